@@ -1,0 +1,34 @@
+"""The binding: one workload to be placed, with the policy that places it. The unit of the fleet stage."""
+
+from __future__ import annotations
+
+from wharfinger.domain.placement import Placement
+from wharfinger.domain.value import Value
+from wharfinger.domain.workload import ObjectRef, Requirements
+
+
+class TargetCluster(Value, frozen=True):
+    """A cluster and how many replicas it gets (0 for a workload without a count)."""
+
+    cluster: str
+    replicas: int
+
+
+class Binding(Value, frozen=True):
+    """The whole state of its key on `wharfinger.bindings`.
+
+    `name` is `namespace/name` (or `name`), unique in the plane. `uid` seeds ties. `reschedule` is a free token: a value
+    not seen before asks for a fresh decision. `policy` says where the placement came from. `replicas` 0 with empty
+    requirements is an object without replicas: it goes to the chosen clusters as it is.
+    """
+
+    name: str
+    uid: str
+    resource: ObjectRef
+    replicas: int = 0
+    requirements: Requirements = Requirements()
+    placement: Placement = Placement()
+    priority: int = 0
+    suspended: bool = False
+    reschedule: str = ""
+    policy: str = ""

@@ -1,0 +1,34 @@
+"""What is known of a node and of the pods on it."""
+
+from __future__ import annotations
+
+from wharfinger.domain.resources import Device
+from wharfinger.domain.taints import Taint
+from wharfinger.domain.value import Value
+from wharfinger.domain.workload import Requirements
+
+
+class Node(Value, frozen=True):
+    """A node's facts. `allocatable`: see `domain.resources` for units; devices are apart, in device order."""
+
+    name: str
+    allocatable: dict[str, int]
+    devices: tuple[Device, ...] = ()
+    labels: dict[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+
+
+class Pod(Value, frozen=True):
+    """A pod seen in a cluster. `binding` and `ordinal` say which assigned replica it is, when it is one of ours.
+
+    `devices`: (device index, thousandths) for each device it holds, in the node's device order.
+    """
+
+    uid: str
+    name: str
+    requirements: Requirements
+    node: str = ""
+    binding: str = ""
+    ordinal: int = -1
+    devices: tuple[tuple[int, int], ...] = ()

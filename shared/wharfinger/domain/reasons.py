@@ -1,0 +1,47 @@
+"""Why a cluster, a node or a request was refused. One typed reason a refusal; the sentence is for people.
+
+The list is ordered as the engine checks: the first reason that holds is the one recorded.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+FleetReason = Literal[
+    "ClusterDeleting",
+    "ClusterSilent",
+    "ClusterAffinity",
+    "TaintToleration",
+    "APIEnablement",
+    "SpreadConstraint",
+    "Evicted",
+    "NoCapacity",
+]
+
+NodeReason = Literal[
+    "Unschedulable",
+    "NodeAffinity",
+    "TaintToleration",
+    "InsufficientResources",
+    "InsufficientDevices",
+    "LoadTooHigh",
+]
+
+Trigger = Literal[
+    "FirstSchedule",
+    "ReconcileSchedule",
+    "ScaleSchedule",
+    "FailoverSchedule",
+    "AvoidSchedule",
+]
+"""Why a fleet decision was taken, in the words of Karmada's community. AvoidSchedule is never written: nothing to do."""
+
+ProposalRefusal = Literal[
+    "UnknownTarget",
+    "NothingToDo",
+    "TargetRecovered",
+    "TolerationNotEnded",
+    "FleetHeld",
+    "NodeNotEmpty",
+    "Unschedulable",
+]

@@ -1,0 +1,63 @@
+"""Resource amounts and devices.
+
+An amount map (`Amounts`) goes from a Kubernetes resource name to an integer: `cpu` in milli-cores, everything else
+in its base unit (bytes for memory and ephemeral-storage, counts for pods and extended resources).
+GPUs are not in the map: they are a vector of devices, because a sum per node would admit packings that cannot be.
+A device holds 1000 thousandths; a shared request takes some thousandths of one device, a whole request takes
+`count` devices that are entirely free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from wharfinger.domain.value import Value
+
+Amounts = Mapping[str, int]
+
+DEVICE_MILLI = 1000
+"""What one whole device holds, in thousandths."""
+
+GPU = "nvidia.com/gpu"
+
+
+class Device(Value, frozen=True):
+    """One accelerator of a node. `kind` is the extended resource name under which pods ask for it."""
+
+    model: str = ""
+    kind: str = GPU
+
+
+class DeviceRequest(Value, frozen=True):
+    """`count` devices of `kind`, `milli` thousandths of each (below 1000 only when `count` is 1).
+
+    `models`: the allowed models; empty allows any.
+    """
+
+    count: int
+    milli: int = DEVICE_MILLI
+    models: tuple[str, ...] = ()
+    kind: str = GPU
+
+
+def add(a: Amounts, b: Amounts, times: int = 1) -> dict[str, int]:
+    """a + times * b, over the union of names."""
+    out = dict(a)
+    for name, amount in b.items():
+        out[name] = out.get(name, 0) + times * amount
+    return out
+
+
+def how_often(free: Amounts, request: Amounts) -> int | None:
+    """How many times `request` fits into `free`; None when it asks for nothing. Never negative.
+
+    A requested resource that `free` does not name counts as 0 free.
+    """
+    fits: int | None = None
+    for name, amount in request.items():
+        if amount <= 0:
+            continue
+        n = max(0, free.get(name, 0)) // amount
+        if fits is None or n < fits:
+            fits = n
+    return fits

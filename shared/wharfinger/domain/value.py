@@ -1,0 +1,36 @@
+"""The one base of all domain values: frozen, ordered fields, encodable as canonical JSON.
+
+Values are msgspec structs rather than dataclasses because the same value travels through the engine and
+over the wire, and decoding must not be what limits a service. `canonical` is the only encoder whose bytes
+are ever hashed: fields in declared order, mapping keys sorted, defaults left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+class Value(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Base of every domain value and every event's data."""
+
+
+def canonical(value: object) -> bytes:
+    """The canonical JSON of a value: same value, same bytes, in every process and on every machine."""
+    return _encoder.encode(value)
+
+
+def digest(value: object, length: int = 16) -> str:
+    """The first `length` hex digits of the sha256 of a value's canonical JSON."""
+    return hashlib.sha256(_encoder.encode(value)).hexdigest()[:length]
+
+
+def stable_hash(*parts: str) -> int:
+    """A 64-bit hash of names for tie breaks; independent of `PYTHONHASHSEED`."""
+    return int.from_bytes(hashlib.blake2b("\x00".join(parts).encode(), digest_size=8).digest(), "big")

@@ -1,0 +1,79 @@
+"""Topic `wharfinger.assignments`: every decision that touches a cluster, in stream order, on that cluster's partition.
+
+Written by the publisher: one event a round (or merged run of rounds) of a stream and cluster, up to 100 items. `seq` and `decision`
+of each item name the decision it came from. FIFO of the partition is what makes `accounted_through` sound.
+"""
+
+from __future__ import annotations
+
+from wharfinger.domain.value import Value
+from wharfinger.domain.workload import Requirements
+from wharfinger.events.decisions import NodeShare
+
+MAX_ITEMS = 100
+
+
+class Assigned(Value, frozen=True, tag="assigned"):
+    """The binding shall have `replicas` replicas in this cluster, all told (0: none any more)."""
+
+    seq: int
+    decision: str
+    binding: str
+    uid: str
+    replicas: int
+    requirements: Requirements = Requirements()
+    priority: int = 0
+
+
+class Placed(Value, frozen=True, tag="placed"):
+    seq: int
+    decision: str
+    binding: str
+    placed: tuple[NodeShare, ...]
+    requirements: Requirements = Requirements()
+
+
+class Refused(Value, frozen=True, tag="refused"):
+    seq: int
+    decision: str
+    binding: str
+    assignment: str
+    count: int
+    class_key: str
+    reason: str
+
+
+class Released(Value, frozen=True, tag="released"):
+    seq: int
+    decision: str
+    binding: str
+    released: tuple[NodeShare, ...] = ()
+    unbound: int = 0
+
+
+class NodeClosed(Value, frozen=True, tag="node-closed"):
+    seq: int
+    decision: str
+    node: str
+
+
+class Silenced(Value, frozen=True, tag="silenced"):
+    seq: int
+    decision: str
+
+
+class Recovered(Value, frozen=True, tag="recovered"):
+    seq: int
+    decision: str
+
+
+AssignmentItem = Assigned | Placed | Refused | Released | NodeClosed | Silenced | Recovered
+
+
+class AssignmentsDecided(Value, frozen=True):
+    """`stream`: the stream whose decisions these are; `through`: the highest seq among them."""
+
+    cluster: str
+    stream: str
+    through: int
+    items: tuple[AssignmentItem, ...]

@@ -1,0 +1,32 @@
+"""Topic `wharfinger.capacity`: what still fits into a cluster, as its estimator counts.
+
+State model: key = cluster; each CapacityEstimated is the whole state of its key, all live requirement classes in it.
+"""
+
+from __future__ import annotations
+
+from wharfinger.domain.value import Value
+
+
+class DeviceTotals(Value, frozen=True):
+    """Free devices of one kind and model: `whole` entirely free ones, `milli` free thousandths over all."""
+
+    kind: str
+    model: str
+    whole: int
+    milli: int
+
+
+class CapacityEstimated(Value, frozen=True):
+    """`free`: totals over the cluster's usable nodes less all that is assigned, bound or observed (units: domain.resources).
+    `classes`: requirement class key -> how many more replicas fit, counted node by node and device by device.
+    `accounted_through`: stream -> highest seq of it that is counted in, sound because one cluster's `assignments`
+    partition carries every decision that touches the cluster in stream order.
+    """
+
+    cluster: str
+    nodes: int
+    free: dict[str, int]
+    classes: dict[str, int]
+    accounted_through: dict[str, int] = {}
+    devices: tuple[DeviceTotals, ...] = ()

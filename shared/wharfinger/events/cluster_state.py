@@ -1,0 +1,34 @@
+"""Topic `wharfinger.cluster-state`: the nodes and pods of member clusters.
+
+State model: nodes lie in `buckets` fixed buckets by stable hash of the node's name, key = cluster/nodes/bucket; a node
+absent from its bucket is gone. Pods lie by node, key = cluster/pods/node; a pod absent is gone. A cluster's nodes are
+known only once every bucket has been seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.value import Value, stable_hash
+
+
+class NodesObserved(Value, frozen=True):
+    cluster: str
+    bucket: int
+    buckets: int
+    nodes: tuple[Node, ...]
+
+
+class PodsObserved(Value, frozen=True):
+    cluster: str
+    node: str
+    pods: tuple[Pod, ...]
+
+
+def into_buckets(cluster: str, nodes: Iterable[Node], buckets: int) -> list[NodesObserved]:
+    """All buckets of a cluster, empty ones too, nodes in order of name."""
+    parts: list[list[Node]] = [[] for _ in range(buckets)]
+    for node in sorted(nodes, key=lambda n: n.name):
+        parts[stable_hash(node.name) % buckets].append(node)
+    return [NodesObserved(cluster, i, buckets, tuple(part)) for i, part in enumerate(parts)]

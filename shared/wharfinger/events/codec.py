@@ -1,0 +1,107 @@
+"""Bytes to events and back. What cannot be read is said in one line (`UndecodableError`), for the dead letter."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from uuid import UUID
+
+import msgspec
+
+from wharfinger.domain.value import Value, canonical
+from wharfinger.events.envelope import SPECVERSION, Event, Frame, event_id
+from wharfinger.events.registry import BY_TYPE, LATEST
+from wharfinger.events.upcasts import UPCASTS, upcast
+
+_frame_decoder = msgspec.json.Decoder(Frame)
+_data_decoders = {name: msgspec.json.Decoder(e.data) for name, e in BY_TYPE.items()}
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+SCHEMA_ROOT = "https://wharfinger.io/schemas/"
+
+
+class UndecodableError(ValueError):
+    """A message that is not an event of ours; the text is one line and names what was expected."""
+
+
+def decode(body: bytes) -> Event[Value]:
+    """The event in `body`. Raises UndecodableError when it is not one, has no id, or a type or version unknown here."""
+    try:
+        frame = _frame_decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UndecodableError(f"not a CloudEvent in structured JSON: {error}") from None
+    if frame.specversion != SPECVERSION:
+        raise UndecodableError(f"specversion: expected {SPECVERSION!r}, got {frame.specversion!r}")
+    for name, text in (("id", frame.id), ("source", frame.source), ("type", frame.type)):
+        if not text:
+            raise UndecodableError(f"{name}: missing or empty; every event needs its producer's {name}")
+    decoder = _data_decoders.get(frame.type)
+    if decoder is None:
+        raise UndecodableError(f"type: {frame.type!r} is not a known event type and version")
+    try:
+        data = decoder.decode(frame.data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UndecodableError(f"data of {frame.type}: {error}") from None
+    if UPCASTS:
+        data = upcast(data)
+    return Event(
+        event_id(frame.source, frame.id), frame.type, frame.source, frame.subject, data, body,
+        hashlib.sha256(body).digest(), frame.causationid, frame.correlationid,
+    )  # fmt: skip
+
+
+def encode(
+    data: Value,
+    *,
+    id: UUID,
+    source: str,
+    subject: str,
+    key: str = "",
+    time: str = "",
+    causation: str = "",
+    correlation: str = "",
+) -> bytes:
+    """The message that carries `data`; `key` is the partition key when it differs from the subject."""
+    return encode_raw(
+        canonical(data), LATEST[type(data)].type, id=str(id), source=source, subject=subject, key=key, time=time,
+        causation=causation, correlation=correlation,
+    )  # fmt: skip
+
+
+def encode_raw(
+    data: bytes,
+    type: str,
+    *,
+    id: str,
+    source: str,
+    subject: str,
+    key: str = "",
+    time: str = "",
+    causation: str = "",
+    correlation: str = "",
+) -> bytes:
+    """As `encode`, for data that is canonical JSON already (a decision's body as the ledger holds it)."""
+    return _encoder.encode(
+        Frame(
+            id=id, source=source, type=type, subject=subject, time=time, datacontenttype="application/json",
+            dataschema=SCHEMA_ROOT + type, partitionkey=key, causationid=causation, correlationid=correlation,
+            data=msgspec.Raw(data),
+        )
+    )  # fmt: skip
+
+
+def made(
+    data: Value, *, id: UUID, source: str, subject: str, key: str = "", time: str = "", causation: str = "",
+    correlation: str = "",
+) -> Event[Value]:  # fmt: skip
+    """An event of ours, encoded and ready to be folded, recorded or sent."""
+    body = encode(
+        data, id=id, source=source, subject=subject, key=key, time=time, causation=causation, correlation=correlation
+    )
+    return Event(
+        id, LATEST[type(data)].type, source, subject, data, body, hashlib.sha256(body).digest(), causation, correlation
+    )
+
+
+def decode_all(bodies: Iterable[bytes]) -> list[Event[Value]]:
+    return [decode(b) for b in bodies]

@@ -1,0 +1,20 @@
+"""Topic `wharfinger.dead-letters`: messages nobody could read, for people.
+
+First a row of the stream `intake`, so that none is lost; `dead-letters retry` sends the original bytes again.
+"""
+
+from __future__ import annotations
+
+from wharfinger.domain.value import Value
+
+
+class MessageDeadLettered(Value, frozen=True):
+    """`payload`: the bytes as they came, base64. `reason`: one line."""
+
+    service: str
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+    payload: str
+    key: str = ""

@@ -1,0 +1,162 @@
+"""Topic `wharfinger.decisions`: the external contract, one CloudEvent a decision. No internal service reads it.
+
+Each class here is the data of one decision as the ledger stores and hashes it; its event id is the decision's id. Fleet
+streams write the Schedule*, Binding*, Cluster* and Failover* decisions, cluster streams the Replicas* and Node* ones,
+both ProposalRefused. `explanation` is the recorded explanation: hashed, published, at most 2 KiB.
+"""
+
+from __future__ import annotations
+
+from wharfinger.domain.binding import TargetCluster
+from wharfinger.domain.reasons import ProposalRefusal, Trigger
+from wharfinger.domain.value import Value
+from wharfinger.domain.workload import Requirements
+
+
+class Scored(Value, frozen=True):
+    """A candidate with its score (0..100), its estimate (how many more replicas fit), and where that number is from:
+    `class` counted by the estimator, `totals` divided out of free totals, empty when none was needed."""
+
+    name: str
+    score: int = 0
+    estimate: int = 0
+    estimated_by: str = ""
+
+
+class Explanation(Value, frozen=True):
+    """`refused`: how many candidates fell for each reason. `chosen` and `runners_up`: best first, a few of each.
+    `division`: cluster -> weight used. `note`: one sentence for people."""
+
+    candidates: int = 0
+    feasible: int = 0
+    refused: dict[str, int] = {}
+    chosen: tuple[Scored, ...] = ()
+    runners_up: tuple[Scored, ...] = ()
+    division: dict[str, int] = {}
+    note: str = ""
+
+
+class ScheduleDecided(Value, frozen=True):
+    """The binding now has exactly `targets`; before it had `previous`. Fully placed: the targets hold all replicas.
+
+    `suspect`: clusters among the targets that are silent and whose replicas are also counted elsewhere meanwhile.
+    """
+
+    binding: str
+    uid: str
+    trigger: Trigger
+    replicas: int
+    targets: tuple[TargetCluster, ...]
+    previous: tuple[TargetCluster, ...] = ()
+    suspect: tuple[str, ...] = ()
+    affinity: str = ""
+    priority: int = 0
+    requirements: Requirements = Requirements()
+    explanation: Explanation = Explanation()
+
+
+class ScheduleRefused(Value, frozen=True):
+    """No (further) place was found. What the binding holds stays as it is in `targets`; it waits until something changes."""
+
+    binding: str
+    uid: str
+    trigger: Trigger
+    replicas: int
+    reason: str
+    targets: tuple[TargetCluster, ...] = ()
+    previous: tuple[TargetCluster, ...] = ()
+    affinity: str = ""
+    requirements: Requirements = Requirements()
+    explanation: Explanation = Explanation()
+
+
+class BindingReleased(Value, frozen=True):
+    """The binding was withdrawn; all it held is let go."""
+
+    binding: str
+    uid: str
+    previous: tuple[TargetCluster, ...] = ()
+
+
+class ClusterSilenced(Value, frozen=True):
+    """Nothing was heard from the cluster for longer than its lease. Silent is not dead: nothing is released."""
+
+    cluster: str
+    silent_since_us: int
+
+
+class ClusterRecovered(Value, frozen=True):
+    cluster: str
+
+
+class FailoverHeld(Value, frozen=True):
+    """Over half the fleet is silent: the fault is more likely ours. No failover until `silent` is at most half of `clusters`."""
+
+    silent: int
+    clusters: int
+
+
+class FailoverResumed(Value, frozen=True):
+    silent: int
+    clusters: int
+
+
+class ProposalRefused(Value, frozen=True):
+    """`proposal`: the event id of what was proposed."""
+
+    proposal: str
+    kind: str
+    target: str
+    reason: ProposalRefusal
+    detail: str = ""
+
+
+class NodeShare(Value, frozen=True):
+    """Replicas of one binding on one node: their ordinals and, one list a replica, (device index, thousandths)."""
+
+    node: str
+    ordinals: tuple[int, ...]
+    devices: tuple[tuple[tuple[int, int], ...], ...] = ()
+
+
+class ReplicasPlaced(Value, frozen=True):
+    """Replicas newly bound to nodes. `assignment`: id of the fleet decision that asked for them."""
+
+    cluster: str
+    binding: str
+    assignment: str
+    placed: tuple[NodeShare, ...]
+    requirements: Requirements = Requirements()
+    explanation: Explanation = Explanation()
+
+
+class ReplicasRefused(Value, frozen=True):
+    """`count` replicas do not fit and are given back to the fleet stage. `class_key`: their requirement class."""
+
+    cluster: str
+    binding: str
+    assignment: str
+    count: int
+    class_key: str
+    reason: str
+    explanation: Explanation = Explanation()
+
+
+class ReplicasReleased(Value, frozen=True):
+    """Replicas let go: from nodes (`released`) and not yet bound ones (`unbound`)."""
+
+    cluster: str
+    binding: str
+    assignment: str
+    released: tuple[NodeShare, ...] = ()
+    unbound: int = 0
+    reason: str = ""
+
+
+class NodeRemovalDecided(Value, frozen=True):
+    """The node is closed to new replicas and may be taken away. Decided only while it holds none."""
+
+    cluster: str
+    node: str
+    reason: str
+    proposal: str = ""

@@ -1,0 +1,86 @@
+"""What a stage must be to be run, recovered and replayed: a state that only two folds may change, and a `decide` that
+reads it.
+
+`fold_input` takes what the world says, `fold_decision` what the stream itself decided. `decide` is a generator: it yields
+one draft at a time, and the kernel numbers it and folds it into the state *before* the generator goes on, so that the
+next draft sees the effect of the last. Recovery calls the two folds only; it never decides. All three are functions of
+their arguments: no clock, no chance, no set order.
+
+States are changed in place (copying columns for every round would cost more than deciding). That is safe because nobody
+but the stage reads a state, and a round that does not reach the ledger is followed by dropping the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+from uuid import UUID
+
+from wharfinger.domain.value import Value
+from wharfinger.events.envelope import Event
+
+S = TypeVar("S")
+
+Micros = int
+"""Microseconds since the epoch, UTC. A round's `at` is the only clock a decision sees."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A decision before it has a number.
+
+    `subject`: binding, node or cluster. `outcome`: one word for people and indexes (`scheduled`, `refused`, ...).
+    `cause`: the id of the event or decision that made it necessary; None: the passing of time.
+    """
+
+    data: Value
+    subject: str
+    outcome: str
+    cause: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A numbered decision of a stream. `body` is the canonical JSON of `data`: the bytes that are stored and hashed."""
+
+    stream: str
+    seq: int
+    id: UUID
+    type: str
+    subject: str
+    outcome: str
+    cause: UUID | None
+    data: Value
+    body: bytes
+
+
+class Decider(Protocol[S]):
+    """A stage's pure half. `profile` names the settings that reach its decisions; they are hashed with every round."""
+
+    @property
+    def profile(self) -> str: ...
+
+    def initial(self, stream: str) -> S: ...
+
+    def fold_input(self, state: S, event: Event[Value], at: Micros) -> None:
+        """Take a fact in. Events that say nothing new (already seen seq, unknown subject) change nothing."""
+        ...
+
+    def fold_decision(self, state: S, decision: Decision, at: Micros) -> None: ...
+
+    def decide(self, state: S, at: Micros) -> Iterator[Draft]:
+        """All that is to be decided now, in a fixed order. Yields nothing when nothing is to be done."""
+        ...
+
+    def next_due(self, state: S) -> Micros | None:
+        """When time alone will make a decision necessary: the writer then feeds a tick."""
+        ...
+
+    def dump(self, state: S) -> dict[str, bytes]:
+        """The state as named sections of canonical bytes: equal states, equal bytes. Caches are not part of it."""
+        ...
+
+    def load(self, stream: str, sections: Mapping[str, bytes]) -> S:
+        """The state whose `dump` gave `sections`; it decides exactly as the original would."""
+        ...

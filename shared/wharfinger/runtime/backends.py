@@ -1,0 +1,206 @@
+"""What the plane stands on: one broker, one database, and what they can do.
+
+Nobody asks which broker it is. Two sets of capabilities exist, named after the promise and not the product: `durable`
+(Apache Kafka and what behaves like it) and `memory` (the embedded broker: forgets on restart, joins in half a session,
+wakes long polls late). Settings of clients, topics and tests follow from them. Next: `embedded` starts a backend,
+`faust_app`, `broadcast` and `topics` use it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal, TypedDict
+from urllib.parse import parse_qs, urlsplit
+
+import asyncpg
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+
+SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+BrokerProfile = Literal["durable", "memory"]
+
+
+class BackendError(Exception):
+    """The broker or the database cannot be used; the message is one line, fit for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a broker can do and what its clients must therefore be set to. Seconds and milliseconds as named."""
+
+    durable_restart: bool  # acknowledged records survive the broker's own restart
+    retention: bool  # cleanup.policy and retention.ms have an effect
+    transactions: bool  # read_committed hides aborted records
+    idempotence: bool  # a producer's retries leave one record
+    offsets_for_times: bool
+    static_membership: bool  # group.instance.id shortens a restart instead of lengthening it
+    min_session_s: float  # a shorter session timeout is refused
+    session_s: float
+    heartbeat_s: float
+    rebalance_s: float  # how long the broker waits for members to come back to a rebalance
+    fetch_wait_ms: int  # long poll of a consumer
+    metadata_max_age_ms: int
+
+
+# A session below 6 s is refused by brokers with default settings; the broker wakes a long poll when data comes.
+DURABLE = Capabilities(
+    durable_restart=True,
+    retention=True,
+    transactions=True,
+    idempotence=True,
+    offsets_for_times=True,
+    static_membership=True,
+    min_session_s=6.0,
+    session_s=10.0,
+    heartbeat_s=3.0,
+    rebalance_s=10.0,
+    fetch_wait_ms=500,
+    metadata_max_age_ms=60_000,
+)
+
+# The embedded broker lets a group join after half a session, and answers a long poll after half of what remains of it:
+# short sessions and a fetch wait of a few milliseconds are what make it quick.
+MEMORY = Capabilities(
+    durable_restart=False,
+    retention=False,
+    transactions=False,
+    idempotence=True,
+    offsets_for_times=False,
+    static_membership=False,
+    min_session_s=1.0,
+    session_s=2.0,
+    heartbeat_s=0.4,
+    rebalance_s=2.0,
+    fetch_wait_ms=10,
+    metadata_max_age_ms=10_000,
+)
+
+CAPABILITIES: Mapping[BrokerProfile, Capabilities] = MappingProxyType({"durable": DURABLE, "memory": MEMORY})
+
+
+class ClientOptions(TypedDict):
+    """The connection part of every aiokafka client's keyword arguments."""
+
+    bootstrap_servers: list[str]
+    security_protocol: SecurityProtocol
+    ssl_context: ssl.SSLContext | None
+    sasl_mechanism: SaslMechanism
+    sasl_plain_username: str | None
+    sasl_plain_password: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSecurity:
+    """How clients prove themselves to the broker and the broker to them."""
+
+    protocol: SecurityProtocol = "PLAINTEXT"
+    mechanism: SaslMechanism = "PLAIN"
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+
+    @property
+    def uses_tls(self) -> bool:
+        return self.protocol in ("SSL", "SASL_SSL")
+
+    @property
+    def uses_sasl(self) -> bool:
+        return self.protocol in ("SASL_PLAINTEXT", "SASL_SSL")
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """A context that verifies the broker; the system's authorities unless `ca_file` is given. None without TLS."""
+        if not self.uses_tls:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            if self.cert_file is not None:
+                context.load_cert_chain(self.cert_file, self.key_file)
+        except (OSError, ssl.SSLError) as error:
+            files = ", ".join(str(path) for path in (self.ca_file, self.cert_file, self.key_file) if path is not None)
+            raise BackendError(f"broker TLS files cannot be used ({files}): {error}") from error
+        return context
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One broker and one database. `boot_id` changes whenever the broker lost everything; "" where it never does."""
+
+    bootstrap: str  # host:port, comma-separated
+    database_url: str = field(repr=False)  # postgresql+asyncpg://…; may hold a password
+    capabilities: Capabilities
+    boot_id: str = ""
+    security: KafkaSecurity = KafkaSecurity()
+
+    @property
+    def bootstrap_servers(self) -> list[str]:
+        return self.bootstrap.split(",")
+
+    def client_options(self) -> ClientOptions:
+        """Connection arguments for any aiokafka client; call once per client (a TLS context is made)."""
+        return ClientOptions(
+            bootstrap_servers=self.bootstrap_servers,
+            security_protocol=self.security.protocol,
+            ssl_context=self.security.ssl_context(),
+            sasl_mechanism=self.security.mechanism,
+            sasl_plain_username=self.security.username,
+            sasl_plain_password=self.security.password,
+        )
+
+
+def async_database_url(url: str) -> str:
+    """`postgres://…` and `postgresql://…` as the URL of the driver we use. ValueError says what was expected."""
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme not in ("postgres", "postgresql", "postgresql+asyncpg"):
+        raise ValueError("expected postgresql://user:password@host:port/database")
+    return f"postgresql+asyncpg://{rest}"
+
+
+def plain_database_url(url: str) -> str:
+    """The same URL as asyncpg and psql read it, without SQLAlchemy's driver name."""
+    return url.replace("postgresql+asyncpg://", "postgresql://", 1)
+
+
+def shown_database_url(url: str) -> str:
+    """The URL with its password left out, for messages and logs."""
+    parts = urlsplit(plain_database_url(url))
+    host = parts.hostname or ",".join(parse_qs(parts.query).get("host", [])) or "?"
+    return f"{host}{f':{parts.port}' if parts.port else ''}{parts.path}"
+
+
+async def probe(backend: Backend, timeout_s: float = 5.0) -> None:
+    """Ask both for a sign of life. BackendError: one line that names the one that gave none, and why."""
+    await asyncio.gather(probe_broker(backend, timeout_s), probe_database(backend.database_url, timeout_s))
+
+
+async def probe_broker(backend: Backend, timeout_s: float = 5.0) -> None:
+    admin = AIOKafkaAdminClient(**backend.client_options(), request_timeout_ms=int(timeout_s * 1000))
+    try:
+        async with asyncio.timeout(timeout_s):
+            await admin.start()
+            await admin.list_topics()
+    except (KafkaError, OSError, ValueError, TimeoutError) as error:
+        why = f"no answer in {timeout_s:g} s" if isinstance(error, TimeoutError) else _one_line(error)
+        raise BackendError(f"broker {backend.bootstrap}: {why}") from error
+    finally:
+        await admin.close()
+
+
+async def probe_database(url: str, timeout_s: float = 5.0) -> None:
+    try:
+        connection = await asyncpg.connect(plain_database_url(url), timeout=timeout_s)
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError, TimeoutError) as error:
+        why = f"no answer in {timeout_s:g} s" if isinstance(error, TimeoutError) else _one_line(error)
+        raise BackendError(f"database {shown_database_url(url)}: {why}") from error
+    await connection.close(timeout=timeout_s)
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,261 @@
+"""What a process was asked to do: flags, environment, one file, the running plane, defaults; in that order.
+
+Settings are parsed once, at the start, into one frozen value; nothing below reads the environment again. A wrong value
+is never guessed at: every bad field gives one line that names the field, where the value came from, and what was
+expected, and the command line ends with exit code 2. Next: `backends`, made from these by `Settings.backend()`.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, SecretStr, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings.exceptions import SettingsError as SourceError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from wharfinger.runtime.backends import (
+    CAPABILITIES,
+    Backend,
+    BrokerProfile,
+    KafkaSecurity,
+    SaslMechanism,
+    SecurityProtocol,
+    async_database_url,
+)
+from wharfinger.runtime.plane import PLANE_FILE, PlaneError, read_plane
+
+ENV_PREFIX = "WHARFINGER_"
+
+
+class SettingsError(Exception):
+    """One line a bad field, in `lines`. The command line prints them and exits with 2."""
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+
+
+def _bootstrap(value: str) -> str:
+    servers = [server.strip() for server in value.split(",")]
+    for server in servers:
+        host, _, port = server.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ValueError("expected host:port, comma-separated when there are several")
+    return ",".join(servers)
+
+
+def _http_url(value: str) -> str:
+    if not value.startswith(("http://", "https://")):
+        raise ValueError("expected http://host:port or https://host:port")
+    return value.rstrip("/")
+
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Bootstrap = Annotated[str, AfterValidator(_bootstrap)]
+DatabaseUrl = Annotated[str, AfterValidator(async_database_url)]
+HttpUrl = Annotated[str, AfterValidator(_http_url)]
+
+
+class Settings(BaseSettings):
+    """Every knob, once. The environment variable is the field's name in capitals behind `WHARFINGER_`."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX, frozen=True, extra="forbid", env_ignore_empty=True, hide_input_in_errors=True
+    )
+
+    # where things are
+    config: Path | None = None  # YAML or TOML file with any of these fields
+    data_dir: Path = Path(".wharfinger")
+    kafka: Bootstrap | None = None  # unset: the plane that is up, else the embedded broker
+    database: DatabaseUrl | None = None  # unset: the plane that is up, else the embedded database
+    broker: BrokerProfile = "durable"  # what the broker of `kafka` promises
+    broker_boot_id: str = ""  # names the life of a broker that forgets
+
+    # how the plane runs
+    processes: Literal["one", "each"] = "one"
+    fleet_shards: PositiveInt = 1  # fixed for life: partitions of bindings and outcomes
+    cluster_partitions: PositiveInt = 4  # fixed for life: partitions of the topics keyed by cluster
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["json", "console"] = "json"
+    http_host: str = "127.0.0.1"
+    http_port: Port = 0  # 0 takes a free one
+    broker_rss_mb_max: PositiveInt = 2048  # the memory broker never frees: the supervisor restarts it beyond this
+
+    # how the broker is reached
+    kafka_security: SecurityProtocol = "PLAINTEXT"
+    kafka_sasl_mechanism: SaslMechanism = "PLAIN"
+    kafka_username: str | None = None
+    kafka_password: SecretStr | None = None
+    kafka_ca_file: Path | None = None
+    kafka_cert_file: Path | None = None
+    kafka_key_file: Path | None = None
+
+    # stage loop
+    take_max: PositiveInt = 500  # events of one round at most
+    take_within_ms: PositiveInt = 5  # how long a batch waits for more events
+
+    # annotator
+    prometheus_url: HttpUrl | None = None  # unset: the annotator only folds hot values
+    prometheus_username: str | None = None
+    prometheus_password: SecretStr | None = None
+    prometheus_bearer: SecretStr | None = None
+    prometheus_bearer_file: Path | None = None  # read again for every request: tokens rotate
+    prometheus_ca_file: Path | None = None
+    prometheus_connect_timeout_s: PositiveFloat = 3.0
+    prometheus_timeout_s: PositiveFloat = 10.0
+
+    # estimator
+    capacity_coalesce_ms: PositiveInt = 50  # one capacity event a cluster in this time
+
+    # descheduler
+    cluster_lease_s: PositiveFloat = 40.0  # silent for longer: the cluster is tainted
+    silent_fraction_max: Fraction = 0.5  # more of the fleet silent than this: hold, the fault is ours
+    node_empty_after_s: PositiveFloat = 300.0  # an empty node is proposed for removal after this
+
+    @model_validator(mode="after")
+    def _credentials_fit_together(self) -> Self:
+        if self.kafka_security.startswith("SASL") and (self.kafka_username is None or self.kafka_password is None):
+            raise ValueError(f"kafka_security={self.kafka_security}: expected kafka_username and kafka_password too")
+        if (self.kafka_cert_file is None) != (self.kafka_key_file is None):
+            raise ValueError("kafka_cert_file, kafka_key_file: expected both or neither")
+        if (self.prometheus_username is None) != (self.prometheus_password is None):
+            raise ValueError("prometheus_username, prometheus_password: expected both or neither")
+        ways = [self.prometheus_username, self.prometheus_bearer, self.prometheus_bearer_file]
+        if sum(way is not None for way in ways) > 1:
+            raise ValueError("prometheus: expected one of username, bearer and bearer_file")
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return _ordered(settings_cls, init_settings, env_settings)
+
+    def security(self) -> KafkaSecurity:
+        return KafkaSecurity(
+            protocol=self.kafka_security,
+            mechanism=self.kafka_sasl_mechanism,
+            username=self.kafka_username,
+            password=self.kafka_password.get_secret_value() if self.kafka_password else None,
+            ca_file=self.kafka_ca_file,
+            cert_file=self.kafka_cert_file,
+            key_file=self.kafka_key_file,
+        )
+
+    def backend(self) -> Backend:
+        """The broker and database these settings name. SettingsError when there is no plane and none is named."""
+        missing = [name for name in ("kafka", "database") if getattr(self, name) is None]
+        if missing or self.kafka is None or self.database is None:
+            raise SettingsError(
+                *(
+                    f"{name}: not set, and no plane is up in {self.data_dir}: start one with `wharfinger up`"
+                    f" or set {ENV_PREFIX}{name.upper()}"
+                    for name in missing
+                )
+            )
+        return Backend(
+            bootstrap=self.kafka,
+            database_url=self.database,
+            capabilities=CAPABILITIES[self.broker],
+            boot_id=self.broker_boot_id,
+            security=self.security(),
+        )
+
+
+class _LayerSource(PydanticBaseSettingsSource):
+    """A layer of plain values under a name that an error can point at."""
+
+    def __init__(self, settings_cls: type[BaseSettings], origin: str, values: Mapping[str, object]) -> None:
+        super().__init__(settings_cls)
+        self.origin = origin
+        self.values = dict(values)
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[object, str, bool]:
+        return self.values.get(field_name), field_name, False
+
+    def __call__(self) -> dict[str, object]:
+        return self.values
+
+
+def _ordered(
+    settings_cls: type[BaseSettings], flags: PydanticBaseSettingsSource, environment: PydanticBaseSettingsSource
+) -> tuple[PydanticBaseSettingsSource, ...]:
+    """Flags and environment come first because only they may say which file and which data directory are meant."""
+    known = {**environment(), **flags()}
+    sources = [flags, environment]
+    if known.get("config") is not None:
+        path = Path(str(known["config"]))
+        sources.append(_LayerSource(settings_cls, f"file {path}", _read_file(path)))
+    for source in sources[2:]:
+        known = {**source(), **known}
+    data_dir = Path(str(known.get("data_dir", settings_cls.model_fields["data_dir"].default)))
+    sources.append(_LayerSource(settings_cls, str(data_dir / PLANE_FILE), _read_plane(data_dir, known)))
+    return tuple(sources)
+
+
+def _read_file(path: Path) -> dict[str, object]:
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise SettingsError(f"config: {path}: {error.strerror or error}") from error
+    try:
+        match path.suffix:
+            case ".toml":
+                values: object = tomllib.loads(text)
+            case ".yaml" | ".yml":
+                values = YAML(typ="safe", pure=True).load(text)
+            case _:
+                raise SettingsError(f"config: {path}: expected a name that ends in .yaml, .yml or .toml")
+    except (tomllib.TOMLDecodeError, YAMLError) as error:
+        raise SettingsError(f"config: {path}: {' '.join(str(error).split())}") from error
+    match values:
+        case None:
+            return {}
+        case dict():
+            return {str(key): value for key, value in values.items()}
+        case _:
+            raise SettingsError(f"config: {path}: expected a mapping of setting names to values")
+
+
+def _read_plane(data_dir: Path, known: Mapping[str, object]) -> dict[str, object]:
+    """What the running plane says, but only for what nobody named: a broker's promise goes with its address."""
+    try:
+        plane = read_plane(data_dir)
+    except PlaneError as error:
+        raise SettingsError(f"data_dir: {error}") from error
+    if plane is None:
+        return {}
+    values: dict[str, object] = {}
+    if known.get("kafka") is None:
+        values |= {"kafka": plane.bootstrap, "broker": plane.broker, "broker_boot_id": plane.boot_id}
+    if known.get("database") is None:
+        values["database"] = plane.database_url
+    return values
+
+
+def load_settings(flags: Mapping[str, object] | None = None) -> Settings:
+    """Settings of this process. `flags` are the command line's, by field name; None means not given.
+
+    Raises SettingsError with one line a bad field.
+    """
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    try:
+        return Settings.model_validate(_merged(given)) if False else _build(given)
+    except ValidationError as error:
+        origins = _origins(given)
+        raise SettingsError(*(_line(dict(detail), origins) for detail in error.errors())) from error
+    except SourceError as error:
+        raise SettingsError(" ".join(str(error).split())) from error
