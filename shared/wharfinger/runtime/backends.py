@@ -20,6 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 import asyncpg
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
+from asyncpg.exceptions import InterfaceError, PostgresError
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -184,19 +185,19 @@ async def probe_broker(backend: Backend, timeout_s: float = 5.0) -> None:
     admin = AIOKafkaAdminClient(**backend.client_options(), request_timeout_ms=int(timeout_s * 1000))
     try:
         async with asyncio.timeout(timeout_s):
-            await admin.start()
+            await admin.start()  # type: ignore[no-untyped-call]
             await admin.list_topics()
     except (KafkaError, OSError, ValueError, TimeoutError) as error:
         why = f"no answer in {timeout_s:g} s" if isinstance(error, TimeoutError) else _one_line(error)
         raise BackendError(f"broker {backend.bootstrap}: {why}") from error
     finally:
-        await admin.close()
+        await admin.close()  # type: ignore[no-untyped-call]
 
 
 async def probe_database(url: str, timeout_s: float = 5.0) -> None:
     try:
-        connection = await asyncpg.connect(plain_database_url(url), timeout=timeout_s)
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError, TimeoutError) as error:
+        connection = await asyncpg.connect(plain_database_url(url), timeout=timeout_s)  # type: ignore[no-untyped-call]
+    except (PostgresError, InterfaceError, OSError, ValueError, TimeoutError) as error:
         why = f"no answer in {timeout_s:g} s" if isinstance(error, TimeoutError) else _one_line(error)
         raise BackendError(f"database {shown_database_url(url)}: {why}") from error
     await connection.close(timeout=timeout_s)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, SecretStr, ValidationError, model_validator
-from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError as SourceError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -142,7 +142,8 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return _ordered(settings_cls, init_settings, env_settings)
+        """Only what is passed in: `load_settings` orders the sources itself, so that it knows where a value came from."""
+        return (init_settings,)
 
     def security(self) -> KafkaSecurity:
         return KafkaSecurity(
@@ -175,35 +176,61 @@ class Settings(BaseSettings):
         )
 
 
-class _LayerSource(PydanticBaseSettingsSource):
-    """A layer of plain values under a name that an error can point at."""
+def load_settings(flags: Mapping[str, object] | None = None) -> Settings:
+    """Settings of this process. `flags` are the command line's, by field name; None means not given.
 
-    def __init__(self, settings_cls: type[BaseSettings], origin: str, values: Mapping[str, object]) -> None:
-        super().__init__(settings_cls)
-        self.origin = origin
-        self.values = dict(values)
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[object, str, bool]:
-        return self.values.get(field_name), field_name, False
-
-    def __call__(self) -> dict[str, object]:
-        return self.values
+    Raises SettingsError with one line a bad field.
+    """
+    layers = _layers({name: value for name, value in (flags or {}).items() if value is not None})
+    values = {name: value for layer in reversed(layers) for name, value in layer.values.items()}
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        raise SettingsError(*(_line(detail["loc"], detail["msg"], layers) for detail in error.errors())) from error
 
 
-def _ordered(
-    settings_cls: type[BaseSettings], flags: PydanticBaseSettingsSource, environment: PydanticBaseSettingsSource
-) -> tuple[PydanticBaseSettingsSource, ...]:
-    """Flags and environment come first because only they may say which file and which data directory are meant."""
-    known = {**environment(), **flags()}
-    sources = [flags, environment]
-    if known.get("config") is not None:
-        path = Path(str(known["config"]))
-        sources.append(_LayerSource(settings_cls, f"file {path}", _read_file(path)))
-    for source in sources[2:]:
-        known = {**source(), **known}
-    data_dir = Path(str(known.get("data_dir", settings_cls.model_fields["data_dir"].default)))
-    sources.append(_LayerSource(settings_cls, str(data_dir / PLANE_FILE), _read_plane(data_dir, known)))
-    return tuple(sources)
+def unknown_environment(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Variables with our prefix that name no setting: most often a typing error, sometimes a test's own."""
+    known = {f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields}
+    return sorted(name for name in environment if name.startswith(ENV_PREFIX) and name not in known)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """One source of values, and how it names a field to a person."""
+
+    values: Mapping[str, Any]  # parsed below: the only place where a value has no type yet
+    name_of: Callable[[str], str]
+
+
+def _layers(flags: Mapping[str, Any]) -> list[_Layer]:
+    """Strongest first. Flags and environment lead because they alone may say which file and data directory are meant."""
+    layers = [
+        _Layer(flags, lambda name: f"--{name.replace('_', '-')}"),
+        _Layer(_environment(), lambda name: f"{ENV_PREFIX}{name.upper()}"),
+    ]
+    if config := _first(layers, "config"):
+        layers.append(_Layer(_read_file(Path(config)), lambda name: f"{config}: {name}"))
+    data_dir = Path(_first(layers, "data_dir") or Settings.model_fields["data_dir"].default)
+    layers.append(_Layer(_read_plane(data_dir, layers), lambda name: f"{data_dir / PLANE_FILE}: {name}"))
+    return layers
+
+
+def _first(layers: Sequence[_Layer], name: str) -> str | None:
+    return next((str(layer.values[name]) for layer in layers if layer.values.get(name) is not None), None)
+
+
+def _line(location: tuple[int | str, ...], message: str, layers: Sequence[_Layer]) -> str:
+    name = str(location[0]) if location else ""
+    origin = next((layer.name_of(name) for layer in layers if name in layer.values), "settings")
+    return f"{origin}: {message.removeprefix('Value error, ').replace('Input should be', 'expected')}"
+
+
+def _environment() -> dict[str, Any]:
+    try:
+        return EnvSettingsSource(Settings)()
+    except SourceError as error:
+        raise SettingsError(" ".join(str(error).split())) from error
 
 
 def _read_file(path: Path) -> dict[str, object]:
@@ -230,32 +257,15 @@ def _read_file(path: Path) -> dict[str, object]:
             raise SettingsError(f"config: {path}: expected a mapping of setting names to values")
 
 
-def _read_plane(data_dir: Path, known: Mapping[str, object]) -> dict[str, object]:
-    """What the running plane says, but only for what nobody named: a broker's promise goes with its address."""
+def _read_plane(data_dir: Path, stronger: Sequence[_Layer]) -> dict[str, object]:
+    """What the running plane says. A broker's promise goes with its address: who names another broker gets neither."""
     try:
         plane = read_plane(data_dir)
     except PlaneError as error:
-        raise SettingsError(f"data_dir: {error}") from error
+        raise SettingsError(str(error)) from error
     if plane is None:
         return {}
-    values: dict[str, object] = {}
-    if known.get("kafka") is None:
-        values |= {"kafka": plane.bootstrap, "broker": plane.broker, "broker_boot_id": plane.boot_id}
-    if known.get("database") is None:
-        values["database"] = plane.database_url
-    return values
-
-
-def load_settings(flags: Mapping[str, object] | None = None) -> Settings:
-    """Settings of this process. `flags` are the command line's, by field name; None means not given.
-
-    Raises SettingsError with one line a bad field.
-    """
-    given = {name: value for name, value in (flags or {}).items() if value is not None}
-    try:
-        return Settings.model_validate(_merged(given)) if False else _build(given)
-    except ValidationError as error:
-        origins = _origins(given)
-        raise SettingsError(*(_line(dict(detail), origins) for detail in error.errors())) from error
-    except SourceError as error:
-        raise SettingsError(" ".join(str(error).split())) from error
+    broker: dict[str, object] = {}
+    if _first(stronger, "kafka") is None:
+        broker = {"kafka": plane.bootstrap, "broker": plane.broker, "broker_boot_id": plane.boot_id}
+    return {**broker, "database": plane.database_url}
