@@ -1,0 +1,49 @@
+"""What a service without a stream must be: annotator, estimator, descheduler.
+
+An observer folds facts and says what it would tell the world; it decides nothing. Its publications are facts or proposals
+that the ledger records when a stage takes them in, so an observer needs no history of its own: after a restart it folds
+its facts from the beginning and loads the current assignments from the ledger.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+from uuid import UUID
+
+from wharfinger.domain.value import Value
+from wharfinger.events.envelope import Event
+from wharfinger.kernel.decider import Micros
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """One message to send to the topic of its type.
+
+    `key`: the record's key (compaction keeps the latest of it); `partition_key`: what chooses the partition (the cluster, or
+    the target stream). `id` None: a new fact each time, the shell makes an id; a proposal brings its own, derived from
+    what it proposes, so that proposing it again is known.
+    """
+
+    data: Value
+    subject: str
+    key: str
+    partition_key: str
+    id: UUID | None = None
+    cause: UUID | None = None
+
+
+class Observer(Protocol[S]):
+    def initial(self) -> S: ...
+
+    def fold(self, state: S, event: Event[Value], at: Micros) -> None: ...
+
+    def publish(self, state: S, at: Micros) -> list[Publication]:
+        """What is new since it was last asked; asking twice without new facts gives nothing the second time."""
+        ...
+
+    def next_due(self, state: S) -> Micros | None:
+        """When to ask again though no fact has come."""
+        ...
