@@ -9,7 +9,10 @@ from wharfinger.domain.workload import Requirements
 
 
 class Node(Value, frozen=True):
-    """A node's facts. `allocatable`: see `domain.resources` for units; devices are apart, in device order."""
+    """A node's facts. `allocatable`: see `domain.resources` for units; devices are apart, in device order.
+
+    `addresses`: under which others know it (IPs, DNS names, without port); by them measured series find their node.
+    """
 
     name: str
     allocatable: dict[str, int]
@@ -17,6 +20,7 @@ class Node(Value, frozen=True):
     labels: dict[str, str] = {}
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
+    addresses: tuple[str, ...] = ()
 
 
 class Pod(Value, frozen=True):
