@@ -83,9 +83,9 @@ def encode_raw(
     """As `encode`, for data that is canonical JSON already (a decision's body as the ledger holds it)."""
     return _encoder.encode(
         Frame(
-            id=id, source=source, type=type, subject=subject, time=time, datacontenttype="application/json",
-            dataschema=SCHEMA_ROOT + type, partitionkey=key, causationid=causation, correlationid=correlation,
-            data=msgspec.Raw(data),
+            specversion=SPECVERSION, id=id, source=source, type=type, subject=subject, time=time,
+            datacontenttype="application/json", dataschema=SCHEMA_ROOT + type, partitionkey=key, causationid=causation,
+            correlationid=correlation, data=msgspec.Raw(data),
         )
     )  # fmt: skip
 

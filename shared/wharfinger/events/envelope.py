@@ -23,13 +23,16 @@ MEDIA_TYPE = "application/cloudevents+json"
 D_co = TypeVar("D_co", bound=Value, covariant=True)
 
 
-class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The envelope on the wire. `data` stays raw until the type is known."""
+class Frame(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The envelope on the wire. `data` stays raw until the type is known.
 
+    `specversion` has no default: a default would be left out, and a message without it is no CloudEvent.
+    """
+
+    specversion: str
     id: str = ""
     source: str = ""
     type: str = ""
-    specversion: str = SPECVERSION
     subject: str = ""
     time: str = ""
     datacontenttype: str = ""
