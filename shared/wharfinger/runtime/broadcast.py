@@ -1,0 +1,142 @@
+"""A reader of everything: all partitions of some topics from the beginning, without a group.
+
+Broadcast topics (clusters, policies, capacity) are read whole by every process, and services without a stream fold
+theirs again at each start. Nothing is committed and nothing is shared, so partitions are assigned by hand. `caught_up`
+is set when every partition has reached the end that was seen at the start: before that, state is not to be trusted.
+"""
+
+# mypy: allow-untyped-calls
+# (the drivers ship no types)
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from wharfinger.runtime.backends import Backend, BackendError
+
+BATCH_MAX = 1000
+POLL_MS = 200  # how long an idle poll may last; a stop is noticed within this time
+METADATA_TIMEOUT_S = 10.0
+
+
+class Record(NamedTuple):
+    """One Kafka record. `value` is None for a key that was deleted."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+class BroadcastConsumer:
+    """Use as a context manager, then iterate `batches()`. One reader of `batches` at a time."""
+
+    def __init__(self, backend: Backend, topics: Iterable[str], *, client_id: str) -> None:
+        self._backend = backend
+        self._topics = sorted(set(topics))
+        self._client_id = client_id
+        self._consumer: AIOKafkaConsumer | None = None
+        self._behind: dict[TopicPartition, int] = {}
+        self._positions: dict[tuple[str, int], int] = {}
+        self._stopping = False
+        self.caught_up = asyncio.Event()
+
+    @property
+    def positions(self) -> Mapping[tuple[str, int], int]:
+        """Next offset of each (topic, partition) that was yielded from or started at."""
+        return self._positions
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Assign and seek. BackendError when the broker cannot be reached or a topic does not exist."""
+        self._consumer = AIOKafkaConsumer(
+            **self._backend.client_options(),
+            client_id=self._client_id,
+            group_id=None,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            fetch_max_wait_ms=self._backend.capabilities.fetch_wait_ms,
+            metadata_max_age_ms=self._backend.capabilities.metadata_max_age_ms,
+            max_partition_fetch_bytes=8 * 1024 * 1024,
+        )
+        try:
+            await self._consumer.start()
+            partitions = await self._partitions()
+            self._consumer.assign(partitions)
+            begins = await self._consumer.beginning_offsets(partitions)
+            ends = await self._consumer.end_offsets(partitions)
+        except (KafkaError, OSError) as error:
+            await self.stop()
+            why = " ".join(str(error).split())
+            raise BackendError(f"broker {self._backend.bootstrap}: {', '.join(self._topics)}: {why}") from error
+        except BaseException:
+            await self.stop()
+            raise
+        for partition in partitions:
+            self._consumer.seek(partition, begins[partition])
+        self._positions = {(tp.topic, tp.partition): begins[tp] for tp in partitions}
+        self._behind = {tp: ends[tp] for tp in partitions if begins[tp] < ends[tp]}
+        if not self._behind:
+            self.caught_up.set()
+
+    async def stop(self) -> None:
+        self._stopping = True
+        if self._consumer is not None:
+            await self._consumer.stop()
+            self._consumer = None
+
+    async def batches(self) -> AsyncIterator[list[Record]]:
+        """Lists of records, in offset order within a partition, until `stop`. Never an empty list.
+
+        `caught_up` is set after the batch that reached the end was handled, when the next one is asked for.
+        """
+        while not self._stopping and self._consumer is not None:
+            taken = await self._consumer.getmany(timeout_ms=POLL_MS, max_records=BATCH_MAX)
+            batch = [
+                Record(message.topic, message.partition, message.offset, message.key, message.value)
+                for messages in taken.values()
+                for message in messages
+            ]
+            if batch:
+                self._positions.update({(record.topic, record.partition): record.offset + 1 for record in batch})
+                yield batch
+            await self._note_progress()
+
+    async def _note_progress(self) -> None:
+        """The position, not the last record: compaction and markers leave offsets that no record has."""
+        if self.caught_up.is_set() or self._consumer is None:
+            return
+        for partition, end in list(self._behind.items()):
+            if await self._consumer.position(partition) >= end:
+                del self._behind[partition]
+        if not self._behind:
+            self.caught_up.set()
+
+    async def _partitions(self) -> list[TopicPartition]:
+        """From the broker's metadata, which may lag a moment behind the creation of a topic."""
+        assert self._consumer is not None
+        async with asyncio.timeout(METADATA_TIMEOUT_S):
+            known = await self._consumer.topics()
+        missing = [topic for topic in self._topics if topic not in known]
+        if missing:
+            raise BackendError(f"broker {self._backend.bootstrap}: no such topic: {', '.join(missing)}")
+        return [
+            TopicPartition(topic, partition)
+            for topic in self._topics
+            for partition in sorted(self._consumer.partitions_for_topic(topic) or ())
+        ]

@@ -1,0 +1,205 @@
+"""The one way to make a Faust app: topology, agents and rebalancing, and nothing else of Faust.
+
+No tables (the ledger is the state), no web, no leader topic, no topic declared by the framework, values as raw bytes.
+An agent reads with `take`, hands its events to the stage loop, and acknowledges them after the commit; an exception
+never leaves an agent, because the framework would acknowledge and drop what it was holding. Several apps live in one
+event loop, or one in a process; the code is the same: `await app.start()`, `await app.joined()`, `await app.stop()`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+import faust
+import structlog
+from faust.tables.manager import TableManager
+from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer, Transport
+from faust.types import TP, EventT, TopicT
+from yarl import URL
+
+from wharfinger.runtime.backends import Backend, KafkaSecurity
+
+Partition: TypeAlias = tuple[str, int]
+PartitionsListener: TypeAlias = Callable[[frozenset[Partition]], Awaitable[None]]
+
+COMMIT_INTERVAL_S = 0.5
+JOIN_TIMEOUT_S = 60.0
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """One record as an agent takes it. `value` is None for a key that was deleted."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    event: EventT[bytes | None]
+
+    def ack(self) -> None:
+        """Done with it: its offset may be committed once all before it are done."""
+        self.event.ack()
+
+
+class _ConsumerThread(AIOKafkaConsumerThread):
+    """Faust fixes the long poll at 1500 ms, which the memory broker turns into 400 ms of delay for every event."""
+
+    def _create_worker_consumer(self, transport: Transport) -> Any:
+        assert isinstance(self.app, ServiceApp), "this transport is made by ServiceApp only"
+        consumer = super()._create_worker_consumer(transport)
+        fetch_wait_ms = self.app.backend.capabilities.fetch_wait_ms
+        if hasattr(consumer, "_fetch_max_wait_ms"):
+            consumer._fetch_max_wait_ms = fetch_wait_ms
+        else:
+            log.warning("fetch_wait_not_set", wanted_ms=fetch_wait_ms, reason="the client keeps it elsewhere now")
+        return consumer
+
+
+class _Consumer(Consumer):
+    def _new_consumer_thread(self) -> AIOKafkaConsumerThread:
+        return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+
+class _Transport(Transport):
+    Consumer = _Consumer
+
+
+class _NoTables(TableManager):
+    """Faust waits a second for tables to be declared before it joins; we declare none."""
+
+    async def on_start(self) -> None:
+        await self._update_channels()
+        await self.recovery.start()
+
+
+class ServiceApp(faust.App):
+    """A Faust app that knows its backend and tells when it has its partitions."""
+
+    backend: Backend
+
+    def __init__(self, group: str, backend: Backend, **options: Any) -> None:
+        self.backend = backend
+        self._assigned = asyncio.Event()
+        super().__init__(group, **options)
+        self.notify_assigned(self._note_assigned)
+
+    async def joined(self, timeout_s: float = JOIN_TIMEOUT_S) -> None:
+        """Wait until the group gave us partitions (perhaps none). TimeoutError when it does not."""
+        async with asyncio.timeout(timeout_s):
+            await self._assigned.wait()
+
+    @property
+    def ready(self) -> bool:
+        """Has joined its group, is not in a rebalance, has not crashed."""
+        return bool(self._assigned.is_set() and not self.rebalancing and self.crash_reason is None)
+
+    def notify_assigned(self, listener: PartitionsListener) -> None:
+        """Call after each rebalance with *all* partitions held now."""
+        self.on_partitions_assigned.connect(_calling(listener), weak=False)
+
+    def notify_revoked(self, listener: PartitionsListener) -> None:
+        """Call at the start of each rebalance with the partitions given up; the group waits while it runs."""
+        self.on_partitions_revoked.connect(_calling(listener), weak=False)
+
+    def bytes_topic(self, *names: str) -> TopicT:
+        """Topics an agent reads together: raw bytes, deletions included, none declared."""
+        return self.topic(
+            *names,
+            key_type=bytes,
+            value_type=bytes,
+            key_serializer="raw",
+            value_serializer="raw",
+            allow_empty=True,
+            internal=False,
+        )
+
+    async def _note_assigned(self, assigned: frozenset[Partition]) -> None:
+        self._assigned.set()
+
+    def _new_transport(self) -> Transport:
+        return _Transport(self.conf.broker_consumer, self)
+
+    def _new_producer_transport(self) -> Transport:
+        return _Transport(self.conf.broker_producer, self)
+
+    def _create_directories(self) -> None:
+        """Faust would make directories for tables we do not have, in whatever directory we were started."""
+
+
+def faust_app(name: str, backend: Backend, *, group: str, stream_buffer_max: int = 4096) -> ServiceApp:
+    """An app that is not started yet. `name` is for logs and client ids, `group` is the consumer group.
+
+    The group carries what must change when the broker lost everything (see `consumer_group`).
+    """
+    capabilities = backend.capabilities
+    return ServiceApp(
+        group,
+        backend,
+        broker=[URL(f"aiokafka://{server}") for server in backend.bootstrap_servers],
+        broker_client_id=f"wharfinger-{name}",
+        broker_credentials=_credentials(backend.security),
+        broker_session_timeout=capabilities.session_s,
+        broker_heartbeat_interval=capabilities.heartbeat_s,
+        broker_rebalance_timeout=capabilities.rebalance_s,
+        broker_commit_interval=COMMIT_INTERVAL_S,
+        broker_request_timeout=max(30.0, capabilities.session_s * 2),
+        consumer_auto_offset_reset="earliest",
+        consumer_metadata_max_age_ms=capabilities.metadata_max_age_ms,
+        key_serializer="raw",
+        value_serializer="raw",
+        producer_linger=0.0,
+        processing_guarantee="at_least_once",
+        stream_buffer_maxsize=stream_buffer_max,
+        TableManager=_NoTables,
+        table_standby_replicas=1,  # not for tables: it selects the assignor that gives one member co-partitioned topics
+        stream_wait_empty=True,  # a rebalance waits for what was taken to be acknowledged
+        topic_allow_declare=False,
+        topic_disable_leader=True,
+        web_enabled=False,
+        autodiscover=False,
+        worker_redirect_stdouts=False,
+    )
+
+
+def consumer_group(service: str, backend: Backend, prefix: str = "") -> str:
+    """The service's group on this broker's life: offsets of a broker that forgot must not hide the new records."""
+    life = f"-{backend.boot_id[:8]}" if backend.boot_id else ""
+    return f"{prefix}wharfinger-{service}{life}"
+
+
+async def take(stream: faust.Stream[bytes | None], max_: int, within_s: float) -> AsyncIterator[list[Received]]:
+    """Batches of up to `max_` records; the first waits `within_s` for company. Nothing is acknowledged here."""
+    async for events in stream.noack_take(max_, within=within_s):
+        # The framework's annotation says values; its code yields the events that carry them.
+        yield [_received(cast(EventT[bytes | None], event)) for event in events]
+
+
+def _received(event: EventT[bytes | None]) -> Received:
+    message = event.message
+    return Received(message.topic, message.partition, message.offset, message.key, message.value, event)
+
+
+def _calling(listener: PartitionsListener) -> Callable[..., Awaitable[None]]:
+    async def call(_app: object, partitions: set[TP], *_: object, **__: object) -> None:
+        await listener(frozenset((tp.topic, tp.partition) for tp in partitions))
+
+    return call
+
+
+def _credentials(security: KafkaSecurity) -> faust.SASLCredentials | faust.SSLCredentials | None:
+    """Faust's words for the same thing: TLS alone, SASL with or without TLS, or nothing."""
+    if security.uses_sasl:
+        return faust.SASLCredentials(
+            username=security.username,
+            password=security.password,
+            mechanism=security.mechanism,
+            ssl_context=security.ssl_context(),
+        )
+    context = security.ssl_context()
+    return faust.SSLCredentials(context) if context is not None else None

@@ -1,0 +1,130 @@
+"""Topics are made by us, with the partition counts the code relies on, and never by a broker's guess.
+
+The counts are part of the contract: `partition_for` sends a key to the same partition in every writer, and two topics
+are joined by being partitioned alike. A topic that exists with another count is therefore an error, not a detail.
+"""
+
+# mypy: allow-untyped-calls
+# (the drivers ship no types)
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.partitioner import murmur2
+
+from wharfinger.runtime.backends import Backend, BackendError
+
+Cleanup = Literal["compact", "delete"]
+BROKER_DEFAULT = -1  # replication as the broker's administrator chose it
+ADMIN_TIMEOUT_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """One topic as it must be. `retention_ms` is for `delete` topics; None leaves it to the broker."""
+
+    name: str
+    partitions: int
+    cleanup: Cleanup
+    retention_ms: int | None = None
+
+    def configuration(self) -> dict[str, str]:
+        settings: dict[str, str] = {"cleanup.policy": self.cleanup}
+        if self.retention_ms is not None:
+            settings["retention.ms"] = str(self.retention_ms)
+        return settings
+
+
+def partition_for(key: str, partitions: int) -> int:
+    """Where a key lies: murmur2 of its UTF-8 bytes without the sign bit, modulo the count, as Kafka's own default."""
+    return _hash_of(key) % partitions
+
+
+@lru_cache(maxsize=65_536)
+def _hash_of(key: str) -> int:
+    """Kept, because the hash is plain Python and a fleet's keys come again and again."""
+    return int(murmur2(key.encode())) & 0x7FFF_FFFF
+
+
+async def ensure_topics(backend: Backend, specs: Sequence[TopicSpec], prefix: str = "") -> dict[str, bool]:
+    """Make what is missing. By full name: whether it was really created, which is what ends a topic's old incarnation.
+
+    Raises BackendError when an existing topic has another number of partitions, or the broker refuses.
+    """
+    wanted = {prefix + spec.name: spec for spec in specs}
+    admin = AIOKafkaAdminClient(**backend.client_options(), request_timeout_ms=ADMIN_TIMEOUT_MS)
+    try:
+        await admin.start()
+        # All topics at once and never by name: some brokers create a topic when they are asked about it.
+        existing = await _partition_counts(admin)
+        missing = {name: spec for name, spec in wanted.items() if name not in existing}
+        created = await _create(admin, missing)
+        counts = await _partition_counts(admin) if missing else existing
+    except (KafkaError, OSError) as error:
+        raise BackendError(f"broker {backend.bootstrap}: topics: {' '.join(str(error).split())}") from error
+    finally:
+        await admin.close()
+    _check_counts(wanted, counts)
+    return {name: name in created for name in wanted}
+
+
+async def delete_topics(backend: Backend, names: Sequence[str]) -> None:
+    """Forget topics and free their memory. Names that do not exist are passed over."""
+    admin = AIOKafkaAdminClient(**backend.client_options(), request_timeout_ms=ADMIN_TIMEOUT_MS)
+    try:
+        await admin.start()
+        existing = await _partition_counts(admin)
+        if doomed := [name for name in names if name in existing]:
+            await admin.delete_topics(doomed)
+    finally:
+        await admin.close()
+
+
+async def _create(admin: AIOKafkaAdminClient, specs: Mapping[str, TopicSpec]) -> set[str]:
+    """The names that were really made; one that another process made in the meantime is not among them."""
+    if not specs:
+        return set()
+    response = await admin.create_topics(
+        [
+            # The empty assignment is how the client lets the replication be the broker's default.
+            NewTopic(name, spec.partitions, BROKER_DEFAULT, replica_assignments={}, topic_configs=spec.configuration())
+            for name, spec in specs.items()
+        ]
+    )
+    answers: list[tuple[str, int, str | None]] = [
+        (entry["topic"], entry["error_code"], entry.get("error_message"))
+        for entry in _entries(response, "topic_errors")
+    ]
+    created = set()
+    for name, code, message in answers:
+        if code == 0:
+            created.add(name)
+        elif code != TopicAlreadyExistsError.errno:
+            raise BackendError(f"topic {name}: not created: {message or for_code(code).__name__}")
+    return created
+
+
+async def _partition_counts(admin: AIOKafkaAdminClient) -> dict[str, int]:
+    return {topic["topic"]: len(topic["partitions"]) for topic in await admin.describe_topics()}
+
+
+def _entries(response: Any, field: str) -> list[dict[str, Any]]:
+    """The admin client gives protocol structures; this is where they become plain values."""
+    entries: list[dict[str, Any]] = response.to_object()[field]
+    return entries
+
+
+def _check_counts(wanted: Mapping[str, TopicSpec], counts: Mapping[str, int]) -> None:
+    wrong = [
+        f"{name} has {counts.get(name, 0)} partitions, {spec.partitions} expected"
+        for name, spec in wanted.items()
+        if counts.get(name) != spec.partitions
+    ]
+    if wrong:
+        raise BackendError(f"topics: {'; '.join(wrong)}: counts are fixed for life")
