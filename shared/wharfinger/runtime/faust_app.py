@@ -21,6 +21,7 @@ from faust.types import TP, EventT, TopicT
 from yarl import URL
 
 from wharfinger.runtime.backends import Backend, KafkaSecurity
+from wharfinger.runtime.topics import partition_for as partition_for  # readers and writers must agree on it
 
 Partition: TypeAlias = tuple[str, int]
 PartitionsListener: TypeAlias = Callable[[frozenset[Partition]], Awaitable[None]]
@@ -62,6 +63,13 @@ class _ConsumerThread(AIOKafkaConsumerThread):
 
 
 class _Consumer(Consumer):
+    async def _commit(self, offsets: Any) -> bool:
+        """An observer begins at the beginning whenever it begins, so nothing it has read may be remembered."""
+        assert isinstance(self.app, ServiceApp), "this transport is made by ServiceApp only"
+        if not self.app.commits_offsets:
+            return True
+        return bool(await super()._commit(offsets))
+
     def _new_consumer_thread(self) -> AIOKafkaConsumerThread:
         return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
 
@@ -82,9 +90,11 @@ class ServiceApp(faust.App):
     """A Faust app that knows its backend and tells when it has its partitions."""
 
     backend: Backend
+    commits_offsets: bool
 
-    def __init__(self, group: str, backend: Backend, **options: Any) -> None:
+    def __init__(self, group: str, backend: Backend, *, commits_offsets: bool = True, **options: Any) -> None:
         self.backend = backend
+        self.commits_offsets = commits_offsets
         self._assigned = asyncio.Event()
         super().__init__(group, **options)
         self.notify_assigned(self._note_assigned)
@@ -132,15 +142,19 @@ class ServiceApp(faust.App):
         """Faust would make directories for tables we do not have, in whatever directory we were started."""
 
 
-def faust_app(name: str, backend: Backend, *, group: str, stream_buffer_max: int = 4096) -> ServiceApp:
+def faust_app(
+    name: str, backend: Backend, *, group: str, stream_buffer_max: int = 4096, commits_offsets: bool = True
+) -> ServiceApp:
     """An app that is not started yet. `name` is for logs and client ids, `group` is the consumer group.
 
-    The group carries what must change when the broker lost everything (see `consumer_group`).
+    The group carries what must change when the broker lost everything (see `consumer_group`). Without `commits_offsets` its
+    members read from the beginning after every rebalance.
     """
     capabilities = backend.capabilities
     return ServiceApp(
         group,
         backend,
+        commits_offsets=commits_offsets,
         broker=[URL(f"aiokafka://{server}") for server in backend.bootstrap_servers],
         broker_client_id=f"wharfinger-{name}",
         broker_credentials=_credentials(backend.security),

@@ -1,0 +1,85 @@
+"""One small HTTP server a process: is it alive, are its services ready, what are its figures.
+
+Alive and ready are different questions: a service that catches up is alive and not ready, and must not be restarted for
+it. On loopback unless told otherwise; read only; it never blocks on broker or database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from wharfinger.runtime.observability import METRICS, Metrics
+
+
+class Watched(Protocol):
+    """What a service says of itself. Answers are immediate."""
+
+    @property
+    def name(self) -> str: ...
+
+    def ready(self) -> bool: ...
+
+    def lag(self) -> int:
+        """Messages not yet taken in."""
+        ...
+
+    def failed(self) -> str:
+        """The reason of a fatal error, "" while there is none."""
+        ...
+
+
+class HealthServer:
+    """`/healthz`, `/readyz` and `/metrics` of one process. `services` is asked again for every request."""
+
+    def __init__(self, services: Callable[[], Sequence[Watched]], metrics: Metrics = METRICS) -> None:
+        self._services = services
+        self._metrics = metrics
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
+        """Listen; the port is given back, which is how a free one (0) becomes known. OSError when it is taken."""
+        app = web.Application()
+        app.add_routes(
+            [
+                web.get("/healthz", self._healthz),
+                web.get("/readyz", self._readyz),
+                web.get("/metrics", self._figures),
+            ]
+        )
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host, port).start()
+        except OSError:
+            await self.stop()
+            raise
+        return int(self._runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        failures = {service.name: service.failed() for service in self._services() if service.failed()}
+        return web.json_response({"alive": not failures, "failed": failures}, status=503 if failures else 200)
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        services = {
+            service.name: {"ready": service.ready(), "lag": service.lag(), "failed": service.failed()}
+            for service in self._services()
+        }
+        # A process that has not made its services yet is not ready, although none of them says so.
+        ready = bool(services) and all(service["ready"] for service in services.values())
+        return web.json_response({"ready": ready, "services": services}, status=200 if ready else 503)
+
+    async def _figures(self, _: web.Request) -> web.Response:
+        for service in self._services():
+            bound = self._metrics.of(service.name)
+            bound.ready.set(service.ready())
+            bound.lag.set(service.lag())
+        return web.Response(body=generate_latest(self._metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})

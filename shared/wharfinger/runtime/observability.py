@@ -1,0 +1,143 @@
+"""How a process tells what it does: logs as events with keys, and one registry of metrics for all its services.
+
+A log line is a name and keys, never a sentence with holes; what other libraries log through the standard library goes
+the same way, from WARNING up. Logs go to standard error, so that standard output belongs to the command, and nothing is
+ever redirected. A metric exists once and is told apart by its `service` label, because several services share a process.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TextIO
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from structlog.typing import Processor
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["json", "console"]
+
+# Libraries that put logging handlers or levels of their own in place when they are imported.
+FOREIGN_LOGGERS = ("aiohttp", "aiokafka", "alembic", "asyncio", "faust", "mode", "sqlalchemy")
+
+# Seconds. A commit with fsync takes about one millisecond, a round of many decisions tens of them.
+SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+
+def configure_logging(level: LogLevel, log_format: LogFormat, stream: TextIO | None = None) -> None:
+    """Once a process, before its first log line; again replaces what was. `stream` is standard error unless given."""
+    target = stream if stream is not None else sys.stderr
+    threshold = logging.getLevelNamesMapping()[level.upper()]
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    rendering = _rendering(log_format, colors=target.isatty())
+    structlog.configure(
+        processors=[*shared, *rendering],
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        logger_factory=structlog.WriteLoggerFactory(file=target),
+        cache_logger_on_first_use=False,  # module-level loggers follow a later configuration
+    )
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, _name_logger],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(max(threshold, logging.WARNING))
+    for name in FOREIGN_LOGGERS:
+        foreign = logging.getLogger(name)
+        foreign.handlers, foreign.propagate = [], True
+        foreign.setLevel(logging.NOTSET)
+
+
+def _rendering(log_format: LogFormat, *, colors: bool) -> Sequence[Processor]:
+    match log_format:
+        case "json":
+            return (structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(sort_keys=True))
+        case "console":
+            return (structlog.dev.ConsoleRenderer(colors=colors),)
+
+
+def _name_logger(
+    _logger: logging.Logger, _method: str, event: MutableMapping[str, object]
+) -> MutableMapping[str, object]:
+    """Whose line it is: a library's message means little without it."""
+    record = event.get("_record")
+    if isinstance(record, logging.LogRecord):
+        event["logger"] = record.name
+    return event
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceMetrics:
+    """The metrics of one service, bound to its name."""
+
+    events: Counter  # inputs folded
+    decisions: Counter
+    rounds: Counter  # transactions of streams
+    duplicates: Counter  # redelivered events that were skipped
+    dead_letters: Counter
+    published: Counter  # records acknowledged by the broker
+    round_seconds: Histogram  # from the first event of a round to its acknowledgement
+    decide_seconds: Histogram
+    commit_seconds: Histogram
+    lag: Gauge  # messages not yet taken in
+    ready: Gauge  # 1 when the service is ready
+
+
+class Metrics:
+    """Every metric of the process, created once. `of` binds them to a service."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        self._events = self._counter("events", "Input events folded into state")
+        self._decisions = self._counter("decisions", "Decisions committed to the ledger")
+        self._rounds = self._counter("rounds", "Rounds committed to the ledger")
+        self._duplicates = self._counter("duplicates_dropped", "Redelivered events that were recognised and skipped")
+        self._dead_letters = self._counter("dead_letters", "Messages that could not be read and were set aside")
+        self._published = self._counter("published", "Records acknowledged by the broker")
+        self._round_seconds = self._seconds("round", "From the first event of a round to its acknowledgement")
+        self._decide_seconds = self._seconds("decide", "Deciding one round")
+        self._commit_seconds = self._seconds("commit", "Committing one round to the ledger")
+        self._lag = self._gauge("event_lag", "Messages not yet taken in")
+        self._ready = self._gauge("ready", "1 when the service is ready")
+
+    def of(self, service: str) -> ServiceMetrics:
+        return ServiceMetrics(
+            events=self._events.labels(service),
+            decisions=self._decisions.labels(service),
+            rounds=self._rounds.labels(service),
+            duplicates=self._duplicates.labels(service),
+            dead_letters=self._dead_letters.labels(service),
+            published=self._published.labels(service),
+            round_seconds=self._round_seconds.labels(service),
+            decide_seconds=self._decide_seconds.labels(service),
+            commit_seconds=self._commit_seconds.labels(service),
+            lag=self._lag.labels(service),
+            ready=self._ready.labels(service),
+        )
+
+    def _counter(self, name: str, text: str) -> Counter:
+        return Counter(f"wharfinger_{name}_total", text, ["service"], registry=self.registry)
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(f"wharfinger_{name}", text, ["service"], registry=self.registry)
+
+    def _seconds(self, name: str, text: str) -> Histogram:
+        return Histogram(
+            f"wharfinger_{name}_seconds", text, ["service"], buckets=SECONDS_BUCKETS, registry=self.registry
+        )
+
+
+METRICS = Metrics(CollectorRegistry(auto_describe=True))
+"""The process's own. Tests that look at figures make another."""
