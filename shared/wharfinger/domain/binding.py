@@ -19,7 +19,8 @@ class Binding(Value, frozen=True):
 
     `name` is `namespace/name` (or `name`), unique in the plane. `uid` seeds ties. `reschedule` is a free token: a value
     not seen before asks for a fresh decision. `policy` says where the placement came from. `replicas` 0 with empty
-    requirements is an object without replicas: it goes to the chosen clusters as it is.
+    requirements is an object without replicas: it goes to the chosen clusters as it is. `labels` are the workload's own, by
+    which a policy that comes later finds it.
     """
 
     name: str
@@ -32,3 +33,4 @@ class Binding(Value, frozen=True):
     suspended: bool = False
     reschedule: str = ""
     policy: str = ""
+    labels: dict[str, str] = {}

@@ -22,11 +22,15 @@ class ResourceSelector(Value, frozen=True):
 
 
 class Propagation(Value, frozen=True):
-    """Which workloads a placement is for (Karmada's PropagationPolicy, OCM's Placement)."""
+    """Which workloads a placement is for (Karmada's PropagationPolicy, OCM's Placement).
+
+    `suspended`: the bindings it selects are not scheduled for now.
+    """
 
     selectors: tuple[ResourceSelector, ...]
     placement: Placement
     priority: int = 0
+    suspended: bool = False
 
 
 class SyncPeriod(Value, frozen=True):

@@ -1,0 +1,158 @@
+"""crane-scheduler's DynamicSchedulerPolicy, as strict as its own loader: no metadata, no unknown key, its own misspellings.
+
+What that loader takes and then fails on at run time (a period of 0 stops it, a count of 0 divides by zero) is refused
+when the policy is turned into a domain value, so that reading alone stays comparable with crane's.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Annotated
+
+from pydantic import BeforeValidator, model_validator
+
+from wharfinger.domain.policy import HotWindow, LoadLimit, LoadPolicy, LoadWeight, Policy, SyncPeriod
+from wharfinger.manifests.model import ExpectedError, Int, Model, Resource
+
+NAME = "default"
+"""A plane has one such policy, and the kind has no name of its own."""
+
+SECOND_NS = 10**9
+DURATION = "a duration such as 90s, 3m or 1h30m"
+LIMIT_SCALE = 100_000
+WEIGHT_SCALE = 1_000
+WHOLE_MAX = 10**6
+"""The largest limit or weight, in wholes; far above any use, low enough to stay exact."""
+
+_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")
+
+
+def duration_ns(value: object) -> int:
+    """A Go duration such as `1h30m` in nanoseconds. Raises ExpectedError."""
+    expected = ExpectedError(DURATION)
+    if not isinstance(value, str) or len(value) > 64:
+        raise expected
+    text = value[1:] if value[:1] in ("+", "-") else value
+    if text == "0":
+        return 0
+    total, at = Fraction(0), 0
+    while at < len(text):
+        part = _PART.match(text, at)
+        if part is None or not (part[1] or part[2]):
+            raise expected
+        digits = part[2] or ""
+        total += Fraction(int((part[1] or "0") + digits), 10 ** len(digits)) * _UNITS[part[3]]
+        at = part.end()
+    if not text or total >= 2**63:
+        raise expected
+    return -int(total) if value[0] == "-" else int(total)
+
+
+Duration = Annotated[int, BeforeValidator(duration_ns)]
+
+
+class Entry(Model):
+    """A list entry of null is an empty entry, as Go reads it; a duration of null is not a duration."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_empty(cls, data: object) -> object:
+        if isinstance(data, dict):
+            for key in ("period", "timeRange"):
+                if key in data and data[key] is None:
+                    raise ExpectedError(DURATION, key)
+        return {} if data is None else data
+
+
+class Named(Entry):
+    name: str = ""
+
+
+class Sync(Named):
+    period: Duration = 0
+
+
+class Predicate(Named):
+    max_limit_pecent: float = 0.0
+
+
+class Priority(Named):
+    weight: float = 0.0
+
+
+class HotValue(Entry):
+    time_range: Duration = 0
+    count: Int = 0
+
+
+class DynamicSpec(Model):
+    sync_policy: list[Sync] = []
+    predicate: list[Predicate] = []
+    priority: list[Priority] = []
+    hot_value: list[HotValue] = []
+
+
+class DynamicSchedulerPolicy(Resource):
+    spec: DynamicSpec = DynamicSpec()
+
+    @property
+    def name(self) -> str:
+        return NAME
+
+    def to_domain(self, manifest: str) -> Policy:
+        """Raises ExpectedError for values that crane would fail on."""
+        spec = self.spec
+        sync = [_sync(entry, i) for i, entry in enumerate(spec.sync_policy)]
+        limits = [_limit(entry, i) for i, entry in enumerate(spec.predicate)]
+        weights = [_weight(entry, i) for i, entry in enumerate(spec.priority)]
+        hot = [_window(entry, i) for i, entry in enumerate(spec.hot_value)]
+        load = LoadPolicy(tuple(sync), tuple(limits), tuple(weights), tuple(hot))
+        return Policy(self.kind, self.name, load=load, manifest=manifest)
+
+
+def _sync(entry: Sync, i: int) -> SyncPeriod:
+    path = ("syncPolicy", i)
+    return SyncPeriod(_named(entry, *path), _seconds(entry.period, *path, "period"))
+
+
+def _limit(entry: Predicate, i: int) -> LoadLimit:
+    path = ("predicate", i)
+    return LoadLimit(_named(entry, *path), _scaled(entry.max_limit_pecent, LIMIT_SCALE, *path, "maxLimitPecent"))
+
+
+def _weight(entry: Priority, i: int) -> LoadWeight:
+    path = ("priority", i)
+    return LoadWeight(_named(entry, *path), _scaled(entry.weight, WEIGHT_SCALE, *path, "weight"))
+
+
+def _window(entry: HotValue, i: int) -> HotWindow:
+    path = ("hotValue", i)
+    return HotWindow(_seconds(entry.time_range, *path, "timeRange"), _positive(entry.count, *path, "count"))
+
+
+def _named(entry: Named, *path: str | int) -> str:
+    if not entry.name:
+        raise ExpectedError("the name of a metric", "spec", *path, "name")
+    return entry.name
+
+
+def _seconds(duration: int, *path: str | int) -> int:
+    """Whole seconds, a part of one counted as one."""
+    if duration <= 0:
+        raise ExpectedError("a duration above 0", "spec", *path)
+    return -(-duration // SECOND_NS)
+
+
+def _positive(count: int, *path: str | int) -> int:
+    if count <= 0:
+        raise ExpectedError("a count above 0", "spec", *path)
+    return count
+
+
+def _scaled(value: float, scale: int, *path: str | int) -> int:
+    """value * scale, exact from the shortest decimal that names the float, rounded half to even."""
+    if not 0 <= value <= WHOLE_MAX:
+        raise ExpectedError(f"a number from 0 to {WHOLE_MAX}", "spec", *path)
+    return round(Fraction(repr(value)) * scale)

@@ -1,0 +1,52 @@
+"""Every kind that is read, in one list: what a manifest may be, and under which model it is checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wharfinger.manifests import crane, karmada, karpenter, kubernetes, ocm
+from wharfinger.manifests.model import Resource
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """`namespaced`: its name is unique within a namespace only."""
+
+    api_version: str
+    kind: str
+    model: type[Resource]
+    namespaced: bool = True
+
+
+KINDS: tuple[Kind, ...] = (
+    # The fleet.
+    Kind("cluster.karmada.io/v1alpha1", "Cluster", karmada.Cluster, namespaced=False),
+    Kind("cluster.open-cluster-management.io/v1", "ManagedCluster", ocm.ManagedCluster, namespaced=False),
+    Kind("v1", "Node", kubernetes.Node, namespaced=False),
+    # Policies.
+    Kind("policy.karmada.io/v1alpha1", "PropagationPolicy", karmada.PropagationPolicy),
+    Kind("policy.karmada.io/v1alpha1", "ClusterPropagationPolicy", karmada.ClusterPropagationPolicy, namespaced=False),
+    Kind("cluster.open-cluster-management.io/v1beta1", "Placement", ocm.Placement),
+    Kind("scheduler.policy.crane.io/v1alpha1", "DynamicSchedulerPolicy", crane.DynamicSchedulerPolicy, namespaced=False),
+    Kind("karpenter.sh/v1", "NodePool", karpenter.NodePool, namespaced=False),
+    # Workloads.
+    Kind("apps/v1", "Deployment", kubernetes.Deployment),
+    Kind("apps/v1", "StatefulSet", kubernetes.StatefulSet),
+    Kind("batch/v1", "Job", kubernetes.Job),
+    Kind("v1", "Pod", kubernetes.Pod),
+    # Objects without replicas.
+    Kind("apps/v1", "DaemonSet", kubernetes.DaemonSet),
+    Kind("batch/v1", "CronJob", kubernetes.CronJob),
+    Kind("v1", "ConfigMap", kubernetes.ConfigMap),
+    Kind("v1", "Namespace", kubernetes.Namespace, namespaced=False),
+    # Bindings written by hand or exported.
+    Kind("work.karmada.io/v1alpha2", "ResourceBinding", karmada.ResourceBinding),
+    Kind("work.karmada.io/v1alpha1", "ResourceBinding", karmada.ResourceBinding),
+)  # fmt: skip
+
+BY_NAME = {(k.api_version, k.kind): k for k in KINDS}
+
+
+def versions_of(kind: str) -> list[str]:
+    """The apiVersions under which a kind of this name is read."""
+    return [k.api_version for k in KINDS if k.kind == kind]

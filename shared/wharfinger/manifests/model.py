@@ -1,0 +1,203 @@
+"""The base of all manifest models, and the scalars they share.
+
+Strict: a field that Kubernetes does not know here is an error, no value is coerced, and null means absent, as in the API. A
+field that is known but not followed is declared all the same, in one of two ways:
+
+- `Carried`: what runs rather than where (images, probes, volumes' sources). It travels with the object and placement
+  has no business with it.
+- `Unacted`: it asks something of placement that is not acted on in this version (pod anti-affinity, failover). `unacted`
+  finds every one that is set, so that a user is told and nothing is dropped in silence.
+
+Deeper checks of such fields are left to the API server that will receive the object.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, model_validator
+
+from wharfinger.domain.quantities import QuantityError, parse_quantity
+from wharfinger.manifests.errors import Path
+
+UNACTED = "unacted"
+
+Carried = object | None
+Unacted = Annotated[object | None, UNACTED]
+
+
+class ExpectedError(ValueError):
+    """Raised by a validator. The text says what was expected; what was found is added where the error is told.
+
+    `field`: the part of the value that is meant, where not the whole.
+    """
+
+    def __init__(self, text: str, *field: str | int) -> None:
+        super().__init__(text)
+        self.field: Path = field
+
+
+_SPELLINGS = {
+    "pod_cidr": "podCIDR", "pod_cidrs": "podCIDRs", "provider_id": "providerID", "external_id": "externalID",
+    "host_ipc": "hostIPC", "host_pid": "hostPID", "host_ip": "hostIP", "proxy_url": "proxyURL", "set_hostname_as_fqdn": "setHostnameAsFQDN",
+    "insecure_skip_tls_verification": "insecureSkipTLSVerification", "managed_cluster_client_configs": "managedClusterClientConfigs",
+}  # fmt: skip
+"""Where Kubernetes' spelling is not plain camelCase."""
+
+
+def _camel(name: str) -> str:
+    if (spelling := _SPELLINGS.get(name)) is not None:
+        return spelling
+    head, *rest = name.strip("_").split("_")
+    return head + "".join(part.capitalize() for part in rest)
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, alias_generator=_camel)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, data: object) -> object:
+        """A null field is as if not written. An unknown field stays, to be refused by its name."""
+        if isinstance(data, dict):
+            known = aliases(cls)
+            return {k: v for k, v in data.items() if v is not None or k not in known}
+        return data
+
+    def unacted(self, path: Path = ()) -> Iterator[Path]:
+        """The path of every field that is set here or below and not acted on, in declared order."""
+        for name, info in type(self).model_fields.items():
+            value = getattr(self, name)
+            if value is None:
+                continue
+            here = (*path, info.alias or name)
+            if UNACTED in info.metadata:
+                if value not in ({}, [], False, ""):
+                    yield here
+            else:
+                yield from _unacted_in(value, here)
+
+
+def _unacted_in(value: object, path: Path) -> Iterator[Path]:
+    match value:
+        case Model():
+            yield from value.unacted(path)
+        case list():
+            for i, item in enumerate(value):
+                yield from _unacted_in(item, (*path, i))
+        case dict():
+            for key, item in value.items():
+                yield from _unacted_in(item, (*path, str(key)))
+
+
+@cache
+def aliases(model: type[BaseModel]) -> frozenset[str]:
+    """The field names of a model as YAML spells them."""
+    return frozenset(info.alias or name for name, info in model.model_fields.items())
+
+
+def _whole(value: object) -> object:
+    """JSON has one number type, so 2.0 is the integer 2."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _quantity(value: object) -> str:
+    """Quantities may be written as plain numbers. The text is kept, canonical enough to be parsed again exactly."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ExpectedError("a quantity such as 500m, 2 or 1.5Gi")
+    text = value if isinstance(value, str) else repr(value)
+    try:
+        parse_quantity(text)
+    except QuantityError:
+        raise ExpectedError("a quantity such as 500m, 2 or 1.5Gi") from None
+    return text
+
+
+def _not_negative_quantity(text: str) -> str:
+    if parse_quantity(text).nanos < 0:
+        raise ExpectedError("a quantity that is not negative")
+    if parse_quantity(text).milli > 2**63 - 1:
+        raise ExpectedError("a quantity whose thousandths are below 2^63")
+    return text
+
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+
+
+def _name(text: str) -> str:
+    if len(text) > 253 or _NAME.fullmatch(text) is None:
+        raise ExpectedError("a name of at most 253 lower-case letters, digits, '-' and '.'")
+    return text
+
+
+def _between(low: int, high: int) -> AfterValidator:
+    def check(value: int) -> int:
+        if not low <= value <= high:
+            raise ExpectedError(f"an integer from {low} to {high}")
+        return value
+
+    return AfterValidator(check)
+
+
+Int = Annotated[int, BeforeValidator(_whole), _between(-(2**63), 2**63 - 1)]
+Int32 = Annotated[int, BeforeValidator(_whole), _between(-(2**31), 2**31 - 1)]
+Count = Annotated[int, BeforeValidator(_whole), _between(0, 2**31 - 1)]
+Quantity = Annotated[str, BeforeValidator(_quantity), AfterValidator(_not_negative_quantity)]
+Name = Annotated[str, AfterValidator(_name)]
+Amounts = dict[str, Quantity]
+Labels = dict[str, str]
+
+
+class Metadata(Model):
+    """ObjectMeta. `generateName` is accepted as a name only where `name` is not given: the same file must mean the same object."""
+
+    name: Name | None = None
+    generate_name: str | None = None
+    namespace: Name | None = None
+    labels: Labels = {}
+    annotations: Labels = {}
+    uid: str | None = None
+    deletion_timestamp: str | None = None
+    creation_timestamp: Carried = None
+    deletion_grace_period_seconds: Carried = None
+    finalizers: Carried = None
+    generation: Carried = None
+    managed_fields: Carried = None
+    owner_references: Carried = None
+    resource_version: Carried = None
+    self_link: Carried = None
+
+
+class NamedMetadata(Metadata):
+    @model_validator(mode="after")
+    def _has_a_name(self) -> NamedMetadata:
+        if not self.known_as:
+            raise ExpectedError("a name", "name")
+        return self
+
+    @property
+    def known_as(self) -> str:
+        return self.name or (self.generate_name or "").rstrip("-.")
+
+
+class Resource(Model):
+    """What every manifest has at its top. Kinds with metadata are `Object`s."""
+
+    api_version: str
+    kind: str
+
+
+class Object(Resource):
+    metadata: NamedMetadata
+    status: Carried = None
+
+    @property
+    def name(self) -> str:
+        return self.metadata.known_as
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        return self.metadata.annotations

@@ -1,0 +1,258 @@
+"""Files to checked manifests, or to all that is wrong with them, one line each.
+
+Nothing is refused half way: every document of every file is checked, so that one run shows every mistake. An unknown kind is
+named, never skipped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path as FilePath
+from typing import cast, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from wharfinger.domain.value import canonical
+from wharfinger.manifests.document import BYTES_MAX, Document, read_documents
+from wharfinger.manifests.errors import ManifestError, Path, dotted, shown
+from wharfinger.manifests.kinds import BY_NAME, KINDS, Kind, versions_of
+from wharfinger.manifests.model import ExpectedError, Resource, aliases
+
+SUFFIXES = (".yaml", ".yml", ".json")
+"""What is read of a folder; a file that is named is read whatever it is called."""
+LISTS = frozenset({"List"})
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A checked object with where it came from. `above`: its path within the document, when it is an item of a List."""
+
+    kind: Kind
+    model: Resource
+    file: str
+    document: Document
+    raw: object
+    above: Path = ()
+
+    @property
+    def json(self) -> str:
+        """The user's own object as canonical JSON."""
+        return canonical(self.raw).decode()
+
+    @property
+    def unacted(self) -> list[str]:
+        """Fields that are accepted and not acted on in this version."""
+        return [dotted(path) for path in self.model.unacted()]
+
+    def error(self, text: str, *field: str | int) -> ManifestError:
+        return ManifestError(self.file, self.line_of(*field), dotted((*self.above, *field)), text)
+
+    def line_of(self, *field: str | int) -> int:
+        return self.document.line_of((*self.above, *field))
+
+    def not_expected(self, error: ExpectedError) -> ManifestError:
+        """What a conversion found wrong, with the line of what it found."""
+        return self.error(f"expected {error}, got {shown(_found(self.raw, error.field))}", *error.field)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """All manifests that are right and all errors, both in order of file and line. With any error, nothing should be applied."""
+
+    manifests: tuple[Manifest, ...]
+    errors: tuple[ManifestError, ...]
+
+
+def load_files(paths: Sequence[str | FilePath]) -> Loaded:
+    """Files and folders (with all below them, in order of name)."""
+    loaded: list[Loaded] = []
+    for path in paths:
+        loaded += [_load_file(file) for file in _files(FilePath(path))]
+    return Loaded(tuple(m for x in loaded for m in x.manifests), tuple(e for x in loaded for e in x.errors))
+
+
+def load_manifests(text: str, name: str) -> Loaded:
+    """All documents of a text; `name` is what errors call it."""
+    documents, syntax = read_documents(text, name)
+    manifests: list[Manifest] = []
+    errors: list[ManifestError] = []
+    for document in documents:
+        for raw, above in _objects(document):
+            match _check(document, name, raw, above):
+                case Manifest() as manifest:
+                    manifests.append(manifest)
+                case found:
+                    errors += found
+    return Loaded(tuple(manifests), tuple(sorted([*errors, *syntax], key=lambda e: e.line)))
+
+
+def _files(path: FilePath) -> Iterator[FilePath]:
+    if path.is_dir():
+        yield from sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES and p.is_file())
+    else:
+        yield path
+
+
+def _load_file(path: FilePath) -> Loaded:
+    name = str(path)
+    try:
+        with path.open("rb") as file:
+            content = file.read(BYTES_MAX + 1)
+        if len(content) > BYTES_MAX:
+            size = f"{path.stat().st_size / 2**20:.1f} MiB"
+            return _nothing(name, f"expected at most {BYTES_MAX >> 20} MiB, got {size}")
+        return load_manifests(content.decode("utf-8"), name)
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        return _nothing(name, f"expected UTF-8, got the byte 0x{content[error.start]:02x}", line)
+    except OSError as error:
+        return _nothing(name, f"expected a file, got an error: {error.strerror or error}")
+
+
+def _nothing(name: str, text: str, line: int = 1) -> Loaded:
+    return Loaded((), (ManifestError(name, line, "", text),))
+
+
+def _objects(document: Document) -> Iterator[tuple[object, Path]]:
+    """The document, or the items of a `v1 List` as `kubectl get -o yaml` prints them."""
+    value = document.value
+    if isinstance(value, dict) and value.get("kind") in LISTS and value.get("apiVersion") == "v1":
+        items = value.get("items")
+        if isinstance(items, list):
+            yield from ((item, ("items", i)) for i, item in enumerate(items))
+            return
+    yield value, ()
+
+
+def _check(document: Document, file: str, raw: object, above: Path) -> Manifest | list[ManifestError]:
+    def error(text: str, *field: str | int) -> ManifestError:
+        path = (*above, *field)
+        return ManifestError(file, document.line_of(path), dotted(path), text)
+
+    if not isinstance(raw, dict):
+        return [error(f"expected an object with apiVersion and kind, got {shown(raw)}")]
+    if not_json := _not_json(raw, ()):
+        field, text = not_json
+        return [error(text, *field)]
+    api_version, name = raw.get("apiVersion"), raw.get("kind")
+    missing = [
+        error(f"expected a string, got {shown(value)}", field)
+        for field, value in (("apiVersion", api_version), ("kind", name))
+        if not isinstance(value, str) or not value
+    ]
+    if missing:
+        return missing
+    kind = BY_NAME.get((cast(str, api_version), cast(str, name)))
+    if kind is None:
+        return [_unknown_kind(error, cast(str, api_version), cast(str, name))]
+    try:
+        model = kind.model.model_validate(raw)
+    except ValidationError as invalid:
+        return [_told(kind, document, file, raw, above, details) for details in invalid.errors(include_url=False)]
+    return Manifest(kind, model, file, document, raw, above)
+
+
+def _unknown_kind(error: Callable[..., ManifestError], api_version: str, kind: str) -> ManifestError:
+    if versions := versions_of(kind):
+        return error(f"expected {' or '.join(versions)} for the kind {kind}, got {shown(api_version)}", "apiVersion")
+    close = get_close_matches(kind, [k.kind for k in KINDS], n=1)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    known = ", ".join(dict.fromkeys(k.kind for k in KINDS))
+    return error(f"expected one of {known}, got {shown(kind)} of {api_version[:60]}{hint}", "kind")
+
+
+_EXPECTED = {
+    "string_type": "a string",
+    "int_type": "an integer",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "dict_type": "a mapping",
+    "list_type": "a list",
+    "model_type": "a mapping",
+    "missing": "a value",
+}
+
+
+def _told(kind: Kind, document: Document, file: str, raw: object, above: Path, details: ErrorDetails) -> ManifestError:
+    """One pydantic error in our words."""
+    path: Path = tuple(details["loc"])
+    found: object = details["input"]
+    match details["type"]:
+        case "value_error":
+            reason = details["ctx"]["error"]
+            path = (*path, *reason.field) if isinstance(reason, ExpectedError) else path
+            found = _found(raw, path)
+            text = f"expected {reason}"
+        case "missing":
+            found, text = None, "expected a value"
+        case "extra_forbidden":
+            text = f"expected a field of {kind.kind}{_meant(kind.model, path)}"
+            found = str(path[-1])
+        case "literal_error":
+            text = f"expected {details['ctx']['expected']}"
+        case known if known in _EXPECTED:
+            text = f"expected {_EXPECTED[known]}"
+        case _:
+            text = f"expected what {kind.kind} says ({details['msg']})"
+    full = (*above, *path)
+    return ManifestError(file, document.line_of(full), dotted(full), f"{text}, got {shown(found)}")
+
+
+def _meant(model: type[BaseModel], path: Path) -> str:
+    """The known field whose name is nearest to the unknown one at `path`."""
+    inner: type[BaseModel] | None = model
+    for part in path[:-1]:
+        inner = _field_model(inner, part) if inner is not None and isinstance(part, str) else inner
+    if inner is None:
+        return ""
+    close = get_close_matches(str(path[-1]), sorted(aliases(inner)), n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def _field_model(model: type[BaseModel], alias: str) -> type[BaseModel] | None:
+    """The model of a field, also when it is optional or in a list."""
+    for info in model.model_fields.values():
+        if info.alias == alias:
+            pending: list[object] = [info.annotation]
+            while pending:
+                candidate = pending.pop()
+                if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+                    return candidate
+                pending += get_args(candidate)
+    return None
+
+
+def _found(raw: object, path: Path) -> object:
+    """What the user wrote at `path`, None where nothing is."""
+    for part in path:
+        if (isinstance(raw, dict) and part in raw) or (
+            isinstance(raw, list) and isinstance(part, int) and part < len(raw)
+        ):
+            raw = raw[part]
+        else:
+            return None
+    return raw
+
+
+def _not_json(value: object, path: Path) -> tuple[Path, str] | None:
+    """The first thing below that YAML can say and a Kubernetes object cannot."""
+    match value:
+        case dict():
+            for key, item in value.items():
+                if not isinstance(key, str):
+                    return (*path, str(key)), f"expected a string as key, got {shown(key)}; put it in quotes"
+                if found := _not_json(item, (*path, key)):
+                    return found
+        case list():
+            for i, item in enumerate(value):
+                if found := _not_json(item, (*path, i)):
+                    return found
+        case float() if not math.isfinite(value):
+            return path, f"expected a finite number, got {value}"
+        case int() if not -(2**63) <= value < 2**64:
+            return path, f"expected an integer of at most 64 bits, got {shown(value)}"
+    return None
