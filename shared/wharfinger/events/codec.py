@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from uuid import UUID
 
 import msgspec
@@ -26,10 +25,7 @@ class UndecodableError(ValueError):
 
 def decode(body: bytes) -> Event[Value]:
     """The event in `body`. Raises UndecodableError when it is not one, has no id, or a type or version unknown here."""
-    try:
-        frame = _frame_decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UndecodableError(f"not a CloudEvent in structured JSON: {error}") from None
+    frame = frame_of(body)
     if frame.specversion != SPECVERSION:
         raise UndecodableError(f"specversion: expected {SPECVERSION!r}, got {frame.specversion!r}")
     for name, text in (("id", frame.id), ("source", frame.source), ("type", frame.type)):
@@ -48,6 +44,18 @@ def decode(body: bytes) -> Event[Value]:
         event_id(frame.source, frame.id), frame.type, frame.source, frame.subject, data, body,
         hashlib.sha256(body).digest(), frame.causationid, frame.correlationid,
     )  # fmt: skip
+
+
+def decode_data(type: str, body: bytes) -> Value:
+    """The data of a decision as the ledger holds it: canonical JSON without an envelope. Raises UndecodableError."""
+    decoder = _data_decoders.get(type)
+    if decoder is None:
+        raise UndecodableError(f"type: {type!r} is not a known event type and version")
+    try:
+        data = decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UndecodableError(f"data of {type}: {error}") from None
+    return upcast(data) if UPCASTS else data
 
 
 def encode(
@@ -79,6 +87,7 @@ def encode_raw(
     time: str = "",
     causation: str = "",
     correlation: str = "",
+    sequence: str = "",
 ) -> bytes:
     """As `encode`, for data that is canonical JSON already (a decision's body as the ledger holds it)."""
     return _encoder.encode(
@@ -103,5 +112,9 @@ def made(
     )
 
 
-def decode_all(bodies: Iterable[bytes]) -> list[Event[Value]]:
-    return [decode(b) for b in bodies]
+def frame_of(body: bytes) -> Frame:
+    """The envelope alone, data left raw. Raises UndecodableError."""
+    try:
+        return _frame_decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UndecodableError(f"not a CloudEvent in structured JSON: {error}") from None

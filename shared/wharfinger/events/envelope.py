@@ -1,7 +1,8 @@
 """The CloudEvents 1.0 frame (structured JSON mode) that every message wears.
 
 `time` is the producer's and is never used as a clock. `partitionkey` is the key that chooses the partition, `causationid`
-the event or decision that led to this one, `correlationid` the first cause of the chain.
+the event or decision that led to this one, `correlationid` the first cause of the chain. `sequence` is a decision's seq in
+the stream that `source` names.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Frame(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     partitionkey: str = ""
     causationid: str = ""
     correlationid: str = ""
+    sequence: str = ""
     data: msgspec.Raw = msgspec.Raw(b"null")
 
 

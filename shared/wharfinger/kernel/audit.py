@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Generic
 
 from wharfinger.kernel.decider import Decider, Decision, S
 from wharfinger.kernel.recover import RecordedRound
-from wharfinger.kernel.round import Head
+from wharfinger.kernel.round import Head, Round
 from wharfinger.kernel.step import step
 
 
@@ -15,7 +16,7 @@ from wharfinger.kernel.step import step
 class Divergence:
     """Where a replay and the history part: the first difference of a round.
 
-    `what`: `decision`, `count`, `hash` or `chain`. `recorded` and `replayed` show both values, shortened.
+    `what`: `decision`, `count`, `profile`, `hash`, `time` or `chain`. `recorded` and `replayed` show both, shortened.
     """
 
     stream: str
@@ -35,47 +36,78 @@ class AuditResult:
     divergences: list[Divergence] = field(default_factory=list)
 
 
-def audit(decider: Decider[S], state: S, head: Head, rounds: Iterable[RecordedRound]) -> AuditResult:
-    """Replay `rounds`, which follow `head`, on `state`. After a divergence the *recorded* history goes on: later rounds are
-    compared from what was decided, and a state that has parted is said to have parted, never quietly mended."""
-    result = AuditResult(head.stream)
-    for recorded in rounds:
-        r = recorded.round
+class Audit(Generic[S]):
+    """One stream being decided again, a round at a time, on a state that stands where `head` does.
+
+    After a divergence the *recorded* history goes on: later rounds are compared from what was recorded, and a state that
+    has parted is said to have parted, never quietly mended.
+    """
+
+    def __init__(self, decider: Decider[S], state: S, head: Head) -> None:
+        self.state = state
+        self.head = head
+        self.result = AuditResult(head.stream)
+        self._decider = decider
+
+    def replay(self, recorded: RecordedRound) -> None:
+        """Decide the round that follows the head again; the head moves to its end."""
+        r, head, result = recorded.round, self.head, self.result
         if r.prev_hash != head.hash:
-            result.divergences.append(
-                Divergence(r.stream, r.number, r.first_seq, "chain", r.prev_hash.hex()[:16], head.hash.hex()[:16])
-            )
-        base = Head(r.stream, r.number - 1, r.first_seq - 1, r.prev_hash, r.epoch, head.at, head.snapshot)
-        again = step(decider, state, base, recorded.events, r.at, r.basis, r.snapshot, r.engine)
-        if again.hash != r.hash:
-            result.divergences.append(
-                _first_difference(r.decisions, again.decisions, r.stream, r.number, r.hash, again.hash)
-            )
+            self._part(r, "chain", r.prev_hash.hex()[:16], head.hash.hex()[:16])
+        if r.at < head.at:
+            self._part(r, "time", str(r.at), f"not before {head.at}")
+        base = Head(r.stream, r.number - 1, r.first_seq - 1, r.prev_hash, r.epoch, r.at, head.snapshot)
+        again = step(self._decider, self.state, base, recorded.events, r.at, r.basis, r.snapshot, r.engine)
+        # The hash says what was decided then; the rows beside it could have been changed since.
+        if again.hash != r.hash or not _same(r.decisions, again.decisions):
+            result.divergences.append(_first_difference(r, again))
         result.rounds += 1
         result.inputs += len(r.inputs)
         result.decisions += len(r.decisions)
-        head = r.head()
-    return result
+        self.head = r.head()
+
+    def _part(self, r: Round, what: str, recorded: str, replayed: str) -> None:
+        self.result.divergences.append(Divergence(r.stream, r.number, r.first_seq, what, recorded, replayed))
 
 
-def _first_difference(
-    recorded: tuple[Decision, ...],
-    replayed: tuple[Decision, ...],
-    stream: str,
-    number: int,
-    recorded_hash: bytes,
-    replayed_hash: bytes,
-) -> Divergence:
-    for a, b in zip(recorded, replayed, strict=False):
-        if (a.type, a.subject, a.outcome, a.cause, a.body) != (b.type, b.subject, b.outcome, b.cause, b.body):
-            return Divergence(stream, number, a.seq, "decision", _show(a), _show(b))
-    if len(recorded) != len(replayed):
-        longer = recorded if len(recorded) > len(replayed) else replayed
-        extra = longer[min(len(recorded), len(replayed))]
+def audit(decider: Decider[S], state: S, head: Head, rounds: Iterable[RecordedRound]) -> AuditResult:
+    """Replay `rounds`, which follow `head`, on `state`."""
+    auditing = Audit(decider, state, head)
+    for recorded in rounds:
+        auditing.replay(recorded)
+    return auditing.result
+
+
+def _same(recorded: Sequence[Decision], replayed: Sequence[Decision]) -> bool:
+    return len(recorded) == len(replayed) and all(map(_alike, recorded, replayed))
+
+
+def _alike(a: Decision, b: Decision) -> bool:
+    """`data` is left out: it is what `body` says, and comparing bytes is what an audit is for."""
+    return (
+        a.body == b.body
+        and a.subject == b.subject
+        and a.outcome == b.outcome
+        and a.cause == b.cause
+        and a.type == b.type
+        and a.seq == b.seq
+        and a.id == b.id
+    )
+
+
+def _first_difference(r: Round, again: Round) -> Divergence:
+    for a, b in zip(r.decisions, again.decisions, strict=False):
+        if not _alike(a, b):
+            return Divergence(r.stream, r.number, a.seq, "decision", _show(a), _show(b))
+    recorded, replayed = len(r.decisions), len(again.decisions)
+    if recorded != replayed:
+        first_extra = r.first_seq + min(recorded, replayed)
         return Divergence(
-            stream, number, extra.seq, "count", f"{len(recorded)} decisions", f"{len(replayed)} decisions"
+            r.stream, r.number, first_extra, "count", f"{recorded} decisions", f"{replayed} decisions"
         )
-    return Divergence(stream, number, 0, "hash", recorded_hash.hex()[:16], replayed_hash.hex()[:16])
+    if r.profile != again.profile:
+        return Divergence(r.stream, r.number, r.first_seq, "profile", r.profile, again.profile)
+    return Divergence(r.stream, r.number, 0, "hash", r.hash.hex()[:16], again.hash.hex()[:16])
 
 
 def _show(d: Decision) -> str:

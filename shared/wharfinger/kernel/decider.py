@@ -69,6 +69,13 @@ class Decider(Protocol[S]):
 
     def fold_decision(self, state: S, decision: Decision, at: Micros) -> None: ...
 
+    def is_news(self, state: S, event: Event[Value]) -> bool:
+        """False when the state has all that the event says already (its seqs were seen): it need not become an input.
+
+        Only a shortcut for redelivery: folding such an event would change nothing.
+        """
+        ...
+
     def decide(self, state: S, at: Micros) -> Iterator[Draft]:
         """All that is to be decided now, in a fixed order. Yields nothing when nothing is to be done."""
         ...

@@ -1,0 +1,119 @@
+"""From ledger rows to Kafka records. Pure: the same rows give the same records.
+
+An intake row goes to its topic as it came. A decision goes to `decisions` as one CloudEvent, and, where a cluster or a fleet
+shard must hear of it, into the envelopes of `assignments` and `outcomes`, up to 100 items each, because the cost of a record
+is what limits the services that read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+
+from wharfinger.events.assignments import MAX_ITEMS, AssignmentItem, AssignmentsDecided
+from wharfinger.events.bindings import BindingWithdrawn
+from wharfinger.events.clusters import ClusterForgotten
+from wharfinger.events.codec import decode_data, encode, encode_raw
+from wharfinger.events.envelope import derived_id
+from wharfinger.events.fanout import assignment_items, outcome_item
+from wharfinger.events.outcomes import OutcomeItem, OutcomesDecided
+from wharfinger.events.policies import PolicyRemoved
+from wharfinger.events.registry import type_of
+from wharfinger.events.streams import ASSIGNMENTS, BY_NAME, DECISIONS, INTAKE, OUTCOMES, PartitionBy
+from wharfinger.kernel.decider import Micros
+from wharfinger.runtime.ledger import LedgerRow
+
+ENDINGS = frozenset(
+    {type_of(ClusterForgotten("")), type_of(BindingWithdrawn("")), type_of(PolicyRemoved("", ""))}
+)
+"""Events that end their key: a null record follows, so that compaction forgets it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One Kafka record. `topic` is the name in the stream table; `id` is set where a consumer must see each id once."""
+
+    topic: str
+    partition: int
+    key: bytes
+    value: bytes | None
+    id: str = ""
+
+
+@lru_cache(maxsize=64)
+def rfc3339(at: Micros) -> str:
+    seconds, micros = divmod(at, 1_000_000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{micros:06d}Z"
+
+
+class RecordMaker:
+    """`partition_for(key, count)` and the partition counts decide where a record goes."""
+
+    def __init__(self, partitions: Mapping[str, int], partition_for: Callable[[str, int], int]) -> None:
+        self._partitions = partitions
+        self._partition_for = partition_for
+
+    def records(self, rows: Iterable[LedgerRow]) -> list[Record]:
+        """Rows of several streams, each stream's in order of seq."""
+        out: list[Record] = []
+        assigned: dict[tuple[str, str], list[AssignmentItem]] = {}
+        outcomes: dict[tuple[str, str, int], list[OutcomeItem]] = {}
+        for row in rows:
+            if row.stream == INTAKE:
+                out.extend(self._intake(row))
+                continue
+            out.append(self._decision(row))
+            data = decode_data(row.type, row.body)
+            decision = str(row.id)
+            for cluster, item in assignment_items(row.seq, decision, data):
+                items = assigned.setdefault((row.stream, cluster), [])
+                items.append(item)
+                if len(items) >= MAX_ITEMS:
+                    out.append(self._assignments(row.stream, cluster, items))
+                    items.clear()
+            answer = outcome_item(row.seq, decision, data)
+            if answer is not None:
+                cluster, binding, outcome = answer
+                shard = self._partition_for(binding, self._partitions[OUTCOMES.name])
+                answers = outcomes.setdefault((row.stream, cluster, shard), [])
+                answers.append(outcome)
+                if len(answers) >= MAX_ITEMS:
+                    out.append(self._outcomes(row.stream, cluster, shard, answers))
+                    answers.clear()
+        out += [self._assignments(stream, cluster, items) for (stream, cluster), items in assigned.items() if items]
+        out += [self._outcomes(stream, cluster, shard, it) for (stream, cluster, shard), it in outcomes.items() if it]
+        return out
+
+    def _intake(self, row: LedgerRow) -> Iterable[Record]:
+        topic = BY_NAME[row.topic]
+        count = self._partitions[topic.name]
+        partition = 0 if topic.partition_by is PartitionBy.ONE else self._partition_for(row.partition_key, count)
+        yield Record(topic.name, partition, row.key.encode(), row.body)
+        if row.type in ENDINGS:
+            yield Record(topic.name, partition, row.key.encode(), None)
+
+    def _decision(self, row: LedgerRow) -> Record:
+        id = str(row.id)
+        value = encode_raw(
+            row.body, row.type, id=id, source=f"/wharfinger/{row.stream}", subject=row.subject, time=rfc3339(row.at),
+            causation=str(row.cause) if row.cause else "", sequence=str(row.seq),
+        )  # fmt: skip
+        partition = self._partition_for(row.subject, self._partitions[DECISIONS.name])
+        return Record(DECISIONS.name, partition, row.subject.encode(), value, id)
+
+    def _assignments(self, stream: str, cluster: str, items: list[AssignmentItem]) -> Record:
+        first, last = items[0].seq, items[-1].seq
+        data = AssignmentsDecided(cluster, stream, last, tuple(items))
+        id = derived_id("assignments", stream, cluster, first, last)
+        value = encode(data, id=id, source=f"/wharfinger/{stream}", subject=cluster)
+        partition = self._partition_for(cluster, self._partitions[ASSIGNMENTS.name])
+        return Record(ASSIGNMENTS.name, partition, cluster.encode(), value)
+
+    def _outcomes(self, stream: str, cluster: str, shard: int, items: list[OutcomeItem]) -> Record:
+        first, last = items[0].seq, items[-1].seq
+        data = OutcomesDecided(cluster, shard, stream, last, tuple(items))
+        id = derived_id("outcomes", stream, shard, first, last)
+        value = encode(data, id=id, source=f"/wharfinger/{stream}", subject=cluster)
+        return Record(OUTCOMES.name, shard, str(shard).encode(), value)

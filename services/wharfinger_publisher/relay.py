@@ -1,0 +1,211 @@
+"""The relay: follow the ledger, send what is new, remember how far.
+
+A batch is sent and acknowledged before its cursor moves, so a crash can only repeat, never lose. After a crash the topics
+are read from where the cursor says they ended, and ids found there are not sent again: on `decisions` each id stands once.
+After the broker lost everything (a new incarnation) the cursors begin anew and the topics are refilled: compacted ones
+with the latest row of each key, the others with what is younger than their retention.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import structlog
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError
+from wharfinger_publisher.records import Record, RecordMaker
+
+from wharfinger.events.codec import UndecodableError, frame_of
+from wharfinger.events.streams import BY_NAME, DEAD_LETTERS, DECISIONS, INTAKE
+from wharfinger.kernel.decider import Micros
+from wharfinger.runtime.ledger import Ledger, LedgerRow, Transient
+from wharfinger.runtime.observability import ServiceMetrics
+
+log = structlog.get_logger()
+
+ONCE = (DECISIONS, DEAD_LETTERS)
+"""Topics read by the world and by people, who are owed each id once; the stages know what they have seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelaySettings:
+    """`rows_max`: ledger rows of one batch. `poll_s`: how long to wait when no notification comes."""
+
+    rows_max: int = 2000
+    poll_s: float = 0.25
+    consumer: str = "publisher"
+
+
+class Relay:
+    """`wire(topic)` gives a topic's name on this broker; `life` names the incarnation whose cursors are used."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        producer: AIOKafkaProducer,
+        reader: Callable[[], AIOKafkaConsumer],
+        maker: RecordMaker,
+        wire: Callable[[str], str],
+        life: int,
+        clock: Callable[[], Micros],
+        metrics: ServiceMetrics,
+        settings: RelaySettings,
+    ) -> None:
+        self._ledger = ledger
+        self._producer = producer
+        self._reader = reader
+        self._maker = maker
+        self._wire = wire
+        self._life = life
+        self._clock = clock
+        self._metrics = metrics
+        self._settings = settings
+        self._cursors: dict[str, int] = {}
+        self._positions: dict[str, int] = {}
+        self._skip: set[str] = set()
+        self._superseded: Mapping[tuple[str, str], int] = {}
+        self._refill_through: dict[str, int] = {}
+        self.wakeup = asyncio.Event()
+        self.caught_up = asyncio.Event()
+
+    async def resume(self) -> None:
+        """Where we were: cursors of this life of the broker, and what was sent after they were last moved."""
+        cursors, positions = await self._ledger.cursors(self._settings.consumer, self._life)
+        self._cursors, self._positions = dict(cursors), dict(positions)
+        self._skip = await self._sent_after(self._positions)
+        fresh = not self._cursors
+        if fresh:
+            self._superseded = await self._ledger.latest_intake()
+            self._refill_through = {h.stream: h.seq for h in await self._ledger.heads()}
+        log.info("relay.resumed", cursors=len(self._cursors), known_ids=len(self._skip), refill=fresh)
+
+    async def run(self) -> None:
+        """Until cancelled. A broker or database that is away is waited for; nothing is skipped."""
+        pause = 0.05
+        while True:
+            try:
+                sent = await self._turn()
+                pause = 0.05
+            except (Transient, KafkaError, OSError) as error:
+                log.warning("relay.waits", why=f"{type(error).__name__}: {error}", retry_in_s=pause)
+                await asyncio.sleep(pause)
+                pause = min(2.0, pause * 2)
+                continue
+            if not sent:
+                self.caught_up.set()
+                try:
+                    async with asyncio.timeout(self._settings.poll_s):
+                        await self.wakeup.wait()
+                except TimeoutError:
+                    pass
+                self.wakeup.clear()
+
+    async def lag(self) -> int:
+        """Ledger rows not yet relayed."""
+        heads = await self._ledger.heads()
+        return sum(max(0, h.seq - self._cursors.get(h.stream, 0)) for h in heads)
+
+    async def _turn(self) -> int:
+        rows = await self._ledger.rows_after(self._cursors, self._settings.rows_max)
+        if not rows:
+            return 0
+        records = self._maker.records(self._wanted(rows))
+        if self._skip:
+            records = [r for r in records if r.id not in self._skip]
+        await self._send(records)
+        for row in rows:
+            self._cursors[row.stream] = row.seq
+        moved = {row.stream for row in rows}
+        await self._ledger.advance(
+            self._settings.consumer, self._life, {s: self._cursors[s] for s in moved}, self._positions
+        )
+        if self._skip and not await self.lag():
+            self._skip.clear()
+        self._metrics.published.inc(len(records))
+        return len(rows)
+
+    def _wanted(self, rows: Iterable[LedgerRow]) -> Iterable[LedgerRow]:
+        """While a topic is refilled: no superseded row of a compacted topic, nothing older than its retention."""
+        if not self._refill_through:
+            return rows
+        now = self._clock()
+        kept = []
+        for row in rows:
+            if row.seq > self._refill_through.get(row.stream, 0):
+                kept.append(row)
+                continue
+            topic = BY_NAME[row.topic] if row.stream == INTAKE else DECISIONS
+            if topic.retention_ms is None:
+                if self._superseded.get((row.topic, row.key), row.seq) <= row.seq:
+                    kept.append(row)
+            elif row.at >= now - topic.retention_ms * 1000:
+                kept.append(row)
+        return kept
+
+    async def _send(self, records: Iterable[Record]) -> None:
+        """Hand whole batches to the producer and wait until every one is acknowledged."""
+        by_place: dict[tuple[str, int], list[Record]] = {}
+        for record in records:
+            by_place.setdefault((record.topic, record.partition), []).append(record)
+        waiting = []
+        for (topic, partition), batch in by_place.items():
+            waiting += [(topic, partition, f) for f in await self._send_batch(topic, partition, batch)]
+        for topic, partition, future in waiting:
+            done = await future
+            place = f"{topic}/{partition}"
+            self._positions[place] = max(self._positions.get(place, 0), done.offset + 1)
+
+    async def _send_batch(self, topic: str, partition: int, records: list[Record]) -> list[asyncio.Future[object]]:
+        """One producer batch after another: a future for each, not one for each record, which would cost more than the
+        record itself."""
+        futures = []
+        builder = self._producer.create_batch()
+        for record in records:
+            if builder.append(key=record.key, value=record.value, timestamp=None) is None:
+                futures.append(await self._producer.send_batch(builder, self._wire(topic), partition=partition))
+                builder = self._producer.create_batch()
+                if builder.append(key=record.key, value=record.value, timestamp=None) is None:
+                    raise ValueError(f"a record of {len(record.value or b'')} bytes does not fit into a batch: {topic}")
+        futures.append(await self._producer.send_batch(builder, self._wire(topic), partition=partition))
+        return futures
+
+    async def _sent_after(self, positions: Mapping[str, int]) -> set[str]:
+        """Ids that stand on the once-only topics behind the positions of the last cursor."""
+        reader = self._reader()
+        await reader.start()
+        found: set[str] = set()
+        try:
+            for topic in ONCE:
+                parts = [
+                    TopicPartition(self._wire(topic.name), p)
+                    for p in sorted(await _partitions(reader, self._wire(topic.name)))
+                ]
+                reader.assign(parts)
+                ends = await reader.end_offsets(parts)
+                begins = await reader.beginning_offsets(parts)
+                behind = {}
+                for tp in parts:
+                    start = max(positions.get(f"{topic.name}/{tp.partition}", 0), begins[tp])
+                    reader.seek(tp, start)
+                    if start < ends[tp]:
+                        behind[tp] = ends[tp]
+                while behind:
+                    batches = await reader.getmany(*behind, timeout_ms=200, max_records=2000)
+                    for tp, messages in batches.items():
+                        for message in messages:
+                            try:
+                                found.add(frame_of(message.value or b"").id)
+                            except UndecodableError:
+                                continue
+                        if messages and messages[-1].offset + 1 >= ends[tp]:
+                            behind.pop(tp, None)
+        finally:
+            await reader.stop()
+        return found
+
+
+async def _partitions(reader: AIOKafkaConsumer, topic: str) -> set[int]:
+    await reader.topics()
+    return set(reader.partitions_for_topic(topic) or ())

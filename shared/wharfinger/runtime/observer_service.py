@@ -1,0 +1,157 @@
+"""An observer as a service: a Faust app reads its partitions from the beginning, a broadcast reader the rest, one loop folds.
+
+Whenever the partitions change, everything begins anew: the state from the ledger, the facts from the beginning. Published is
+only what was counted from the whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic
+
+import faust
+import structlog
+from faust.types import TP
+
+from wharfinger.domain.value import Value
+from wharfinger.events.envelope import Event
+from wharfinger.events.streams import Topic
+from wharfinger.kernel.decider import S
+from wharfinger.kernel.observer import Observer
+from wharfinger.runtime.faust_app import Partition, ServiceApp, faust_app, take
+from wharfinger.runtime.observability import METRICS
+from wharfinger.runtime.observer_loop import ObserverLoop
+from wharfinger.runtime.producer import idempotent_producer
+from wharfinger.runtime.reading import BroadcastReading, Reading
+from wharfinger.runtime.service import ServiceContext
+from wharfinger.runtime.stage_loop import Message
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Observing(Generic[S]):
+    """What runs. `load(groups)` gives the events that bring a fresh state to the present for these partitions."""
+
+    name: str
+    observer: Observer[S]
+    partitioned: Sequence[Topic]
+    broadcast: Sequence[Topic]
+    load: Callable[[frozenset[int]], Awaitable[Iterable[Event[Value]]]]
+    coalesce_s: float = field(default=0.05)
+
+
+class ObserverService(Generic[S]):
+    def __init__(self, observing: Observing[S], context: ServiceContext) -> None:
+        self.name = observing.name
+        self._observing = observing
+        self._context = context
+        self._metrics = METRICS.of(observing.name)
+        self._reading = Reading(self.name, context.ledger, context.incarnations, context.unwire, self._metrics)
+        self._primary = context.wire(observing.partitioned[0].name)
+        self._groups: frozenset[int] = frozenset()
+        self._ends: dict[TP, int] = {}
+        self._broadcast_there = False
+        self._beginning: asyncio.Task[None] | None = None
+        self._failure = ""
+        self._app: ServiceApp | None = None
+        self._producer = idempotent_producer(context.backend, client_id=f"wharfinger-{self.name}", linger_ms=2)
+        self.loop = ObserverLoop(
+            self.name, observing.observer, self._producer, context.wire, context.partitions, context.clock, self._metrics,
+            load=self._load, coalesce_s=observing.coalesce_s,
+        )  # fmt: skip
+        self._broadcast = BroadcastReading(
+            self.name, context.backend, [context.wire(t.name) for t in observing.broadcast], self._reading,
+            self.loop.offer, self._broadcast_caught_up,
+        )  # fmt: skip
+
+    async def start(self) -> None:
+        await self._producer.start()
+        self._app = app = faust_app(
+            self.name, self._context.backend, group=self._context.group(self.name), commits_offsets=False
+        )
+        app.notify_assigned(self._assigned)
+        app.notify_revoked(self._revoked)
+        topics = app.bytes_topic(*(self._context.wire(t.name) for t in self._observing.partitioned))
+        app.agent(topics, name=f"{self.name}-intake")(self._agent)
+        self.loop.start()
+        await app.start()
+
+    async def stop(self) -> None:
+        if self._beginning is not None:
+            self._beginning.cancel()
+            await asyncio.gather(self._beginning, return_exceptions=True)
+        await self._broadcast.stop()
+        await self.loop.stop()
+        if self._app is not None:
+            await self._app.stop()
+        await self._producer.stop()
+
+    def ready(self) -> bool:
+        return self._app is not None and self._app.ready and self.loop.ready()
+
+    def lag(self) -> int:
+        return self.loop.backlog()
+
+    def failed(self) -> str:
+        return self.loop.fatal or self._failure
+
+    def groups(self) -> frozenset[int]:
+        """The cluster partitions this process watches."""
+        return self._groups
+
+    async def _load(self) -> Iterable[Event[Value]]:
+        return await self._observing.load(self._groups)
+
+    async def _agent(self, stream: faust.Stream[bytes | None]) -> None:
+        settings = self._context.settings
+        async for records in take(stream, settings.take_max, settings.take_within_ms / 1000):
+            messages: list[Message] = []
+            for r in records:
+                message = await self._reading.message(r.topic, r.partition, r.offset, r.key, r.value, r.ack)
+                if message is not None:
+                    messages.append(message)
+            await self.loop.offer(messages)
+            for r in records:
+                tp = TP(r.topic, r.partition)
+                if tp in self._ends and r.offset + 1 >= self._ends[tp]:
+                    del self._ends[tp]
+            self._check_caught_up()
+
+    async def _revoked(self, partitions: frozenset[Partition]) -> None:
+        self.loop.suspend()
+
+    async def _assigned(self, partitions: frozenset[Partition]) -> None:
+        """Called inside the rebalance, before anything is fetched: from here on everything is read from the beginning."""
+        self._groups = frozenset(p for topic, p in partitions if topic == self._primary)
+        self.loop.suspend()
+        self._broadcast_there = False
+        self._ends = dict.fromkeys((TP(t, p) for t, p in partitions), -1)
+        if self._beginning is not None:
+            self._beginning.cancel()
+            await asyncio.gather(self._beginning, return_exceptions=True)
+        self._beginning = asyncio.create_task(self._begin(), name=f"begin-{self.name}")
+
+    async def _begin(self) -> None:
+        assert self._app is not None
+        try:
+            tps = list(self._ends)
+            ends = await self._app.consumer.highwaters(*tps) if tps else {}
+            begins = await self._app.consumer.earliest_offsets(*tps) if tps else {}
+            for tp in tps:
+                # What arrived meanwhile may have passed the end already: the agent has then taken the entry away.
+                if tp in self._ends:
+                    if ends[tp] > begins[tp] and not self._passed(tp, ends[tp]):
+                        self._ends[tp] = ends[tp]
+                    else:
+                        del self._ends[tp]
+            await self.loop.begin()
+            await self._broadcast.restart()
+            self._check_caught_up()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # whatever it is, we must not publish from half a state: restart
+            self._failure = f"{type(error).__name__}: {error}"
+            log.exception("begin.failed", service=self.name)

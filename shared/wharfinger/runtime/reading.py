@@ -1,0 +1,161 @@
+"""From Kafka records to messages: decoding, tombstones, dead letters.
+
+Every record is decoded once, where it enters. What cannot be decoded becomes a row of the ledger first (stream `intake`,
+topic `wharfinger.dead-letters`) and only then is it acknowledged; the service goes on. A null record forgets its key: the
+event that ended the key came before it, so there is nothing to tell a stage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+import structlog
+from aiokafka.errors import KafkaError
+
+from wharfinger.events.codec import UndecodableError, decode, made
+from wharfinger.events.dead_letters import MessageDeadLettered
+from wharfinger.events.envelope import derived_id
+from wharfinger.events.streams import DEAD_LETTERS
+from wharfinger.runtime.backends import Backend, BackendError
+from wharfinger.runtime.broadcast import BroadcastConsumer
+from wharfinger.runtime.ledger import Accepting, Ledger, Transient
+from wharfinger.runtime.observability import ServiceMetrics
+from wharfinger.runtime.stage_loop import Message
+
+Offer = Callable[[Iterable[Message]], Awaitable[None]]
+
+log = structlog.get_logger()
+
+PAYLOAD_BYTES_MAX = 1024 * 1024
+"""More of a dead letter than this is cut off and said to be."""
+
+
+class Reading:
+    """`unwire` turns a broker's topic name back into the name of the stream table."""
+
+    def __init__(
+        self,
+        service: str,
+        ledger: Ledger,
+        incarnations: Mapping[str, int],
+        unwire: Callable[[str], str],
+        metrics: ServiceMetrics,
+    ) -> None:
+        self._service = service
+        self._ledger = ledger
+        self._incarnations = incarnations
+        self._unwire = unwire
+        self._metrics = metrics
+
+    async def message(
+        self,
+        wire_topic: str,
+        partition: int,
+        offset: int,
+        key: bytes | None,
+        value: bytes | None,
+        ack: Callable[[], object] | None = None,
+    ) -> Message | None:
+        """The message, or None for a tombstone or a dead letter (then already recorded and acknowledged)."""
+        topic = self._unwire(wire_topic)
+        if value is None:
+            if ack is not None:
+                ack()
+            return None
+        try:
+            return Message(topic, partition, offset, decode(value), ack)
+        except UndecodableError as error:
+            await self._dead_letter(topic, partition, offset, key, value, str(error))
+        if ack is not None:
+            ack()
+        return None
+
+    async def _dead_letter(
+        self, topic: str, partition: int, offset: int, key: bytes | None, value: bytes, reason: str
+    ) -> None:
+        log.warning("dead_letter", service=self._service, topic=topic, partition=partition, offset=offset, reason=reason)
+        if len(value) > PAYLOAD_BYTES_MAX:
+            reason = f"{reason} (payload of {len(value)} bytes cut to {PAYLOAD_BYTES_MAX})"
+        # Without the service in it: several services may read the same bad record, which is one dead letter.
+        id = derived_id("dead-letter", topic, self._incarnations[topic], partition, offset)
+        data = MessageDeadLettered(
+            self._service, topic, partition, offset, reason, base64.b64encode(value[:PAYLOAD_BYTES_MAX]).decode(),
+            (key or b"").decode(errors="replace"),
+        )  # fmt: skip
+        event = made(data, id=id, source=f"/wharfinger/{self._service}", subject=topic)
+        pause = 0.05
+        while True:
+            try:
+                await self._ledger.accept([Accepting(event, DEAD_LETTERS.name, topic, topic)])
+                break
+            except Transient as error:
+                log.warning("ledger.away", service=self._service, why=str(error), retry_in_s=pause)
+                await asyncio.sleep(pause)
+                pause = min(2.0, pause * 2)
+        self._metrics.dead_letters.inc()
+
+
+class BroadcastReading:
+    """Reads whole topics for one loop. `restart` begins anew; `offer` takes messages, `caught_up` is called when the ends
+    that stood at the beginning have been offered."""
+
+    def __init__(
+        self,
+        name: str,
+        backend: Backend,
+        topics: Sequence[str],
+        reading: Reading,
+        offer: Offer,
+        caught_up: Callable[[], None],
+    ) -> None:
+        self._name = name
+        self._backend = backend
+        self._topics = topics
+        self._reading = reading
+        self._offer = offer
+        self._caught_up = caught_up
+        self._task: asyncio.Task[None] | None = None
+
+    async def restart(self, begin: Mapping[tuple[str, int], int] | None = None) -> None:
+        await self.stop()
+        if self._topics:
+            self._task = asyncio.create_task(self._read(begin or {}), name=f"broadcast-{self._name}")
+        else:
+            self._caught_up()
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _read(self, begin: Mapping[tuple[str, int], int]) -> None:
+        """A broker that is away is waited for; what was offered twice is recognised by its offset."""
+        pause = 0.05
+        while True:
+            consumer = BroadcastConsumer(self._backend, self._topics, client_id=f"wharfinger-{self._name}", begin=begin)
+            try:
+                async with consumer:
+                    told = asyncio.create_task(self._tell(consumer))
+                    try:
+                        async for batch in consumer.batches():
+                            messages = [
+                                message
+                                for r in batch
+                                if (message := await self._reading.message(*r)) is not None
+                            ]
+                            await self._offer(messages)
+                            pause = 0.05
+                    finally:
+                        told.cancel()
+                return
+            except (BackendError, KafkaError, OSError) as error:
+                log.warning("broker.away", service=self._name, why=str(error), retry_in_s=pause)
+                await asyncio.sleep(pause)
+                pause = min(2.0, pause * 2)
+
+    async def _tell(self, consumer: BroadcastConsumer) -> None:
+        await consumer.caught_up.wait()
+        self._caught_up()

@@ -1,0 +1,78 @@
+"""What a process runs: services that start, say whether they are ready and how far behind, and stop.
+
+`ServiceContext` is all that a service is given; nothing in a service reads the environment, opens a database or names a
+topic by itself. Next: `process`, which runs one or several of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from wharfinger.events.streams import BINDINGS, CLUSTER_STATE, Topic
+from wharfinger.kernel.decider import Micros
+from wharfinger.runtime.backends import Backend
+from wharfinger.runtime.ledger import Ledger
+from wharfinger.runtime.settings import Settings
+from wharfinger.runtime.topics import partition_for
+
+
+def wall_clock() -> Micros:
+    """Microseconds since the epoch. The only clock of the plane; writers stamp rounds with it, deciders never see it."""
+    return time.time_ns() // 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceContext:
+    """`incarnations`: topic -> how often it was created anew. `partitions`: topic -> its partition count. `prefix`
+    stands before every topic's name and group on the broker, so that several planes may share one.
+    """
+
+    settings: Settings
+    backend: Backend
+    ledger: Ledger
+    incarnations: Mapping[str, int]
+    partitions: Mapping[str, int]
+    prefix: str = ""
+    clock: Callable[[], Micros] = field(default=wall_clock)
+
+    def shard_of(self, binding: str) -> int:
+        """The fleet shard that owns a binding."""
+        return partition_for(binding, self.partitions[BINDINGS.name])
+
+    def cluster_partition(self, cluster: str) -> int:
+        """The partition of every cluster-keyed topic on which this cluster lies."""
+        return partition_for(cluster, self.partitions[CLUSTER_STATE.name])
+
+    def wire(self, topic: str) -> str:
+        """A topic's name on the broker."""
+        return self.prefix + topic
+
+    def unwire(self, name: str) -> str:
+        """The name in the stream table of a topic on the broker."""
+        return name.removeprefix(self.prefix)
+
+    def group(self, service: str) -> str:
+        """The consumer group of a service: a new one for every life of the broker, whose offsets mean nothing now."""
+        return f"{self.prefix}wharfinger.{service}.{max(self.incarnations.values(), default=0)}"
+
+
+class Service(Protocol):
+    """`failed()` gives the reason of a fatal error: the process then ends and its supervisor starts it again."""
+
+    name: str
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    def ready(self) -> bool: ...
+
+    def lag(self) -> int: ...
+
+    def failed(self) -> str: ...
+
+
+Builder = Callable[[ServiceContext], Service]

@@ -1,0 +1,443 @@
+"""The loop that runs a stage: one bounded mailbox, one task.
+
+Whoever reads a topic only puts messages in (`offer`). The task drains them, orders them by stream, steps every stream that
+got something, commits all the rounds in one transaction, and only then acks. Partitions come and go with the consumer group;
+each is a *group* of streams with a session lock and an epoch of its own, and its state lives only while we hold the lock:
+
+    expected -> lock -> raise epoch -> recover from the ledger -> ready -> ... -> revoked -> finish or abandon -> release
+
+A round that does not reach the ledger takes its state with it: the group is dropped and recovered, never mended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+import structlog
+
+from wharfinger.domain.value import Value
+from wharfinger.events.envelope import Event
+from wharfinger.kernel.decider import Decider, Micros, S
+from wharfinger.kernel.recover import recover
+from wharfinger.kernel.round import Basis, Head, Round
+from wharfinger.kernel.step import step, tick
+from wharfinger.runtime.ledger import Ledger, PartitionLock, Transient
+from wharfinger.runtime.observability import ServiceMetrics
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One decoded record. `ack` tells the consumer that it is done with; None where nobody waits for it."""
+
+    topic: str
+    partition: int
+    offset: int
+    event: Event[Value]
+    ack: Callable[[], object] | None = None
+
+    @property
+    def place(self) -> str:
+        return f"{self.topic}/{self.partition}"
+
+
+class Routing(Protocol):
+    """Which streams of a group an event is for."""
+
+    @property
+    def prefix(self) -> str:
+        """All streams of the stage begin with it."""
+        ...
+
+    def group_of(self, stream: str) -> int: ...
+
+    def standing(self, group: int) -> Sequence[str]:
+        """Streams that a group always has."""
+        ...
+
+    def addressed(self, message: Message) -> Sequence[str] | None:
+        """The streams that the message is for; None: all streams of all groups we hold."""
+        ...
+
+
+@dataclass(slots=True)
+class _Stream(Generic[S]):
+    head: Head
+    state: S
+    basis: Basis
+    due: Micros | None = None
+
+
+@dataclass(slots=True)
+class _Group(Generic[S]):
+    number: int
+    lock: PartitionLock
+    streams: dict[str, _Stream[S]]
+    epoch: int
+    waiting: deque[Message] = field(default_factory=deque)
+
+
+class StageLoop(Generic[S]):
+    """`take_max`: messages of one batch at most; `mailbox_max`: how many may wait before readers are held back."""
+
+    def __init__(
+        self,
+        name: str,
+        decider: Decider[S],
+        routing: Routing,
+        ledger: Ledger,
+        incarnations: Mapping[str, int],
+        clock: Callable[[], Micros],
+        metrics: ServiceMetrics,
+        *,
+        take_max: int = 500,
+        mailbox_max: int = 4000,
+        lock_timeout_s: float = 15.0,
+    ) -> None:
+        self.name = name
+        self._decider = decider
+        self._routing = routing
+        self._ledger = ledger
+        self._incarnations = incarnations
+        self._clock = clock
+        self._metrics = metrics
+        self._take_max = take_max
+        self._mailbox_max = mailbox_max
+        self._lock_timeout_s = lock_timeout_s
+        self._groups: dict[int, _Group[S]] = {}
+        self._wanted: set[int] = set()
+        self._early: dict[int, deque[Message]] = {}
+        self._work = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._waiting = 0
+        self._held = False
+        self._stopping = False
+        self._task: asyncio.Task[None] | None = None
+        self._busy = asyncio.Lock()
+        self.fatal = ""
+
+    # --- for the readers -------------------------------------------------------------------------------------------------
+
+    async def offer(self, messages: Iterable[Message]) -> None:
+        """Put messages in; waits while the mailbox is full. Messages of a partition come in offset order."""
+        for message in messages:
+            streams = self._routing.addressed(message)
+            groups = self._wanted if streams is None else {self._routing.group_of(s) for s in streams}
+            mine = [g for g in sorted(groups) if g in self._wanted]
+            if not mine:
+                _ack(message)
+                continue
+            for number in mine:
+                group = self._groups.get(number)
+                (group.waiting if group else self._early.setdefault(number, deque())).append(message)
+                self._waiting += 1
+        if self._waiting:
+            self._work.set()
+        if self._waiting >= self._mailbox_max:
+            self._room.clear()
+        await self._room.wait()
+
+    def hold(self, held: bool) -> None:
+        """While held nothing is decided: the broadcast facts have not been read to the end seen at the start."""
+        self._held = held
+        self._work.set()
+
+    # --- the group's life ------------------------------------------------------------------------------------------------
+
+    def expect(self, numbers: Iterable[int]) -> None:
+        """These groups are ours now: their messages are kept until `acquire` has recovered them."""
+        self._wanted.update(numbers)
+
+    async def acquire(self) -> None:
+        """Lock, fence and recover every expected group. Returns when each may decide."""
+        for number in sorted(self._wanted - set(self._groups)):
+            async with self._busy:
+                if number in self._wanted:
+                    await self._acquire(number)
+
+    async def revoke(self, numbers: Iterable[int]) -> None:
+        """Let these groups go: the batch under way is finished, the state is dropped, the locks are released."""
+        gone = [n for n in numbers if n in self._wanted]
+        self._wanted.difference_update(gone)
+        async with self._busy:
+            for number in gone:
+                await self._drop(number)
+
+    def owned(self) -> list[int]:
+        return sorted(self._groups)
+
+    def ready(self) -> bool:
+        return not self.fatal and not self._held and self._wanted == set(self._groups)
+
+    def backlog(self) -> int:
+        return self._waiting
+
+    def positions(self) -> dict[str, int]:
+        """topic/partition -> the lowest next offset over all streams: where a broadcast reader must begin."""
+        lowest: dict[str, int] = {}
+        for group in self._groups.values():
+            for stream in group.streams.values():
+                for place, (incarnation, offset) in stream.basis.items():
+                    if incarnation == self._incarnation(place):
+                        lowest[place] = min(lowest.get(place, offset), offset)
+        for group in self._groups.values():
+            for stream in group.streams.values():
+                for place in lowest:
+                    if place not in stream.basis:
+                        lowest[place] = 0
+        return lowest
+
+    def heads(self) -> dict[str, Head]:
+        return {name: s.head for g in self._groups.values() for name, s in g.streams.items()}
+
+    async def _acquire(self, number: int) -> None:
+        lock = await PartitionLock.acquire(self._ledger, f"{self._routing.prefix}{number}", timeout_s=self._lock_timeout_s)
+        known = [h.stream for h in await self._ledger.heads(self._routing.prefix)]
+        names = [s for s in known if self._routing.group_of(s) == number]
+        names += [s for s in self._routing.standing(number) if s not in names]
+        await self._ledger.ensure_streams(names)
+        heads = await self._ledger.raise_epoch(names)
+        streams = {}
+        for name in sorted(names):
+            streams[name] = await self._recover(name, heads[name])
+        epoch = max((h.epoch for h in heads.values()), default=1)
+        group = _Group(number, lock, streams, epoch, self._early.pop(number, deque()))
+        if number not in self._wanted:  # taken away again while we recovered
+            await lock.release()
+            return
+        self._groups[number] = group
+        self._work.set()
+        log.info("group.ready", stage=self.name, group=number, streams=len(streams), epoch=epoch)
+
+    async def _recover(self, name: str, head: Head) -> _Stream[S]:
+        began = time.perf_counter()
+        snapshot = await self._ledger.latest_snapshot(name, head.round)
+        if snapshot is None:
+            state, after = self._decider.initial(name), 0
+        else:
+            state, after = self._decider.load(name, snapshot.sections), snapshot.round
+        basis: Basis = {}
+        if after:
+            basis = await self._ledger.basis(name, after)
+        async for recorded in self._ledger.recorded_rounds(name, after + 1, head.round):
+            recover(self._decider, state, (recorded,))
+            basis = recorded.round.basis
+        seconds = time.perf_counter() - began
+        if head.round:
+            log.info("stream.recovered", stream=name, rounds=head.round - after, seconds=round(seconds, 3))
+        return _Stream(head, state, basis, self._decider.next_due(state))
+
+    async def _drop(self, number: int) -> None:
+        group = self._groups.pop(number, None)
+        dropped = group.waiting if group else self._early.pop(number, deque())
+        self._waiting -= len(dropped)
+        self._make_room()
+        if group is not None:
+            await group.lock.release()
+
+    # --- the task --------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=f"stage-{self.name}")
+
+    async def stop(self) -> None:
+        self._stopping = True
+        self._work.set()
+        self._room.set()
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self.revoke(list(self._wanted))
+
+    async def _run(self) -> None:
+        try:
+            while not self._stopping:
+                await self._wait()
+                if self._held or self._stopping:
+                    continue
+                async with self._busy:
+                    await self._turn()
+                await asyncio.sleep(0)  # the consumers' heartbeats share this loop
+        except Exception as error:  # a bug in a decider must not loop quietly: say it and let the supervisor restart us
+            self.fatal = f"{type(error).__name__}: {error}"
+            log.exception("stage.failed", stage=self.name)
+
+    async def _wait(self) -> None:
+        """Until a message has come or the earliest tick is due."""
+        timeout = None
+        if not self._held and (due := self._earliest_due()) is not None:
+            timeout = max(0.0, (due - self._clock()) / 1e6)
+        try:
+            async with asyncio.timeout(timeout):
+                await self._work.wait()
+        except TimeoutError:
+            pass
+        self._work.clear()
+
+    def _earliest_due(self) -> Micros | None:
+        dues = [s.due for g in self._groups.values() for s in g.streams.values() if s.due is not None]
+        return min(dues, default=None)
+
+    async def _turn(self) -> None:
+        for group in list(self._groups.values()):
+            if group.lock.lost:
+                log.warning("group.lost", stage=self.name, group=group.number)
+                await self._again(group.number)
+        now = self._clock()
+        taken: list[tuple[int, Message]] = []
+        inputs: dict[str, list[Event[Value]]] = {}
+        positions: dict[str, Basis] = {}
+        for group in self._groups.values():
+            await self._drain(group, taken, inputs, positions)
+            for name, stream in group.streams.items():
+                if stream.due is not None and stream.due <= now:
+                    inputs.setdefault(name, []).append(tick(name, stream.due))
+        if self._waiting:
+            self._work.set()
+        await self._skip_known(inputs)
+        fenced = await self._commit(inputs, positions, now) if inputs else set()
+        for number, message in taken:
+            if number not in fenced:
+                _ack(message)
+        for number in sorted(fenced):
+            log.warning("group.fenced", stage=self.name, group=number)
+            await self._again(number, [m for n, m in taken if n == number])
+        self._make_room()
+
+    async def _drain(
+        self,
+        group: _Group[S],
+        taken: list[tuple[int, Message]],
+        inputs: dict[str, list[Event[Value]]],
+        positions: dict[str, Basis],
+    ) -> None:
+        """Move up to `take_max` messages into `inputs`, by stream, without those that a stream's basis says it has had."""
+        for _ in range(min(len(group.waiting), self._take_max)):
+            message = group.waiting.popleft()
+            self._waiting -= 1
+            taken.append((group.number, message))
+            addressed = self._routing.addressed(message)
+            names = (
+                list(group.streams)
+                if addressed is None
+                else [s for s in addressed if self._routing.group_of(s) == group.number]
+            )
+            incarnation = self._incarnation(message.place)
+            for name in names:
+                stream = group.streams.get(name) or await self._begin(group, name)
+                seen = stream.basis.get(message.place)
+                if seen is not None and seen[0] == incarnation and message.offset < seen[1]:
+                    self._metrics.duplicates.inc()
+                    continue
+                positions.setdefault(name, {})[message.place] = (incarnation, message.offset + 1)
+                if self._decider.is_news(stream.state, message.event):
+                    inputs.setdefault(name, []).append(message.event)
+
+    async def _begin(self, group: _Group[S], name: str) -> _Stream[S]:
+        """A stream that was not there before: a cluster's first event."""
+        await self._ledger.ensure_streams([name])
+        heads = await self._ledger.raise_epoch([name])
+        stream = await self._recover(name, heads[name])
+        group.streams[name] = stream
+        return stream
+
+    async def _skip_known(self, inputs: dict[str, list[Event[Value]]]) -> None:
+        """Drop events that the stream has taken in before, under whatever offset; and repetitions within the batch."""
+        known = await self._until_done(
+            lambda: self._ledger.known({name: [e.id for e in events] for name, events in inputs.items()})
+        )
+        for name in list(inputs):
+            seen = set(known.get(name, ()))
+            kept = []
+            for event in inputs[name]:
+                if event.id in seen:
+                    self._metrics.duplicates.inc()
+                else:
+                    seen.add(event.id)
+                    kept.append(event)
+            if kept:
+                inputs[name] = kept
+            else:
+                del inputs[name]
+
+    async def _commit(
+        self, inputs: Mapping[str, Sequence[Event[Value]]], positions: Mapping[str, Basis], now: Micros
+    ) -> set[int]:
+        """Step and commit. Returns the groups of streams that somebody else has moved on: their states are worthless."""
+        rounds: list[Round] = []
+        by_name = {name: s for g in self._groups.values() for name, s in g.streams.items()}
+        began = time.perf_counter()
+        for name in sorted(inputs):
+            stream = by_name[name]
+            basis = {**stream.basis, **positions.get(name, {})}
+            rounds.append(
+                step(self._decider, stream.state, stream.head, inputs[name], max(stream.head.at, now), basis)
+            )
+        decided = time.perf_counter()
+        events = {e.id: e for batch in inputs.values() for e in batch}
+        fenced = (await self._until_done(lambda: self._ledger.commit(rounds, events))).fenced
+        self._metrics.decide_seconds.observe(decided - began)
+        self._metrics.commit_seconds.observe(time.perf_counter() - decided)
+        for round_ in rounds:
+            if round_.stream in fenced:
+                continue
+            stream = by_name[round_.stream]
+            stream.head = round_.head()
+            stream.basis = round_.basis
+            stream.due = self._decider.next_due(stream.state)
+            self._metrics.rounds.inc()
+            self._metrics.events.inc(len(round_.inputs))
+            self._metrics.decisions.inc(len(round_.decisions))
+        return {self._routing.group_of(name) for name in fenced}
+
+    async def _again(self, number: int, taken: Sequence[Message] = ()) -> None:
+        """Drop a group whose lock or head we no longer hold, and take it anew if it is still meant to be ours.
+
+        What its streams had not committed waits again, in order: the consumer will not deliver it a second time.
+        """
+        group = self._groups.get(number)
+        again = deque(taken)
+        if group is not None:
+            again.extend(group.waiting)
+            group.waiting.clear()
+            self._waiting += len(taken)
+        await self._drop(number)
+        if number in self._wanted:
+            again.extend(self._early.pop(number, ()))
+            self._early[number] = again
+            await self._acquire(number)
+        else:
+            self._waiting -= len(again)
+
+    async def _until_done(self, call: Callable[[], Awaitable[T]]) -> T:
+        """The database may be away for a while: the same bytes again until it answers. Fencing and bugs go through."""
+        pause = 0.05
+        while True:
+            try:
+                return await call()
+            except Transient as error:
+                if self._stopping:
+                    raise
+                log.warning("ledger.away", stage=self.name, why=str(error), retry_in_s=pause)
+                await asyncio.sleep(pause)
+                pause = min(2.0, pause * 2)
+
+    def _make_room(self) -> None:
+        if self._waiting < self._mailbox_max:
+            self._room.set()
+
+    def _incarnation(self, place: str) -> int:
+        return self._incarnations[place.rpartition("/")[0]]
+
+
+def _ack(message: Message) -> None:
+    if message.ack is not None:
+        message.ack()

@@ -1,0 +1,123 @@
+"""A stage as a service: a Faust app reads its partitions, a broadcast reader what every process must know, one loop decides.
+
+Faust gives and takes partitions; each is a group of streams of the loop. When groups come, the broadcast reader begins anew
+from the lowest offset any of their streams has seen, and nothing is decided before it has reached the ends that stood there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic
+
+import faust
+import structlog
+
+from wharfinger.events.streams import Topic
+from wharfinger.kernel.decider import Decider, S
+from wharfinger.runtime.faust_app import Partition, ServiceApp, faust_app, take
+from wharfinger.runtime.observability import METRICS
+from wharfinger.runtime.reading import BroadcastReading, Reading
+from wharfinger.runtime.service import ServiceContext
+from wharfinger.runtime.stage_loop import Message, Routing, StageLoop
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Stage(Generic[S]):
+    """What runs: the decider, where its events go, the co-partitioned topics it owns by group (the first one names the
+    groups), and the topics every process reads whole."""
+
+    name: str
+    decider: Decider[S]
+    routing: Routing
+    partitioned: Sequence[Topic]
+    broadcast: Sequence[Topic]
+
+
+class StageService(Generic[S]):
+    def __init__(self, stage: Stage[S], context: ServiceContext) -> None:
+        self.name = stage.name
+        self._stage = stage
+        self._context = context
+        settings = context.settings
+        metrics = METRICS.of(stage.name)
+        self.loop = StageLoop(
+            stage.name, stage.decider, stage.routing, context.ledger, context.incarnations, context.clock, metrics,
+            take_max=settings.take_max,
+        )  # fmt: skip
+        self._reading = Reading(stage.name, context.ledger, context.incarnations, context.unwire, metrics)
+        self._broadcast = BroadcastReading(
+            stage.name, context.backend, [context.wire(t.name) for t in stage.broadcast], self._reading,
+            self.loop.offer, lambda: self.loop.hold(False),
+        )  # fmt: skip
+        self._primary = context.wire(stage.partitioned[0].name)
+        self._taking_over: asyncio.Task[None] | None = None
+        self._failure = ""
+        self._app: ServiceApp | None = None
+
+    async def start(self) -> None:
+        self._app = app = faust_app(self.name, self._context.backend, group=self._context.group(self.name))
+        app.notify_assigned(self._assigned)
+        app.notify_revoked(self._revoked)
+        topics = app.bytes_topic(*(self._context.wire(t.name) for t in self._stage.partitioned))
+        app.agent(topics, name=f"{self.name}-intake")(self._agent)
+        self.loop.hold(True)
+        self.loop.start()
+        await app.start()
+
+    async def stop(self) -> None:
+        if self._taking_over is not None:
+            self._taking_over.cancel()
+            await asyncio.gather(self._taking_over, return_exceptions=True)
+        await self._broadcast.stop()
+        await self.loop.stop()
+        if self._app is not None:
+            await self._app.stop()
+
+    def ready(self) -> bool:
+        return self._app is not None and self._app.ready and self.loop.ready()
+
+    def lag(self) -> int:
+        return self.loop.backlog()
+
+    def failed(self) -> str:
+        return self.loop.fatal or self._failure
+
+    async def _agent(self, stream: faust.Stream[bytes | None]) -> None:
+        settings = self._context.settings
+        async for records in take(stream, settings.take_max, settings.take_within_ms / 1000):
+            messages: list[Message] = []
+            for r in records:
+                message = await self._reading.message(r.topic, r.partition, r.offset, r.key, r.value, r.ack)
+                if message is not None:
+                    messages.append(message)
+            await self.loop.offer(messages)
+
+    async def _revoked(self, partitions: frozenset[Partition]) -> None:
+        await self.loop.revoke(sorted(p for topic, p in partitions if topic == self._primary))
+
+    async def _assigned(self, partitions: frozenset[Partition]) -> None:
+        """Called inside the rebalance, which others wait for: recovery goes on behind it."""
+        self.loop.expect(sorted(p for topic, p in partitions if topic == self._primary))
+        if self._taking_over is not None:
+            self._taking_over.cancel()
+            await asyncio.gather(self._taking_over, return_exceptions=True)
+        self._taking_over = asyncio.create_task(self._take_over(), name=f"take-over-{self.name}")
+
+    async def _take_over(self) -> None:
+        try:
+            self.loop.hold(True)
+            await self.loop.acquire()
+            begin = {}
+            for place, offset in self.loop.positions().items():
+                topic, _, partition = place.rpartition("/")
+                begin[self._context.wire(topic), int(partition)] = offset
+            await self._broadcast.restart(begin)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # whatever it is, we cannot decide without our streams: restart
+            self._failure = f"{type(error).__name__}: {error}"
+            log.exception("take_over.failed", stage=self.name)
