@@ -5,8 +5,19 @@
 
 from __future__ import annotations
 
+import sys
+
 DIFFERENCE = 1
 FAILURE = 2
+
+# Errors of the layers below that are a person's to mend, by the module that defines them. A module that was not imported
+# cannot have raised anything, so nothing is imported here to tell them.
+EXPECTED: tuple[tuple[str, str], ...] = (
+    ("wharfinger.runtime.settings", "SettingsError"),
+    ("wharfinger.runtime.plane", "PlaneError"),
+    ("wharfinger.runtime.backends", "BackendError"),
+    ("wharfinger.runtime.ledger.errors", "LedgerError"),
+)
 
 
 class CommandError(Exception):
@@ -23,3 +34,13 @@ class NotFoundError(CommandError):
 
     def __init__(self, line: str) -> None:
         super().__init__(line, code=DIFFERENCE)
+
+
+def expected_failure(error: Exception) -> CommandError | None:
+    """The same failure as a person reads it; None when it is none of those we expect."""
+    known = tuple(getattr(sys.modules[module], name) for module, name in EXPECTED if module in sys.modules)
+    if isinstance(error, ExceptionGroup):
+        return expected_failure(error.exceptions[0])
+    if not isinstance(error, known):
+        return None
+    return CommandError(*(" ".join(line.split()) for line in str(error).splitlines() if line.strip()))

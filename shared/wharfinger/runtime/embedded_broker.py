@@ -118,6 +118,15 @@ class EmbeddedBroker:
         self._identity = self._child = None
         (self._data_dir / RECORD_FILE).unlink(missing_ok=True)
 
+    def end_leftover(self) -> bool:
+        """End a broker that a killed supervisor left running; True when there was one. Refused while its owner lives."""
+        previous = self._read_record()
+        if previous is None or not previous.broker.alive:
+            return False
+        self._end_leftover(previous)
+        (self._data_dir / RECORD_FILE).unlink(missing_ok=True)
+        return True
+
     def _launch(self, executable: str, port: int) -> bool:
         """True when our own process listens on `port`; False when it ended, most often because the port was taken."""
         url = f"tcp://{HOST}:{port}"

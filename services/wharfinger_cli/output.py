@@ -1,0 +1,131 @@
+"""How answers look: a table for people, JSON, YAML or bare names for programs. Colour only where a person looks.
+
+A command gives the same values in every format; what differs is only the rendering. Standard output carries the answer and
+nothing else, standard error carries progress and complaints.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from io import StringIO
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
+Plain = Mapping[str, object]
+"""A JSON object: what programs get."""
+
+DARK = "grey50"
+GOOD = "green"
+BAD = "red"
+WARN = "yellow"
+
+
+class Format(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+def show_list(
+    format_: Format, items: Sequence[Plain], names: Iterable[str], table: Callable[[], RenderableType]
+) -> None:
+    """A list of things: one JSON array, one YAML list, one name a line, or a table."""
+    match format_:
+        case Format.TABLE:
+            console().print(table())
+        case Format.JSON:
+            write(as_json(items))
+        case Format.YAML:
+            write(as_yaml(items))
+        case Format.NAME:
+            for name in names:
+                write(name)
+
+
+def show(format_: Format, value: Plain, names: Iterable[str], page: Callable[[], Iterable[RenderableType]]) -> None:
+    """One thing: a JSON object, a YAML mapping, the names in it one a line, or a page of tables."""
+    match format_:
+        case Format.TABLE:
+            out = console()
+            for part in page():
+                out.print(part)
+        case Format.JSON:
+            write(as_json(value))
+        case Format.YAML:
+            write(as_yaml(value))
+        case Format.NAME:
+            for name in names:
+                write(name)
+
+
+def write(line: str) -> None:
+    sys.stdout.write(line if line.endswith("\n") else line + "\n")
+
+
+def console() -> Console:
+    """For answers. Not a terminal: no colour, and lines as long as they need to be, since a program cuts or greps them."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 160, soft_wrap=False)
+
+
+def messages() -> Console:
+    """For progress and remarks: standard error."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
+
+
+def new_table(*columns: str, title: str = "", right: Sequence[str] = ()) -> Table:
+    """An open table, without boxes: lines are for the eye to follow, and the columns do that. `right`: the numbers."""
+    from rich.table import Table
+
+    table = Table(
+        box=None, title=title or None, title_justify="left", title_style="bold", header_style="bold " + DARK,
+        pad_edge=False, padding=(0, 2, 0, 0), show_edge=False,
+    )  # fmt: skip
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return table
+
+
+def as_json(value: object) -> str:
+    """Indented for a list or object of its own."""
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def as_json_line(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def as_yaml(value: object) -> str:
+    from ruamel.yaml import YAML
+
+    yaml, text = YAML(typ="safe", pure=True), StringIO()
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False
+    yaml.dump(json.loads(json.dumps(value)), text)
+    return text.getvalue()
+
+
+def as_time(micros: int) -> str:
+    """RFC 3339 in UTC with microseconds, as the ledger keeps them."""
+    return datetime.fromtimestamp(micros / 1_000_000, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def as_clock(micros: int) -> str:
+    """For a table: date and time of day to the second."""
+    return datetime.fromtimestamp(micros // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """`1 round`, `2 rounds`, `8,152 rounds`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

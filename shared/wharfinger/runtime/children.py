@@ -1,0 +1,263 @@
+"""The supervisor's children: the processes that run services, and the short-lived one that lays their groundwork.
+
+A service process is named, logs to a file of its own, and says in `run/<process>.json` who it is and whether its services
+are ready. It is started again whenever it ends, at once the first time and with growing pauses after that: a plane that
+cannot work keeps trying, slowly, because what it waits for (a database, a disk) usually comes back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+import psutil  # type: ignore[import-untyped]
+import structlog
+
+from wharfinger.runtime.backends import BackendError
+from wharfinger.runtime.processes import ProcessIdentity, end, last_lines, wait_until
+
+RUN_DIR = "run"
+LOG_DIR = "log"
+LOG_BYTES_MAX = 16 << 20  # a longer log of an earlier life is set aside once
+PAUSE_S_FIRST = 0.1
+PAUSE_S_MAX = 10.0
+STEADY_S = 30.0  # who ran that long did not fail at starting
+STOP_PATIENCE_S = 10.0
+KILL_PATIENCE_S = 2.0
+
+ONE = "one"
+MODULES: Mapping[str, str] = {
+    ONE: "wharfinger_cli.one",
+    "annotator": "wharfinger_annotator",
+    "estimator": "wharfinger_estimator",
+    "scheduler": "wharfinger_scheduler",
+    "descheduler": "wharfinger_descheduler",
+    "publisher": "wharfinger_publisher",
+}
+"""What runs under each process name. `one` runs all the others' services in one process."""
+
+EACH: tuple[str, ...] = tuple(name for name in MODULES if name != ONE)
+
+log = structlog.get_logger(__name__)
+
+
+class ServiceReport(msgspec.Struct, frozen=True):
+    """One service, as its process reports it. `lag`: messages not yet taken in."""
+
+    ready: bool = False
+    lag: int = 0
+
+
+class ProcessReport(msgspec.Struct, frozen=True):
+    """What a service process says of itself in `run/<process>.json`."""
+
+    pid: int
+    http_port: int = 0
+    services: dict[str, ServiceReport] = {}
+
+    @property
+    def ready(self) -> bool:
+        return bool(self.services) and all(service.ready for service in self.services.values())
+
+
+def process_reports(data_dir: Path) -> Iterator[tuple[Path, ProcessReport]]:
+    """What lies in `run/`, from the living and the dead: whoever reads asks the kernel who still runs."""
+    for path in sorted((data_dir / RUN_DIR).glob("*.json")):
+        try:
+            yield path, msgspec.json.decode(path.read_bytes(), type=ProcessReport)
+        except (OSError, msgspec.MsgspecError):
+            continue  # being written, or not a process's file
+
+
+def is_service_of(pid: int, data_dir: Path) -> bool:
+    """Whether that process runs services for this data directory: told by its command line and its environment."""
+    try:
+        process = psutil.Process(pid)
+        modules = set(process.cmdline()[1:]) & set(MODULES.values())
+        return bool(modules) and process.environ().get("WHARFINGER_DATA_DIR") == str(data_dir)
+    except psutil.Error:
+        return False
+
+
+def open_log(data_dir: Path, name: str) -> BinaryIO:
+    path = data_dir / LOG_DIR / f"{name}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size > LOG_BYTES_MAX:
+        path.replace(path.with_suffix(".log.1"))
+    return path.open("ab", buffering=0)
+
+
+@dataclass(slots=True)
+class ServiceProcess:
+    """One child, kept running. All times are of the monotonic clock, in seconds."""
+
+    name: str
+    data_dir: Path
+    restarts: int = 0
+    _child: subprocess.Popen[bytes] | None = None
+    _identity: ProcessIdentity | None = None
+    _started_at: float = 0.0
+    _failures: int = 0  # in a row
+    _not_before: float = 0.0
+    _log_from: int = 0
+
+    @property
+    def identity(self) -> ProcessIdentity | None:
+        return self._identity
+
+    @property
+    def failures(self) -> int:
+        return self._failures
+
+    def keep_running(self, environment: Mapping[str, str]) -> None:
+        """Start it when it does not run and its pause is over."""
+        now = time.monotonic()
+        if self._child is not None:
+            code = self._child.poll()
+            if code is None:
+                if now - self._started_at > STEADY_S:
+                    self._failures = 0
+                return
+            self._note_end(code, now)
+        if now >= self._not_before:
+            self._launch(environment, now)
+
+    def report(self) -> ProcessReport | None:
+        """What the process that runs now says; None before it has said anything."""
+        for _, report in process_reports(self.data_dir):
+            if self._child is not None and report.pid == self._child.pid and self._child.poll() is None:
+                return report
+        return None
+
+    def ask_to_stop(self) -> None:
+        if self._child is not None and self._child.poll() is None:
+            self._child.send_signal(signal.SIGTERM)
+
+    def make_stop(self, patience_s: float = STOP_PATIENCE_S) -> None:
+        """Wait for the end that was asked for; without patience left, end it."""
+        if self._child is None:
+            return
+        try:
+            self._child.wait(timeout=patience_s)
+        except subprocess.TimeoutExpired:
+            log.warning("process_killed", process=self.name, pid=self._child.pid, after_s=patience_s)
+            self._child.kill()
+            self._child.wait()
+        self._forget()
+        self._failures, self._not_before = 0, 0.0
+
+    def last_words(self) -> str:
+        """The end of what its present life wrote to its log."""
+        try:
+            with (self.data_dir / LOG_DIR / f"{self.name}.log").open("rb") as file:
+                file.seek(self._log_from)
+                return last_lines(file.read().decode(errors="replace"))
+        except OSError:
+            return ""
+
+    def _launch(self, environment: Mapping[str, str], now: float) -> None:
+        with open_log(self.data_dir, self.name) as output:
+            self._log_from = os.fstat(output.fileno()).st_size
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", MODULES[self.name]],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=dict(environment),
+                start_new_session=True,  # Ctrl-C at the terminal is the supervisor's to hear
+            )
+        self._identity = ProcessIdentity.of(self._child.pid)
+        self._started_at = now
+        log.info("process_started", process=self.name, pid=self._child.pid)
+
+    def _note_end(self, code: int, now: float) -> None:
+        pause_s = 0.0 if self._failures == 0 else min(PAUSE_S_MAX, PAUSE_S_FIRST * 2.0**self._failures)
+        self._failures += 1
+        self.restarts += 1
+        self._not_before = now + pause_s
+        log.warning("process_ended", process=self.name, code=code, failures=self._failures, pause_s=pause_s)
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._child is not None:
+            for path, report in process_reports(self.data_dir):
+                if report.pid == self._child.pid:
+                    path.unlink(missing_ok=True)
+        self._child = self._identity = None
+
+
+class GroundworkProcess:
+    """`runtime.groundwork` as a program: started early, so that it loads its tools meanwhile, and told later."""
+
+    def __init__(self, environment: Mapping[str, str], output: BinaryIO) -> None:
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "wharfinger.runtime.groundwork"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            env=dict(environment),
+            start_new_session=True,
+        )
+
+    def lay(self, where: Mapping[str, str], timeout_s: float) -> Mapping[str, int]:
+        """The incarnation of each topic. BackendError with the child's own line when it could not be done."""
+        try:
+            answer, _ = self._child.communicate(json.dumps(dict(where)).encode() + b"\n", timeout=timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise BackendError(f"schema and topics: not done in {timeout_s:g} s") from error
+        finally:
+            self.end()
+        try:
+            said = msgspec.json.decode(answer, type=GroundworkAnswer)
+        except msgspec.MsgspecError as error:
+            raise BackendError(f"schema and topics: ended with {self._child.returncode} and no answer") from error
+        if said.error:
+            raise BackendError(said.error)
+        return said.incarnations
+
+    def end(self) -> None:
+        if self._child.poll() is None:
+            self._child.kill()
+        self._child.wait()
+
+
+class GroundworkAnswer(msgspec.Struct, frozen=True):
+    """The one line it writes."""
+
+    incarnations: dict[str, int] = {}
+    error: str = ""
+
+
+def end_services_of(data_dir: Path, known: Mapping[str, ProcessIdentity]) -> list[str]:
+    """End what a dead supervisor left running; the names of what was ended. Never a stranger with an old pid: a process
+    counts as ours by its start time when its supervisor wrote it down, else by its command line and environment."""
+    found = dict(known)
+    for path, report in process_reports(data_dir):
+        identity = ProcessIdentity.of(report.pid)
+        if identity is not None:
+            found.setdefault(path.stem, identity)
+        path.unlink(missing_ok=True)
+    ours = {name: one for name, one in found.items() if one.alive and is_service_of(one.pid, data_dir)}
+    for identity in ours.values():
+        _signal(identity, signal.SIGTERM)
+    for name, identity in ours.items():
+        gone = wait_until(lambda one=identity: not one.alive, STOP_PATIENCE_S)  # type: ignore[misc]
+        if not gone and not end(identity, (signal.SIGKILL,), KILL_PATIENCE_S):
+            raise BackendError(f"{name}: pid {identity.pid}, left over from an earlier run, does not end")
+    return sorted(ours)
+
+
+def _signal(identity: ProcessIdentity, number: signal.Signals) -> None:
+    try:
+        os.kill(identity.pid, number)
+    except ProcessLookupError:
+        pass

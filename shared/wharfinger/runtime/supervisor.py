@@ -1,0 +1,438 @@
+"""The one who keeps a plane up on one machine: broker, database, groundwork, services, in this order.
+
+There is one list of what must run, and one function that brings back whatever of it does not (`_reconcile`). Starting is
+calling it for the first time; a killed service, a dead broker, a dead database are calling it again. A broker of ours keeps
+everything in memory, so its death is the death of all topics: the services are bounced, a broker with a new boot id is
+started, topics are made again and their incarnation is raised. The same is done, gracefully, when the broker has grown too
+large, because it never frees memory. Nothing is lost by it: the ledger is the only truth.
+
+The supervisor itself may be killed. Broker, database and services then go on without one; the next `up`, or `down`, finds
+them by what is written under the data directory (`run/`, the servers' own records), checks with the kernel that they are
+who they were, and ends or adopts them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+import structlog
+
+from wharfinger.runtime.backends import BackendError
+from wharfinger.runtime.children import (
+    EACH,
+    ONE,
+    RUN_DIR,
+    GroundworkProcess,
+    ServiceProcess,
+    end_services_of,
+    open_log,
+)
+from wharfinger.runtime.embedded import BROKER_PROFILE
+from wharfinger.runtime.embedded_broker import EmbeddedBroker
+from wharfinger.runtime.embedded_postgres import EmbeddedPostgres
+from wharfinger.runtime.plane import Plane, PlaneError, holding, remove_plane, write_plane
+from wharfinger.runtime.processes import ProcessIdentity, end
+from wharfinger.runtime.settings import ENV_PREFIX, SettingsError, load_settings
+
+RECORD_FILE = "supervisor.state"  # not .json: the files of the service processes lie beside it
+WATCH_S = 0.2
+BROKER_RSS_EVERY_S = 5.0
+GROUNDWORK_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 60.0
+STARTS_MAX = 3  # a process that ends that often before it was ever ready will not become so
+TROUBLE_PAUSE_S = 1.0
+DOWN_PATIENCE_S = 40.0
+
+STEPS = ("broker and database", "schema and topics", "services", "ready")
+
+log = structlog.get_logger(__name__)
+
+
+class SupervisorRecord(msgspec.Struct, frozen=True):
+    """What a supervisor says of itself while it works, in `run/supervisor.state`. `children`: name -> (pid, start time)."""
+
+    pid: int
+    started: float
+    step: int = 0
+    error: str = ""
+    children: dict[str, tuple[int, float]] = {}
+    restarts: dict[str, int] = {}
+
+    @property
+    def identity(self) -> ProcessIdentity:
+        return ProcessIdentity(self.pid, self.started)
+
+    @property
+    def ready(self) -> bool:
+        return self.step >= len(STEPS)
+
+
+def read_record(data_dir: Path) -> SupervisorRecord | None:
+    try:
+        return msgspec.json.decode((data_dir / RUN_DIR / RECORD_FILE).read_bytes(), type=SupervisorRecord)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, msgspec.MsgspecError) as error:
+        raise PlaneError(f"{data_dir / RUN_DIR / RECORD_FILE}: cannot be read ({error}); remove it") from error
+
+
+class StoppedError(Exception):
+    """It was asked to stop while it was still starting."""
+
+
+class Supervisor:
+    """`run` holds the data directory, starts everything, watches it until `stop` is called, and stops everything.
+
+    `told` hears the number of each step of STEPS that is done. Raises PlaneError, BackendError or SettingsError (one line)
+    when the plane cannot be started.
+    """
+
+    def __init__(self, data_dir: Path, flags: Mapping[str, object], told: Callable[[int], None]) -> None:
+        self._data_dir = data_dir.absolute()
+        self._flags = dict(flags)
+        self._told = told
+        self._stop = threading.Event()
+        self._step = 0
+        self._error = ""
+        self._written: bytes = b""
+        self._plane: Plane | None = None
+        me = ProcessIdentity.of(os.getpid())
+        assert me is not None, "we run, so we are somebody"
+        self._identity = me
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def run(self) -> None:
+        with holding(self._data_dir):
+            remove_plane(self._data_dir)  # of a life that was cut short; it would pass for an external broker's address
+            self._settings = load_settings({**self._flags, "data_dir": self._data_dir})
+            self._prepare()
+            try:
+                self._start()
+                self._watch()
+            except StoppedError:
+                log.info("stopped_while_starting")
+            except BaseException as error:
+                self._error = " ".join(str(error).split()) or type(error).__name__
+                raise
+            finally:
+                self._stop_all()
+
+    # starting
+
+    def _prepare(self) -> None:
+        """What is known before anything runs; and an end to what an earlier life left."""
+        settings = self._settings
+        # Services of another life hold partitions and offsets of a broker that is about to end.
+        leftovers = end_services_of(self._data_dir, _known_children(self._data_dir))
+        if leftovers:
+            log.warning("leftovers_ended", processes=leftovers)
+        self._broker = EmbeddedBroker(self._data_dir) if settings.kafka is None else None
+        self._postgres = EmbeddedPostgres(self._data_dir) if settings.database is None else None
+        names = (ONE,) if settings.processes == "one" else EACH
+        self._services = [ServiceProcess(name, self._data_dir) for name in names]
+        self._laid = False
+        self._rss_due = 0.0
+        self._write_record()
+
+    def _start(self) -> None:
+        self._reconcile()
+        self._done(3)
+        self._wait_ready()
+        self._write_plane()
+        self._done(4)
+        log.info("plane_ready", bootstrap=self._bootstrap, boot_id=self._boot_id)
+
+    def _wait_ready(self) -> None:
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while not self._ready():
+            if self._stop.wait(0.02):
+                raise StoppedError
+            self._reconcile()
+            for service in self._services:
+                if service.failures >= STARTS_MAX:
+                    raise BackendError(f"process {service.name} does not start: {service.last_words() or 'no word'}")
+            if time.monotonic() > deadline:
+                waiting = [s.name for s in self._services if not ((r := s.report()) and r.ready)]
+                raise BackendError(
+                    f"not ready in {READY_TIMEOUT_S:g} s: {', '.join(waiting)}; see {self._data_dir}/log"
+                )
+
+    # watching
+
+    def _watch(self) -> None:
+        while not self._stop.wait(WATCH_S):
+            try:
+                self._reconcile()
+                if self._ready():
+                    self._write_plane()
+            except BackendError as error:
+                log.error("cannot_restore", error=str(error))
+                self._stop.wait(TROUBLE_PAUSE_S)
+
+    def _reconcile(self) -> None:
+        """Bring up whatever is down, in the order in which they need each other. The first time that is everything."""
+        groundwork = None if self._laid else self._begin_groundwork()
+        try:
+            self._end_grown_broker()
+            self._raise_servers()
+            if not self._laid:
+                self._done(1)
+                groundwork = groundwork or self._begin_groundwork()
+                self._lay(groundwork)
+                self._done(2)
+        finally:
+            if groundwork is not None:
+                groundwork.end()
+        self._keep_services_running()
+
+    def _end_grown_broker(self) -> None:
+        """A broker beyond its limit is put down with its clients told first."""
+        now = time.monotonic()
+        if self._broker is None or not self._broker.alive or now < self._rss_due:
+            return
+        self._rss_due = now + BROKER_RSS_EVERY_S
+        rss_mb = self._broker.rss_bytes >> 20
+        if rss_mb > self._settings.broker_rss_mb_max:
+            log.warning("broker_grown", rss_mb=rss_mb, limit_mb=self._settings.broker_rss_mb_max)
+            self._stop_services()
+            self._broker.stop()
+
+    def _raise_servers(self) -> None:
+        """Broker and database, at the same time where both are down."""
+        raising: list[Callable[[], None]] = []
+        if self._broker is not None and not self._broker.alive:
+            raising.append(self._raise_broker)
+        if self._postgres is not None and not self._postgres.alive:
+            raising.append(self._raise_postgres)
+        if not raising:
+            return
+        with ThreadPoolExecutor(len(raising)) as pool:
+            for started in [pool.submit(raise_server) for raise_server in raising]:
+                started.result()
+        if self._stop.is_set():
+            raise StoppedError
+
+    def _raise_broker(self) -> None:
+        assert self._broker is not None
+        self._laid = False  # said first: should the start fail, the groundwork is still to be laid on the next one
+        self._stop_services(patience_s=2.0 if self._step >= len(STEPS) else 0.0)
+        self._broker.start()
+        log.info("broker_started", pid=self._broker.pid, bootstrap=self._broker.bootstrap, boot_id=self._broker.boot_id)
+
+    def _raise_postgres(self) -> None:
+        assert self._postgres is not None
+        self._postgres.start()
+        log.info("database_started", pid=self._postgres.pid)
+
+    def _begin_groundwork(self) -> GroundworkProcess:
+        with open_log(self._data_dir, "groundwork") as output:
+            return GroundworkProcess(self._environment(where={}), output)
+
+    def _lay(self, groundwork: GroundworkProcess) -> None:
+        incarnations = groundwork.lay({"data_dir": str(self._data_dir), **self._where()}, GROUNDWORK_TIMEOUT_S)
+        self._laid = True
+        log.info("groundwork_laid", incarnation=max(incarnations.values(), default=0))
+
+    def _keep_services_running(self) -> None:
+        environment = self._environment(self._where())
+        for number, service in enumerate(self._services):
+            port = self._settings.http_port
+            own = {f"{ENV_PREFIX}HTTP_PORT": str(port + number)} if port else {}
+            service.keep_running({**environment, **own})
+        self._write_record()
+
+    # what the children are told
+
+    def _where(self) -> dict[str, str]:
+        return {
+            "kafka": self._bootstrap,
+            "database": self._database_url,
+            "broker": self._settings.broker if self._broker is None else BROKER_PROFILE,
+            "broker_boot_id": self._boot_id,
+        }
+
+    def _environment(self, where: Mapping[str, str]) -> dict[str, str]:
+        """Ours, with the data directory as everybody shall spell it and, once known, where broker and database are."""
+        named = {"data_dir": str(self._data_dir), "processes": self._settings.processes, **where}
+        return {**os.environ, **{ENV_PREFIX + name.upper(): value for name, value in named.items()}}
+
+    @property
+    def _bootstrap(self) -> str:
+        return self._broker.bootstrap if self._broker is not None else self._settings.kafka or ""
+
+    @property
+    def _boot_id(self) -> str:
+        return self._broker.boot_id if self._broker is not None else self._settings.broker_boot_id
+
+    @property
+    def _database_url(self) -> str:
+        return self._postgres.url if self._postgres is not None else self._settings.database or ""
+
+    # what the world is told
+
+    def _ready(self) -> bool:
+        return all((report := service.report()) is not None and report.ready for service in self._services)
+
+    def _done(self, step: int) -> None:
+        if step > self._step:
+            self._step = step
+            self._write_record()
+            self._told(step)
+
+    def _write_plane(self) -> None:
+        reports = {service.name: service.report() for service in self._services}
+        pids = {name: report.pid for name, report in reports.items() if report is not None}
+        servers = {
+            "broker": self._broker.pid if self._broker is not None else None,
+            "database": self._postgres.pid if self._postgres is not None else None,
+        }
+        plane = Plane(
+            bootstrap=self._bootstrap,
+            database_url=without_password(self._database_url),
+            broker=self._where()["broker"],
+            boot_id=self._boot_id,
+            supervisor_pid=os.getpid(),
+            http_ports={name: report.http_port for name, report in reports.items() if report is not None},
+            pids={**pids, **{name: pid for name, pid in servers.items() if pid is not None}},
+        )
+        if plane != self._plane:
+            write_plane(self._data_dir, plane)
+            self._plane = plane
+
+    def _write_record(self) -> None:
+        me = self._identity
+        living = {service.name: service.identity for service in self._services}
+        record = SupervisorRecord(
+            pid=me.pid,
+            started=me.started,
+            step=self._step,
+            error=self._error,
+            children={name: (one.pid, one.started) for name, one in living.items() if one is not None},
+            restarts={service.name: service.restarts for service in self._services if service.restarts},
+        )
+        body = msgspec.json.encode(record)
+        if body != self._written:
+            _write_record(self._data_dir, body)
+            self._written = body
+
+    # stopping
+
+    def _stop_services(self, patience_s: float | None = None) -> None:
+        for service in self._services:
+            service.ask_to_stop()
+        for service in self._services:
+            service.make_stop() if patience_s is None else service.make_stop(patience_s)
+
+    def _stop_all(self) -> None:
+        """Services, then what they stand on. Every part is tried; the first error is told after all were."""
+        remove_plane(self._data_dir)
+        parts: list[Callable[[], None]] = [self._stop_services]
+        parts += [server.stop for server in (self._broker, self._postgres) if server is not None]
+        errors: list[BackendError] = []
+        for part in parts:
+            try:
+                part()
+            except BackendError as error:
+                errors.append(error)
+        self._step = 0
+        self._write_record()
+        if not self._error:
+            (self._data_dir / RUN_DIR / RECORD_FILE).unlink(missing_ok=True)
+        log.info("plane_stopped")
+        if errors and not self._error:
+            raise errors[0]
+
+
+def take_down(data_dir: Path) -> list[str]:
+    """Stop the plane of a data directory, all of it, also when its supervisor is dead. The names of what was stopped.
+
+    PlaneError, BackendError: one line, when something of it does not end.
+    """
+    data_dir = data_dir.absolute()
+    if not data_dir.is_dir():
+        return []
+    stopped: list[str] = []
+    record = read_record(data_dir)
+    if record is not None and _is_supervisor(record.identity):
+        if not end(record.identity, (signal.SIGTERM,), DOWN_PATIENCE_S):
+            end(record.identity, (signal.SIGKILL,), DOWN_PATIENCE_S)
+        stopped.append("supervisor")
+    with holding(data_dir):
+        stopped += end_services_of(data_dir, _known_children(data_dir))
+        if EmbeddedBroker(data_dir).end_leftover():
+            stopped.append("broker")
+        postgres = EmbeddedPostgres(data_dir)
+        postgres.stop()
+        remove_plane(data_dir)
+        (data_dir / RUN_DIR / RECORD_FILE).unlink(missing_ok=True)
+    return stopped
+
+
+def without_password(url: str) -> str:
+    """The URL as it may lie in a file: an external database's password stays in the environment."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    user, _, host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}@{host}"))
+
+
+def _known_children(data_dir: Path) -> dict[str, ProcessIdentity]:
+    record = read_record(data_dir)
+    return {} if record is None else {name: ProcessIdentity(*one) for name, one in record.children.items()}
+
+
+def _is_supervisor(identity: ProcessIdentity) -> bool:
+    """Alive, and not a stranger: both the detached one and `wharfinger up` have our name in their command line."""
+    return identity.alive and "wharfinger" in identity.command_line
+
+
+def _write_record(data_dir: Path, body: bytes) -> None:
+    path = data_dir / RUN_DIR / RECORD_FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".new")
+    draft.write_bytes(body)
+    draft.replace(path)
+
+
+def stop_on_signals(supervisor: Supervisor, numbers: Iterable[signal.Signals]) -> None:
+    for number in numbers:
+        signal.signal(number, lambda *_: supervisor.stop())
+
+
+def main() -> int:
+    """The detached supervisor: what it was asked for comes in the environment, what becomes of it goes to its record."""
+    from wharfinger.runtime.observability import configure_logging
+
+    with suppress(OSError):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the terminal that started us may go
+    try:
+        settings = load_settings()
+    except SettingsError as error:
+        print("\n".join(error.lines), file=sys.stderr)
+        return 2
+    configure_logging(settings.log_level, settings.log_format)
+    supervisor = Supervisor(settings.data_dir, {}, told=lambda step: log.info("step_done", step=STEPS[step - 1]))
+    stop_on_signals(supervisor, (signal.SIGTERM, signal.SIGINT))
+    try:
+        supervisor.run()
+    except (PlaneError, BackendError, SettingsError) as error:
+        print(" ".join(str(error).split()), file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
