@@ -1,0 +1,399 @@
+"""The nodes of one cluster, twice: a row of plain integers for each node, and int64 columns over all nodes.
+
+Placing one replica touches one node, and a Python list is the fastest way to touch one; choosing among all nodes reads
+every node, and a column is the fastest way to read all. Rows are exact and lead; columns follow, clipped to what int64
+holds. Whoever caches something per node asks the two change logs what was touched since it last looked:
+`usage` (free amounts and devices) and `facts` (labels, taints, cordons, a node that came or went).
+
+This module knows no pods and no bindings: `occupancy` decides what is charged to a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from wharfinger.domain.node import Node
+from wharfinger.domain.resources import DEVICE_MILLI
+from wharfinger.domain.taints import Taint
+from wharfinger.domain.value import stable_hash
+
+Column = npt.NDArray[np.int64]
+
+CPU, MEMORY, PODS = 0, 1, 2
+"""The columns every table has, in this order; further resources follow as they are named."""
+
+AMOUNT_MAX = 2**53
+"""Amounts are clamped to 0..2**53 when they enter: nine petabytes, and a hundred times it still fits int64."""
+
+UNLIMITED = 2**53
+"""What a node that names no `pods` has of them."""
+
+DEVICES_MAX = 256
+"""Devices of one node beyond this number are not offered: no machine has them, and columns are as wide as the widest."""
+
+_CLIP = 2**62
+
+Taken = tuple[tuple[int, int], ...]
+"""(device index, thousandths) for each device a replica holds."""
+
+
+class ChangeLog:
+    """Slots in the order they were touched. Positions only grow; the oldest entries are forgotten."""
+
+    __slots__ = ("_end", "_slots", "_start")
+
+    def __init__(self, capacity: int = 4096) -> None:
+        self._slots = np.zeros(capacity, dtype=np.int64)
+        self._start = 0
+        self._end = 0
+
+    @property
+    def end(self) -> int:
+        return self._end
+
+    def append(self, slot: int) -> None:
+        if self._end - self._start == len(self._slots):
+            half = len(self._slots) // 2
+            self._slots[:half] = self._slots[half:].copy()
+            self._start += half
+        self._slots[self._end - self._start] = slot
+        self._end += 1
+
+    def since(self, position: int) -> Column | None:
+        """The slots touched from `position` on, with repetitions; None when that is no longer known."""
+        if position < self._start:
+            return None
+        return self._slots[position - self._start : self._end - self._start]
+
+
+class NodeRow:
+    """One node. `allocatable` and `free` by column; `free` may be negative when a cluster was filled by others.
+
+    `used`: thousandths held of each device, unclipped; `device_free`: what is left of each, 0..1000; `groups`: the code of
+    each device's (kind, model). `sole_group`: that code when all devices share it, -1 when not, -2 without devices.
+    """
+
+    __slots__ = (
+        "allocatable", "device_free", "free", "groups", "kind_allocatable", "kind_free", "labels", "name", "slot",
+        "sole_group", "taint_code", "unschedulable", "used",
+    )  # fmt: skip
+
+    def __init__(self, slot: int, name: str) -> None:
+        self.slot = slot
+        self.name = name
+        self.labels: dict[str, str] = {}
+        self.taint_code = 0
+        self.unschedulable = False
+        self.allocatable: list[int] = []
+        self.free: list[int] = []
+        self.groups: tuple[int, ...] = ()
+        self.sole_group = -2
+        self.used: list[int] = []
+        self.device_free: list[int] = []
+        self.kind_allocatable: dict[int, int] = {}
+        self.kind_free: dict[int, int] = {}
+
+
+class DeviceView:
+    """What the devices that one sort of request may use look like on each node: `top` the most free thousandths on one
+    device, `whole` how many are entirely free. One view a (kind, allowed models), shared by all classes that ask so."""
+
+    __slots__ = ("groups", "kind", "models", "top", "whole")
+
+    def __init__(self, kind: int, models: frozenset[str], capacity: int) -> None:
+        self.kind = kind
+        self.models = models
+        self.groups: set[int] = set()
+        self.top: Column = np.full(capacity, -1, dtype=np.int64)
+        self.whole: Column = np.zeros(capacity, dtype=np.int64)
+
+
+class NodeTable:
+    """The rows and columns of one cluster's nodes. `names`: raised whenever a node comes or goes."""
+
+    def __init__(self, capacity: int = 64) -> None:
+        self.capacity = capacity
+        self.rows: dict[str, NodeRow] = {}
+        self.by_slot: list[NodeRow | None] = []
+        self.names = 0
+        self.usage = ChangeLog()
+        self.facts = ChangeLog()
+        self.resources: list[str] = []
+        self.resource_codes: dict[str, int] = {}
+        self.allocatable: list[Column] = []
+        self.free: list[Column] = []
+        self.kinds: list[str] = []
+        self.kind_codes: dict[str, int] = {}
+        self.kind_allocatable: list[Column] = []
+        self.kind_free: list[Column] = []
+        self.groups: list[tuple[int, str]] = []
+        self.group_codes: dict[tuple[int, str], int] = {}
+        self.group_views: list[list[DeviceView]] = []
+        self.views: dict[tuple[int, frozenset[str]], DeviceView] = {}
+        self.device_free: Column = np.full((capacity, 0), -1, dtype=np.int64)
+        self.device_group: Column = np.full((capacity, 0), -1, dtype=np.int64)
+        self.taint_sets: list[tuple[Taint, ...]] = [()]
+        self.taint_codes: dict[tuple[tuple[str, str, str], ...], int] = {(): 0}
+        self.hashes: npt.NDArray[np.uint64] = np.zeros(capacity, dtype=np.uint64)
+        self.pods_unlimited: set[str] = set()
+        self._vacant: list[int] = []
+        self._ranks: tuple[int, Column] | None = None
+        for name in ("cpu", "memory", "pods"):
+            self.resource(name)
+
+    @property
+    def size(self) -> int:
+        """Slots in use or used before; columns are meaningful up to here."""
+        return len(self.by_slot)
+
+    @property
+    def pods_limited(self) -> bool:
+        return len(self.pods_unlimited) < len(self.rows)
+
+    # --- names to codes
+
+    def resource(self, name: str) -> int:
+        """The column of a resource. A node that does not name it has 0 of it."""
+        code = self.resource_codes.get(name)
+        if code is None:
+            code = self.resource_codes[name] = len(self.resources)
+            self.resources.append(name)
+            self.allocatable.append(np.zeros(self.capacity, dtype=np.int64))
+            self.free.append(np.zeros(self.capacity, dtype=np.int64))
+            for row in self.rows.values():
+                row.allocatable.append(0)
+                row.free.append(0)
+        return code
+
+    def kind(self, name: str) -> int:
+        code = self.kind_codes.get(name)
+        if code is None:
+            code = self.kind_codes[name] = len(self.kinds)
+            self.kinds.append(name)
+            self.kind_allocatable.append(np.zeros(self.capacity, dtype=np.int64))
+            self.kind_free.append(np.zeros(self.capacity, dtype=np.int64))
+        return code
+
+    def view(self, kind: int, models: Iterable[str]) -> DeviceView:
+        key = (kind, frozenset(models))
+        view = self.views.get(key)
+        if view is None:
+            view = self.views[key] = DeviceView(kind, key[1], self.capacity)
+            for group, (of_kind, model) in enumerate(self.groups):
+                self._admit(view, group, of_kind, model)
+            for row in self.rows.values():
+                self._fill_view(view, row)
+        return view
+
+    def _group(self, kind: int, model: str) -> int:
+        code = self.group_codes.get((kind, model))
+        if code is None:
+            code = self.group_codes[(kind, model)] = len(self.groups)
+            self.groups.append((kind, model))
+            self.group_views.append([])
+            for view in self.views.values():
+                self._admit(view, code, kind, model)
+        return code
+
+    def _admit(self, view: DeviceView, group: int, kind: int, model: str) -> None:
+        if view.kind == kind and (not view.models or model in view.models):
+            view.groups.add(group)
+            self.group_views[group].append(view)
+
+    def _taints(self, taints: Sequence[Taint]) -> int:
+        key = tuple([(t.key, t.value, t.effect) for t in taints])
+        code = self.taint_codes.get(key)
+        if code is None:
+            code = self.taint_codes[key] = len(self.taint_sets)
+            self.taint_sets.append(tuple(taints))
+        return code
+
+    # --- nodes come, change and go
+
+    def put(self, node: Node, closed: bool) -> NodeRow:
+        """Take a node's facts; its usage is to be set next. `closed`: no new replicas, whatever the facts say."""
+        row = self.rows.get(node.name)
+        if row is None:
+            row = self._open(node.name)
+        for name in node.allocatable:
+            self.resource(name)
+        row.labels = node.labels
+        row.taint_code = self._taints(node.taints)
+        row.unschedulable = node.unschedulable or closed
+        row.allocatable = [0] * len(self.resources)
+        for name, amount in node.allocatable.items():
+            row.allocatable[self.resource_codes[name]] = clamped(amount)
+        if "pods" in node.allocatable:
+            self.pods_unlimited.discard(node.name)
+        else:
+            row.allocatable[PODS] = UNLIMITED
+            self.pods_unlimited.add(node.name)
+        self._put_devices(row, node)
+        slot = row.slot
+        for column, amount in zip(self.allocatable, row.allocatable, strict=True):
+            column[slot] = amount
+        self.facts.append(slot)
+        return row
+
+    def _put_devices(self, row: NodeRow, node: Node) -> None:
+        devices = node.devices[:DEVICES_MAX]
+        row.groups = tuple([self._group(self.kind(d.kind), d.model) for d in devices])
+        distinct = set(row.groups)
+        row.sole_group = -2 if not distinct else (row.groups[0] if len(distinct) == 1 else -1)
+        row.kind_allocatable = {}
+        for group in row.groups:
+            kind = self.groups[group][0]
+            row.kind_allocatable[kind] = row.kind_allocatable.get(kind, 0) + DEVICE_MILLI
+        for kind, column in enumerate(self.kind_allocatable):
+            column[row.slot] = row.kind_allocatable.get(kind, 0)
+        if len(devices) > self.device_free.shape[1]:
+            more = len(devices) - self.device_free.shape[1]
+            pad = np.full((self.capacity, more), -1, dtype=np.int64)
+            self.device_free = np.concatenate((self.device_free, pad), axis=1)
+            self.device_group = np.concatenate((self.device_group, pad), axis=1)
+        self.device_group[row.slot] = -1
+        self.device_group[row.slot, : len(devices)] = row.groups
+
+    def drop(self, name: str) -> None:
+        row = self.rows.pop(name)
+        slot = row.slot
+        self.by_slot[slot] = None
+        self._vacant.append(slot)
+        self.pods_unlimited.discard(name)
+        for column in (*self.allocatable, *self.free, *self.kind_allocatable, *self.kind_free):
+            column[slot] = 0
+        for view in self.views.values():
+            view.top[slot], view.whole[slot] = -1, 0
+        self.device_free[slot] = -1
+        self.device_group[slot] = -1
+        self.names += 1
+        self.facts.append(slot)
+        self.usage.append(slot)
+
+    def _open(self, name: str) -> NodeRow:
+        if self._vacant:
+            slot = self._vacant.pop()
+        else:
+            slot = len(self.by_slot)
+            if slot == self.capacity:
+                self._grow()
+            self.by_slot.append(None)
+        row = NodeRow(slot, name)
+        row.allocatable = [0] * len(self.resources)
+        row.free = [0] * len(self.resources)
+        self.by_slot[slot] = self.rows[name] = row
+        self.hashes[slot] = stable_hash(name)
+        self.names += 1
+        return row
+
+    def _grow(self) -> None:
+        def doubled(column: Column, fill: int) -> Column:
+            return np.concatenate((column, np.full_like(column, fill)))
+
+        self.allocatable = [doubled(c, 0) for c in self.allocatable]
+        self.free = [doubled(c, 0) for c in self.free]
+        self.kind_allocatable = [doubled(c, 0) for c in self.kind_allocatable]
+        self.kind_free = [doubled(c, 0) for c in self.kind_free]
+        for view in self.views.values():
+            view.top, view.whole = doubled(view.top, -1), doubled(view.whole, 0)
+        self.device_free = doubled(self.device_free, -1)
+        self.device_group = doubled(self.device_group, -1)
+        self.hashes = np.concatenate((self.hashes, np.zeros_like(self.hashes)))
+        self.capacity *= 2
+
+    # --- usage
+
+    def set_usage(self, row: NodeRow, used: Sequence[int], devices: Sequence[int]) -> None:
+        """Set what is held of a node: `used` by column (missing ones 0), `devices` in thousandths, in device order."""
+        row.free = list(row.allocatable)
+        for code, amount in enumerate(used):
+            row.free[code] -= amount
+        row.used = list(devices)
+        row.device_free = [max(0, DEVICE_MILLI - u) for u in row.used]
+        slot = row.slot
+        for column, amount in zip(self.free, row.free, strict=True):
+            column[slot] = max(amount, -_CLIP)
+        self.device_free[slot] = -1
+        self._follow_devices(row)
+        self.usage.append(slot)
+
+    def charge(self, row: NodeRow, amounts: Sequence[tuple[int, int]], times: int, taken: Iterable[tuple[int, int]]) -> None:
+        """Take `times` replicas' amounts from a row, negative to give them back, and once each entry of `taken`
+        (thousandths, negative to give back)."""
+        free, columns, slot = row.free, self.free, row.slot
+        for code, amount in amounts:
+            left = free[code] - times * amount
+            free[code] = left
+            columns[code][slot] = left if left > -_CLIP else -_CLIP
+        if taken:
+            used = row.used
+            for index, milli in taken:
+                if 0 <= index < len(used):
+                    held = used[index] + milli
+                    used[index] = held
+                    row.device_free[index] = 0 if held >= DEVICE_MILLI else DEVICE_MILLI - held
+            self._follow_devices(row)
+        self.usage.append(slot)
+
+    def _follow_devices(self, row: NodeRow) -> None:
+        slot, free, sole = row.slot, row.device_free, row.sole_group
+        if sole >= 0:
+            self.device_free[slot, : len(free)] = free
+            kind = self.groups[sole][0]
+            total = sum(free)
+            row.kind_free = {kind: total}
+            self.kind_free[kind][slot] = total
+            top, whole = max(free), free.count(DEVICE_MILLI)
+            for view in self.group_views[sole]:
+                view.top[slot] = top
+                view.whole[slot] = whole
+            return
+        self.device_free[slot, : len(free)] = free
+        row.kind_free = dict.fromkeys(row.kind_allocatable, 0)
+        for group, left in zip(row.groups, free, strict=True):
+            row.kind_free[self.groups[group][0]] += left
+        for kind, column in enumerate(self.kind_free):
+            column[slot] = row.kind_free.get(kind, 0)
+        for view in self.views.values():
+            self._fill_view(view, row)
+
+    def _fill_view(self, view: DeviceView, row: NodeRow) -> None:
+        allowed = [left for group, left in zip(row.groups, row.device_free, strict=False) if group in view.groups]
+        view.top[row.slot] = max(allowed, default=-1)
+        view.whole[row.slot] = allowed.count(DEVICE_MILLI)
+
+    def allowed_free(self, view: DeviceView, rows: Column) -> Column:
+        """int64[rows, devices]: free thousandths of the devices a view admits, 0 for all others."""
+        admits = np.zeros(len(self.groups) + 1, dtype=np.bool_)  # one more, so that -1 (no device) looks up False
+        admits[list(view.groups)] = True
+        return np.where(admits[self.device_group[rows]], self.device_free[rows], 0)
+
+    # --- order
+
+    def tie_ranks(self, seed: int) -> Column:
+        """A rank for each slot, all different: the order in which equal scores are broken for one seed.
+
+        Nodes are ordered by hash(name) xor seed, then by name: the order depends on names alone, never on arrival.
+        """
+        if self._ranks is None or self._ranks[0] != self.names:
+            by_name = sorted(row.slot for row in self.rows.values())
+            by_name.sort(key=lambda slot: self._name(slot))
+            ranks = np.zeros(self.size, dtype=np.int64)
+            ranks[by_name] = np.arange(len(by_name))
+            self._ranks = (self.names, ranks)
+        mixed = self.hashes[: self.size] ^ np.uint64(seed)
+        order = np.lexsort((self._ranks[1], mixed))
+        ties = np.empty(self.size, dtype=np.int64)
+        ties[order] = np.arange(self.size)
+        return ties
+
+    def _name(self, slot: int) -> str:
+        row = self.by_slot[slot]
+        return row.name if row is not None else ""
+
+
+def clamped(amount: int) -> int:
+    return 0 if amount < 0 else min(amount, AMOUNT_MAX)

@@ -1,0 +1,79 @@
+"""How good a feasible node is: 0..100, integers, truncating division, as kube-scheduler's NodeResourcesFit counts.
+
+The score is the mean, over cpu, memory and each device kind the replica asks for, of the share that is free
+(`least-allocated`) or used (`most-allocated`) once the replica is there. A resource the node has none of is left out of
+the mean. Scalar and vector twin stand side by side and must agree.
+
+Departure: kube-scheduler counts 100m and 200 MiB for absent requests in this score; here an absent request is zero.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from wharfinger.engine.nodes.classes import PodClass
+from wharfinger.engine.nodes.columns import CPU, MEMORY, Column, NodeRow, NodeTable
+
+Strategy = Literal["least-allocated", "most-allocated"]
+
+
+def score_row(row: NodeRow, cls: PodClass, strategy: Strategy) -> int:
+    least = strategy == "least-allocated"
+    total = shares = 0
+    for code, amount in cls.scored:
+        whole = row.allocatable[code]
+        if whole > 0:
+            left = max(0, row.free[code] - amount)
+            total += (left if least else whole - left) * 100 // whole
+            shares += 1
+    for kind, milli in cls.kinds:
+        whole = row.kind_allocatable.get(kind, 0)
+        if whole > 0:
+            left = max(0, row.kind_free[kind] - milli)
+            total += (left if least else whole - left) * 100 // whole
+            shares += 1
+    return total // shares if shares else 0
+
+
+def score_rows(table: NodeTable, cls: PodClass, strategy: Strategy, rows: Column, cpu_left: Column, memory_left: Column) -> Column:
+    """Scores of the slots `rows`. `cpu_left`, `memory_left`: what is free there once the replica is placed (changed here)."""
+    least = strategy == "least-allocated"
+    total, shares = _share(cpu_left, table.allocatable[CPU].take(rows), least)
+    more, has = _share(memory_left, table.allocatable[MEMORY].take(rows), least)
+    total += more
+    uniform = shares is None and has is None
+    count = 2
+    divisor = None if uniform else _ones(shares, rows) + _ones(has, rows)
+    for kind, milli in cls.kinds:
+        left = table.kind_free[kind].take(rows) - milli
+        whole = table.kind_allocatable[kind].take(rows)
+        more, has = _share(left, whole, least)
+        total += more
+        count += 1
+        # A node without the kind is infeasible, and its score is never read: only a mixed divisor must be exact.
+        if divisor is not None:
+            divisor += _ones(has, rows)
+    if divisor is None:
+        total //= count
+    else:
+        total //= np.maximum(divisor, 1)
+    return total
+
+
+def _share(left: Column, whole: Column, least: bool) -> tuple[Column, Column | None]:
+    """Hundredths of `whole`, and, where some node has none of it, which nodes have some."""
+    np.maximum(left, 0, out=left)
+    if not least:
+        np.subtract(whole, left, out=left)
+    left *= 100
+    if whole.all():
+        left //= whole
+        return left, None
+    left //= np.maximum(whole, 1)
+    return left, (whole > 0).astype(np.int64)
+
+
+def _ones(has: Column | None, rows: Column) -> Column:
+    return np.ones(len(rows), dtype=np.int64) if has is None else has
