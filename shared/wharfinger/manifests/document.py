@@ -289,7 +289,7 @@ class _Composer:
         try:
             return text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
-            raise self._refused("expected Unicode text, got half of a surrogate pair")
+            raise self._refused("expected Unicode text, got half of a surrogate pair") from None
 
     def _refused(self, text: str, key: object = None) -> _RefusedError:
         path = self._path()

@@ -41,10 +41,17 @@ class ExpectedError(ValueError):
 
 
 _SPELLINGS = {
-    "pod_cidr": "podCIDR", "pod_cidrs": "podCIDRs", "provider_id": "providerID", "external_id": "externalID",
-    "host_ipc": "hostIPC", "host_pid": "hostPID", "host_ip": "hostIP", "proxy_url": "proxyURL", "set_hostname_as_fqdn": "setHostnameAsFQDN",
-    "insecure_skip_tls_verification": "insecureSkipTLSVerification", "managed_cluster_client_configs": "managedClusterClientConfigs",
-}  # fmt: skip
+    "external_id": "externalID",
+    "host_ip": "hostIP",
+    "host_ipc": "hostIPC",
+    "host_pid": "hostPID",
+    "insecure_skip_tls_verification": "insecureSkipTLSVerification",
+    "pod_cidr": "podCIDR",
+    "pod_cidrs": "podCIDRs",
+    "provider_id": "providerID",
+    "proxy_url": "proxyURL",
+    "set_hostname_as_fqdn": "setHostnameAsFQDN",
+}
 """Where Kubernetes' spelling is not plain camelCase."""
 
 
