@@ -17,13 +17,14 @@ import faust
 import structlog
 from faust.tables.manager import TableManager
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer, Transport
-from faust.types import TP, EventT, TopicT
+from faust.types import TP, EventT, StreamT, TopicT
 from yarl import URL
 
 from wharfinger.runtime.backends import Backend, KafkaSecurity
 from wharfinger.runtime.topics import partition_for as partition_for  # readers and writers must agree on it
 
 Partition: TypeAlias = tuple[str, int]
+RawStream: TypeAlias = StreamT[bytes | None]
 PartitionsListener: TypeAlias = Callable[[frozenset[Partition]], Awaitable[None]]
 
 COMMIT_INTERVAL_S = 0.5
@@ -187,8 +188,9 @@ def consumer_group(service: str, backend: Backend, prefix: str = "") -> str:
     return f"{prefix}wharfinger-{service}{life}"
 
 
-async def take(stream: faust.Stream[bytes | None], max_: int, within_s: float) -> AsyncIterator[list[Received]]:
+async def take(stream: RawStream, max_: int, within_s: float) -> AsyncIterator[list[Received]]:
     """Batches of up to `max_` records; the first waits `within_s` for company. Nothing is acknowledged here."""
+    assert isinstance(stream, faust.Stream), "the interface lacks noack_take, every stream of an agent has it"
     async for events in stream.noack_take(max_, within=within_s):
         # The framework's annotation says values; its code yields the events that carry them.
         yield [_received(cast(EventT[bytes | None], event)) for event in events]

@@ -74,6 +74,16 @@ async def ensure_topics(backend: Backend, specs: Sequence[TopicSpec], prefix: st
     return {name: name in created for name in wanted}
 
 
+async def topic_names(backend: Backend) -> list[str]:
+    """Every topic of the broker, in order of name."""
+    admin = AIOKafkaAdminClient(**backend.client_options(), request_timeout_ms=ADMIN_TIMEOUT_MS)
+    try:
+        await admin.start()
+        return sorted(await _partition_counts(admin))
+    finally:
+        await admin.close()
+
+
 async def delete_topics(backend: Backend, names: Sequence[str]) -> None:
     """Forget topics and free their memory. Names that do not exist are passed over."""
     admin = AIOKafkaAdminClient(**backend.client_options(), request_timeout_ms=ADMIN_TIMEOUT_MS)

@@ -1,0 +1,56 @@
+"""Fixtures for tests that need the real thing; `tests/backends.py` says where it comes from."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from tests.backends import FORCE, BackendMissing, any_backend, forget_topics, fresh_database, in_a_loop
+
+from wharfinger.runtime.backends import Backend
+
+
+@pytest.fixture(scope="session")
+def backend() -> Iterator[Backend]:
+    """One broker and one database server for the whole run. Skips when there is none, fails when one was forced."""
+    try:
+        with any_backend() as found:
+            yield found
+    except BackendMissing as missing:
+        if os.environ.get(FORCE):
+            pytest.fail(str(missing), pytrace=False)
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def migrated_database(backend: Backend) -> Iterator[str]:
+    """The name of a database with the whole schema and no rows: what each test's own is copied from."""
+    from wharfinger.runtime.ledger.schema import migrate
+
+    with fresh_database(backend.database_url) as url:
+        in_a_loop(lambda: migrate(url))
+        yield url.split("?")[0].rsplit("/", 1)[1]
+
+
+@pytest.fixture
+def database_url(backend: Backend, migrated_database: str) -> Iterator[str]:
+    """A migrated database of this test's own."""
+    with fresh_database(backend.database_url, template=migrated_database) as url:
+        yield url
+
+
+@pytest.fixture
+def empty_database_url(backend: Backend) -> Iterator[str]:
+    """A database of this test's own without any table."""
+    with fresh_database(backend.database_url) as url:
+        yield url
+
+
+@pytest.fixture
+def topic_prefix(backend: Backend) -> Iterator[str]:
+    """In front of every topic and group name of this test; its topics are deleted afterwards."""
+    prefix = f"t{uuid.uuid4().hex[:10]}."
+    yield prefix
+    in_a_loop(lambda: forget_topics(backend, prefix))

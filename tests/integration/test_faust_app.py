@@ -1,0 +1,401 @@
+"""Faust apps, the broadcast reader, the producer and topic creation against the broker that is there."""
+
+# mypy: allow-untyped-calls
+# (the drivers ship no types)
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import signal
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka.partitioner import DefaultPartitioner
+from aiokafka.protocol import transaction
+
+from wharfinger.runtime import producer as producer_module
+from wharfinger.runtime.backends import DURABLE, Backend, BackendError, KafkaSecurity
+from wharfinger.runtime.broadcast import BroadcastConsumer, Record
+from wharfinger.runtime.faust_app import RawStream, Received, ServiceApp, consumer_group, faust_app, take
+from wharfinger.runtime.processes import free_port
+from wharfinger.runtime.producer import idempotent_producer, teach_producer_id_v3
+from wharfinger.runtime.topics import TopicSpec, ensure_topics, partition_for, topic_names
+
+pytestmark = pytest.mark.integration
+
+Handler = Callable[[list[Received]], None]
+
+
+@pytest.fixture
+async def topic(backend: Backend, topic_prefix: str) -> str:
+    await ensure_topics(backend, [TopicSpec("bindings", 4, "compact")], topic_prefix)
+    return f"{topic_prefix}bindings"
+
+
+def _reading(name: str, backend: Backend, group: str, handle: Handler, *topics: str) -> ServiceApp:
+    """An app with one agent that hands each batch to `handle` and acknowledges it when `handle` did not raise."""
+    app = faust_app(name, backend, group=group)
+
+    async def read(stream: RawStream) -> None:
+        async for batch in take(stream, 100, 0.005):
+            handle(batch)
+            for received in batch:
+                received.ack()
+
+    app.agent(app.bytes_topic(*topics), name=f"{name}-agent")(read)
+    return app
+
+
+async def _started(*apps: ServiceApp) -> None:
+    await asyncio.gather(*(app.start() for app in apps))
+    await asyncio.gather(*(app.joined() for app in apps))
+
+
+async def _stopped(*apps: ServiceApp) -> None:
+    await asyncio.gather(*(app.stop() for app in apps))
+
+
+async def _send(backend: Backend, topic: str, values: dict[str, bytes | None], partitions: int = 4) -> None:
+    producer = idempotent_producer(backend, client_id="test")
+    await producer.start()
+    try:
+        for key, value in values.items():
+            await producer.send_and_wait(topic, value, key=key.encode(), partition=partition_for(key, partitions))
+    finally:
+        await producer.stop()
+
+
+async def _until(condition: Callable[[], bool], timeout_s: float = 15.0) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110 - what is waited for is plain data
+            await asyncio.sleep(0.01)
+
+
+# topics
+
+
+async def test_topics_are_created_once_and_their_partitions_are_checked(backend: Backend, topic_prefix: str) -> None:
+    specs = [TopicSpec("a", 3, "compact"), TopicSpec("b", 1, "delete", retention_ms=86_400_000)]
+    a, b = f"{topic_prefix}a", f"{topic_prefix}b"
+    assert await ensure_topics(backend, specs, topic_prefix) == {a: True, b: True}
+    assert await ensure_topics(backend, [*specs, TopicSpec("c", 2, "delete")], topic_prefix) == {
+        a: False,
+        b: False,
+        f"{topic_prefix}c": True,
+    }
+    with pytest.raises(BackendError, match=f"{a} has 3 partitions, 4 expected"):
+        await ensure_topics(backend, [TopicSpec("a", 4, "compact")], topic_prefix)
+    assert [name for name in await topic_names(backend) if name.startswith(topic_prefix)] == [a, b, f"{topic_prefix}c"]
+
+
+async def test_a_broker_that_is_not_there_is_one_line(backend: Backend) -> None:
+    nowhere = dataclasses.replace(backend, bootstrap=f"127.0.0.1:{free_port()}")
+    with pytest.raises(BackendError) as raised:
+        await ensure_topics(nowhere, [TopicSpec("a", 1, "delete")])
+    assert nowhere.bootstrap in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("key", ["", "a", "default/web", "oslo", "zürich", "名前", "x" * 300])
+def test_a_key_lies_where_every_kafka_client_puts_it(key: str) -> None:
+    everyone = DefaultPartitioner()
+    for count in (1, 4, 7, 64):
+        assert partition_for(key, count) == everyone(key.encode(), list(range(count)), [])
+
+
+def test_a_known_key_keeps_its_partition_for_ever() -> None:
+    """Values of the reference implementation: a change here would move every stream to another owner."""
+    assert [partition_for(key, 1 << 31) for key in ("21", "foobar", "a-little-bit-long-string")] == [
+        -973932308 & 0x7FFF_FFFF,
+        -790332482 & 0x7FFF_FFFF,
+        -985981536 & 0x7FFF_FFFF,
+    ]
+
+
+# the producer
+
+
+async def test_an_idempotent_producer_works_on_this_broker(backend: Backend, topic: str) -> None:
+    producer = idempotent_producer(backend, client_id="test")
+    await producer.start()
+    try:
+        assert producer._txn_manager is not None
+        assert producer._txn_manager.producer_id >= 0
+        places = [await producer.send_and_wait(topic, b"%d" % n, partition=1) for n in range(5)]
+        assert [place.offset for place in places] == [0, 1, 2, 3, 4]
+    finally:
+        await producer.stop()
+
+
+def test_the_newer_request_is_taught_once_and_old_brokers_get_the_old_one() -> None:
+    assert teach_producer_id_v3()
+    assert teach_producer_id_v3()
+    request = transaction.InitProducerIdRequest(None, 60_000)  # type: ignore[arg-type]
+    versions = [known.API_VERSION for known in transaction.InitProducerIdRequest._CLASSES]
+    assert versions == [0, 3]
+    assert [request.prepare({22: (0, newest)}).API_VERSION for newest in (1, 5)] == [0, 3]
+    assert request.prepare({22: (0, 3)}).encode() == b"\x00" + b"\x00\x00\xea\x60" + b"\xff" * 10 + b"\x00"
+
+
+def test_a_driver_that_moved_its_parts_is_told_and_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class _Moved:
+        class InitProducerIdRequest:
+            pass
+
+    monkeypatch.setattr(producer_module, "transaction", _Moved)
+    assert not teach_producer_id_v3()
+
+
+# apps
+
+
+async def test_an_app_reads_everything_once_with_deletions_and_places(backend: Backend, topic: str) -> None:
+    sent: dict[str, bytes | None] = {f"k{n}": b"v%d" % n if n % 5 else None for n in range(60)}
+    await _send(backend, topic, sent)
+    received: list[Received] = []
+    app = _reading("one", backend, f"{topic}-one", received.extend, topic)
+    await _started(app)
+    try:
+        await _until(lambda: len(received) >= 60)
+    finally:
+        await _stopped(app)
+    assert {(record.key or b"").decode(): record.value for record in received} == sent
+    assert all(record.partition == partition_for((record.key or b"").decode(), 4) for record in received)
+    assert len({(record.partition, record.offset) for record in received}) == 60
+
+
+async def test_several_apps_live_in_one_loop_and_leave_nothing_behind(
+    backend: Backend, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    counts = [0, 0, 0]
+
+    def counter(index: int) -> Handler:
+        def count(batch: list[Received]) -> None:
+            counts[index] += len(batch)
+
+        return count
+
+    apps = [_reading(f"s{n}", backend, f"{topic}-s{n}", counter(n), topic) for n in range(3)]
+    begin = time.monotonic()
+    await _started(*apps)
+    joined_s = time.monotonic() - begin
+    try:
+        assert all(app.ready for app in apps)
+        await _send(backend, topic, {f"k{n}": b"v" for n in range(20)})
+        await _until(lambda: counts == [20, 20, 20])
+    finally:
+        await _stopped(*apps)
+    assert joined_s < backend.capabilities.session_s / 2 + 4.0
+    assert os.listdir(tmp_path) == []
+
+
+async def test_an_event_arrives_soon_after_it_was_sent(backend: Backend, topic: str) -> None:
+    """With the framework's own long poll the memory broker takes 400 ms and more."""
+    delays: list[float] = []
+    app = _reading(
+        "quick",
+        backend,
+        f"{topic}-quick",
+        lambda batch: delays.extend(time.time() - float(record.value or b"0") for record in batch),
+        topic,
+    )
+    await _started(app)
+    try:
+        for n in range(20):
+            await _send(backend, topic, {f"k{n}": b"%f" % time.time()})
+        await _until(lambda: len(delays) == 20)
+    finally:
+        await _stopped(app)
+    assert sorted(delays)[10] < 0.15
+
+
+async def test_the_fetch_wait_is_the_backends_own(backend: Backend, topic: str) -> None:
+    app = _reading("wait", backend, f"{topic}-wait", lambda batch: None, topic)
+    await _started(app)
+    try:
+        faust_consumer: Any = app.consumer
+        consumer = faust_consumer._thread._consumer
+        assert consumer._fetcher._fetch_max_wait_ms == backend.capabilities.fetch_wait_ms
+        assert consumer._coordinator._session_timeout_ms == backend.capabilities.session_s * 1000
+    finally:
+        await _stopped(app)
+
+
+async def test_what_was_not_acknowledged_comes_again(backend: Backend, topic: str) -> None:
+    await _send(backend, topic, {f"k{n}": b"v" for n in range(10)})
+    first: list[Received] = []
+    app = faust_app("again", backend, group=f"{topic}-again")
+
+    async def hold(stream: RawStream) -> None:
+        async for batch in take(stream, 100, 0.005):
+            first.extend(batch)
+
+    app.agent(app.bytes_topic(topic), name="hold")(hold)
+    app.conf.stream_wait_empty = False
+    await _started(app)
+    await _until(lambda: len(first) == 10)
+    await _stopped(app)
+    second: list[Received] = []
+    app = _reading("again", backend, f"{topic}-again", second.extend, topic)
+    await _started(app)
+    try:
+        await _until(lambda: len(second) == 10)
+    finally:
+        await _stopped(app)
+
+
+async def test_what_was_acknowledged_does_not_come_again(backend: Backend, topic: str) -> None:
+    await _send(backend, topic, {"before": b"v"})
+    seen: list[Received] = []
+    for _ in range(2):
+        app = _reading("once", backend, f"{topic}-once", seen.extend, topic)
+        await _started(app)
+        try:
+            await _until(lambda: len(seen) > 0)
+            await asyncio.sleep(0.3)
+        finally:
+            await _stopped(app)
+    assert len(seen) == 1
+
+
+async def test_two_members_share_the_partitions_and_topics_stay_together(backend: Backend, topic_prefix: str) -> None:
+    """A stage joins topics by partition, so one member must hold the same partitions of both."""
+    await ensure_topics(backend, [TopicSpec("state", 4, "compact"), TopicSpec("load", 4, "delete")], topic_prefix)
+    topics = [f"{topic_prefix}state", f"{topic_prefix}load"]
+    held: dict[str, frozenset[tuple[str, int]]] = {}
+    revoked: list[frozenset[tuple[str, int]]] = []
+    apps = []
+    for name in ("left", "right"):
+        app = _reading(name, backend, f"{topic_prefix}pair", lambda batch: None, *topics)
+
+        async def note(partitions: frozenset[tuple[str, int]], name: str = name) -> None:
+            held[name] = partitions
+
+        app.notify_assigned(note)
+        apps.append(app)
+
+    async def note_revoked(partitions: frozenset[tuple[str, int]]) -> None:
+        revoked.append(partitions)
+
+    apps[0].notify_revoked(note_revoked)
+    await _started(apps[0])
+    assert len(held["left"]) == 8
+    await _started(apps[1])
+    try:
+        await _until(lambda: len(held["left"]) == 4 and len(held.get("right", ())) == 4, 40.0)
+        for partitions in held.values():
+            assert {p for t, p in partitions if t == topics[0]} == {p for t, p in partitions if t == topics[1]}
+        assert not held["left"] & held["right"]
+        assert any(len(partitions) == 8 for partitions in revoked)
+    finally:
+        await _stopped(*apps)
+
+
+async def test_an_app_runs_in_a_process_of_its_own_and_ends_on_a_signal(
+    backend: Backend, topic: str, tmp_path: Path
+) -> None:
+    await _send(backend, topic, {"k": b"v"})
+    script = tmp_path / "worker.py"
+    script.write_text(
+        textwrap.dedent(f"""
+            import asyncio, signal
+            from wharfinger.runtime.backends import CAPABILITIES, Backend
+            from wharfinger.runtime.faust_app import faust_app, take
+
+            async def main():
+                capabilities = next(c for c in CAPABILITIES.values() if c.fetch_wait_ms == {backend.capabilities.fetch_wait_ms})
+                backend = Backend({backend.bootstrap!r}, "postgresql+asyncpg:///x", capabilities)
+                app = faust_app("alone", backend, group={topic!r} + "-alone")
+                ended = asyncio.Event()
+                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+
+                async def read(stream):
+                    async for batch in take(stream, 10, 0.005):
+                        for received in batch:
+                            print(received.value, flush=True)
+                            received.ack()
+
+                app.agent(app.bytes_topic({topic!r}), name="read")(read)
+                await app.start()
+                await app.joined()
+                await ended.wait()
+                await app.stop()
+                print("ended", flush=True)
+
+            asyncio.run(main())
+        """)
+    )
+    process = await asyncio.create_subprocess_exec(sys.executable, str(script), stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    async with asyncio.timeout(40):
+        assert await process.stdout.readline() == b"b'v'\n"
+        os.kill(process.pid, signal.SIGTERM)
+        assert await process.stdout.readline() == b"ended\n"
+        assert await process.wait() == 0
+
+
+def test_a_group_is_another_after_the_broker_lost_everything(backend: Backend) -> None:
+    before, after = (dataclasses.replace(backend, boot_id=life) for life in ("11111111-x", "22222222-x"))
+    assert consumer_group("scheduler", before) != consumer_group("scheduler", after)
+    assert consumer_group("scheduler", dataclasses.replace(backend, boot_id="")) == "wharfinger-scheduler"
+
+
+async def test_broker_security_reaches_faust() -> None:
+    security = KafkaSecurity(protocol="SASL_SSL", mechanism="SCRAM-SHA-256", username="u", password="p")
+    secure = Backend("h:1,i:2", "postgresql+asyncpg:///x", DURABLE, security=security)
+    app = faust_app("secure", secure, group="g")
+    credentials: Any = app.conf.broker_credentials
+    assert (credentials.username, credentials.password, credentials.mechanism.value) == ("u", "p", "SCRAM-SHA-256")
+    assert credentials.ssl_context is not None
+    assert [str(url) for url in app.conf.broker] == ["aiokafka://h:1", "aiokafka://i:2"]
+
+
+# the broadcast reader
+
+
+async def test_a_broadcast_reader_reads_all_from_the_beginning_and_then_what_comes(
+    backend: Backend, topic_prefix: str
+) -> None:
+    await ensure_topics(
+        backend, [TopicSpec("clusters", 4, "compact"), TopicSpec("policies", 1, "compact")], topic_prefix
+    )
+    clusters, policies = f"{topic_prefix}clusters", f"{topic_prefix}policies"
+    await _send(backend, clusters, {f"c{n}": b"x" for n in range(30)})
+    await _send(backend, policies, {"p": None}, partitions=1)
+    records: list[Record] = []
+
+    async def read(consumer: BroadcastConsumer) -> None:
+        async for batch in consumer.batches():
+            assert batch
+            records.extend(batch)
+
+    async with BroadcastConsumer(backend, [clusters, policies], client_id="test") as consumer:
+        assert not consumer.caught_up.is_set()
+        reading = asyncio.create_task(read(consumer))
+        await asyncio.wait_for(consumer.caught_up.wait(), 10)
+        assert len(records) == 31
+        assert {record.value for record in records if record.topic == policies} == {None}
+        await _send(backend, clusters, {"late": b"y"})
+        await _until(lambda: len(records) == 32)
+        place = (clusters, partition_for("late", 4))
+        assert consumer.positions[place] == records[-1].offset + 1
+    await asyncio.wait_for(reading, 5)
+
+
+async def test_a_reader_of_empty_topics_has_caught_up_at_once(backend: Backend, topic: str) -> None:
+    async with BroadcastConsumer(backend, [topic], client_id="test") as consumer:
+        assert consumer.caught_up.is_set()
+
+
+async def test_a_topic_that_is_not_there_is_named(backend: Backend, topic_prefix: str) -> None:
+    with pytest.raises(BackendError, match=f"no such topic: {topic_prefix}absent"):
+        async with BroadcastConsumer(backend, [f"{topic_prefix}absent"], client_id="test"):
+            pass
