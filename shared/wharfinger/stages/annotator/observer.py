@@ -1,0 +1,347 @@
+"""The annotator: policies, nodes and placements in; questions for Prometheus, loads and hot values out.
+
+Two sides. As an observer it folds events and publishes; on the query side the service asks `due_queries`, puts each
+question to Prometheus, and gives back loads or a failure with `fold_answer`. Nothing here waits or knows the time.
+
+Several DynamicSchedulerPolicies: a metric is asked for at the shortest of its periods; the hot windows are those of the
+first policy by key that has any, because windows of two lists added up would be nobody's policy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from wharfinger.domain.policy import HotWindow, LoadPolicy
+from wharfinger.domain.value import Value
+from wharfinger.events.assignments import AssignmentsDecided, Placed, Released
+from wharfinger.events.cluster_state import NodesObserved
+from wharfinger.events.clusters import ClusterForgotten
+from wharfinger.events.decisions import NodeShare
+from wharfinger.events.envelope import Event
+from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
+from wharfinger.events.policies import PolicyApplied, PolicyRemoved
+from wharfinger.kernel.decider import Micros
+from wharfinger.kernel.observer import Publication
+from wharfinger.stages.agenda import Agenda
+from wharfinger.stages.annotator.cadence import SECOND, Cadence, Failure, Query
+from wharfinger.stages.annotator.hot_value import RECORDS_MAX, RETAIN_S, HotRecords, usable
+from wharfinger.stages.annotator.series import Matched, Series, match
+from wharfinger.stages.node_buckets import NodeBuckets
+
+HOT_VALUE = "hot-value"
+"""Stands for the metric in the key of a HotValueObserved; no metric can have this name."""
+
+_METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+
+
+@dataclass(slots=True)
+class ClusterLoad:
+    """What is known of one cluster. `told`: the hot value as last published, None before the first time.
+    `through`: stream -> highest seq folded. `where`: replica -> the node whose records count it."""
+
+    nodes: NodeBuckets = field(default_factory=NodeBuckets)
+    records: dict[str, HotRecords] = field(default_factory=dict)
+    where: dict[tuple[str, int], str] = field(default_factory=dict)
+    through: dict[str, int] = field(default_factory=dict)
+    hot: dict[str, int] = field(default_factory=dict)
+    told: dict[str, int] | None = None
+    measured: dict[str, Measurement] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Measurement:
+    """One metric of one cluster. `newest`: when the newest answer was asked for. `unpublished`: that answer, until it is
+    told. `loaded`: the last published loads were not empty."""
+
+    cadence: Cadence
+    newest: Micros | None = None
+    unpublished: NodeLoadObserved | None = None
+    loaded: bool = False
+
+
+@dataclass(slots=True)
+class AnnotatorState:
+    """`periods`: metric -> seconds, over all policies. `queries`: when each metric of each cluster is due. `cooling`: when a
+    node's hot value falls by itself. `warm`: nodes whose hot value is to be computed anew. `answered`, `changed`: what has
+    something to publish."""
+
+    policies: dict[str, LoadPolicy] = field(default_factory=dict)
+    periods: dict[str, int] = field(default_factory=dict)
+    windows: tuple[HotWindow, ...] = ()
+    clusters: dict[str, ClusterLoad] = field(default_factory=dict)
+    queries: Agenda[tuple[str, str]] = field(default_factory=Agenda)
+    cooling: Agenda[tuple[str, str]] = field(default_factory=Agenda)
+    warm: set[tuple[str, str]] = field(default_factory=set)
+    changed: set[str] = field(default_factory=set)
+    answered: set[tuple[str, str]] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotatorObserver:
+    """`asks` False: there is no Prometheus; only hot values are kept. `records_max`: recent replicas remembered a node."""
+
+    asks: bool = True
+    records_max: int = RECORDS_MAX
+
+    def initial(self) -> AnnotatorState:
+        return AnnotatorState()
+
+    def fold(self, state: AnnotatorState, event: Event[Value], at: Micros) -> None:
+        """`at`: the clock; for assignments taken from the ledger the time of their round, so that a restart does not
+        make old replicas look new."""
+        match event.data:
+            case PolicyApplied(policy):
+                if policy.load is not None:
+                    state.policies[policy.key] = policy.load
+                    _policies_changed(state, at)
+                elif state.policies.pop(policy.key, None) is not None:
+                    _policies_changed(state, at)
+            case PolicyRemoved(kind, name, namespace):
+                if state.policies.pop(f"{kind}/{namespace}/{name}", None) is not None:
+                    _policies_changed(state, at)
+            case NodesObserved() as nodes:
+                _fold_nodes(state, nodes, at)
+            case AssignmentsDecided() as decided:
+                self._fold_assignments(state, decided, at)
+            case ClusterForgotten(name):
+                _forget(state, name)
+            case _:
+                pass
+
+    def _fold_assignments(self, state: AnnotatorState, decided: AssignmentsDecided, at: Micros) -> None:
+        name = decided.cluster
+        cluster = state.clusters.setdefault(name, ClusterLoad())
+        seen = cluster.through.get(decided.stream, 0)
+        for item in decided.items:
+            if item.seq <= seen:  # redelivered
+                continue
+            cluster.through[decided.stream] = max(item.seq, cluster.through.get(decided.stream, 0))
+            match item:
+                case Placed():
+                    for node, replica in _replicas(item.binding, item.placed):
+                        self._placed(state, name, cluster, node, replica, at)
+                case Released():
+                    for node, replica in _replicas(item.binding, item.released):
+                        if cluster.where.get(replica) == node:
+                            _take_back(state, name, cluster, replica)
+                case _:
+                    pass
+
+    def _placed(
+        self, state: AnnotatorState, name: str, cluster: ClusterLoad, node: str, replica: tuple[str, int], at: Micros
+    ) -> None:
+        before = cluster.where.get(replica)
+        if before == node:
+            return
+        if before is not None:  # told on a new node before its release from the old one was: it moved
+            _take_back(state, name, cluster, replica)
+        records = cluster.records.setdefault(node, HotRecords())
+        cluster.where[replica] = node
+        records.add(replica, at, self.records_max)
+        records.forget_until(at - _retained(state))
+        state.warm.add((name, node))
+
+    def due_queries(self, state: AnnotatorState, at: Micros) -> list[Query]:
+        """The questions to put now, each of which is to be given back to `fold_answer`. One that never is, is asked
+        again at its next tick."""
+        if not self.asks:
+            return []
+        due = []
+        for key in state.queries.pop(at):
+            name, metric = key
+            cadence = state.clusters[name].measured[metric].cadence
+            cadence.asked(at)
+            state.queries.set(key, cadence.due)
+            due.append(Query(name, metric, cadence.period_s, at))
+        return due
+
+    def match(self, state: AnnotatorState, cluster: str, series: Iterable[Series]) -> Matched:
+        """The loads of the cluster's nodes in `series`."""
+        known = state.clusters.get(cluster)
+        return match([node for _, node in known.nodes.nodes.values()] if known is not None else (), series)
+
+    def fold_answer(self, state: AnnotatorState, query: Query, answer: Mapping[str, int] | Failure, at: Micros) -> None:
+        """Take in the loads that `query` gave (node -> hundred-thousandths), or why it gave none.
+
+        An answer without any node counts as a failure for the timetable, and is published once: the loads are unknown,
+        and nobody should have to wait for the last ones to expire.
+        """
+        cluster = state.clusters.get(query.cluster)
+        measured = cluster.measured.get(query.metric) if cluster is not None else None
+        if measured is None:  # the policy or the cluster went while the question was out
+            return
+        if isinstance(answer, Failure) or not answer:
+            measured.cadence.failed(at)
+        else:
+            measured.cadence.answered()
+        key = (query.cluster, query.metric)
+        state.queries.set(key, measured.cadence.due)
+        if isinstance(answer, Failure) or (measured.newest is not None and query.asked_at < measured.newest):
+            return  # an answer that was overtaken by a later one is old news
+        measured.newest = query.asked_at
+        if answer or measured.loaded or measured.unpublished is not None:
+            loads = dict(sorted(answer.items()))
+            measured.unpublished = NodeLoadObserved(*key, query.period_s, query.asked_at, loads)
+            state.answered.add(key)
+
+    def publish(self, state: AnnotatorState, at: Micros) -> list[Publication]:
+        """Loads that were answered, and hot values that changed; a cluster's first hot value is always told, because
+        nobody here knows what was told before a restart."""
+        return _load_publications(state) + _hot_publications(state, at)
+
+    def next_due(self, state: AnnotatorState) -> Micros | None:
+        """When a question is due or a hot value falls, though no fact comes."""
+        due = (state.queries.next() if self.asks else None, state.cooling.next())
+        return min((d for d in due if d is not None), default=None)
+
+
+def refusals(policy: LoadPolicy) -> list[str]:
+    """What of a policy cannot be acted on, a sentence each. crane crashes on some of these."""
+    lines = [
+        f"syncPolicy {entry.metric!r}: not the name of a metric" if not _METRIC.fullmatch(entry.metric)
+        else f"syncPolicy {entry.metric!r}: expected a period above zero, got {entry.period_s} s"
+        for entry in policy.sync if not _askable(entry.metric, entry.period_s)
+    ]  # fmt: skip
+    lines += [
+        f"hotValue: expected a timeRange and a count above zero, got {w.window_s} s and {w.count}"
+        for w in policy.hot if w.window_s <= 0 or w.count <= 0
+    ]  # fmt: skip
+    return lines
+
+
+def _askable(metric: str, period_s: int) -> bool:
+    return period_s > 0 and _METRIC.fullmatch(metric) is not None
+
+
+def _policies_changed(state: AnnotatorState, at: Micros) -> None:
+    periods: dict[str, int] = {}
+    windows: tuple[HotWindow, ...] = ()
+    for _, policy in sorted(state.policies.items()):
+        for entry in policy.sync:
+            if _askable(entry.metric, entry.period_s):
+                periods[entry.metric] = min(entry.period_s, periods.get(entry.metric, entry.period_s))
+        windows = windows or usable(policy.hot)
+    if periods != state.periods:
+        state.periods = periods
+        for name, cluster in state.clusters.items():
+            _schedule(state, name, cluster, at)
+    if windows != state.windows:
+        state.windows = windows
+        for name, cluster in state.clusters.items():
+            state.changed.add(name)
+            state.warm.update((name, node) for node in cluster.records)
+
+
+def _schedule(state: AnnotatorState, name: str, cluster: ClusterLoad, at: Micros) -> None:
+    """Make the cluster's timetable fit the policies: nothing is asked about a cluster whose nodes are not known."""
+    wanted = state.periods if cluster.nodes.complete and cluster.nodes.nodes else {}
+    for metric in [metric for metric in cluster.measured if metric not in wanted]:
+        _unschedule(state, name, cluster, metric)
+    for metric, period_s in wanted.items():
+        measured = cluster.measured.get(metric)
+        if measured is None:
+            measured = cluster.measured[metric] = Measurement(Cadence(period_s, at))
+        else:
+            measured.cadence.follow(period_s, at)
+        state.queries.set((name, metric), measured.cadence.due)
+
+
+def _unschedule(state: AnnotatorState, name: str, cluster: ClusterLoad, metric: str) -> None:
+    del cluster.measured[metric]
+    state.queries.discard((name, metric))
+    state.answered.discard((name, metric))
+
+
+def _fold_nodes(state: AnnotatorState, nodes: NodesObserved, at: Micros) -> None:
+    name = nodes.cluster
+    cluster = state.clusters.setdefault(name, ClusterLoad())
+    askable = cluster.nodes.complete and bool(cluster.nodes.nodes)
+    for gone in cluster.nodes.fold(nodes).gone:
+        _drop_node(state, name, cluster, gone)
+    if askable != (cluster.nodes.complete and bool(cluster.nodes.nodes)):
+        _schedule(state, name, cluster, at)
+        state.changed.add(name)
+
+
+def _drop_node(state: AnnotatorState, name: str, cluster: ClusterLoad, node: str) -> None:
+    records = cluster.records.pop(node, None)
+    for replica in records.when if records is not None else ():
+        cluster.where.pop(replica, None)
+    state.warm.add((name, node))
+
+
+def _forget(state: AnnotatorState, name: str) -> None:
+    """The cluster left. How far its streams were read is kept: a cluster of that name may join again, and its streams go on."""
+    cluster = state.clusters.get(name)
+    if cluster is None:
+        return
+    for metric in list(cluster.measured):
+        _unschedule(state, name, cluster, metric)
+    for node in cluster.hot.keys() | cluster.records.keys():
+        state.cooling.discard((name, node))
+        state.warm.discard((name, node))
+    state.changed.discard(name)
+    state.clusters[name] = ClusterLoad(through=cluster.through)
+
+
+def _take_back(state: AnnotatorState, name: str, cluster: ClusterLoad, replica: tuple[str, int]) -> None:
+    node = cluster.where.pop(replica)
+    records = cluster.records.get(node)
+    if records is not None and records.remove(replica):
+        state.warm.add((name, node))
+
+
+def _replicas(binding: str, shares: Iterable[NodeShare]) -> Iterable[tuple[str, tuple[str, int]]]:
+    return ((share.node, (binding, ordinal)) for share in shares for ordinal in share.ordinals)
+
+
+def _retained(state: AnnotatorState) -> Micros:
+    return max([RETAIN_S, *(w.window_s for w in state.windows)]) * SECOND
+
+
+def _load_publications(state: AnnotatorState) -> list[Publication]:
+    told = []
+    for name, metric in sorted(state.answered):
+        measured = state.clusters[name].measured[metric]
+        if measured.unpublished is not None:
+            measured.loaded = bool(measured.unpublished.loads)
+            key = f"{name}/{metric}"
+            told.append(Publication(measured.unpublished, key, key, name))
+            measured.unpublished = None
+    state.answered.clear()
+    return told
+
+
+def _hot_publications(state: AnnotatorState, at: Micros) -> list[Publication]:
+    for key in (*state.cooling.pop(at), *sorted(state.warm)):
+        _reckon(state, *key, at)
+    state.warm.clear()
+    told = []
+    for name in sorted(state.changed):
+        cluster = state.clusters[name]
+        if cluster.hot == cluster.told or (cluster.told is None and not state.windows):
+            continue
+        cluster.told = dict(sorted(cluster.hot.items()))
+        told.append(
+            Publication(HotValueObserved(name, at, cluster.told), f"{name}/{HOT_VALUE}", f"{name}/{HOT_VALUE}", name)
+        )
+    state.changed.clear()
+    return told
+
+
+def _reckon(state: AnnotatorState, name: str, node: str, at: Micros) -> None:
+    """Compute the node's hot value, and when to look again."""
+    cluster = state.clusters[name]
+    records = cluster.records.get(node)
+    hot, falls = records.value(state.windows, at) if records is not None else (0, None)
+    if falls is None:
+        state.cooling.discard((name, node))
+    else:
+        state.cooling.set((name, node), falls)
+    if hot:
+        cluster.hot[node] = hot
+    else:
+        cluster.hot.pop(node, None)
+    state.changed.add(name)
