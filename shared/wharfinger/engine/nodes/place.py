@@ -145,7 +145,7 @@ class Placer:
             if touched is None or 2 * len(touched) > table.size + 2 * _FEW:
                 self._judge_all(k)
             elif len(touched) <= _FEW:
-                for slot in set(touched.tolist()):
+                for slot in set(touched.tolist()):  # any order: each slot is judged by itself
                     self._judge_one(k, slot)
             else:
                 k.keys[touched] = self._judged(k, touched)

@@ -1,0 +1,45 @@
+"""The layers of ARCHITECTURE.md hold: `.importlinter` says them, this runs them with every other test."""
+
+from __future__ import annotations
+
+import configparser
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+LINT = "import sys; from importlinter.cli import lint_imports_command; sys.argv[0] = 'lint-imports'; lint_imports_command()"
+
+
+def contracts() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / ".importlinter")
+    return parser
+
+
+def lines(section: str, option: str) -> list[str]:
+    return contracts()[section][option].split()
+
+
+def test_every_import_contract_is_kept() -> None:
+    lint = subprocess.run(
+        [sys.executable, "-c", LINT, "--no-logo", "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert lint.returncode == 0, lint.stdout + lint.stderr
+
+
+def test_every_package_of_the_house_has_a_layer() -> None:
+    """A package that no contract names would be free to import anything."""
+    layers = set(contracts()["importlinter:contract:layers"]["layers"].replace("|", " ").split())
+    library = {
+        f"wharfinger.{p.name}" for p in (ROOT / "shared" / "wharfinger").iterdir() if (p / "__init__.py").exists()
+    }
+    services = {p.name for p in (ROOT / "services").iterdir() if p.name.startswith("wharfinger_")}
+    assert library | services == layers
+    assert {"wharfinger", *services} == set(lines("importlinter", "root_packages"))
+
+
+def test_what_is_below_the_runtime_is_all_under_the_purity_contract() -> None:
+    layers = contracts()["importlinter:contract:layers"]["layers"].split()
+    below = layers[layers.index("wharfinger.runtime") + 1 :]
+    assert set(below) == set(lines("importlinter:contract:pure", "source_modules"))
