@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 from tests.backends import FORCE, BackendMissing, any_backend, forget_topics, fresh_database, in_a_loop
@@ -15,13 +16,17 @@ from wharfinger.runtime.backends import Backend
 @pytest.fixture(scope="session")
 def backend() -> Iterator[Backend]:
     """One broker and one database server for the whole run. Skips when there is none, fails when one was forced."""
-    try:
-        with any_backend() as found:
+    with ExitStack() as stack:
+        try:
+            found: Backend | str = stack.enter_context(any_backend())
+        except BackendMissing as missing:
+            found = str(missing)
+        if isinstance(found, Backend):
             yield found
-    except BackendMissing as missing:
-        if os.environ.get(FORCE):
-            pytest.fail(str(missing), pytrace=False)
-        pytest.skip(str(missing))
+        elif os.environ.get(FORCE):
+            pytest.fail(found, pytrace=False)
+        else:
+            pytest.skip(found)
 
 
 @pytest.fixture(scope="session")
