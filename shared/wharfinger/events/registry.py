@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from wharfinger.domain.value import Value
 from wharfinger.events import (
+    acceptance,
     assignments,
     bindings,
     capacity,
@@ -17,7 +18,6 @@ from wharfinger.events import (
     clusters,
     dead_letters,
     decisions,
-    intake,
     node_load,
     outcomes,
     policies,
@@ -75,7 +75,7 @@ EVENT_TYPES: tuple[EventType, ...] = (
     EventType("replicas.released", 1, decisions.ReplicasReleased, streams.DECISIONS),
     EventType("node-removal.decided", 1, decisions.NodeRemovalDecided, streams.DECISIONS),
     EventType("message.dead-lettered", 1, dead_letters.MessageDeadLettered, streams.DEAD_LETTERS),
-    EventType("message.accepted", 1, intake.MessageAccepted, None),
+    EventType("message.accepted", 1, acceptance.MessageAccepted, None),
     EventType("tick.fired", 1, ticks.Ticked, None),
 )
 
