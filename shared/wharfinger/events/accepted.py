@@ -1,6 +1,6 @@
-"""What the plane is told from outside, before it has an identity: the data and its address.
+"""A fact that somebody hands in, with the keys under which it travels. The one place that knows the keys of intake's topics.
 
-Manifests, traces and generators give these; the intake makes events of them and keeps them first.
+It has no id yet: whoever accepts it gives it one.
 """
 
 from __future__ import annotations
@@ -8,13 +8,59 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wharfinger.domain.value import Value
+from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
+from wharfinger.events.cluster_state import NodesObserved, PodsObserved
+from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
+from wharfinger.events.policies import PolicyApplied, PolicyRemoved
+from wharfinger.events.registry import LATEST
+from wharfinger.events.streams import Topic
+
+Fact = (
+    ClusterObserved
+    | ClusterForgotten
+    | NodesObserved
+    | PodsObserved
+    | PolicyApplied
+    | PolicyRemoved
+    | BindingRequested
+    | BindingWithdrawn
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """`key` is the record's key (compaction keeps the latest of it), `partition_key` what chooses the partition."""
+    """`key`: the record's key, whose latest value compaction keeps; `partition_key`: what chooses the partition."""
 
     data: Value
     subject: str
     key: str
     partition_key: str
+
+    @property
+    def topic(self) -> Topic:
+        topic = LATEST[type(self.data)].topic
+        assert topic is not None, "every fact has a topic"
+        return topic
+
+
+def accepted(data: Fact) -> Accepted:
+    """The fact under its keys, as the table of topics says."""
+    match data:
+        case ClusterObserved(cluster=cluster):
+            return _keyed(data, cluster.name)
+        case ClusterForgotten(name=name) | BindingWithdrawn(name=name):
+            return _keyed(data, name)
+        case NodesObserved(cluster=name, bucket=bucket):
+            return Accepted(data, name, f"{name}/nodes/{bucket}", name)
+        case PodsObserved(cluster=name, node=node):
+            return Accepted(data, name, f"{name}/pods/{node}", name)
+        case PolicyApplied(policy=policy):
+            return _keyed(data, policy.key)
+        case PolicyRemoved(kind=kind, namespace=namespace, name=name):
+            return _keyed(data, f"{kind}/{namespace}/{name}")
+        case BindingRequested(binding=binding):
+            return _keyed(data, binding.name)
+
+
+def _keyed(data: Value, key: str) -> Accepted:
+    return Accepted(data, key, key, key)

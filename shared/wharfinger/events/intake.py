@@ -1,16 +1,367 @@
-"""The decisions of the stream `intake`: that a message was accepted, and where it goes.
+"""From manifests to the facts they state: what `apply -f` and `delete -f` hand in.
 
-The message itself is the round's input; the id of its event is the decision's cause.
+Lies in `events` and not beside the models because it makes events, and imports only go down. Reads manifests and what is
+known (policies, bindings, nodes), and returns facts, or, where anything at all is wrong, only errors.
+
+A workload becomes a binding as soon as a policy selects it. The binding carries the policy's placement, so a policy that
+is applied, changed or removed later requests anew every known binding whose policy it changes; nothing else is needed
+to have them scheduled again.
 """
 
 from __future__ import annotations
 
-from wharfinger.domain.value import Value
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeGuard, TypeVar
+
+import msgspec
+
+from wharfinger.domain.binding import Binding
+from wharfinger.domain.cluster import Cluster
+from wharfinger.domain.node import Node
+from wharfinger.domain.placement import Placement, ReplicaScheduling
+from wharfinger.domain.policy import Policy
+from wharfinger.domain.workload import ObjectRef, Requirements
+from wharfinger.events.accepted import Accepted, Fact, accepted
+from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
+from wharfinger.events.cluster_state import into_buckets
+from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
+from wharfinger.events.envelope import derived_id
+from wharfinger.events.policies import PolicyApplied, PolicyRemoved
+from wharfinger.manifests import crane, karmada, karpenter, kubernetes, ocm
+from wharfinger.manifests.errors import ManifestError, shown
+from wharfinger.manifests.model import ExpectedError, Object, Resource
+from wharfinger.manifests.parse import Manifest
+from wharfinger.manifests.selection import policy_for
+
+PLACEMENT = "wharfinger.io/placement"
+"""Annotation of a workload: `any` places it without a policy, on any cluster."""
+ANY = "any"
+DEFAULT_NAMESPACE = karmada.DEFAULT_NAMESPACE
+NODE_BUCKETS = 8
+"""Into how many events the nodes of a cluster are cut. Fixed for a cluster's life: a bucket not rewritten stays as it was."""
+BY_HAND = "ResourceBinding/"
+"""How `Binding.policy` begins where the binding itself was applied."""
+
+ANYWHERE = Placement(replicas=ReplicaScheduling("Divided", "Aggregated"))
+"""Where no policy says otherwise: all replicas in as few clusters as hold them."""
+
+ClusterModel = karmada.Cluster | ocm.ManagedCluster
+PolicyModel = karmada.ClusterPropagationPolicy | ocm.Placement | crane.DynamicSchedulerPolicy | karpenter.NodePool
+
+A = TypeVar("A")
+T = TypeVar("T")
 
 
-class MessageAccepted(Value, frozen=True):
-    """To be sent to `topic` under `key`; `partition_key` chooses the partition."""
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """`facts` in the order in which they are useful: clusters, nodes, policies, bindings. Empty where there are errors.
 
-    topic: str
-    key: str
-    partition_key: str
+    `unacted`: one entry a field that is accepted and not acted on in this version.
+    """
+
+    facts: tuple[Accepted, ...]
+    errors: tuple[ManifestError, ...] = ()
+    unacted: tuple[ManifestError, ...] = ()
+
+
+def compile_manifests(
+    manifests: Sequence[Manifest],
+    known_policies: Iterable[Policy] = (),
+    known_bindings: Iterable[Binding] = (),
+    known_nodes: Mapping[str, Iterable[Node]] | None = None,
+    node_buckets: int = NODE_BUCKETS,
+) -> Intake:
+    """What applying `manifests` states. Nodes join the known ones of their cluster, replacing those of the same name."""
+    run = _Run(manifests, known_policies, known_bindings, known_nodes or {}, node_buckets)
+    run.refuse_repeats()
+    clusters = run.clusters_observed()
+    nodes = run.nodes_observed()
+    policies = run.policies_applied()
+    bindings = run.bindings_requested()
+    return run.intake([*clusters, *nodes, *policies, *bindings, *run.bindings_moved()])
+
+
+def compile_deletions(
+    manifests: Sequence[Manifest],
+    known_policies: Iterable[Policy] = (),
+    known_bindings: Iterable[Binding] = (),
+    known_nodes: Mapping[str, Iterable[Node]] | None = None,
+    node_buckets: int = NODE_BUCKETS,
+) -> Intake:
+    """What deleting `manifests` states. Bindings of a removed policy go to the next one that selects them, or stay as they are."""
+    run = _Run(manifests, known_policies, known_bindings, known_nodes or {}, node_buckets)
+    run.refuse_repeats()
+    bindings = run.bindings_withdrawn()
+    policies = run.policies_removed()
+    nodes = run.nodes_removed()
+    return run.intake([*bindings, *policies, *run.bindings_moved(), *nodes, *run.clusters_forgotten()])
+
+
+class _Run:
+    """One pass over the manifests, with what is known so far and the errors so far."""
+
+    def __init__(
+        self,
+        manifests: Sequence[Manifest],
+        known_policies: Iterable[Policy],
+        known_bindings: Iterable[Binding],
+        known_nodes: Mapping[str, Iterable[Node]],
+        node_buckets: int,
+    ) -> None:
+        self.manifests = manifests
+        self.policies = {p.key: p for p in known_policies}
+        self.bindings = {b.name: b for b in known_bindings}
+        self.nodes = {cluster: {n.name: n for n in nodes} for cluster, nodes in known_nodes.items()}
+        self.node_buckets = node_buckets
+        self.handled: set[str] = set()
+        self.errors: list[ManifestError] = []
+        self.unacted: list[ManifestError] = []
+
+    def intake(self, facts: Iterable[Fact]) -> Intake:
+        for manifest in self.manifests:
+            self.unacted += [
+                manifest.error("accepted, not acted on in this version", *path) for path in manifest.model.unacted()
+            ]
+        errors, unacted = _in_order(self.errors), _in_order(self.unacted)
+        return Intake(() if errors else tuple(accepted(fact) for fact in facts), errors, unacted)
+
+    def refuse_repeats(self) -> None:
+        """Two manifests of one thing would leave it to chance which of them counts."""
+        seen: dict[tuple[str, ...], Manifest] = {}
+        for manifest in self.manifests:
+            for identity in self._said(manifest, _identity, manifest):
+                if (first := seen.setdefault(identity, manifest)) is not manifest:
+                    where = f"{first.file}:{first.line_of('kind')}"
+                    self.errors.append(manifest.error(f"expected each object once, got {identity[-1]} again ({where})"))
+
+    # Clusters and nodes.
+
+    def clusters_observed(self) -> list[Fact]:
+        return [
+            ClusterObserved(cluster)
+            for manifest in self.manifests
+            if isinstance(model := manifest.model, ClusterModel)
+            for cluster in self._said(manifest, _cluster, model)
+        ]
+
+    def clusters_forgotten(self) -> list[Fact]:
+        return [ClusterForgotten(m.model.name) for m in self.manifests if isinstance(m.model, ClusterModel)]
+
+    def nodes_observed(self) -> list[Fact]:
+        changed: dict[str, None] = {}
+        for manifest in self.manifests:
+            if isinstance(model := manifest.model, kubernetes.Node):
+                for cluster, node in self._said(manifest, _node, model):
+                    self.nodes.setdefault(cluster, {})[node.name] = node
+                    changed[cluster] = None
+        return self._buckets(changed)
+
+    def nodes_removed(self) -> list[Fact]:
+        changed: dict[str, None] = {}
+        for manifest in self.manifests:
+            match manifest.model:
+                case karmada.Cluster() | ocm.ManagedCluster() as cluster:
+                    if self.nodes.pop(cluster.name, None) is not None:
+                        changed[cluster.name] = None
+                case kubernetes.Node() as node:
+                    for name in self._said(manifest, _cluster_of, node):
+                        if self.nodes.get(name, {}).pop(node.name, None) is not None:
+                            changed[name] = None
+        return self._buckets(changed)
+
+    def _buckets(self, clusters: Iterable[str]) -> list[Fact]:
+        return [
+            bucket
+            for cluster in clusters
+            for bucket in into_buckets(cluster, self.nodes.get(cluster, {}).values(), self.node_buckets)
+        ]
+
+    # Policies.
+
+    def policies_applied(self) -> list[Fact]:
+        facts: list[Fact] = []
+        for manifest in self.manifests:
+            if isinstance(model := manifest.model, PolicyModel):
+                for policy in self._said(manifest, model.to_domain, manifest.json):
+                    self.policies[policy.key] = policy
+                    facts.append(PolicyApplied(policy))
+        return facts
+
+    def policies_removed(self) -> list[Fact]:
+        facts: list[Fact] = []
+        for manifest in self.manifests:
+            if isinstance(model := manifest.model, PolicyModel):
+                removed = PolicyRemoved(model.kind, model.name, _policy_namespace(model))
+                self.policies.pop(f"{removed.kind}/{removed.namespace}/{removed.name}", None)
+                facts.append(removed)
+        return facts
+
+    # Bindings.
+
+    def bindings_requested(self) -> list[Fact]:
+        facts: list[Fact] = []
+        for manifest in self.manifests:
+            match manifest.model:
+                case karmada.ResourceBinding() as by_hand:
+                    binding: Binding | None = by_hand.to_domain()
+                case model if _is_bound(model):
+                    binding = self._bound(manifest, model)
+                case _:
+                    binding = None
+            if binding is not None:
+                self.handled.add(binding.name)
+                facts.append(BindingRequested(binding))
+        return facts
+
+    def bindings_withdrawn(self) -> list[Fact]:
+        names = [name for m in self.manifests if (name := _binding_name(m.model)) is not None]
+        self.handled.update(names)
+        return [BindingWithdrawn(name) for name in names]
+
+    def bindings_moved(self) -> list[Fact]:
+        """Known bindings that another policy, or another placement of their own policy, now holds for."""
+        facts: list[Fact] = []
+        for known in self.bindings.values():
+            if known.name in self.handled or _has_own_placement(known):
+                continue
+            policy = policy_for(known.resource, known.labels, self.policies.values())
+            if policy is not None and (moved := _under(known, policy)) != known:
+                facts.append(BindingRequested(moved))
+        return facts
+
+    def _bound(self, manifest: Manifest, model: Object) -> Binding | None:
+        """The binding of a workload or object; None, with an error told, where no policy selects it."""
+        resource = _reference(model)
+        wanted = [(0, Requirements(), 0)]
+        if isinstance(model, kubernetes.Workload):
+            wanted = self._said(manifest, _replicas, model)
+        name = bound_name(resource)
+        known = self.bindings.get(name)
+        uid = model.metadata.uid or (known.uid if known else str(derived_id("binding", name)))
+        labels = dict(model.metadata.labels)
+        for replicas, requirements, priority in wanted:
+            binding = Binding(
+                name, uid, resource, replicas, requirements, ANYWHERE, priority,
+                reschedule=known.reschedule if known else "", labels=labels,
+            )  # fmt: skip
+            if (policy := policy_for(resource, labels, self.policies.values())) is not None:
+                return _under(binding, policy)
+            if model.annotations.get(PLACEMENT) == ANY:
+                return binding
+            self._without_policy(manifest, resource)
+        return None
+
+    def _without_policy(self, manifest: Manifest, resource: ObjectRef) -> None:
+        what = f"{resource.kind} {resource.namespace}/{resource.name}".replace(" /", " ")
+        if isinstance(manifest.model, kubernetes.Namespace):  # files of workloads often bring theirs along
+            self.unacted.append(manifest.error(f"accepted, goes nowhere: no policy selects {what}", "metadata", "name"))
+            return
+        said = manifest.model.annotations.get(PLACEMENT) if isinstance(manifest.model, Object) else None
+        if said is not None:
+            where = ("metadata", "annotations", PLACEMENT)
+            self.errors.append(
+                manifest.error(f"expected '{ANY}' or a policy that selects {what}, got {shown(said)}", *where)
+            )
+            return
+        hint = f"apply one, or annotate it with {PLACEMENT}: {ANY}"
+        self.errors.append(
+            manifest.error(f"expected a policy that selects {what}, got none; {hint}", "metadata", "name")
+        )
+
+    def _said(self, manifest: Manifest, make: Callable[[A], T], of: A) -> list[T]:
+        """What a manifest says when turned into a value; nothing, with the error told, where it cannot be."""
+        try:
+            return [make(of)]
+        except ExpectedError as error:
+            told = manifest.not_expected(error)
+            if told not in self.errors:
+                self.errors.append(told)
+            return []
+
+
+def _cluster(model: ClusterModel) -> Cluster:
+    return model.to_domain()
+
+
+def _node(model: kubernetes.Node) -> tuple[str, Node]:
+    return model.cluster, model.to_domain()
+
+
+def _cluster_of(model: kubernetes.Node) -> str:
+    return model.cluster
+
+
+def _replicas(model: kubernetes.Workload) -> tuple[int, Requirements, int]:
+    return model.replicas, model.requirements(), model.priority
+
+
+def bound_name(resource: ObjectRef) -> str:
+    """The name of a workload's binding, as Karmada names it: `namespace/name-kind`, the kind in lower case."""
+    name = f"{resource.name}-{resource.kind.lower()}"
+    return f"{resource.namespace}/{name}" if resource.namespace else name
+
+
+def _under(binding: Binding, policy: Policy) -> Binding:
+    """The binding as `policy` would have it."""
+    assert policy.propagation is not None, "only policies that propagate select workloads"
+    return msgspec.structs.replace(
+        binding, placement=policy.propagation.placement, suspended=policy.propagation.suspended, policy=policy.key
+    )
+
+
+def _has_own_placement(binding: Binding) -> bool:
+    """Applied by hand, or requested by somebody who knew where it should go: no policy takes it over."""
+    return binding.policy.startswith(BY_HAND) or (not binding.policy and binding.placement != ANYWHERE)
+
+
+def _is_bound(model: Resource) -> TypeGuard[Object]:
+    return isinstance(
+        model,
+        kubernetes.Workload | kubernetes.DaemonSet | kubernetes.CronJob | kubernetes.ConfigMap | kubernetes.Namespace,
+    )
+
+
+def _reference(model: Object) -> ObjectRef:
+    namespace = "" if isinstance(model, kubernetes.Namespace) else model.metadata.namespace or DEFAULT_NAMESPACE
+    return ObjectRef(model.api_version, model.kind, model.name, namespace)
+
+
+def _binding_name(model: Resource) -> str | None:
+    if isinstance(model, karmada.ResourceBinding):
+        return f"{model.namespace}/{model.name}"
+    return bound_name(_reference(model)) if _is_bound(model) else None
+
+
+def _policy_namespace(model: PolicyModel) -> str:
+    match model:
+        case karmada.ClusterPropagationPolicy() | ocm.Placement():
+            return model.namespace
+        case crane.DynamicSchedulerPolicy() | karpenter.NodePool():
+            return ""
+
+
+def _identity(manifest: Manifest) -> tuple[str, ...]:
+    """What a manifest is about; the last part is for people. Clusters of both systems share their names."""
+    model = manifest.model
+    match model:
+        case karmada.Cluster() | ocm.ManagedCluster():
+            return "cluster", model.name, f"cluster {model.name}"
+        case kubernetes.Node():
+            return "node", model.cluster, model.name, f"node {model.name} of {model.cluster}"
+        case (
+            karmada.ClusterPropagationPolicy() | ocm.Placement() | crane.DynamicSchedulerPolicy() | karpenter.NodePool()
+        ):
+            name = f"{_policy_namespace(model)}/{model.name}".removeprefix("/")
+            return "policy", model.kind, name, f"{model.kind} {name}"
+    name = _binding_name(model) or ""
+    assert name, f"{manifest.kind.kind} is neither cluster, node, policy nor bound"
+    return "binding", name, f"binding {name}"
+
+
+def _in_order(errors: Iterable[ManifestError]) -> tuple[ManifestError, ...]:
+    """By line within each file, files as they first came."""
+    by_file: dict[str, list[ManifestError]] = {}
+    for error in errors:
+        by_file.setdefault(error.file, []).append(error)
+    return tuple(e for group in by_file.values() for e in sorted(group, key=lambda e: e.line))

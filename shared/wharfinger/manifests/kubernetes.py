@@ -274,7 +274,7 @@ class Workload(Object):
         required = spec.affinity.node_affinity if spec.affinity else None
         terms = required.required_during_scheduling_ignored_during_execution if required else None
         return Requirements(
-            requests,
+            {name: amount for name, amount in requests.items() if amount},
             _shared(devices, _Said(self.metadata, template.metadata)),
             dict(spec.node_selector),
             terms.to_domain() if terms else (),

@@ -229,12 +229,13 @@ def _field_model(model: type[BaseModel], alias: str) -> type[BaseModel] | None:
 def _found(raw: object, path: Path) -> object:
     """What the user wrote at `path`, None where nothing is."""
     for part in path:
-        if (isinstance(raw, dict) and part in raw) or (
-            isinstance(raw, list) and isinstance(part, int) and part < len(raw)
-        ):
-            raw = raw[part]
-        else:
-            return None
+        match raw, part:
+            case dict(), str() if part in raw:
+                raw = raw[part]
+            case list(), int(i) if i < len(raw):
+                raw = raw[i]
+            case _:
+                return None
     return raw
 
 
