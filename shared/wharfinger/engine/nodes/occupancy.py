@@ -91,6 +91,7 @@ class Occupancy:
         self.unsettled: dict[str, None] = {}
         self.unbound: dict[str, int] = {}
         self.arrivals = 0
+        self._unbound_classes: dict[str, PodClass] = {}
         self._classes: dict[str, PodClass] = {}
         self._in_buckets: dict[str, set[int]] = {}
         self._own_pods: dict[str, dict[ReplicaKey, Pod]] = {}
@@ -109,6 +110,10 @@ class Occupancy:
                 self._classes.clear()  # replicas keep their own; this is only where equal ones meet
             cls = self._classes[key] = compile_class(self.table, requirements, key)
         return cls
+
+    def unbound_classes(self) -> list[tuple[PodClass, int]]:
+        """Each class that has replicas assigned but on no node, and how many, in order of key."""
+        return [(self._unbound_classes[key], n) for key, n in sorted(self.unbound.items())]
 
     # --- facts: nodes
 
@@ -212,22 +217,23 @@ class Occupancy:
         name = event.node
         if not name:
             return False
+        # One pod a uid, in order of uid: in which order they are reported says nothing.
+        pods = tuple(sorted({pod.uid: pod for pod in event.pods}.values(), key=lambda pod: pod.uid))
         before = self.pods.get(name, ())
-        if before == event.pods:
+        if before == pods:
             return False
         for pod in before:
             self._unsee(pod)
-        pods = tuple({pod.uid: pod for pod in event.pods}.values())
-        if event.pods:
-            self.pods[name] = event.pods
+        if pods:
+            self.pods[name] = pods
         else:
-            self.pods.pop(name, None)
+            del self.pods[name]
         own = {(pod.binding, pod.ordinal): pod for pod in pods if pod.binding and pod.ordinal >= 0}
         if own:
             self._own_pods[name] = own
         else:
             self._own_pods.pop(name, None)
-        for pod in event.pods:
+        for pod in pods:
             self._see(pod)
         for binding in sorted({pod.binding for pod in (*before, *pods) if pod.binding}):
             self._settle(binding)
@@ -275,6 +281,18 @@ class Occupancy:
         held.arrival = self.arrivals
         self._settle(binding)
 
+    def restore(
+        self, binding: str, requirements: Requirements, uid: str, assignment: str, desired: int, priority: int,
+        arrival: int, replace: bool,
+    ) -> None:  # fmt: skip
+        """A binding as it was stored, its replicas already placed."""
+        cls = self.class_of(requirements)
+        held = self.held.setdefault(binding, Held(cls))
+        self._uncount(held)
+        held.cls, held.uid, held.assignment = cls, uid, assignment
+        held.desired, held.priority, held.arrival, held.replace = desired, priority, arrival, replace
+        self._settle(binding)
+
     def refuse(self, binding: str, assignment: str, count: int) -> None:
         """Give `count` replicas back, unless the fleet has assigned anew meanwhile: the new word then stands whole."""
         held = self.held.get(binding)
@@ -287,7 +305,7 @@ class Occupancy:
         if held is None:
             held = self.held[binding] = Held(self.class_of(requirements))
             cls = held.cls
-        elif requirements == held.cls.requirements:
+        elif requirements is held.cls.requirements or requirements == held.cls.requirements:
             cls = held.cls
         else:
             cls = self.class_of(requirements)
@@ -361,6 +379,7 @@ class Occupancy:
         held.counted_unbound = max(0, held.desired - bound)
         if held.counted_unbound:
             self.unbound[held.cls.key] = self.unbound.get(held.cls.key, 0) + held.counted_unbound
+            self._unbound_classes[held.cls.key] = held.cls
         if held.settled:
             self.unsettled.pop(binding, None)
             if not held.desired:
@@ -376,7 +395,7 @@ class Occupancy:
             if left:
                 self.unbound[held.cls.key] = left
             else:
-                del self.unbound[held.cls.key]
+                del self.unbound[held.cls.key], self._unbound_classes[held.cls.key]
 
     # --- one node's row, from the book
 
@@ -393,8 +412,8 @@ class Occupancy:
             _charge(used, replica.cls)
             pod = own.get(key)
             _hold(devices, pod.devices if pod is not None and pod.devices else replica.devices)
-        floating: list[tuple[str, PodClass]] = []
-        for pod in {pod.uid: pod for pod in self.pods.get(name, ())}.values():
+        floating: list[PodClass] = []
+        for pod in self.pods.get(name, ()):
             key = (pod.binding, pod.ordinal)
             if key in here and own[key].uid == pod.uid:
                 continue  # of two pods that claim one replica, one is it and the other is charged
@@ -404,10 +423,10 @@ class Occupancy:
             _charge(used, cls)
             _hold(devices, pod.devices)
             if cls.needs and not pod.devices:
-                floating.append((pod.uid, cls))
+                floating.append(cls)
         if floating:
             self._floating.add(name)
-            for _, cls in sorted(floating, key=lambda f: f[0]):
+            for cls in floating:
                 for need in cls.needs:
                     _reserve(row, devices, need)
         self.table.set_usage(row, used, devices)

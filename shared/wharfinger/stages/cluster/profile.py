@@ -1,0 +1,16 @@
+"""The settings that reach the decisions of a cluster stream. Their text is hashed with every round."""
+
+from __future__ import annotations
+
+from wharfinger.domain.value import Value
+from wharfinger.engine.nodes.score import Strategy
+
+
+class ClusterProfile(Value, frozen=True):
+    """`strategy`: spread replicas over emptier nodes (`least-allocated`) or fill nodes up (`most-allocated`)."""
+
+    strategy: Strategy = "least-allocated"
+
+    @property
+    def text(self) -> str:
+        return f"cluster(strategy={self.strategy})"
