@@ -37,12 +37,16 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
+COMPILE := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
+  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
+
 .PHONY: lock
-lock: $(INSTALLED) ## Pin the dependencies of pyproject.toml anew (UPGRADE=1 takes newer versions)
-	@rm -f requirements.lock.new; $(if $(UPGRADE),,cp requirements.lock requirements.lock.new;) \
-	CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --extra dev --generate-hashes --allow-unsafe --strip-extras \
-	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock.new pyproject.toml
-	@mv requirements.lock.new requirements.lock
+lock: setup ## Pin the dependencies of pyproject.toml anew (UPGRADE=1 takes newer versions)
+	@echo "lock: requirements.lock, everything"
+	@$(COMPILE) $(if $(UPGRADE),--upgrade) --extra dev --output-file requirements.lock pyproject.toml
+	@echo "lock: requirements-runtime.lock, the part of it that runs in a container"
+	@cp requirements.lock requirements-runtime.lock
+	@$(COMPILE) --output-file requirements-runtime.lock pyproject.toml
 
 # --- running --------------------------------------------------------------------------------------------------------
 
