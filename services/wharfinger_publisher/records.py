@@ -15,15 +15,15 @@ from functools import lru_cache
 from wharfinger.events.assignments import MAX_ITEMS, AssignmentItem, AssignmentsDecided
 from wharfinger.events.bindings import BindingWithdrawn
 from wharfinger.events.clusters import ClusterForgotten
-from wharfinger.events.codec import decode_data, encode, encode_raw
+from wharfinger.events.codec import encode, encode_raw
 from wharfinger.events.envelope import derived_id
 from wharfinger.events.fanout import assignment_items, outcome_item
 from wharfinger.events.outcomes import OutcomeItem, OutcomesDecided
 from wharfinger.events.policies import PolicyRemoved
 from wharfinger.events.registry import type_of
-from wharfinger.events.streams import ASSIGNMENTS, BY_NAME, DECISIONS, INTAKE, OUTCOMES, PartitionBy
+from wharfinger.events.streams import ASSIGNMENTS, BY_NAME, DECISIONS, OUTCOMES, PartitionBy
 from wharfinger.kernel.decider import Micros
-from wharfinger.runtime.ledger import LedgerRow
+from wharfinger.runtime.ledger import Accepted, LedgerRow
 
 ENDINGS = frozenset(
     {type_of(ClusterForgotten("")), type_of(BindingWithdrawn("")), type_of(PolicyRemoved("", ""))}
@@ -33,7 +33,8 @@ ENDINGS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One Kafka record. `topic` is the name in the stream table; `id` is set where a consumer must see each id once."""
+    """One Kafka record. `topic` is the name in the stream table; `id`: of the event in it; empty for
+    envelopes and tombstones."""
 
     topic: str
     partition: int
@@ -61,11 +62,11 @@ class RecordMaker:
         assigned: dict[tuple[str, str], list[AssignmentItem]] = {}
         outcomes: dict[tuple[str, str, int], list[OutcomeItem]] = {}
         for row in rows:
-            if row.stream == INTAKE:
-                out.extend(self._intake(row))
+            if row.accepted is not None:
+                out.extend(self._accepted(row.accepted))
                 continue
             out.append(self._decision(row))
-            data = decode_data(row.type, row.body)
+            data = row.data()
             decision = str(row.id)
             for cluster, item in assignment_items(row.seq, decision, data):
                 items = assigned.setdefault((row.stream, cluster), [])
@@ -86,13 +87,14 @@ class RecordMaker:
         out += [self._outcomes(stream, cluster, shard, it) for (stream, cluster, shard), it in outcomes.items() if it]
         return out
 
-    def _intake(self, row: LedgerRow) -> Iterable[Record]:
-        topic = BY_NAME[row.topic]
+    def _accepted(self, accepted: Accepted) -> Iterable[Record]:
+        topic = BY_NAME[accepted.topic]
         count = self._partitions[topic.name]
-        partition = 0 if topic.partition_by is PartitionBy.ONE else self._partition_for(row.partition_key, count)
-        yield Record(topic.name, partition, row.key.encode(), row.body)
-        if row.type in ENDINGS:
-            yield Record(topic.name, partition, row.key.encode(), None)
+        partition = 0 if topic.partition_by is PartitionBy.ONE else self._partition_for(accepted.partition_key, count)
+        key = accepted.key.encode()
+        yield Record(topic.name, partition, key, accepted.body, str(accepted.id))
+        if accepted.type in ENDINGS:
+            yield Record(topic.name, partition, key, None)
 
     def _decision(self, row: LedgerRow) -> Record:
         id = str(row.id)

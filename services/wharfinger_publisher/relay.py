@@ -6,6 +6,9 @@ After the broker lost everything (a new incarnation) the cursors begin anew and 
 with the latest row of each key, the others with what is younger than their retention.
 """
 
+# mypy: allow-untyped-calls
+# (the drivers ship no types)
+
 from __future__ import annotations
 
 import asyncio
@@ -15,12 +18,14 @@ from dataclasses import dataclass
 import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
+from aiokafka.structs import RecordMetadata
 from wharfinger_publisher.records import Record, RecordMaker
 
 from wharfinger.events.codec import UndecodableError, frame_of
+from wharfinger.events.acceptance import MessageAccepted
 from wharfinger.events.streams import BY_NAME, DEAD_LETTERS, DECISIONS, INTAKE
 from wharfinger.kernel.decider import Micros
-from wharfinger.runtime.ledger import Ledger, LedgerRow, Transient
+from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow, Transient
 from wharfinger.runtime.observability import ServiceMetrics
 
 log = structlog.get_logger()
@@ -72,14 +77,23 @@ class Relay:
 
     async def resume(self) -> None:
         """Where we were: cursors of this life of the broker, and what was sent after they were last moved."""
-        cursors, positions = await self._ledger.cursors(self._settings.consumer, self._life)
-        self._cursors, self._positions = dict(cursors), dict(positions)
+        cursor = await self._ledger.cursor(self._settings.consumer, self._life)
+        self._cursors, self._positions = dict(cursor.seqs), dict(cursor.positions)
         self._skip = await self._sent_after(self._positions)
         fresh = not self._cursors
         if fresh:
-            self._superseded = await self._ledger.latest_intake()
+            self._superseded = await self._latest_of_each_key()
             self._refill_through = {h.stream: h.seq for h in await self._ledger.heads()}
         log.info("relay.resumed", cursors=len(self._cursors), known_ids=len(self._skip), refill=fresh)
+
+    async def _latest_of_each_key(self) -> dict[tuple[str, str], int]:
+        """(topic, key) -> seq of the newest intake row for it."""
+        latest: dict[tuple[str, str], int] = {}
+        async for row in self._ledger.decisions(DecisionQuery(stream=INTAKE)):
+            data = row.data()
+            assert isinstance(data, MessageAccepted), f"intake holds a {row.type}"
+            latest[data.topic, data.key] = row.seq
+        return latest
 
     async def run(self) -> None:
         """Until cancelled. A broker or database that is away is waited for; nothing is skipped."""
@@ -136,11 +150,12 @@ class Relay:
             if row.seq > self._refill_through.get(row.stream, 0):
                 kept.append(row)
                 continue
-            topic = BY_NAME[row.topic] if row.stream == INTAKE else DECISIONS
-            if topic.retention_ms is None:
-                if self._superseded.get((row.topic, row.key), row.seq) <= row.seq:
+            accepted = row.accepted
+            topic = BY_NAME[accepted.topic] if accepted else DECISIONS
+            if accepted and topic.retention_ms is None:
+                if self._superseded.get((accepted.topic, accepted.key), row.seq) <= row.seq:
                     kept.append(row)
-            elif row.at >= now - topic.retention_ms * 1000:
+            elif row.at >= now - (topic.retention_ms or 0) * 1000:
                 kept.append(row)
         return kept
 
@@ -157,7 +172,7 @@ class Relay:
             place = f"{topic}/{partition}"
             self._positions[place] = max(self._positions.get(place, 0), done.offset + 1)
 
-    async def _send_batch(self, topic: str, partition: int, records: list[Record]) -> list[asyncio.Future[object]]:
+    async def _send_batch(self, topic: str, partition: int, records: list[Record]) -> list[asyncio.Future[RecordMetadata]]:
         """One producer batch after another: a future for each, not one for each record, which would cost more than the
         record itself."""
         futures = []

@@ -5,6 +5,9 @@ then every fact from the beginning of its topics; and it publishes nothing befor
 when it began. Nothing it reads is committed to the broker.
 """
 
+# mypy: allow-untyped-calls
+# (the drivers ship no types)
+
 from __future__ import annotations
 
 import asyncio
@@ -28,11 +31,15 @@ from wharfinger.runtime.observability import ServiceMetrics
 from wharfinger.runtime.stage_loop import Message
 from wharfinger.runtime.topics import partition_for
 
+Loaded = tuple[Event[Value], Micros]
+"""An event out of the ledger and the time of its round."""
+
 log = structlog.get_logger()
 
 
 class ObserverLoop(Generic[S]):
-    """`load` gives the events that bring a fresh state to the present (from the ledger). `coalesce_s`: how long changes are
+    """`load` gives the events that bring a fresh state to the present (from the ledger). `turn` is called before each publishing
+    with the state: where an observer asks others, its shell starts the questions there. `coalesce_s`: how long changes are
     gathered before they are published."""
 
     def __init__(
@@ -45,7 +52,8 @@ class ObserverLoop(Generic[S]):
         clock: Callable[[], Micros],
         metrics: ServiceMetrics,
         *,
-        load: Callable[[], Awaitable[Iterable[Event[Value]]]],
+        load: Callable[[], Awaitable[Iterable[Loaded]]],
+        turn: Callable[[S, Micros], None] | None = None,
         coalesce_s: float = 0.05,
         mailbox_max: int = 4000,
     ) -> None:
@@ -58,6 +66,7 @@ class ObserverLoop(Generic[S]):
         self._clock = clock
         self._metrics = metrics
         self._load = load
+        self._turn = turn
         self._coalesce_s = coalesce_s
         self._mailbox_max = mailbox_max
         self._waiting: deque[Message] = deque()
@@ -79,15 +88,17 @@ class ObserverLoop(Generic[S]):
             self._room.clear()
         await self._room.wait()
 
-    async def begin(self) -> None:
-        """A fresh state, brought to the present from the ledger. Call before the facts are read from the beginning."""
+    def suspend(self) -> None:
+        """Nothing is folded or published until `begin`; what waits is forgotten, for it will be read again."""
         self._caught_up = False
         self._begun = False
         self._waiting.clear()
         self._room.set()
+
+    async def begin(self) -> None:
+        """A fresh state, brought to the present from the ledger; then what waits is folded into it."""
         state = self.observer.initial()
-        at = self._clock()
-        for event in await self._load():
+        for event, at in await self._load():
             self.observer.fold(state, event, at)
         self.state = state
         self._begun = True
@@ -133,6 +144,8 @@ class ObserverLoop(Generic[S]):
                     await asyncio.sleep(rest)
                     await self._fold()
                 self._published_at = loop.time()
+                if self._turn is not None:
+                    self._turn(self.state, self._clock())
                 publications = self.observer.publish(self.state, self._clock())
                 if publications:
                     await self._send(publications)

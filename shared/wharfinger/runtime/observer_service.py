@@ -4,6 +4,9 @@ Whenever the partitions change, everything begins anew: the state from the ledge
 only what was counted from the whole.
 """
 
+# mypy: allow-untyped-calls
+# (the drivers ship no types)
+
 from __future__ import annotations
 
 import asyncio
@@ -15,14 +18,12 @@ import faust
 import structlog
 from faust.types import TP
 
-from wharfinger.domain.value import Value
-from wharfinger.events.envelope import Event
 from wharfinger.events.streams import Topic
-from wharfinger.kernel.decider import S
+from wharfinger.kernel.decider import Micros, S
 from wharfinger.kernel.observer import Observer
 from wharfinger.runtime.faust_app import Partition, ServiceApp, faust_app, take
 from wharfinger.runtime.observability import METRICS
-from wharfinger.runtime.observer_loop import ObserverLoop
+from wharfinger.runtime.observer_loop import Loaded, ObserverLoop
 from wharfinger.runtime.producer import idempotent_producer
 from wharfinger.runtime.reading import BroadcastReading, Reading
 from wharfinger.runtime.service import ServiceContext
@@ -39,8 +40,9 @@ class Observing(Generic[S]):
     observer: Observer[S]
     partitioned: Sequence[Topic]
     broadcast: Sequence[Topic]
-    load: Callable[[frozenset[int]], Awaitable[Iterable[Event[Value]]]]
+    load: Callable[[frozenset[int]], Awaitable[Iterable[Loaded]]]
     coalesce_s: float = field(default=0.05)
+    turn: Callable[[S, Micros], None] | None = None
 
 
 class ObserverService(Generic[S]):
@@ -52,7 +54,8 @@ class ObserverService(Generic[S]):
         self._reading = Reading(self.name, context.ledger, context.incarnations, context.unwire, self._metrics)
         self._primary = context.wire(observing.partitioned[0].name)
         self._groups: frozenset[int] = frozenset()
-        self._ends: dict[TP, int] = {}
+        self._ends: dict[TP, int] | None = None
+        self._next: dict[TP, int] = {}
         self._broadcast_there = False
         self._beginning: asyncio.Task[None] | None = None
         self._failure = ""
@@ -60,7 +63,7 @@ class ObserverService(Generic[S]):
         self._producer = idempotent_producer(context.backend, client_id=f"wharfinger-{self.name}", linger_ms=2)
         self.loop = ObserverLoop(
             self.name, observing.observer, self._producer, context.wire, context.partitions, context.clock, self._metrics,
-            load=self._load, coalesce_s=observing.coalesce_s,
+            load=self._load, coalesce_s=observing.coalesce_s, turn=observing.turn,
         )  # fmt: skip
         self._broadcast = BroadcastReading(
             self.name, context.backend, [context.wire(t.name) for t in observing.broadcast], self._reading,
@@ -74,8 +77,7 @@ class ObserverService(Generic[S]):
         )
         app.notify_assigned(self._assigned)
         app.notify_revoked(self._revoked)
-        topics = app.bytes_topic(*(self._context.wire(t.name) for t in self._observing.partitioned))
-        app.agent(topics, name=f"{self.name}-intake")(self._agent)
+        app.read(*(self._context.wire(t.name) for t in self._observing.partitioned), agent=self._agent)
         self.loop.start()
         await app.start()
 
@@ -102,7 +104,7 @@ class ObserverService(Generic[S]):
         """The cluster partitions this process watches."""
         return self._groups
 
-    async def _load(self) -> Iterable[Event[Value]]:
+    async def _load(self) -> Iterable[Loaded]:
         return await self._observing.load(self._groups)
 
     async def _agent(self, stream: faust.Stream[bytes | None]) -> None:
@@ -113,11 +115,9 @@ class ObserverService(Generic[S]):
                 message = await self._reading.message(r.topic, r.partition, r.offset, r.key, r.value, r.ack)
                 if message is not None:
                     messages.append(message)
-            await self.loop.offer(messages)
+            await self.loop.offer(m for m in messages if m.partition in self._groups)
             for r in records:
-                tp = TP(r.topic, r.partition)
-                if tp in self._ends and r.offset + 1 >= self._ends[tp]:
-                    del self._ends[tp]
+                self._next[TP(r.topic, r.partition)] = r.offset + 1
             self._check_caught_up()
 
     async def _revoked(self, partitions: frozenset[Partition]) -> None:
@@ -128,26 +128,21 @@ class ObserverService(Generic[S]):
         self._groups = frozenset(p for topic, p in partitions if topic == self._primary)
         self.loop.suspend()
         self._broadcast_there = False
-        self._ends = dict.fromkeys((TP(t, p) for t, p in partitions), -1)
+        self._ends = None
+        self._next.clear()
         if self._beginning is not None:
             self._beginning.cancel()
             await asyncio.gather(self._beginning, return_exceptions=True)
-        self._beginning = asyncio.create_task(self._begin(), name=f"begin-{self.name}")
+        self._beginning = asyncio.create_task(self._begin([TP(t, p) for t, p in sorted(partitions)]), name=f"begin-{self.name}")
 
-    async def _begin(self) -> None:
+    async def _begin(self, partitions: Sequence[TP]) -> None:
         assert self._app is not None
         try:
-            tps = list(self._ends)
-            ends = await self._app.consumer.highwaters(*tps) if tps else {}
-            begins = await self._app.consumer.earliest_offsets(*tps) if tps else {}
-            for tp in tps:
-                # What arrived meanwhile may have passed the end already: the agent has then taken the entry away.
-                if tp in self._ends:
-                    if ends[tp] > begins[tp] and not self._passed(tp, ends[tp]):
-                        self._ends[tp] = ends[tp]
-                    else:
-                        del self._ends[tp]
+            consumer = self._app.consumer
+            ends = await consumer.highwaters(*partitions) if partitions else {}
+            begins = await consumer.earliest_offsets(*partitions) if partitions else {}
             await self.loop.begin()
+            self._ends = {tp: end for tp, end in ends.items() if end is not None and end > (begins.get(tp) or 0)}
             await self._broadcast.restart()
             self._check_caught_up()
         except asyncio.CancelledError:
@@ -155,3 +150,13 @@ class ObserverService(Generic[S]):
         except Exception as error:  # whatever it is, we must not publish from half a state: restart
             self._failure = f"{type(error).__name__}: {error}"
             log.exception("begin.failed", service=self.name)
+
+    def _broadcast_caught_up(self) -> None:
+        self._broadcast_there = True
+        self._check_caught_up()
+
+    def _check_caught_up(self) -> None:
+        if self._ends is None or not self._broadcast_there:
+            return
+        if all(self._next.get(tp, 0) >= end for tp, end in self._ends.items()):
+            self.loop.caught_up()

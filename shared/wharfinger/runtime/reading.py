@@ -20,7 +20,7 @@ from wharfinger.events.envelope import derived_id
 from wharfinger.events.streams import DEAD_LETTERS
 from wharfinger.runtime.backends import Backend, BackendError
 from wharfinger.runtime.broadcast import BroadcastConsumer
-from wharfinger.runtime.ledger import Accepting, Ledger, Transient
+from wharfinger.runtime.ledger import Ledger, Submission, Transient
 from wharfinger.runtime.observability import ServiceMetrics
 from wharfinger.runtime.stage_loop import Message
 
@@ -88,7 +88,7 @@ class Reading:
         pause = 0.05
         while True:
             try:
-                await self._ledger.accept([Accepting(event, DEAD_LETTERS.name, topic, topic)])
+                await self._ledger.accept([Submission(event, DEAD_LETTERS.name, topic, topic)])
                 break
             except Transient as error:
                 log.warning("ledger.away", service=self._service, why=str(error), retry_in_s=pause)

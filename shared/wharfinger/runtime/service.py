@@ -54,9 +54,14 @@ class ServiceContext:
         """The name in the stream table of a topic on the broker."""
         return name.removeprefix(self.prefix)
 
+    @property
+    def life(self) -> int:
+        """The incarnation of the topics taken together: it grows when any of them was made anew."""
+        return max(self.incarnations.values(), default=0)
+
     def group(self, service: str) -> str:
         """The consumer group of a service: a new one for every life of the broker, whose offsets mean nothing now."""
-        return f"{self.prefix}wharfinger.{service}.{max(self.incarnations.values(), default=0)}"
+        return f"{self.prefix}wharfinger.{service}.{self.life}"
 
 
 class Service(Protocol):

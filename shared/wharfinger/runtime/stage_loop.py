@@ -200,7 +200,10 @@ class StageLoop(Generic[S]):
         return {name: s.head for g in self._groups.values() for name, s in g.streams.items()}
 
     async def _acquire(self, number: int) -> None:
-        lock = await PartitionLock.acquire(self._ledger, f"{self._routing.prefix}{number}", timeout_s=self._lock_timeout_s)
+        # Whoever held it has a session's time to finish; after that the epoch shuts him out, lock or no lock.
+        lock = await self._ledger.partition_lock(f"{self._routing.prefix}{number}")
+        if not await lock.wait(self._lock_timeout_s):
+            log.warning("lock.not_released", stage=self.name, group=number, waited_s=self._lock_timeout_s)
         known = [h.stream for h in await self._ledger.heads(self._routing.prefix)]
         names = [s for s in known if self._routing.group_of(s) == number]
         names += [s for s in self._routing.standing(number) if s not in names]

@@ -1,0 +1,128 @@
+"""`python -m benchmarks`: every figure of docs/performance.md, measured now on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+import sys
+from dataclasses import dataclass
+
+import psutil
+from benchmarks.latency import latency
+from benchmarks.openb import data_directory, openb
+from benchmarks.plane import PlaneUnderTest, a_plane
+from benchmarks.raw import raw_limits
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """`bound`: what must be reached; `higher` says on which side of it to be. None: printed only."""
+
+    name: str
+    value: float
+    unit: str
+    bound: float | None = None
+    higher: bool = True
+    ratio: str = ""
+
+    @property
+    def met(self) -> str:
+        if self.bound is None:
+            return ""
+        good = self.value >= self.bound if self.higher else self.value <= self.bound
+        return "yes" if good else "NO"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--processes", choices=("one", "each"), default="one")
+    parser.add_argument("--skip-latency", action="store_true", help="leave out the minute at 50 bindings a second")
+    options = parser.parse_args()
+    data = data_directory()
+    if data is None:
+        print("the openb trace is not here: set WHARFINGER_DATA to the directory that holds openb/", file=sys.stderr)
+        return 2
+    figures: list[Figure] = []
+    with a_plane() as plane:
+        asyncio.run(measure(plane, figures, options.processes, not options.skip_latency))
+    show(figures)
+    return 0
+
+
+async def measure(plane: PlaneUnderTest, figures: list[Figure], processes: str, with_latency: bool) -> None:
+    data = data_directory()
+    assert data is not None, "main has looked"
+    say = Console(stderr=True).print
+    say("starting a plane for the first time ...")
+    figures.append(Figure("up, first time", plane.up("--processes", processes), "s", 20, higher=False))
+    plane.down()
+    say("starting it again ...")
+    figures.append(Figure("up, initialised data dir", plane.up("--processes", processes), "s", 8, higher=False))
+    where = plane.plane()
+    say("raw limits ...")
+    raw = await raw_limits(where["bootstrap"], where["database_url"])
+    figures += [
+        Figure("raw: broker produce, 400 B", raw.produce, "/s"),
+        Figure("raw: broker consume, 400 B", raw.consume, "/s"),
+        Figure("raw: COPY 400 B rows, 1000 a durable commit", raw.copy_rows, "/s"),
+    ]
+    say("the openb trace ...")
+    run = await openb(plane, data)
+    live = run.decisions_a_second
+    figures += [
+        Figure("openb: decisions (fleet + node) durable and published", live, "/s", 2000,
+               ratio=f"{live / raw.produce:.1%} of produce, {live / raw.copy_rows:.1%} of COPY"),
+        Figure("openb: bindings", run.bindings_a_second, "/s"),
+        Figure("openb: bindings with an outcome", run.bindings, "", run.bindings),
+        Figure("openb: replicas placed", run.placed, ""),
+        Figure("openb: ids more than once on the topic", run.duplicates, "", 0, higher=False),
+    ]  # fmt: skip
+    memory = plane.memory_mb()
+    parts = ", ".join(f"{name} {mb:.0f}" for name, mb in sorted(memory.items()))
+    figures.append(Figure("memory of the whole plane after it (PSS)", sum(memory.values()), "MB", 600, False, parts))
+    say("verify and replay ...")
+    verified = plane.json("audit", "verify")
+    figures.append(Figure("audit verify: rounds", verified["rounds"], "ok" if verified["ok"] else "BROKEN"))
+    replayed = plane.json("replay")
+    rate = replayed["decisions"] / replayed["seconds"]
+    figures += [
+        Figure("replay: decisions", rate, "/s", 5 * live, ratio=f"{rate / live:.1f} times live"),
+        Figure("replay: divergences", replayed["divergences"], "", 0, higher=False),
+    ]
+    if with_latency:
+        say("50 bindings a second ...")
+        plane.down()
+        plane.up("--processes", processes)
+        where = plane.plane()
+        found = await latency(where["bootstrap"], where["database_url"])
+        figures += [
+            Figure("50/s: fleet decision p50", found.fleet.p50, "ms", 25, higher=False),
+            Figure("50/s: fleet decision p99", found.fleet.p99, "ms", 100, higher=False),
+            Figure("50/s: node decision p50", found.node.p50, "ms", 45, higher=False),
+            Figure("50/s: node decision p99", found.node.p99, "ms", 150, higher=False),
+        ]
+
+
+def show(figures: list[Figure]) -> None:
+    table = Table(title="Wharfinger on this machine", caption=machine(), title_justify="left", caption_justify="left")
+    for column, justify in (("figure", "left"), ("measured", "right"), ("wanted", "right"), ("met", "left"), ("", "left")):
+        table.add_column(column, justify=justify)  # type: ignore[arg-type]
+    for f in figures:
+        wanted = "" if f.bound is None else f"{'≥' if f.higher else '≤'} {f.bound:,.0f} {f.unit}"
+        digits = 0 if abs(f.value) >= 100 or f.value == int(f.value) else 1
+        table.add_row(f.name, f"{f.value:,.{digits}f} {f.unit}", wanted, f.met, f.ratio)
+    Console(width=150 if not sys.stdout.isatty() else None).print(table)
+
+
+def machine() -> str:
+    load = os.getloadavg()[0]
+    memory = psutil.virtual_memory().total / 2**30
+    return f"{os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}, load {load:.1f} at the end"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""A plane of the benchmark's own, driven by the commands a user has."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneUnderTest:
+    """`data_dir` is where it lives; every command is a process of its own."""
+
+    data_dir: Path
+
+    def command(self, *arguments: str, timeout_s: float = 600.0) -> str:
+        """Standard output of `wharfinger ...`. RuntimeError with its last line of complaint when it fails."""
+        done = subprocess.run(
+            [sys.executable, "-m", "wharfinger_cli", "--data-dir", str(self.data_dir), *arguments],
+            capture_output=True, text=True, timeout=timeout_s, check=False,
+        )  # fmt: skip
+        if done.returncode not in (0, 1):
+            complaint = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            raise RuntimeError(f"wharfinger {' '.join(arguments)}: exit {done.returncode}: {complaint}")
+        return done.stdout
+
+    def json(self, *arguments: str, timeout_s: float = 600.0) -> Any:
+        return json.loads(self.command(*arguments, "-o", "json", timeout_s=timeout_s))
+
+    def up(self, *arguments: str) -> float:
+        """Seconds until `up --detach` came back, which is when everything is ready."""
+        began = time.perf_counter()
+        self.command("up", "--detach", *arguments)
+        return time.perf_counter() - began
+
+    def down(self) -> None:
+        self.command("down")
+
+    def plane(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.data_dir / "plane.json").read_text())
+        return found
+
+    def memory_mb(self) -> dict[str, float]:
+        """Proportional set size by part, MB: memory that several processes share is counted once."""
+        parts: dict[str, float] = {}
+        mine = str(self.data_dir.resolve())
+        supervisor = int(self.plane()["supervisor_pid"])
+        for process in psutil.process_iter(["pid", "name", "cmdline"]):
+            try:
+                words = " ".join(process.info["cmdline"] or [])
+                ancestors = {p.pid for p in process.parents()} | {process.pid}
+                if mine not in words and supervisor not in ancestors and not self._is_backend(process, mine):
+                    continue
+                pss = process.memory_full_info().pss / 1e6
+            except psutil.Error:
+                continue
+            name = _part(process.info["name"] or "", words)
+            parts[name] = parts.get(name, 0.0) + pss
+        return parts
+
+    def _is_backend(self, process: psutil.Process, mine: str) -> bool:
+        """A database backend names no directory; its parent, the postmaster, does."""
+        parent = process.parent()
+        return parent is not None and mine in " ".join(parent.cmdline())
+
+
+def _part(name: str, words: str) -> str:
+    if "postgres" in name:
+        return "postgres"
+    if "tansu" in name or "tansu" in words:
+        return "broker"
+    if "wharfinger_cli.one" in words or "wharfinger_" in words.replace("wharfinger_cli", ""):
+        return "services"
+    return "supervisor"
+
+
+@contextmanager
+def a_plane() -> Iterator[PlaneUnderTest]:
+    """A data directory that is stopped and removed afterwards. Not started: starting is among the measurements."""
+    directory = Path(tempfile.mkdtemp(prefix="wharfinger-bench-"))
+    os.chmod(directory, 0o755)  # the embedded database runs as a user of its own where we are root
+    plane = PlaneUnderTest(directory / "plane")
+    try:
+        yield plane
+    finally:
+        try:
+            plane.down()
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)

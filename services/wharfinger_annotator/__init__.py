@@ -1,0 +1,1 @@
+"""Annotator: measured load of nodes from Prometheus, and how hot their recent bindings make them."""

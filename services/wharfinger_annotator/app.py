@@ -1,0 +1,99 @@
+"""The annotator as a service: an observer that also asks.
+
+Each turn the observer says which questions are due; each is a task of its own that asks Prometheus and brings the answer back
+to the loop. Without a Prometheus only hot values are kept, and that is said once in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import structlog
+from wharfinger_annotator.prometheus import Prometheus, PrometheusSettings
+
+from wharfinger.events.streams import ASSIGNMENTS, CLUSTER_STATE, CLUSTERS, POLICIES
+from wharfinger.kernel.decider import Micros
+from wharfinger.runtime.observer_loop import Loaded
+from wharfinger.runtime.observer_service import Observing, ObserverService
+from wharfinger.runtime.service import Service, ServiceContext
+from wharfinger.runtime.settings import Settings
+from wharfinger.runtime.standing import standing_assignments
+from wharfinger.stages.annotator import AnnotatorObserver, AnnotatorState, Failure, Query
+
+NAME = "annotator"
+
+log = structlog.get_logger()
+
+
+class AnnotatorService(ObserverService[AnnotatorState]):
+    def __init__(self, context: ServiceContext, observer: AnnotatorObserver, settings: PrometheusSettings | None) -> None:
+        self._prometheus = Prometheus(settings) if settings is not None else None
+        self._observer = observer
+        self._questions: set[asyncio.Task[None]] = set()
+
+        async def load(groups: frozenset[int]) -> Iterable[Loaded]:
+            mine = context.cluster_partition
+            return await standing_assignments(context.ledger, lambda cluster: mine(cluster) in groups)
+
+        super().__init__(
+            Observing(
+                NAME, observer, partitioned=(CLUSTER_STATE, ASSIGNMENTS), broadcast=(CLUSTERS, POLICIES), load=load,
+                turn=self._ask_due,
+            ),
+            context,
+        )  # fmt: skip
+
+    async def stop(self) -> None:
+        for question in self._questions:
+            question.cancel()
+        await asyncio.gather(*self._questions, return_exceptions=True)
+        await super().stop()
+        if self._prometheus is not None:
+            await self._prometheus.aclose()
+
+    def _ask_due(self, state: AnnotatorState, at: Micros) -> None:
+        for query in self._observer.due_queries(state, at):
+            task = asyncio.create_task(self._ask(state, query), name=f"ask-{query.cluster}-{query.metric}")
+            self._questions.add(task)
+            task.add_done_callback(self._questions.discard)
+
+    async def _ask(self, state: AnnotatorState, query: Query) -> None:
+        assert self._prometheus is not None, "an observer without Prometheus has no questions"
+        answer = await self._prometheus.ask(query)
+        if state is not self.loop.state:
+            return  # the partitions changed meanwhile: the new state has its own timetable
+        at = self._context.clock()
+        if isinstance(answer, Failure):
+            log.warning("prometheus.failed", cluster=query.cluster, metric=query.metric, why=answer.line)
+            self._observer.fold_answer(state, query, answer, at)
+        else:
+            matched = self._observer.match(state, query.cluster, answer.series)
+            self._observer.fold_answer(state, query, matched.loads, at)
+        self.loop.nudge()
+
+
+def prometheus_settings(settings: Settings) -> PrometheusSettings | None:
+    if settings.prometheus_url is None:
+        return None
+    password, bearer = settings.prometheus_password, settings.prometheus_bearer
+    return PrometheusSettings(
+        url=settings.prometheus_url,
+        username=settings.prometheus_username,
+        password=password.get_secret_value() if password else None,
+        bearer=bearer.get_secret_value() if bearer else None,
+        bearer_file=settings.prometheus_bearer_file,
+        ca_file=settings.prometheus_ca_file,
+        connect_timeout_s=settings.prometheus_connect_timeout_s,
+        timeout_s=settings.prometheus_timeout_s,
+    )
+
+
+def build(context: ServiceContext) -> Service:
+    asked = prometheus_settings(context.settings)
+    if asked is None:
+        log.info("annotator.no_prometheus", kept="hot values only")
+    return AnnotatorService(context, AnnotatorObserver(asks=asked is not None), asked)
+
+
+BUILDERS = {NAME: build}

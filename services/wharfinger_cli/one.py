@@ -1,0 +1,20 @@
+"""`python -m wharfinger_cli.one`: all five services in one process, the default of `wharfinger up`."""
+
+from __future__ import annotations
+
+import sys
+
+from wharfinger.runtime.process import run_process
+from wharfinger_annotator.app import BUILDERS as ANNOTATOR
+from wharfinger_descheduler.app import BUILDERS as DESCHEDULER
+from wharfinger_estimator.app import BUILDERS as ESTIMATOR
+from wharfinger_publisher.app import BUILDERS as PUBLISHER
+from wharfinger_scheduler.app import BUILDERS as SCHEDULER
+
+NAME = "one"
+
+BUILDERS = {**PUBLISHER, **ESTIMATOR, **SCHEDULER, **DESCHEDULER, **ANNOTATOR}
+"""In the order of the flow: the publisher first, since everything waits for what it relays."""
+
+if __name__ == "__main__":
+    sys.exit(run_process(NAME, BUILDERS))

@@ -1,0 +1,1 @@
+"""Estimator: what still fits into each cluster, counted from its nodes, pods and assignments."""

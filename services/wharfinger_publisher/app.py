@@ -1,0 +1,135 @@
+"""The publisher as a service: one task that follows the ledger, woken by its notifications.
+
+It is the one service that reads no topic, so it is no Faust app: there is nothing to partition. At most one publisher works
+at a time, by a session lock in the database; a second one waits in the queue to take over.
+"""
+
+# mypy: allow-untyped-calls
+# (the drivers ship no types)
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+from aiokafka import AIOKafkaConsumer
+from wharfinger_publisher.records import RecordMaker
+from wharfinger_publisher.relay import Relay, RelaySettings
+
+from wharfinger.runtime.ledger import PartitionLock, Transient
+from wharfinger.runtime.observability import METRICS
+from wharfinger.runtime.producer import idempotent_producer
+from wharfinger.runtime.service import ServiceContext
+from wharfinger.runtime.topics import partition_for
+
+NAME = "publisher"
+LAG_EVERY_S = 0.5
+LOCK_TRY_S = 5.0
+
+log = structlog.get_logger()
+
+
+class PublisherService:
+    def __init__(self, context: ServiceContext) -> None:
+        self.name = NAME
+        self._context = context
+        self._metrics = METRICS.of(NAME)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._producer = idempotent_producer(context.backend, client_id=f"wharfinger-{NAME}")
+        maker = RecordMaker(context.partitions, partition_for)
+        self._relay = Relay(
+            context.ledger, self._producer, self._reader, maker, context.wire, context.life, context.clock, self._metrics,
+            RelaySettings(),
+        )  # fmt: skip
+        self._leading = False
+        self._lag = 0
+        self._failure = ""
+
+    async def start(self) -> None:
+        await self._producer.start()
+        self._tasks = [
+            asyncio.create_task(self._guarded(), name="publisher"),
+            asyncio.create_task(self._context.ledger.notifications(self._relay.wakeup), name="publisher-notifications"),
+        ]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._producer.stop()
+
+    def ready(self) -> bool:
+        return self._leading and not self._failure
+
+    def lag(self) -> int:
+        return self._lag
+
+    def failed(self) -> str:
+        return self._failure
+
+    async def _guarded(self) -> None:
+        try:
+            lock = await self._lead()
+            try:
+                await self._relay.resume()
+                self._leading = True
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._relay.run())
+                    group.create_task(self._measure())
+                    group.create_task(self._keep(lock))
+            finally:
+                await asyncio.shield(lock.release())
+        except asyncio.CancelledError:
+            raise
+        except BaseExceptionGroup as errors:
+            self._fail(errors.exceptions[0])
+        except Exception as error:  # whatever it is, nothing is published any more: restart
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = f"{type(error).__name__}: {error}"
+        log.error("publisher.failed", why=self._failure, exc_info=error)
+
+    async def _lead(self) -> PartitionLock:
+        while True:
+            try:
+                lock = await self._context.ledger.partition_lock(f"{NAME}/{self._context.prefix}")
+                while not await lock.wait(LOCK_TRY_S):
+                    if lock.lost:
+                        break
+                    log.info("publisher.waits", why="another publisher holds the lock")
+                else:
+                    return lock
+            except Transient as error:
+                log.warning("ledger.away", service=NAME, why=str(error))
+                await asyncio.sleep(error.retry_after_s)
+
+    async def _keep(self, lock: PartitionLock) -> None:
+        """Without the lock another publisher may be at work: stop at once, begin anew."""
+        await lock.gone.wait()
+        raise ConnectionError("the publisher's lock was lost")
+
+    async def _measure(self) -> None:
+        while True:
+            try:
+                self._lag = await self._relay.lag()
+            except Transient:
+                pass
+            await asyncio.sleep(LAG_EVERY_S)
+
+    def _reader(self) -> AIOKafkaConsumer:
+        return AIOKafkaConsumer(
+            **self._context.backend.client_options(),
+            client_id=f"wharfinger-{NAME}-reader",
+            group_id=None,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            fetch_max_wait_ms=self._context.backend.capabilities.fetch_wait_ms,
+        )
+
+
+def build(context: ServiceContext) -> PublisherService:
+    return PublisherService(context)
+
+
+BUILDERS = {NAME: build}

@@ -1,0 +1,1 @@
+"""Scheduler: the only service that decides, in two stages, each an app of its own."""

@@ -1,0 +1,10 @@
+"""`python -m wharfinger_scheduler`: the scheduler as a process of its own."""
+
+import sys
+
+from wharfinger_scheduler.app import BUILDERS, NAME
+
+from wharfinger.runtime.process import run_process
+
+if __name__ == "__main__":
+    sys.exit(run_process(NAME, BUILDERS))

@@ -1,0 +1,34 @@
+"""The scheduler's two stages as services: the fleet stage chooses clusters, the cluster stage nodes."""
+
+from __future__ import annotations
+
+from wharfinger_scheduler.routing import ClusterRouting, FleetRouting
+
+from wharfinger.events.streams import ASSIGNMENTS, BINDINGS, CAPACITY, CLUSTER_STATE, CLUSTERS, OUTCOMES, PROPOSALS
+from wharfinger.runtime.service import Service, ServiceContext
+from wharfinger.runtime.stage_service import Stage, StageService
+from wharfinger.stages.cluster import ClusterDecider
+from wharfinger.stages.fleet import FleetDecider
+
+NAME = "scheduler"
+FLEET_STAGE = "scheduler-fleet"
+CLUSTER_STAGE = "scheduler-cluster"
+
+
+def fleet_stage(context: ServiceContext) -> Service:
+    stage = Stage(
+        FLEET_STAGE, FleetDecider(), FleetRouting(),
+        partitioned=(BINDINGS, OUTCOMES), broadcast=(CLUSTERS, CAPACITY, PROPOSALS),
+    )  # fmt: skip
+    return StageService(stage, context)
+
+
+def cluster_stage(context: ServiceContext) -> Service:
+    stage = Stage(
+        CLUSTER_STAGE, ClusterDecider(), ClusterRouting(context.cluster_partition),
+        partitioned=(CLUSTER_STATE, ASSIGNMENTS), broadcast=(PROPOSALS,),
+    )  # fmt: skip
+    return StageService(stage, context)
+
+
+BUILDERS = {FLEET_STAGE: fleet_stage, CLUSTER_STAGE: cluster_stage}

@@ -1,0 +1,69 @@
+"""Which stream an event is for. Partitions of the consumer groups are the groups of streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from wharfinger.events.assignments import AssignmentsDecided
+from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
+from wharfinger.events.cluster_state import NodesObserved, PodsObserved
+from wharfinger.events.outcomes import OutcomesDecided
+from wharfinger.events.proposals import (
+    EvictionProposed,
+    FailoverProposed,
+    NodeRemovalProposed,
+    RescheduleProposed,
+)
+from wharfinger.events.streams import CLUSTER, FLEET, cluster_stream, fleet_stream
+from wharfinger.runtime.stage_loop import Message
+
+class FleetRouting:
+    """Stream `fleet/<shard>`, shard = partition. Broadcast facts are for every shard."""
+
+    prefix = FLEET
+
+    def group_of(self, stream: str) -> int:
+        return int(stream.removeprefix(FLEET))
+
+    def standing(self, group: int) -> Sequence[str]:
+        return (fleet_stream(group),)
+
+    def addressed(self, message: Message) -> Sequence[str] | None:
+        match message.event.data:
+            case BindingRequested() | BindingWithdrawn() | OutcomesDecided():
+                return (fleet_stream(message.partition),)
+            case FailoverProposed() | EvictionProposed() | RescheduleProposed() | NodeRemovalProposed() as proposal:
+                return (proposal.stream,) if _is_shard(proposal.stream) else ()
+            case _:
+                return None
+
+
+class ClusterRouting:
+    """Stream `cluster/<name>`, group = the partition the cluster's name falls on. Streams begin with their first event."""
+
+    prefix = CLUSTER
+
+    def __init__(self, cluster_partition: Callable[[str], int]) -> None:
+        self._cluster_partition = cluster_partition
+
+    def group_of(self, stream: str) -> int:
+        return self._cluster_partition(stream.removeprefix(CLUSTER))
+
+    def standing(self, group: int) -> Sequence[str]:
+        return ()
+
+    def addressed(self, message: Message) -> Sequence[str] | None:
+        match message.event.data:
+            case NodesObserved(cluster=cluster) | PodsObserved(cluster=cluster):
+                return (cluster_stream(cluster),)
+            case AssignmentsDecided(cluster=cluster, stream=stream):
+                # What the cluster's own stream decided it knows already.
+                return () if stream.startswith(CLUSTER) else (cluster_stream(cluster),)
+            case FailoverProposed() | EvictionProposed() | RescheduleProposed() | NodeRemovalProposed() as proposal:
+                return (proposal.stream,) if proposal.stream.startswith(CLUSTER) else ()
+            case _:
+                return ()
+
+
+def _is_shard(stream: str) -> bool:
+    return stream.startswith(FLEET) and stream.removeprefix(FLEET).isdigit()
