@@ -102,9 +102,7 @@ def _first_difference(r: Round, again: Round) -> Divergence:
     recorded, replayed = len(r.decisions), len(again.decisions)
     if recorded != replayed:
         first_extra = r.first_seq + min(recorded, replayed)
-        return Divergence(
-            r.stream, r.number, first_extra, "count", f"{recorded} decisions", f"{replayed} decisions"
-        )
+        return Divergence(r.stream, r.number, first_extra, "count", f"{recorded} decisions", f"{replayed} decisions")
     if r.profile != again.profile:
         return Divergence(r.stream, r.number, r.first_seq, "profile", r.profile, again.profile)
     return Divergence(r.stream, r.number, 0, "hash", r.hash.hex()[:16], again.hash.hex()[:16])

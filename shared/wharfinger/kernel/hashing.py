@@ -8,9 +8,30 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Protocol
+from uuid import UUID
 
-from wharfinger.kernel.decider import Decision, Micros
+from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.round import Basis, InputRef
+
+
+class HashedDecision(Protocol):
+    """What of a decision is hashed: everything but `data`, of which `body` is the bytes."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def subject(self) -> str: ...
+    @property
+    def outcome(self) -> str: ...
+    @property
+    def cause(self) -> UUID | None: ...
+    @property
+    def body(self) -> bytes: ...
 
 
 def genesis(stream: str) -> bytes:
@@ -28,7 +49,7 @@ def round_hash(
     profile: str,
     inputs: Sequence[InputRef],
     basis: Basis,
-    decisions: Sequence[Decision],
+    decisions: Sequence[HashedDecision],
     snapshot: bytes,
 ) -> bytes:
     parts: list[bytes] = [prev, stream.encode(), b"%d %d %d" % (number, epoch, at), engine.encode(), profile.encode()]

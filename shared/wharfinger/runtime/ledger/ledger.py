@@ -1,0 +1,142 @@
+"""The ledger as the rest of the plane sees it: one object, one verb a question.
+
+Every method is one function of the module named after its business; nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from uuid import UUID
+
+from wharfinger.domain.value import Value
+from wharfinger.events.envelope import Event
+from wharfinger.events.streams import INTAKE
+from wharfinger.kernel.decider import Micros
+from wharfinger.kernel.recover import RecordedRound
+from wharfinger.kernel.round import Basis, Head, Round
+from wharfinger.runtime.ledger import cursors, heads, intake, locks, notifications, reader, schema, snapshots, writer
+from wharfinger.runtime.ledger.cursors import Cursor
+from wharfinger.runtime.ledger.database import Database
+from wharfinger.runtime.ledger.intake import AcceptResult, Submission
+from wharfinger.runtime.ledger.locks import PartitionLock
+from wharfinger.runtime.ledger.reader import BATCH_ROWS, DecisionQuery, LedgerRow
+from wharfinger.runtime.ledger.retries import retried
+from wharfinger.runtime.ledger.snapshots import Snapshot
+from wharfinger.runtime.ledger.writer import CommitResult
+
+
+def wall_clock() -> Micros:
+    return time.time_ns() // 1000
+
+
+class Ledger:
+    """Made by `open`, ended by `close`. Any number of tasks of one loop may use it. Methods raise the errors of `errors`."""
+
+    def __init__(self, database: Database, clock: Callable[[], Micros] = wall_clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    @classmethod
+    async def open(
+        cls, database_url: str, application_name: str, *, pool_size: int = 4, clock: Callable[[], Micros] = wall_clock
+    ) -> Ledger:
+        """LedgerUnavailable: one line that says whether the URL, the server or the schema is the trouble."""
+        database = Database(database_url, application_name, pool_size)
+        try:
+            await schema.require_version(database)
+            await heads.ensure_streams(database, [INTAKE])
+        except BaseException:
+            await database.close()
+            raise
+        return cls(database, clock)
+
+    async def close(self) -> None:
+        await self._database.close()
+
+    @property
+    def database(self) -> Database:
+        return self._database
+
+    # --- heads
+
+    async def ensure_streams(self, names: Collection[str]) -> dict[str, Head]:
+        return await retried(lambda: heads.ensure_streams(self._database, names))
+
+    async def heads(self, prefix: str = "") -> list[Head]:
+        return await heads.heads(self._database, prefix)
+
+    async def head_at(self, stream: str, number: int) -> Head:
+        return await reader.head_at(self._database, stream, number)
+
+    async def raise_epoch(self, names: Collection[str]) -> dict[str, Head]:
+        return await retried(lambda: heads.raise_epoch(self._database, names))
+
+    async def partition_lock(self, group: str, on_lost: Callable[[], object] | None = None) -> PartitionLock:
+        return await locks.ask(self._database, group, on_lost)
+
+    # --- writing
+
+    async def commit(self, rounds: Sequence[Round], events: Mapping[UUID, Event[Value]]) -> CommitResult:
+        return await writer.commit(self._database, rounds, events)
+
+    async def accept(self, submissions: Sequence[Submission]) -> AcceptResult:
+        return await intake.accept(self._database, submissions, self._clock)
+
+    # --- reading
+
+    async def known(self, ids: Mapping[str, Collection[UUID]]) -> dict[str, set[UUID]]:
+        return await reader.known(self._database, ids)
+
+    async def missing_bodies(self, ids: Collection[UUID]) -> set[UUID]:
+        return await reader.missing_bodies(self._database, ids)
+
+    async def rows_after(self, cursors: Mapping[str, int], limit: int) -> list[LedgerRow]:
+        return await reader.rows_after(self._database, cursors, limit)
+
+    def decisions(self, query: DecisionQuery) -> AsyncIterator[LedgerRow]:
+        return reader.decisions(self._database, query)
+
+    async def decision(self, id_: UUID) -> LedgerRow | None:
+        return await reader.decision(self._database, id_)
+
+    async def current(self, subject: str = "", stream: str = "") -> list[LedgerRow]:
+        return await reader.current(self._database, subject, stream)
+
+    def recorded_rounds(
+        self, stream: str, from_round: int = 1, to_round: int | None = None, batch_rows: int = BATCH_ROWS
+    ) -> AsyncIterator[RecordedRound]:
+        return reader.recorded_rounds(self._database, stream, from_round, to_round, batch_rows)
+
+    async def basis(self, stream: str, number: int) -> Basis:
+        return await reader.basis(self._database, stream, number)
+
+    async def notifications(self, wakeup: asyncio.Event) -> None:
+        await notifications.notifications(self._database, wakeup)
+
+    async def latest_intake(self) -> dict[tuple[str, str], int]:
+        return await reader.latest_intake(self._database)
+
+    # --- snapshots
+
+    async def write_snapshot(self, stream: str, number: int, sections: Mapping[str, bytes]) -> bytes:
+        return await retried(lambda: snapshots.write_snapshot(self._database, stream, number, sections))
+
+    async def latest_snapshot(
+        self, stream: str, at_most_round: int | None = None, names: Collection[str] | None = None
+    ) -> Snapshot | None:
+        return await snapshots.latest_snapshot(self._database, stream, at_most_round, names)
+
+    # --- the publisher's place
+
+    async def cursors(self, consumer: str, incarnation: int) -> Cursor:
+        return await cursors.load(self._database, consumer, incarnation)
+
+    async def advance(
+        self, consumer: str, incarnation: int, seqs: Mapping[str, int], positions: Mapping[str, int]
+    ) -> None:
+        await cursors.advance(self._database, consumer, incarnation, seqs, positions)
+
+    async def incarnation(self, topics: Collection[str], created: Collection[str], boot_id: str) -> dict[str, int]:
+        return await cursors.incarnation(self._database, topics, created, boot_id)

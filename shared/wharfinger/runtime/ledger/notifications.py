@@ -1,0 +1,38 @@
+"""Be woken when rows were added. A hint only: whoever follows the ledger also looks by itself now and then."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from wharfinger.runtime.ledger.database import Database
+from wharfinger.runtime.ledger.errors import DATABASE_ERRORS, LedgerError
+from wharfinger.runtime.ledger.schema import CHANNEL
+
+_RECONNECT_S = 0.5
+
+log = structlog.get_logger(__name__)
+
+
+async def notifications(database: Database, wakeup: asyncio.Event) -> None:
+    """Set `wakeup` with every commit, until cancelled. After each (re)connection too: nobody listened in between."""
+    while True:
+        try:
+            await _listen(database, wakeup)
+        except (LedgerError, *DATABASE_ERRORS) as error:
+            log.warning("notifications.interrupted", why=str(error), retry_in_s=_RECONNECT_S)
+        await asyncio.sleep(_RECONNECT_S)
+
+
+async def _listen(database: Database, wakeup: asyncio.Event) -> None:
+    """Until the connection is lost."""
+    raw = await database.dedicated()
+    lost = asyncio.Event()
+    try:
+        raw.add_termination_listener(lambda _connection: lost.set())
+        await raw.add_listener(CHANNEL, lambda *_notification: wakeup.set())
+        wakeup.set()
+        await lost.wait()
+    finally:
+        raw.terminate()

@@ -1,0 +1,418 @@
+"""Read the history back: as rows for those who relay or show it, as rounds for those who recover or replay it.
+
+Rows come in the order of their streams; between streams by time, so that a reader who is far behind catches up with all of
+them alike. Because a stream's seq is dense, a reader that stands at seq n knows that n + 1 is next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import text
+
+from wharfinger.domain.value import Value
+from wharfinger.events.acceptance import MessageAccepted
+from wharfinger.events.codec import UndecodableError, decode, decode_data
+from wharfinger.events.envelope import Event
+from wharfinger.events.streams import INTAKE
+from wharfinger.kernel.decider import Decision, Micros
+from wharfinger.kernel.recover import RecordedRound
+from wharfinger.kernel.round import Basis, Head, InputRef, Round
+from wharfinger.kernel.step import empty_head
+from wharfinger.runtime.ledger.bodies import PLAIN, unpack
+from wharfinger.runtime.ledger.database import Database, Raw, Record
+from wharfinger.runtime.ledger.errors import CorruptLedger, LedgerError
+from wharfinger.runtime.ledger.heads import selected
+
+BATCH_ROWS = 4000
+"""Inputs and decisions fetched at once for rounds: enough to make the trip cheap, few enough to keep memory flat."""
+
+_BATCH_ROUNDS = 1000
+_SHOWN_AT_ONCE = 500
+
+_decode_basis = msgspec.json.Decoder(Basis).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What a row of the intake stands for: the message, byte for byte, and where it goes."""
+
+    id: UUID
+    type: str
+    body: bytes
+    topic: str
+    key: str
+    partition_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """One decision of a stream. `at`: of its round. `body`: canonical JSON of its data. `accepted`: only on the intake."""
+
+    stream: str
+    seq: int
+    round: int
+    at: Micros
+    id: UUID
+    type: str
+    subject: str
+    outcome: str
+    cause: UUID | None
+    body: bytes
+    accepted: Accepted | None = None
+
+    def data(self) -> Value:
+        """CorruptLedger: the body is not what the type says."""
+        return _data(self.stream, self.round, self.seq, self.type, self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionQuery:
+    """Which decisions are wanted. `stream`: a name or a prefix. `since`: the `at` of the earliest round. `after`: stream ->
+    last seq seen, to go on from there. `limit`: the first so many."""
+
+    stream: str = ""
+    since: Micros | None = None
+    types: Collection[str] = ()
+    subject: str | None = None
+    after: Mapping[str, int] | None = None
+    limit: int | None = None
+
+
+# --- rows ----------------------------------------------------------------------------------------------------------------
+
+_ROW = "s.name, d.seq, d.round, r.at_us, d.id, d.type, d.subject, d.outcome, d.cause, d.encoding, d.body"
+
+# The keys are chosen first and the bodies fetched for those alone: with many streams behind, most candidates lose. Because
+# seq is dense, a stream's next rows are a bounded range, which the planner can only answer from the index. The accepted
+# event is looked up row by row (limit 1 keeps it so): joined freely, the whole of `input` would be hashed for it.
+_ROWS_AFTER = f"""
+with behind as (
+    select s.id, s.name, coalesce(c.seq, 0) as seq
+    from stream s left join unnest($1::text[], $2::bigint[]) as c(name, seq) on c.name = s.name
+    where s.seq > coalesce(c.seq, 0)
+), chosen as (
+    select k.stream, k.seq, s.name, r.at_us, r.first_seq
+    from behind s
+    cross join lateral (
+        select d.stream, d.seq, d.round from decision d
+        where d.stream = s.id and d.seq > s.seq and d.seq <= s.seq + $3 order by d.seq limit $3
+    ) k
+    join round r on r.stream = k.stream and r.number = k.round
+    order by r.at_us, s.name, k.seq limit $3
+)
+select s.name, d.seq, d.round, s.at_us, d.id, d.type, d.subject, d.outcome, d.cause, d.encoding, d.body,
+       a.id, a.type, a.encoding, a.body
+from chosen s
+join decision d on d.stream = s.stream and d.seq = s.seq
+left join lateral (
+    select e.id, e.type, e.encoding, e.body
+    from input i join event e on e.id = i.event and e.sha256 = i.sha256
+    where s.name = '{INTAKE}' and i.stream = d.stream and i.round = d.round and i.ordinal = d.seq - s.first_seq
+    limit 1
+) a on true
+order by s.at_us, s.name, d.seq
+"""
+
+_DECISION = f"""
+select {_ROW} from decision d
+join stream s on s.id = d.stream join round r on r.stream = d.stream and r.number = d.round
+where d.id = $1
+"""
+
+# The index has all that is needed to find the latest of each; only those are then fetched whole.
+_CURRENT = f"""
+select {_ROW} from (
+    select d.subject, d.stream, max(d.seq) as seq from decision d
+    where d.subject >= $1 and ($2::text is null or d.subject < $2)
+    group by d.subject, d.stream
+) k
+join stream s on s.id = k.stream and s.name = any($3::text[])
+join decision d on d.stream = k.stream and d.seq = k.seq
+join round r on r.stream = d.stream and r.number = d.round
+order by d.subject, s.name
+"""
+
+
+async def rows_after(database: Database, cursors: Mapping[str, int], limit: int) -> list[LedgerRow]:
+    """At most `limit` rows beyond `cursors` (stream -> last seq seen; a stream that is not there is read from its start)."""
+    async with database.reading() as raw:
+        found = await raw.fetch(_ROWS_AFTER, list(cursors.keys()), list(cursors.values()), limit)
+    return [_relayed(record) for record in found]
+
+
+async def decision(database: Database, id_: UUID) -> LedgerRow | None:
+    async with database.reading() as raw:
+        found = await raw.fetchrow(_DECISION, id_)
+    return None if found is None else _row(found)
+
+
+async def current(database: Database, subject: str, stream: str) -> list[LedgerRow]:
+    """The latest decision of each (subject, stream) whose subject begins with `subject`, in order of both.
+
+    `stream`: a name or a prefix; empty means all but the intake, which decides nothing about its subjects.
+    """
+    async with database.reading() as raw:
+        names = [name for name in await _names(raw, stream) if stream or name != INTAKE]
+        found = await raw.fetch(_CURRENT, subject, _after_prefix(subject), names)
+    return [_row(record) for record in found]
+
+
+async def decisions(database: Database, query: DecisionQuery) -> AsyncIterator[LedgerRow]:
+    """What the query asks for, by time, then stream, then seq; fetched as it is consumed, all as of the first fetch."""
+    conditions: list[str] = []
+    values: list[object] = []
+
+    def where(condition: str, value: object) -> None:
+        values.append(value)
+        conditions.append(condition.format(f"${len(values)}"))
+
+    async with database.transaction() as transaction:
+        await transaction.execute(text("set transaction isolation level repeatable read, read only"))
+        raw = transaction.raw
+        cursors = dict(query.after or {})
+        values += [list(cursors.keys()), list(cursors.values())]
+        if query.stream:
+            where("s.name = any({}::text[])", await _names(raw, query.stream))
+        if query.since is not None:
+            where("r.at_us >= {}", query.since)
+        if query.types:
+            where("d.type = any({}::text[])", sorted(query.types))
+        if query.subject is not None:
+            where("d.subject = {}", query.subject)
+        statement = f"""
+            select {_ROW} from stream s
+            left join unnest($1::text[], $2::bigint[]) as c(name, seq) on c.name = s.name
+            join decision d on d.stream = s.id and d.seq > coalesce(c.seq, 0)
+            join round r on r.stream = d.stream and r.number = d.round
+            {"where " + " and ".join(conditions) if conditions else ""}
+            order by r.at_us, s.name, d.seq {"" if query.limit is None else f"limit {query.limit:d}"}
+        """
+        async for record in raw.cursor(statement, *values, prefetch=_SHOWN_AT_ONCE):
+            yield _row(record)
+
+
+async def latest_intake(database: Database) -> dict[tuple[str, str], int]:
+    """(topic, key) -> the last seq of the intake that was for it: what refilling a compacted topic needs to send."""
+    latest: dict[tuple[str, str], int] = {}
+    async with database.transaction() as transaction:
+        await transaction.execute(text("set transaction isolation level repeatable read, read only"))
+        rows = transaction.raw.cursor(
+            "select d.round, d.seq, d.type, d.encoding, d.body from decision d join stream s on s.id = d.stream "
+            "where s.name = $1 order by d.seq",
+            INTAKE, prefetch=BATCH_ROWS,
+        )  # fmt: skip
+        async for number, seq, type_, encoding, stored in rows:
+            data = _data(INTAKE, number, seq, type_, _plain(INTAKE, number, seq, encoding, stored))
+            if isinstance(data, MessageAccepted):
+                latest[data.topic, data.key] = seq
+    return latest
+
+
+async def _names(raw: Raw, wanted: str) -> list[str]:
+    return selected([record[0] for record in await raw.fetch("select name from stream")], wanted)
+
+
+def _after_prefix(prefix: str) -> str | None:
+    """The first text after all that begin with `prefix`, in order of bytes; None: there is no end."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix and prefix[-1] != "\U0010ffff" else None
+
+
+def _relayed(record: Record) -> LedgerRow:
+    row = _row(record)
+    if row.stream != INTAKE:
+        return row
+    event_id, event_type, encoding, stored = record[11:]
+    if event_id is None:
+        raise CorruptLedger(row.stream, row.round, row.seq, f"decision {row.seq}: the accepted event is missing")
+    data = row.data()
+    if not isinstance(data, MessageAccepted):
+        raise CorruptLedger(
+            row.stream, row.round, row.seq, f"decision {row.seq}: {row.type} has no place on the intake"
+        )
+    body = _plain(row.stream, row.round, row.seq, encoding, stored)
+    return replace(row, accepted=Accepted(event_id, event_type, body, data.topic, data.key, data.partition_key))
+
+
+def _row(record: Record) -> LedgerRow:
+    stream, seq, number, at, id_, type_, subject, outcome, cause, encoding, stored = record[:11]
+    body = _plain(stream, number, seq, encoding, stored)
+    return LedgerRow(stream, seq, number, at, id_, type_, subject, outcome, cause, body)
+
+
+# --- rounds --------------------------------------------------------------------------------------------------------------
+
+_ROUNDS = """
+select number, epoch, at_us, engine, profile, basis, first_seq, inputs, decisions, snapshot, prev_hash, hash
+from round where stream = $1 and number between $2 and $3 order by number limit $4
+"""
+
+_INPUTS = """
+select i.round, i.ordinal, i.event, i.sha256, e.encoding, e.body
+from input i left join event e on e.id = i.event and e.sha256 = i.sha256
+where i.stream = $1 and i.round between $2 and $3 order by i.round, i.ordinal
+"""
+
+_DECISIONS = """
+select round, seq, id, type, subject, outcome, cause, encoding, body
+from decision where stream = $1 and seq between $2 and $3 order by seq
+"""
+
+
+async def recorded_rounds(
+    database: Database, stream: str, from_round: int, to_round: int | None, batch_rows: int = BATCH_ROWS
+) -> AsyncIterator[RecordedRound]:
+    """The rounds `from_round` to `to_round` (both included; None: all committed when asked), everything decoded.
+
+    CorruptLedger: a round, input, event or decision is missing, or cannot be read.
+    """
+    async with database.reading() as raw:
+        row = await raw.fetchrow("select id, round from stream where name = $1", stream)
+    if row is None:
+        raise LedgerError(f"unknown stream {stream}")
+    id_, last = row[0], row[1] if to_round is None else min(to_round, row[1])
+    number = max(1, from_round)
+    while number <= last:
+        async with database.reading() as raw:
+            rounds, inputs, made = await _fetch_batch(raw, stream, id_, number, last, batch_rows)
+        in_order, decided = iter(inputs), iter(made)
+        for record in rounds:
+            yield _recorded(stream, number, record, in_order, decided)
+            number += 1
+
+
+async def _fetch_batch(
+    raw: Raw, stream: str, id_: int, number: int, last: int, batch_rows: int
+) -> tuple[list[Record], list[Record], list[Record]]:
+    rounds = await raw.fetch(_ROUNDS, id_, number, last, _BATCH_ROUNDS)
+    rows = 0
+    for count, record in enumerate(rounds):
+        rows += record[7] + record[8]
+        if rows > batch_rows and count:
+            rounds = rounds[:count]
+            break
+    if not rounds:
+        raise CorruptLedger(stream, number, 0, f"missing, the head is at round {last}")
+    first, final = rounds[0], rounds[-1]
+    inputs = await raw.fetch(_INPUTS, id_, first[0], final[0])
+    made = await raw.fetch(_DECISIONS, id_, first[6], final[6] - 1 + final[8])
+    return rounds, inputs, made
+
+
+def _recorded(
+    stream: str, expected: int, record: Record, inputs: Iterator[Record], made: Iterator[Record]
+) -> RecordedRound:
+    number, epoch, at, engine, profile, basis, first_seq, input_count, decision_count, snapshot, prev_hash, hash_ = (
+        record
+    )
+    if number != expected:
+        raise CorruptLedger(stream, expected, 0, f"missing, the next one is {number}")
+    refs: list[InputRef] = []
+    events: list[Event[Value]] = []
+    for ordinal, (of_round, place, id_, sha256, encoding, body) in enumerate(islice(inputs, input_count)):
+        if of_round != number or place != ordinal:
+            raise CorruptLedger(stream, number, 0, f"input {ordinal}: missing, found {place} of round {of_round}")
+        if body is None:
+            raise CorruptLedger(stream, number, 0, f"input {ordinal}: the body of event {id_} is missing")
+        refs.append(InputRef(id_, sha256))
+        events.append(_event(stream, number, ordinal, encoding, body))
+    if len(refs) != input_count:
+        raise CorruptLedger(stream, number, 0, f"input {len(refs)}: missing")
+    decided: list[Decision] = []
+    seq = first_seq
+    for of_round, found, id_, type_, subject, outcome, cause, encoding, stored in islice(made, decision_count):
+        if of_round != number or found != seq:
+            raise CorruptLedger(stream, number, seq, f"decision {seq}: missing, found {found} of round {of_round}")
+        body = _plain(stream, number, seq, encoding, stored)
+        data = _data(stream, number, seq, type_, body)
+        decided.append(Decision(stream, seq, id_, type_, subject, outcome, cause, data, body))
+        seq += 1
+    if len(decided) != decision_count:
+        raise CorruptLedger(stream, number, seq, f"decision {seq}: missing")
+    return RecordedRound(
+        Round(
+            stream, number, epoch, at, engine, profile, tuple(refs), _decode_basis(basis), tuple(decided), snapshot,
+            prev_hash, hash_, first_seq,
+        ),
+        events,
+    )  # fmt: skip
+
+
+def _event(stream: str, number: int, ordinal: int, encoding: int, stored: bytes) -> Event[Value]:
+    try:
+        return decode(stored if encoding == PLAIN else unpack(encoding, stored))
+    except ValueError as error:
+        raise CorruptLedger(stream, number, 0, f"input {ordinal}: {error}") from None
+
+
+def _plain(stream: str, number: int, seq: int, encoding: int, stored: bytes) -> bytes:
+    try:
+        return stored if encoding == PLAIN else unpack(encoding, stored)
+    except ValueError as error:
+        raise CorruptLedger(stream, number, seq, f"decision {seq}: {error}") from None
+
+
+def _data(stream: str, number: int, seq: int, type_: str, body: bytes) -> Value:
+    try:
+        return decode_data(type_, body)
+    except UndecodableError as error:
+        raise CorruptLedger(stream, number, seq, f"decision {seq}: {error}") from None
+
+
+async def head_at(database: Database, stream: str, number: int) -> Head:
+    """Where the stream stood after round `number`: what the next round must follow."""
+    if number == 0:
+        return empty_head(stream)
+    async with database.reading() as raw:
+        row = await raw.fetchrow(
+            "select r.number, r.first_seq - 1 + r.decisions, r.hash, r.epoch, r.at_us, r.snapshot "
+            "from round r join stream s on s.id = r.stream where s.name = $1 and r.number = $2",
+            stream, number,
+        )  # fmt: skip
+    if row is None:
+        raise LedgerError(f"{stream}: there is no round {number}")
+    return Head(stream, *row)
+
+
+async def basis(database: Database, stream: str, number: int) -> Basis:
+    """The basis of round `number`: what its writer had read. Empty before the first round."""
+    if number == 0:
+        return {}
+    async with database.reading() as raw:
+        row = await raw.fetchrow(
+            "select r.basis from round r join stream s on s.id = r.stream where s.name = $1 and r.number = $2",
+            stream, number,
+        )  # fmt: skip
+    if row is None:
+        raise LedgerError(f"{stream}: there is no round {number}")
+    return _decode_basis(row[0])
+
+
+# --- what is known -------------------------------------------------------------------------------------------------------
+
+
+async def known(database: Database, ids: Mapping[str, Collection[UUID]]) -> dict[str, set[UUID]]:
+    """Of the event ids given for each stream, those it has taken in before. One query for all."""
+    pairs = [(stream, id_) for stream, wanted in ids.items() for id_ in wanted]
+    result: dict[str, set[UUID]] = {stream: set() for stream in ids}
+    if pairs:
+        async with database.reading() as raw:
+            found = await raw.fetch(
+                "select s.name, i.event from unnest($1::text[], $2::uuid[]) as w(name, event) "
+                "join stream s on s.name = w.name join input i on i.stream = s.id and i.event = w.event",
+                *zip(*pairs, strict=True),
+            )
+        for stream, id_ in found:
+            result[stream].add(id_)
+    return result
+
+
+async def missing_bodies(database: Database, ids: Collection[UUID]) -> set[UUID]:
+    """Of these event ids, those of which no body is stored."""
+    async with database.reading() as raw:
+        found = await raw.fetch("select distinct id from event where id = any($1::uuid[])", list(ids))
+    return set(ids).difference(record[0] for record in found)

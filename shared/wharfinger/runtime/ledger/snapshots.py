@@ -1,0 +1,113 @@
+"""Snapshots: a stream's state after a round, in sections that can be loaded apart.
+
+The digest covers the names and the sha256 of all sections, so that one section can be checked without the others. It is
+written into the stream's head, where the writer finds it and puts it into the hash of its next round; from then on the
+chain vouches for the snapshot. The head's compare-and-set does not look at it, so no round is lost for a snapshot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from wharfinger.runtime.ledger.bodies import pack, unpack
+from wharfinger.runtime.ledger.database import Database
+from wharfinger.runtime.ledger.errors import CorruptLedger, LedgerError
+from wharfinger.runtime.ledger.heads import lock
+
+KEPT = 2
+"""Of older snapshots only the digest stays: the chain refers to it, and nobody needs the bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """`round`: the last round that is in it. `sections`: those asked for."""
+
+    stream: str
+    round: int
+    digest: bytes
+    sections: Mapping[str, bytes]
+
+
+def snapshot_digest(hashes: Mapping[str, bytes]) -> bytes:
+    """Of a snapshot whose sections have these sha256."""
+    parts = [b"%d:%s%s" % (len(name.encode()), name.encode(), hashes[name]) for name in sorted(hashes)]
+    return hashlib.sha256(b"wharfinger snapshot\x00" + b"".join(parts)).digest()
+
+
+async def write_snapshot(database: Database, stream: str, number: int, sections: Mapping[str, bytes]) -> bytes:
+    """Store the state after round `number` and make it the stream's newest; returns its digest. The same one twice is
+    one. LedgerError: no such round, or another state was stored for it."""
+    hashes = {name: hashlib.sha256(body).digest() for name, body in sections.items()}
+    digest = snapshot_digest(hashes)
+    rows = [(name, hashes[name], *pack(sections[name])) for name in sorted(sections)]
+    async with database.transaction() as transaction:
+        locked = (await lock(transaction, [stream]))[stream]
+        raw = transaction.raw
+        if number > locked.head.round:
+            raise LedgerError(f"{stream}: there is no round {number} to make a snapshot of")
+        found = await raw.fetchrow("select digest from snapshot where stream = $1 and round = $2", locked.id, number)
+        if found is not None and found[0] != digest:
+            raise LedgerError(f"{stream}: another snapshot of round {number} is stored: the two states differ")
+        if found is not None:
+            return digest
+        await raw.execute("insert into snapshot (stream, round, digest) values ($1, $2, $3)", locked.id, number, digest)
+        await raw.copy_records_to_table(
+            "snapshot_section",
+            records=[(locked.id, number, *row) for row in rows],
+            columns=("stream", "round", "name", "sha256", "encoding", "body"),
+        )
+        await raw.execute(
+            "update stream s set snapshot = $2 where s.id = $1 "
+            "and not exists (select from snapshot o where o.stream = $1 and o.round > $3)",
+            locked.id, digest, number,
+        )  # fmt: skip
+        await raw.execute(
+            "delete from snapshot_section where stream = $1 and round < "
+            "(select min(round) from (select round from snapshot where stream = $1 order by round desc limit $2) newest)",
+            locked.id, KEPT,
+        )  # fmt: skip
+    return digest
+
+
+async def latest_snapshot(
+    database: Database, stream: str, at_most_round: int | None = None, names: Collection[str] | None = None
+) -> Snapshot | None:
+    """The newest snapshot of no later round that is stored whole; of its sections only `names` if given.
+
+    CorruptLedger: its bytes are not those it was made of.
+    """
+    async with database.reading() as raw:
+        found = await raw.fetchrow(
+            "select n.stream, n.round, n.digest from snapshot n join stream s on s.id = n.stream "
+            "where s.name = $1 and ($2::bigint is null or n.round <= $2) "
+            "and exists (select from snapshot_section t where t.stream = n.stream and t.round = n.round) "
+            "order by n.round desc limit 1",
+            stream, at_most_round,
+        )  # fmt: skip
+        if found is None:
+            return None
+        id_, number, digest = found
+        rows = await raw.fetch(
+            "select name, sha256, encoding, case when $3::text[] is null or name = any($3) then body end "
+            "from snapshot_section where stream = $1 and round = $2",
+            id_, number, None if names is None else sorted(names),
+        )  # fmt: skip
+    if snapshot_digest({name: sha256 for name, sha256, _, _ in rows}) != digest:
+        raise CorruptLedger(stream, number, 0, "snapshot: its sections are not those of its digest")
+    sections: dict[str, bytes] = {}
+    for name, sha256, encoding, stored in rows:
+        if stored is not None:
+            sections[name] = _section(stream, number, name, sha256, encoding, stored)
+    return Snapshot(stream, number, digest, sections)
+
+
+def _section(stream: str, number: int, name: str, sha256: bytes, encoding: int, stored: bytes) -> bytes:
+    try:
+        body = unpack(encoding, stored)
+    except ValueError as error:
+        raise CorruptLedger(stream, number, 0, f"snapshot section {name}: {error}") from None
+    if hashlib.sha256(body).digest() != sha256:
+        raise CorruptLedger(stream, number, 0, f"snapshot section {name}: the bytes do not match their hash")
+    return body

@@ -1,0 +1,202 @@
+"""Commit rounds: one transaction for rounds of several streams.
+
+Lock the heads, compare, drop the streams somebody else has moved on, write the rest, move the heads. Committing the same
+rounds twice is harmless: a head that already stands at our last hash is an answer, not a conflict. That is also the whole
+treatment of an error at COMMIT, when nobody can know whether it took place: ask again with the same bytes. The new attempt
+waits for the row locks of the old one, so it cannot overtake it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from wharfinger.domain.value import Value, canonical
+from wharfinger.events.envelope import Event
+from wharfinger.kernel.decider import Decision
+from wharfinger.kernel.round import Head, Round
+from wharfinger.runtime.ledger.bodies import pack
+from wharfinger.runtime.ledger.database import Database, Raw
+from wharfinger.runtime.ledger.errors import LedgerError
+from wharfinger.runtime.ledger.heads import lock
+from wharfinger.runtime.ledger.retries import retried
+from wharfinger.runtime.ledger.schema import CHANNEL
+
+EventRow = tuple[UUID, bytes, str, str, str, int, bytes]
+"""id, sha256, type, subject, source, encoding, body: a row of `event`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """`fenced`: streams that another writer owns now; nothing of theirs was written, and their states are worthless.
+    `snapshots`: the digest of the newest snapshot of each committed stream, for its next round to carry."""
+
+    committed: frozenset[str]
+    fenced: frozenset[str]
+    snapshots: Mapping[str, bytes]
+
+
+async def commit(database: Database, rounds: Sequence[Round], events: Mapping[UUID, Event[Value]]) -> CommitResult:
+    """Write `rounds`, several of one stream in their order. `events`: the bodies their inputs refer to.
+
+    Transient: the database did not answer for all attempts; calling again with the same rounds is right. LedgerError: the
+    rounds themselves are wrong (an unknown stream, a missing body, an event the stream has taken in before).
+    """
+    chains = _chains(rounds)
+    if not chains:
+        return CommitResult(frozenset(), frozenset(), {})
+    bodies = {stream: _event_rows(chain, events) for stream, chain in chains.items()}
+    return await retried(lambda: _attempt(database, chains, bodies))
+
+
+async def _attempt(
+    database: Database, chains: Mapping[str, list[Round]], bodies: Mapping[str, list[EventRow]]
+) -> CommitResult:
+    async with database.transaction() as transaction:
+        locked = await lock(transaction, chains.keys())
+        raw = transaction.raw
+        fresh: list[str] = []
+        committed: set[str] = set()
+        for name, chain in chains.items():
+            head = locked[name].head
+            if _follows(chain[0], head):
+                fresh.append(name)
+            elif await is_written(raw, locked[name].id, chain[-1]):
+                committed.add(name)
+        if fresh:
+            await write(
+                raw,
+                [(locked[name].id, chains[name]) for name in fresh],
+                {(row[0], row[1]): row for name in fresh for row in bodies[name]}.values(),
+            )
+    committed.update(fresh)
+    return CommitResult(
+        frozenset(committed),
+        frozenset(chains.keys() - committed),
+        {name: locked[name].head.snapshot for name in committed},
+    )
+
+
+def _chains(rounds: Sequence[Round]) -> dict[str, list[Round]]:
+    """The rounds by stream. A chain that does not hold together is our own mistake, and never reaches the database."""
+    chains: dict[str, list[Round]] = {}
+    for round_ in rounds:
+        chain = chains.setdefault(round_.stream, [])
+        assert not chain or _follows(round_, chain[-1].head()), (
+            f"{round_.stream}: round {round_.number} does not follow"
+        )
+        chain.append(round_)
+    return chains
+
+
+def _follows(round_: Round, head: Head) -> bool:
+    return (
+        round_.prev_hash == head.hash
+        and round_.number == head.round + 1
+        and round_.first_seq == head.seq + 1
+        and round_.epoch == head.epoch
+    )
+
+
+async def is_written(raw: Raw, stream: int, round_: Round) -> bool:
+    """Whether an earlier attempt of ours got through, even if others have gone on from there."""
+    row = await raw.fetchrow("select hash from round where stream = $1 and number = $2", stream, round_.number)
+    return row is not None and bool(row[0] == round_.hash)
+
+
+def _event_rows(chain: Sequence[Round], events: Mapping[UUID, Event[Value]]) -> list[EventRow]:
+    rows: list[EventRow] = []
+    for round_ in chain:
+        for ref in round_.inputs:
+            event = events.get(ref.id)
+            if event is None or event.sha256 != ref.sha256:
+                raise LedgerError(
+                    f"{round_.stream}: round {round_.number} refers to event {ref.id}, its body is missing"
+                )
+            rows.append(event_row(event))
+    return rows
+
+
+def event_row(event: Event[Value]) -> EventRow:
+    return (event.id, event.sha256, event.type, event.subject, event.source, *pack(event.body))
+
+
+# --- the rows of a transaction -----------------------------------------------------------------------------------------
+
+# Heads, bodies, rounds and the notification in one statement, so that a small round is a few trips to the server. Bodies
+# go in order of id: two transactions that bring the same ones wait for each other, never in a ring.
+_WRITE = """
+with moved as (
+    update stream s set round = n.round, seq = n.seq, hash = n.hash, at_us = n.at_us
+    from unnest($1::int[], $2::bigint[], $3::bigint[], $4::bytea[], $5::bigint[]) as n(id, round, seq, hash, at_us)
+    where s.id = n.id
+), bodies as (
+    insert into event (id, sha256, type, subject, source, encoding, body)
+    select * from unnest($6::uuid[], $7::bytea[], $8::text[], $9::text[], $10::text[], $11::smallint[], $12::bytea[])
+    on conflict do nothing
+), rounds as (
+    insert into round (stream, number, epoch, at_us, engine, profile, basis, first_seq, inputs, decisions, snapshot,
+                       prev_hash, hash)
+    select * from unnest($13::int[], $14::bigint[], $15::bigint[], $16::bigint[], $17::text[], $18::text[], $19::bytea[],
+                         $20::bigint[], $21::int[], $22::int[], $23::bytea[], $24::bytea[], $25::bytea[])
+), inputs as (
+    insert into input (stream, round, ordinal, event, sha256)
+    select * from unnest($26::int[], $27::bigint[], $28::int[], $29::uuid[], $30::bytea[])
+), decisions as (
+    insert into decision (stream, seq, round, id, type, subject, outcome, cause, encoding, body)
+    select * from unnest($31::int[], $32::bigint[], $33::bigint[], $34::uuid[], $35::text[], $36::text[], $37::text[],
+                         $38::uuid[], $39::smallint[], $40::bytea[])
+)
+select pg_notify($41, $42)
+"""
+
+_INPUT_COLUMNS = ("stream", "round", "ordinal", "event", "sha256")
+_DECISION_COLUMNS = ("stream", "seq", "round", "id", "type", "subject", "outcome", "cause", "encoding", "body")
+
+# From here on COPY is quicker than arrays by more than its own trips to the server.
+_COPY_FROM_ROWS = 100
+
+
+async def write(raw: Raw, chains: Sequence[tuple[int, Sequence[Round]]], bodies: Iterable[EventRow]) -> None:
+    """Add the rounds of locked streams, given by their small numbers, and move their heads."""
+    lasts = [(id_, chain[-1].head()) for id_, chain in chains]
+    rounds = [(id_, r) for id_, chain in chains for r in chain]
+    inputs = [(id_, r.number, ordinal, ref.id, ref.sha256) for id_, r in rounds for ordinal, ref in enumerate(r.inputs)]
+    decisions = [_decision_row(id_, r.number, d) for id_, r in rounds for d in r.decisions]
+    copied_inputs = inputs if len(inputs) >= _COPY_FROM_ROWS else []
+    copied_decisions = decisions if len(decisions) >= _COPY_FROM_ROWS else []
+    await raw.execute(
+        _WRITE,
+        [id_ for id_, _ in lasts],
+        [h.round for _, h in lasts],
+        [h.seq for _, h in lasts],
+        [h.hash for _, h in lasts],
+        [h.at for _, h in lasts],
+        *_columns(sorted(bodies, key=lambda row: row[:2]), 7),
+        *_columns([_round_row(id_, r) for id_, r in rounds], 13),
+        *_columns([] if copied_inputs else inputs, 5),
+        *_columns([] if copied_decisions else decisions, 10),
+        CHANNEL,
+        chains[0][1][0].stream,
+    )
+    if copied_inputs:
+        await raw.copy_records_to_table("input", records=copied_inputs, columns=_INPUT_COLUMNS)
+    if copied_decisions:
+        await raw.copy_records_to_table("decision", records=copied_decisions, columns=_DECISION_COLUMNS)
+
+
+def _columns(rows: Sequence[tuple[object, ...]], width: int) -> list[tuple[object, ...]]:
+    return list(zip(*rows, strict=True)) if rows else [()] * width
+
+
+def _round_row(id_: int, r: Round) -> tuple[object, ...]:
+    return (
+        id_, r.number, r.epoch, r.at, r.engine, r.profile, canonical(r.basis), r.first_seq, len(r.inputs),
+        len(r.decisions), r.snapshot, r.prev_hash, r.hash,
+    )  # fmt: skip
+
+
+def _decision_row(id_: int, number: int, d: Decision) -> tuple[object, ...]:
+    encoding, body = pack(d.body)
+    return (id_, d.seq, number, d.id, d.type, d.subject, d.outcome, d.cause, encoding, body)
