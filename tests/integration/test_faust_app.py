@@ -21,8 +21,9 @@ from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.protocol import transaction
 
 from wharfinger.runtime import producer as producer_module
-from wharfinger.runtime.backends import DURABLE, Backend, BackendError, KafkaSecurity
+from wharfinger.runtime.backends import DURABLE, MEMORY, Backend, BackendError, KafkaSecurity
 from wharfinger.runtime.broadcast import BroadcastConsumer, Record
+from wharfinger.runtime.embedded_broker import EmbeddedBroker
 from wharfinger.runtime.faust_app import RawStream, Received, ServiceApp, consumer_group, faust_app, take
 from wharfinger.runtime.processes import free_port
 from wharfinger.runtime.producer import idempotent_producer, teach_producer_id_v3
@@ -340,6 +341,32 @@ async def test_an_app_runs_in_a_process_of_its_own_and_ends_on_a_signal(
         os.kill(process.pid, signal.SIGTERM)
         assert await process.stdout.readline() == b"ended\n"
         assert await process.wait() == 0
+
+
+async def test_nobody_waits_long_for_a_broker_that_is_gone(tmp_path: Path) -> None:
+    broker = EmbeddedBroker(tmp_path, die_with_parent=True)
+    broker.start()
+    backend = Backend(broker.bootstrap, "postgresql+asyncpg:///x", MEMORY, broker.boot_id)
+    await ensure_topics(backend, [TopicSpec("t", 1, "delete")])
+    app = _reading("left", backend, "left", lambda batch: None, "t")
+    producer = idempotent_producer(backend, client_id="left")
+    await asyncio.gather(_started(app), producer.start())
+    broker.stop()
+    under_way = await producer.send("t", b"v", partition=0)
+    begin = time.monotonic()
+    await asyncio.gather(app.stop(), producer.stop())
+    assert time.monotonic() - begin < 10
+    assert not under_way.done() or under_way.exception() is not None
+
+
+async def test_the_environment_of_the_framework_has_no_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BROKER_URL", "kafka://elsewhere:1")
+    monkeypatch.setenv("BROKER_SESSION_TIMEOUT", "77")
+    monkeypatch.setenv("WEB_ENABLED", "1")
+    app = faust_app("deaf", Backend("h:1", "postgresql+asyncpg:///x", DURABLE), group="g")
+    assert [str(url) for url in app.conf.broker] == ["aiokafka://h:1"]
+    assert app.conf.broker_session_timeout == DURABLE.session_s
+    assert not app.conf.web_enabled
 
 
 def test_a_group_is_another_after_the_broker_lost_everything(backend: Backend) -> None:

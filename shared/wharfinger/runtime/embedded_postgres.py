@@ -36,8 +36,8 @@ START_TIMEOUT_S = 60.0  # a crash recovery may have much log to read again
 STOP_PATIENCE_S = 10.0
 SOCKET_PATH_BYTES_MAX = 100  # the kernel's limit is 107 with the terminating zero
 
-# Small memory for a laptop, everything that makes a commit durable left on. Few WAL files kept, compressed, and
-# checkpoints spread out, because the ledger's tables are append-only. io_method=sync saves three idle worker processes.
+# Small memory for a laptop, everything that makes a commit durable left on. Checkpoints are rare and spread out, because
+# each makes the next change of every page write the whole page to the log. io_method=sync saves three idle processes.
 SERVER_SETTINGS: tuple[tuple[str, str], ...] = (
     ("listen_addresses", ""),
     ("port", str(PORT)),

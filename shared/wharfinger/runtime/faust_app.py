@@ -27,8 +27,11 @@ Partition: TypeAlias = tuple[str, int]
 RawStream: TypeAlias = StreamT[bytes | None]
 PartitionsListener: TypeAlias = Callable[[frozenset[Partition]], Awaitable[None]]
 
+Agent: TypeAlias = Callable[[faust.Stream[bytes | None]], Awaitable[None]]
+
 COMMIT_INTERVAL_S = 0.5
 JOIN_TIMEOUT_S = 60.0
+STOP_PATIENCE_S = 5.0
 
 log = structlog.get_logger(__name__)
 
@@ -61,6 +64,16 @@ class _ConsumerThread(AIOKafkaConsumerThread):
         else:
             log.warning("fetch_wait_not_set", wanted_ms=fetch_wait_ms, reason="the client keeps it elsewhere now")
         return consumer
+
+    async def on_thread_stop(self) -> None:
+        """Without a broker the driver's fetcher passes on its own tasks' cancellation, and the thread died of it unheard:
+        whoever stopped the app then waited for ever.
+        """
+        try:
+            await super().on_thread_stop()
+        except asyncio.CancelledError:
+            if self._consumer is not None:
+                await self._consumer._client.close()  # type: ignore[no-untyped-call]
 
 
 class _Consumer(Consumer):
@@ -105,6 +118,14 @@ class ServiceApp(faust.App):
         async with asyncio.timeout(timeout_s):
             await self._assigned.wait()
 
+    async def stop(self) -> None:
+        """Finish what was taken and leave the group; a broker that is gone is not waited for."""
+        try:
+            async with asyncio.timeout(STOP_PATIENCE_S):
+                await super().stop()
+        except TimeoutError:
+            log.warning("group_not_left", group=self.conf.id, waited_s=STOP_PATIENCE_S)
+
     @property
     def ready(self) -> bool:
         """Has joined its group, is not in a rebalance, has not crashed."""
@@ -129,6 +150,10 @@ class ServiceApp(faust.App):
             allow_empty=True,
             internal=False,
         )
+
+    def read(self, *names: str, agent: Agent) -> None:
+        """Let `agent` read these topics, as one stream."""
+        self.agent(self.bytes_topic(*names), name=f"{self.conf.id}-reader")(cast(Any, agent))
 
     async def _note_assigned(self, assigned: frozenset[Partition]) -> None:
         self._assigned.set()
@@ -177,6 +202,7 @@ def faust_app(
         topic_allow_declare=False,
         topic_disable_leader=True,
         web_enabled=False,
+        env={},  # or variables such as BROKER_URL and WEB_PORT would win over what stands here
         autodiscover=False,
         worker_redirect_stdouts=False,
     )

@@ -10,6 +10,7 @@ does not answer; `teach_producer_id_v3` adds the form that every broker since Ka
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import structlog
@@ -22,6 +23,7 @@ from wharfinger.runtime.backends import Backend
 
 RECORD_BYTES_MAX = 8 * 1024 * 1024
 BATCH_BYTES_MAX = 256 * 1024
+STOP_PATIENCE_S = 5.0
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
@@ -82,13 +84,31 @@ def teach_producer_id_v3() -> bool:
     return True
 
 
-def idempotent_producer(backend: Backend, *, client_id: str, linger_ms: int = 0) -> AIOKafkaProducer:
+class Producer(AIOKafkaProducer):
+    """The driver's own, but for its stop, which waits for ever when records are under way to a broker that is gone."""
+
+    async def stop(self) -> None:
+        """Flush and close. What the broker did not acknowledge in time is for the caller's own redelivery."""
+        try:
+            async with asyncio.timeout(STOP_PATIENCE_S):
+                await super().stop()
+        except TimeoutError:
+            log.warning("producer_not_flushed", client_id=self.client._client_id, waited_s=STOP_PATIENCE_S)
+            await self._abandon()
+
+    async def _abandon(self) -> None:
+        if self._sender is not None:
+            await self._sender.close()
+        await self.client.close()
+
+
+def idempotent_producer(backend: Backend, *, client_id: str, linger_ms: int = 0) -> Producer:
     """A producer that is not started yet; call it in a running loop, `await start()` it, `await stop()` it.
 
     Writers choose the partition themselves with `topics.partition_for`.
     """
     teach_producer_id_v3()
-    return AIOKafkaProducer(
+    return Producer(
         **backend.client_options(),
         client_id=client_id,
         enable_idempotence=backend.capabilities.idempotence,
