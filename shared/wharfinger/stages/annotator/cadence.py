@@ -69,8 +69,9 @@ class Cadence:
             self.retry_at = None
 
     def answered(self) -> None:
+        # A retry that is still ahead is kept, although the tick in between succeeded: one question too many after an
+        # outage is crane's timetable, and cheaper than a deviation from it.
         self.failures = 0
-        self.retry_at = None
 
     def failed(self, at: Micros) -> None:
         # The exponent is bounded too: an outage of a year must not make a number of a thousand digits.
