@@ -1,0 +1,70 @@
+"""The documents for people name files and doors that exist, and every door says what it is for."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+DOORS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+
+
+@each_document
+def test_links_lead_somewhere(path: Path) -> None:
+    targets = re.findall(r"\]\((?![a-z]+:|#)([^)#\s]+)", path.read_text(encoding="utf-8"))
+    assert not [target for target in targets if not (path.parent / target).exists()]
+
+
+@each_document
+def test_files_that_are_named_exist(path: Path) -> None:
+    named = re.findall(
+        r"`((?:shared|services|tests|infra|docs|migrations|examples)/[\w./-]+)`", path.read_text(encoding="utf-8")
+    )
+    assert not [name for name in named if not (ROOT / name).exists()]
+
+
+@each_document
+def test_doors_that_are_named_exist(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    named = set(re.findall(r"(?:`|^)make ([a-z-]+)", text, re.MULTILINE))
+    assert named <= DOORS
+
+
+def test_help_lists_every_door() -> None:
+    phony = {name for line in re.findall(r"^\.PHONY: (.+)$", MAKEFILE, re.MULTILINE) for name in line.split()}
+    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert set(re.findall(r"^  make ([a-z-]+) +\S", shown, re.MULTILINE)) == phony == DOORS
+    assert {"setup", "demo", "test", "check", "fmt", "bench", "up", "down", "lock", "clean"} <= phony
+
+
+def test_without_python_set_up_says_so_in_one_line(tmp_path: Path) -> None:
+    binaries = tmp_path / "bin"
+    binaries.mkdir()
+    for name in ("make", "rm"):
+        found = shutil.which(name)
+        assert found is not None
+        (binaries / name).symlink_to(found)
+    for name in ("Makefile", "requirements.lock", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHON", "MAKEFLAGS", "MAKELEVEL")}
+    run = subprocess.run(
+        ["make", "setup"],
+        cwd=tmp_path,
+        env=environment | {"PATH": str(binaries)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 2
+    said = [line for line in run.stderr.splitlines() if not line.startswith("make:")]
+    assert len(said) == 1
+    assert "no Python 3.11 or later found" in said[0]
