@@ -26,13 +26,12 @@ from wharfinger.domain.resources import DEVICE_MILLI, GPU, Device, DeviceRequest
 from wharfinger.domain.selectors import LabelSelector, Requirement
 from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.workload import ObjectRef, Requirements
-from wharfinger.events.accepted import Accepted
+from wharfinger.events.accepted import Accepted, accepted
 from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.cluster_state import into_buckets
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.envelope import derived_id
 from wharfinger.events.policies import PolicyApplied
-from wharfinger_cli.address import addressed
 
 GIBIBYTE = 1 << 30
 NODES_A_BUCKET = 64
@@ -147,7 +146,7 @@ def generate(plan: FleetPlan) -> Iterator[Accepted]:
     """Clusters, then their nodes, then policies, then bindings: the order in which a plane would like to hear it."""
     # Each part draws from its own source, so that asking for more bindings leaves the fleet as it was.
     fleet = list(clusters(plan))
-    yield from (addressed(ClusterObserved(cluster)) for cluster in fleet)
+    yield from (accepted(ClusterObserved(cluster)) for cluster in fleet)
     yield from nodes(plan, fleet)
     yield from policies()
     yield from bindings(plan)
@@ -184,14 +183,14 @@ def nodes(plan: FleetPlan, fleet: Sequence[Cluster]) -> Iterator[Accepted]:
         part.append(_node(f"{cluster.name}-{len(part):04d}", cluster, random))
     for name, part in parts.items():
         for observed in into_buckets(name, part, buckets=max(1, -(-len(part) // NODES_A_BUCKET))):
-            yield addressed(observed)
+            yield accepted(observed)
 
 
 def policies() -> Iterator[Accepted]:
     for rule in RULES:
         selector = ResourceSelector("apps/v1", "Deployment", labels=LabelSelector({"placement": rule.name}))
         policy = Policy("ClusterPropagationPolicy", rule.name, propagation=Propagation((selector,), rule.placement))
-        yield addressed(PolicyApplied(policy))
+        yield accepted(PolicyApplied(policy))
 
 
 def bindings(plan: FleetPlan) -> Iterator[Accepted]:
@@ -200,7 +199,7 @@ def bindings(plan: FleetPlan) -> Iterator[Accepted]:
     for number in range(plan.bindings):
         namespace = random.choice(NAMESPACES)
         rule = random.choices(RULES, shares)[0]
-        yield addressed(BindingRequested(_binding(f"app-{number:05d}", namespace, rule, random)))
+        yield accepted(BindingRequested(_binding(f"app-{number:05d}", namespace, rule, random)))
 
 
 def _node(name: str, cluster: Cluster, random: Random) -> Node:

@@ -22,12 +22,11 @@ from wharfinger.domain.placement import Placement, ReplicaScheduling
 from wharfinger.domain.resources import DEVICE_MILLI, Device, DeviceRequest
 from wharfinger.domain.value import stable_hash
 from wharfinger.domain.workload import ObjectRef, Requirements
-from wharfinger.events.accepted import Accepted
+from wharfinger.events.accepted import Accepted, accepted
 from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.cluster_state import into_buckets
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.envelope import derived_id
-from wharfinger_cli.address import addressed
 from wharfinger_cli.failures import CommandError
 
 NAMESPACE = "openb"
@@ -89,9 +88,9 @@ def fleet(nodes: list[TraceNode], clusters: int) -> Iterator[Accepted]:
         parts[stable_hash(node.name) % clusters].append(_node(node))
     for number, part in enumerate(parts):
         cluster = Cluster(name=f"{NAMESPACE}-{number}")
-        yield addressed(ClusterObserved(cluster))
+        yield accepted(ClusterObserved(cluster))
         for observed in into_buckets(cluster.name, part, buckets=max(1, -(-len(part) // NODES_A_BUCKET))):
-            yield addressed(observed)
+            yield accepted(observed)
 
 
 def bindings(pods: list[TracePod], placement: Placement) -> Iterator[Accepted]:
@@ -103,7 +102,7 @@ def bindings(pods: list[TracePod], placement: Placement) -> Iterator[Accepted]:
         if requirements is None:
             requirements = classes[shape] = _requirements(pod)
         name = f"{NAMESPACE}/{pod.name}"
-        yield addressed(
+        yield accepted(
             BindingRequested(
                 Binding(
                     name=name,

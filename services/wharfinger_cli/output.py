@@ -111,7 +111,7 @@ def as_yaml(value: object) -> str:
 
     yaml, text = YAML(typ="safe", pure=True), StringIO()
     yaml.default_flow_style = False
-    yaml.sort_base_mapping_type_on_output = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     yaml.dump(json.loads(json.dumps(value)), text)
     return text.getvalue()
 

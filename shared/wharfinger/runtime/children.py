@@ -1,8 +1,8 @@
 """The supervisor's children: the processes that run services, and the short-lived one that lays their groundwork.
 
-A service process is named, logs to a file of its own, and says in `run/<process>.json` who it is and whether its services
-are ready. It is started again whenever it ends, at once the first time and with growing pauses after that: a plane that
-cannot work keeps trying, slowly, because what it waits for (a database, a disk) usually comes back.
+A service process is named, logs to a file of its own, says in `run/<process>.json` who it is, and answers `/readyz`. It
+is started again whenever it ends, at once the first time and with growing pauses after that: a plane that cannot work keeps
+trying, slowly, because what it waits for (a database, a disk) usually comes back.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
-import psutil  # type: ignore[import-untyped]
+import psutil
 import structlog
 
 from wharfinger.runtime.backends import BackendError
@@ -33,6 +34,7 @@ PAUSE_S_MAX = 10.0
 STEADY_S = 30.0  # who ran that long did not fail at starting
 STOP_PATIENCE_S = 10.0
 KILL_PATIENCE_S = 2.0
+READYZ_TIMEOUT_S = 1.0
 
 ONE = "one"
 MODULES: Mapping[str, str] = {
@@ -51,31 +53,46 @@ log = structlog.get_logger(__name__)
 
 
 class ServiceReport(msgspec.Struct, frozen=True):
-    """One service, as its process reports it. `lag`: messages not yet taken in."""
+    """One service, as it answers. `lag`: messages not yet taken in. `failed`: why it is about to be started again."""
 
     ready: bool = False
     lag: int = 0
+    failed: str = ""
 
 
-class ProcessReport(msgspec.Struct, frozen=True):
-    """What a service process says of itself in `run/<process>.json`."""
+class Readiness(msgspec.Struct, frozen=True):
+    """The answer of a process's `/readyz`."""
+
+    ready: bool = False
+    services: dict[str, ServiceReport] = {}
+
+
+class ProcessCard(msgspec.Struct, frozen=True):
+    """What a service process says of itself in `run/<process>.json` for as long as it runs."""
 
     pid: int
     http_port: int = 0
-    services: dict[str, ServiceReport] = {}
+    services: tuple[str, ...] = ()
 
-    @property
-    def ready(self) -> bool:
-        return bool(self.services) and all(service.ready for service in self.services.values())
+    def readiness(self, timeout_s: float = READYZ_TIMEOUT_S) -> Readiness | None:
+        """Asked now; None when there is no answer, which for a busy process means nothing."""
+        connection = HTTPConnection("127.0.0.1", self.http_port, timeout=timeout_s)
+        try:
+            connection.request("GET", "/readyz")
+            return msgspec.json.decode(connection.getresponse().read(), type=Readiness)
+        except (OSError, HTTPException, msgspec.MsgspecError):
+            return None
+        finally:
+            connection.close()
 
 
-def process_reports(data_dir: Path) -> Iterator[tuple[Path, ProcessReport]]:
+def process_cards(data_dir: Path) -> Iterator[tuple[Path, ProcessCard]]:
     """What lies in `run/`, from the living and the dead: whoever reads asks the kernel who still runs."""
     for path in sorted((data_dir / RUN_DIR).glob("*.json")):
         try:
-            yield path, msgspec.json.decode(path.read_bytes(), type=ProcessReport)
+            yield path, msgspec.json.decode(path.read_bytes(), type=ProcessCard)
         except (OSError, msgspec.MsgspecError):
-            continue  # being written, or not a process's file
+            continue  # gone meanwhile, or not a process's file
 
 
 def is_service_of(pid: int, data_dir: Path) -> bool:
@@ -109,6 +126,7 @@ class ServiceProcess:
     _failures: int = 0  # in a row
     _not_before: float = 0.0
     _log_from: int = 0
+    _was_ready: bool = False
 
     @property
     def identity(self) -> ProcessIdentity | None:
@@ -131,12 +149,19 @@ class ServiceProcess:
         if now >= self._not_before:
             self._launch(environment, now)
 
-    def report(self) -> ProcessReport | None:
-        """What the process that runs now says; None before it has said anything."""
-        for _, report in process_reports(self.data_dir):
-            if self._child is not None and report.pid == self._child.pid and self._child.poll() is None:
-                return report
-        return None
+    def card(self) -> ProcessCard | None:
+        """The card of the process that runs now; None before it has one."""
+        child = self._child
+        if child is None or child.poll() is not None:
+            return None
+        return next((card for _, card in process_cards(self.data_dir) if card.pid == child.pid), None)
+
+    def ready(self) -> bool:
+        """Whether all its services are; once they were, only its end takes that back: a busy process may answer late."""
+        if not self._was_ready and (card := self.card()) is not None:
+            readiness = card.readiness()
+            self._was_ready = readiness is not None and readiness.ready
+        return self._was_ready
 
     def ask_to_stop(self) -> None:
         if self._child is not None and self._child.poll() is None:
@@ -189,10 +214,11 @@ class ServiceProcess:
 
     def _forget(self) -> None:
         if self._child is not None:
-            for path, report in process_reports(self.data_dir):
-                if report.pid == self._child.pid:
+            for path, card in process_cards(self.data_dir):
+                if card.pid == self._child.pid:
                     path.unlink(missing_ok=True)
         self._child = self._identity = None
+        self._was_ready = False
 
 
 class GroundworkProcess:
@@ -241,10 +267,10 @@ def end_services_of(data_dir: Path, known: Mapping[str, ProcessIdentity]) -> lis
     """End what a dead supervisor left running; the names of what was ended. Never a stranger with an old pid: a process
     counts as ours by its start time when its supervisor wrote it down, else by its command line and environment."""
     found = dict(known)
-    for path, report in process_reports(data_dir):
-        identity = ProcessIdentity.of(report.pid)
-        if identity is not None:
-            found.setdefault(path.stem, identity)
+    for path, card in process_cards(data_dir):
+        identity = ProcessIdentity.of(card.pid)
+        if identity is not None and identity.pid not in {one.pid for one in known.values()}:
+            found[path.stem] = identity
         path.unlink(missing_ok=True)
     ours = {name: one for name, one in found.items() if one.alive and is_service_of(one.pid, data_dir)}
     for identity in ours.values():

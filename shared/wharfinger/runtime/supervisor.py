@@ -164,7 +164,7 @@ class Supervisor:
                 if service.failures >= STARTS_MAX:
                     raise BackendError(f"process {service.name} does not start: {service.last_words() or 'no word'}")
             if time.monotonic() > deadline:
-                waiting = [s.name for s in self._services if not ((r := s.report()) and r.ready)]
+                waiting = [service.name for service in self._services if not service.ready()]
                 raise BackendError(
                     f"not ready in {READY_TIMEOUT_S:g} s: {', '.join(waiting)}; see {self._data_dir}/log"
                 )
@@ -283,7 +283,7 @@ class Supervisor:
     # what the world is told
 
     def _ready(self) -> bool:
-        return all((report := service.report()) is not None and report.ready for service in self._services)
+        return all(service.ready() for service in self._services)
 
     def _done(self, step: int) -> None:
         if step > self._step:
@@ -292,8 +292,9 @@ class Supervisor:
             self._told(step)
 
     def _write_plane(self) -> None:
-        reports = {service.name: service.report() for service in self._services}
-        pids = {name: report.pid for name, report in reports.items() if report is not None}
+        found = {service.name: service.card() for service in self._services}
+        cards = {name: card for name, card in found.items() if card is not None}
+        pids = {name: card.pid for name, card in cards.items()}
         servers = {
             "broker": self._broker.pid if self._broker is not None else None,
             "database": self._postgres.pid if self._postgres is not None else None,
@@ -304,7 +305,7 @@ class Supervisor:
             broker=self._where()["broker"],
             boot_id=self._boot_id,
             supervisor_pid=os.getpid(),
-            http_ports={name: report.http_port for name, report in reports.items() if report is not None},
+            http_ports={name: card.http_port for name, card in cards.items()},
             pids={**pids, **{name: pid for name, pid in servers.items() if pid is not None}},
         )
         if plane != self._plane:
@@ -373,8 +374,11 @@ def take_down(data_dir: Path) -> list[str]:
         stopped += end_services_of(data_dir, _known_children(data_dir))
         if EmbeddedBroker(data_dir).end_leftover():
             stopped.append("broker")
-        postgres = EmbeddedPostgres(data_dir)
-        postgres.stop()
+        lock_file = data_dir / "postgres" / "postmaster.pid"
+        had_database = lock_file.exists()
+        EmbeddedPostgres(data_dir).stop()
+        if had_database and not lock_file.exists():
+            stopped.append("database")
         remove_plane(data_dir)
         (data_dir / RUN_DIR / RECORD_FILE).unlink(missing_ok=True)
     return stopped

@@ -1,0 +1,118 @@
+"""`apply` and `delete`: what the manifests say becomes facts, all of them or none.
+
+A file that ends in `.jsonl` holds events, one a line, as `generate fleet --out` writes them; everything else is manifests.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from wharfinger.events.accepted import Accepted, Fact, accepted
+from wharfinger.events.codec import UndecodableError, decode
+from wharfinger.events.intake import Intake, compile_deletions, compile_manifests
+from wharfinger.events.registry import type_of
+from wharfinger.manifests.parse import Loaded, Manifest, load_files, load_manifests
+from wharfinger_cli.app import Request
+from wharfinger_cli.bulk import said
+from wharfinger_cli.connection import opened_ledger, run, settings_of
+from wharfinger_cli.decisions import short_type
+from wharfinger_cli.facts import Facts, known_facts
+from wharfinger_cli.failures import CommandError
+from wharfinger_cli.output import DARK, WARN, Plain, count, messages, new_table, show
+from wharfinger_cli.submit import Submitted, submit
+
+STDIN = "-"
+EVENTS_SUFFIX = ".jsonl"
+ERRORS_SHOWN_MAX = 50
+
+Compile = Callable[[Sequence[Manifest], Facts], Intake]
+
+
+def apply(request: Request, names: Sequence[str]) -> None:
+    _hand_in(request, names, lambda m, f: compile_manifests(m, f.policies, f.bindings, f.nodes), read_events(names))
+
+
+def delete(request: Request, names: Sequence[str]) -> None:
+    if any(name.endswith(EVENTS_SUFFIX) for name in names):
+        raise CommandError("delete: expected manifests, got events: what they told cannot be untold as a whole")
+    _hand_in(request, names, lambda m, f: compile_deletions(m, f.policies, f.bindings, f.nodes), ())
+
+
+def read_events(names: Sequence[str]) -> list[Accepted]:
+    """The events in the `.jsonl` files among `names`. CommandError: a line that is no event people may send."""
+    return [fact for name in names if name.endswith(EVENTS_SUFFIX) for fact in _events_in(Path(name))]
+
+
+def _events_in(path: Path) -> Iterator[Accepted]:
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield _fact(f"{path}:{number}", line)
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror or error}") from error
+
+
+def _fact(place: str, line: bytes) -> Accepted:
+    try:
+        event = decode(line.strip())
+    except UndecodableError as error:
+        raise CommandError(f"{place}: {error}") from error
+    if not isinstance(event.data, Fact):
+        raise CommandError(f"{place}: type: expected a fact from outside, got {event.type}")
+    return accepted(event.data)
+
+
+def _hand_in(request: Request, names: Sequence[str], compiled: Compile, events: Sequence[Accepted]) -> None:
+    loaded = _load([name for name in names if not name.endswith(EVENTS_SUFFIX)])
+    _refuse(loaded.errors)
+    if not loaded.manifests and not events:
+        raise CommandError(f"{', '.join(names)}: expected at least one manifest, got none")
+    facts, submitted = run(_submit(request, loaded.manifests, compiled, events))
+    kinds = Counter(short_type(type_of(fact.data)) for fact in facts)
+    value: Plain = {"events": dict(kinds), "accepted": submitted.accepted, "unchanged": submitted.unchanged}
+
+    def page() -> Iterator[RenderableType]:
+        table = new_table("what", "subject")
+        for fact in facts if len(facts) <= ERRORS_SHOWN_MAX else ():
+            table.add_row(Text(short_type(type_of(fact.data)), DARK), fact.subject)
+        if table.row_count:
+            yield table
+        yield said(submitted)
+
+    show(request.format, value, [fact.key for fact in facts], page)
+
+
+async def _submit(
+    request: Request, manifests: Sequence[Manifest], compiled: Compile, events: Sequence[Accepted]
+) -> tuple[list[Accepted], Submitted]:
+    async with opened_ledger(settings_of(request)) as ledger:
+        known = await known_facts(ledger)
+        intake = compiled(manifests, known)
+        _refuse(intake.errors)
+        for field in intake.unacted:
+            messages().print(Text(f"{field}", WARN), soft_wrap=True)
+        facts = [*events, *intake.facts]
+        return facts, await submit(ledger, facts, known)
+
+
+def _load(names: Sequence[str]) -> Loaded:
+    files = load_files([name for name in names if name != STDIN])
+    if STDIN not in names:
+        return files
+    piped = load_manifests(sys.stdin.read(), "standard input")
+    return Loaded((*files.manifests, *piped.manifests), (*files.errors, *piped.errors))
+
+
+def _refuse(errors: Sequence[object]) -> None:
+    """Nothing is accepted when anything is wrong: half a change is worse than none."""
+    if errors:
+        more = len(errors) - ERRORS_SHOWN_MAX
+        rest = [f"and {count(more, 'more error', 'more errors')}"] if more > 0 else []
+        raise CommandError(*(str(error) for error in errors[:ERRORS_SHOWN_MAX]), *rest)

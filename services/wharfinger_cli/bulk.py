@@ -1,0 +1,96 @@
+"""`import` and `generate`: much input at once, with a bar to watch it by."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+
+from wharfinger.domain.value import digest
+from wharfinger.events.accepted import Accepted
+from wharfinger.events.codec import encode
+from wharfinger.events.envelope import derived_id
+from wharfinger_cli import openb
+from wharfinger_cli.app import Request
+from wharfinger_cli.connection import opened_ledger, run, settings_of
+from wharfinger_cli.facts import known_facts
+from wharfinger_cli.failures import CommandError
+from wharfinger_cli.generate import FleetPlan, generate
+from wharfinger_cli.output import Plain, count, messages, show
+from wharfinger_cli.submit import SOURCE, Submitted, submit
+
+
+def import_openb(request: Request, nodes: Path, pods: Path, clusters: int, rate: float | None, strategy: str) -> None:
+    settings_of(request)  # nothing is read when there is nobody to tell it to
+    trace_nodes, trace_pods = openb.read_nodes(nodes), openb.read_pods(pods)
+    fleet = list(openb.fleet(trace_nodes, clusters))
+    facts = chain(fleet, openb.bindings(trace_pods, openb.PLACEMENTS[strategy]))
+    told = {"clusters": clusters, "nodes": len(trace_nodes), "bindings": len(trace_pods)}
+    _tell(request, facts, len(fleet) + len(trace_pods), told, rate)
+
+
+def generate_fleet(request: Request, plan: FleetPlan, out: Path | None, *, apply: bool) -> None:
+    if (out is None) != apply:
+        raise CommandError("generate fleet: expected one of --out FILE and --apply")
+    facts = list(generate(plan))
+    told = {"clusters": plan.clusters, "nodes": plan.nodes, "bindings": plan.bindings, "seed": plan.seed}
+    if apply:
+        _tell(request, facts, len(facts), told, None)
+        return
+    assert out is not None, "asked for above"
+    try:
+        with out.open("wb") as file:
+            file.writelines(as_line(fact) for fact in facts)
+    except OSError as error:
+        raise CommandError(f"{out}: {error.strerror or error}") from error
+    messages().print(f"{count(len(facts), 'event')} in {out}; `wharfinger apply -f {out}` tells them to a plane")
+
+
+def as_line(fact: Accepted) -> bytes:
+    """One CloudEvent. Its id is made of what it says: the same fleet is the same bytes."""
+    id_ = derived_id("generated", fact.topic.name, fact.key, digest(fact.data, 64))
+    return encode(fact.data, id=id_, source=SOURCE, subject=fact.subject, key=fact.partition_key) + b"\n"
+
+
+def _tell(request: Request, facts: Iterable[Accepted], total: int, told: dict[str, int], rate: float | None) -> None:
+    started = time.monotonic()
+    submitted = run(_submit(request, facts, total, rate))
+    seconds = time.monotonic() - started
+    value: Plain = {
+        **told, "accepted": submitted.accepted, "unchanged": submitted.unchanged, "seconds": round(seconds, 3),
+    }  # fmt: skip
+
+    def page() -> Iterator[str]:
+        yield (
+            f"{count(told['bindings'], 'binding')} and {count(told['nodes'], 'node')} in"
+            f" {count(told['clusters'], 'cluster')}: {said(submitted)} in {seconds:.1f} s"
+        )
+
+    show(request.format, value, (), page)
+
+
+async def _submit(request: Request, facts: Iterable[Accepted], total: int, rate: float | None) -> Submitted:
+    async with opened_ledger(settings_of(request)) as ledger:
+        with bar("accepting", total) as step:
+            return await submit(ledger, facts, await known_facts(ledger), rate=rate, told=step)
+
+
+def said(submitted: Submitted) -> str:
+    unchanged = f", {submitted.unchanged:,} said nothing new" if submitted.unchanged else ""
+    return f"{count(submitted.accepted, 'event')} accepted{unchanged}"
+
+
+@contextmanager
+def bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar on standard error, gone when it is full; nothing where nobody looks."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = messages()
+    with Progress(
+        TextColumn(f"{what:<14}"), BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn(), console=console,
+        transient=True, disable=not console.is_terminal,
+    ) as progress:  # fmt: skip
+        task = progress.add_task(what, total=total)
+        yield lambda number: progress.advance(task, number)

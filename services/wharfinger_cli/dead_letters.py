@@ -1,0 +1,117 @@
+"""`dead-letters`: what nobody could read, and a second try.
+
+A retry reads the original bytes with the code of today. If they are an event now, they are accepted like any other and
+relayed to the topic they came from; if they still are not, sending them would only bring back the same letter.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+from dataclasses import dataclass
+from uuid import UUID
+
+import msgspec
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from wharfinger.events.codec import UndecodableError, decode
+from wharfinger.events.dead_letters import MessageDeadLettered
+from wharfinger.events.envelope import Frame
+from wharfinger.events.streams import INTAKE
+from wharfinger.kernel.decider import Micros
+from wharfinger.runtime.ledger import Ledger, Submission
+from wharfinger_cli.app import Request
+from wharfinger_cli.connection import opened_ledger, run, settings_of
+from wharfinger_cli.failures import DIFFERENCE, NotFoundError
+from wharfinger_cli.output import BAD, GOOD, Plain, as_clock, as_time, new_table, show, show_list
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    id: UUID
+    at: Micros
+    data: MessageDeadLettered
+
+
+def list_letters(request: Request) -> None:
+    letters = run(_read(request))
+
+    def table() -> Table:
+        out = new_table("time", "id", "service", "came from", "reason")
+        for letter in letters:
+            out.add_row(
+                as_clock(letter.at), str(letter.id), letter.data.service, _came_from(letter.data), letter.data.reason
+            )
+        return out
+
+    show_list(request.format, [_plain(letter) for letter in letters], [str(letter.id) for letter in letters], table)
+
+
+def retry(request: Request, id_: str | None) -> None:
+    outcomes = run(_retry(request, id_))
+
+    def page() -> Iterator[RenderableType]:
+        table = new_table("id", "came from", "outcome")
+        for letter, trouble in outcomes:
+            outcome = Text(trouble, BAD) if trouble else Text("sent again", GOOD)
+            table.add_row(str(letter.id), _came_from(letter.data), outcome)
+        yield table if outcomes else "no dead letters"
+
+    sent = [letter for letter, trouble in outcomes if not trouble]
+    value: Plain = {
+        "sent": len(sent),
+        "failed": [{"id": str(letter.id), "reason": trouble} for letter, trouble in outcomes if trouble],
+    }
+    show(request.format, value, [str(letter.id) for letter in sent], page)
+    if len(sent) < len(outcomes):
+        raise SystemExit(DIFFERENCE)
+
+
+async def _read(request: Request) -> list[Letter]:
+    async with opened_ledger(settings_of(request)) as ledger:
+        return await letters_of(ledger)
+
+
+async def letters_of(ledger: Ledger) -> list[Letter]:
+    """All of them, oldest first."""
+    return [
+        Letter(event.id, recorded.round.at, event.data)
+        async for recorded in ledger.recorded_rounds(INTAKE)
+        for event in recorded.events
+        if isinstance(event.data, MessageDeadLettered)
+    ]
+
+
+async def _retry(request: Request, id_: str | None) -> list[tuple[Letter, str]]:
+    """Each letter tried, and what was still wrong with it."""
+    async with opened_ledger(settings_of(request)) as ledger:
+        letters = await letters_of(ledger)
+        if id_ is not None:
+            letters = [letter for letter in letters if str(letter.id) == id_]
+            if not letters:
+                raise NotFoundError(f"no dead letter has the id {id_}")
+        return [(letter, await _send_again(ledger, letter.data)) for letter in letters]
+
+
+async def _send_again(ledger: Ledger, letter: MessageDeadLettered) -> str:
+    """What is still wrong, "" when it was accepted (or had been, by an earlier retry)."""
+    try:
+        body = base64.b64decode(letter.payload, validate=True)
+        event = decode(body)
+        partition_key = msgspec.json.decode(body, type=Frame).partitionkey
+    except (UndecodableError, binascii.Error, msgspec.MsgspecError) as error:
+        return f"still unreadable: {error}"
+    await ledger.accept([Submission(event, letter.topic, letter.key or event.subject, partition_key or event.subject)])
+    return ""
+
+
+def _came_from(letter: MessageDeadLettered) -> str:
+    return f"{letter.topic}/{letter.partition} at {letter.offset}"
+
+
+def _plain(letter: Letter) -> Plain:
+    fields: dict[str, object] = msgspec.to_builtins(letter.data)
+    return {"id": str(letter.id), "time": as_time(letter.at), "key": "", **fields}

@@ -1,0 +1,149 @@
+"""`decisions`: the ledger's decisions as they stand there, and as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from datetime import UTC, datetime
+
+import msgspec
+from rich.text import Text
+
+from wharfinger.events.registry import EVENT_TYPES, PREFIX
+from wharfinger.events.streams import DECISIONS, INTAKE
+from wharfinger.kernel.decider import Micros
+from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow
+from wharfinger_cli.app import Request
+from wharfinger_cli.connection import opened_ledger, run, settings_of
+from wharfinger_cli.failures import CommandError
+from wharfinger_cli.output import (
+    BAD,
+    DARK,
+    GOOD,
+    WARN,
+    Format,
+    Plain,
+    as_clock,
+    as_json_line,
+    as_time,
+    as_yaml,
+    console,
+    write,
+)
+from wharfinger_cli.summary import summary
+
+POLL_S = 1.0  # the safety net under notifications, which are hints
+TYPES = tuple(event.type for event in EVENT_TYPES if event.topic is DECISIONS)
+UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+WIDTHS = {"time": 19, "stream": 16, "seq": 6, "decision": 20, "subject": 32}
+OUTCOME_STYLES = {"scheduled": GOOD, "placed": GOOD, "refused": BAD, "silenced": WARN, "released": WARN}
+
+
+def decisions(request: Request, *, follow: bool, stream: str, since: str, limit: int | None) -> None:
+    query = DecisionQuery(stream, since=since_micros(since, time.time_ns() // 1000) if since else None, limit=limit)
+    if stream != INTAKE:  # what was accepted is no decision about anything; it is shown to those who ask for it
+        query = DecisionQuery(query.stream, query.since, types=TYPES, limit=limit)
+    run(_print(request, query, follow=follow))
+
+
+async def _print(request: Request, query: DecisionQuery, *, follow: bool) -> None:
+    printer = _Printer(request.format)
+    async with opened_ledger(settings_of(request)) as ledger:
+        after: dict[str, int] = {}
+        await _print_rows(ledger, query, after, printer)
+        if not follow:
+            return
+        wakeup = asyncio.Event()
+        listening = asyncio.create_task(ledger.notifications(wakeup))
+        try:
+            while query.limit is None or printer.printed < query.limit:
+                try:
+                    await asyncio.wait_for(wakeup.wait(), POLL_S)
+                except TimeoutError:
+                    pass
+                wakeup.clear()
+                left = None if query.limit is None else query.limit - printer.printed
+                await _print_rows(
+                    ledger, DecisionQuery(query.stream, query.since, query.types, limit=left), after, printer
+                )
+        finally:
+            listening.cancel()
+
+
+async def _print_rows(ledger: Ledger, query: DecisionQuery, after: dict[str, int], printer: _Printer) -> None:
+    """Prints what the query finds beyond `after`, and moves `after` along."""
+    beyond = DecisionQuery(query.stream, query.since, query.types, after=dict(after), limit=query.limit)
+    async for row in ledger.decisions(beyond):
+        printer.print(row)
+        after[row.stream] = row.seq
+
+
+def as_plain(row: LedgerRow) -> Plain:
+    """The decision as programs read it. `data` is the recorded body itself, nothing added."""
+    return {
+        "id": str(row.id),
+        "stream": row.stream,
+        "seq": row.seq,
+        "round": row.round,
+        "type": row.type,
+        "subject": row.subject,
+        "outcome": row.outcome,
+        "time": as_time(row.at),
+        "cause": None if row.cause is None else str(row.cause),
+        "data": msgspec.json.decode(row.body),
+    }
+
+
+def short_type(type_: str) -> str:
+    """`io.wharfinger.schedule.decided.v1` is `schedule.decided` in a table."""
+    return type_.removeprefix(PREFIX).rpartition(".v")[0]
+
+
+def styled_outcome(outcome: str) -> Text:
+    return Text(outcome, style=OUTCOME_STYLES.get(outcome, ""))
+
+
+def since_micros(text: str, now: Micros) -> Micros:
+    """`2026-11-21T05:00:00Z`, or an age as `90s`, `10m`, `2h`, `1d`. CommandError: it is neither."""
+    if age := re.fullmatch(r"(\d{1,9})([smhd])", text):
+        return now - int(age[1]) * UNITS_S[age[2]] * 1_000_000
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise CommandError(
+            f"--since: expected a time such as 2026-11-21T05:00:00Z or an age such as 10m, got {text!r}"
+        ) from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000_000)
+
+
+class _Printer:
+    """Prints rows one by one: a history may be longer than memory, and with --follow it has no end."""
+
+    def __init__(self, format_: Format) -> None:
+        self.printed = 0
+        self._format = format_
+        self._console = console() if format_ is Format.TABLE else None
+
+    def print(self, row: LedgerRow) -> None:
+        match self._format:
+            case Format.TABLE:
+                self._print_line(row)
+            case Format.JSON:
+                write(as_json_line(as_plain(row)))
+            case Format.YAML:
+                write("---\n" + as_yaml(as_plain(row)))
+            case Format.NAME:
+                write(str(row.id))
+        self.printed += 1
+
+    def _print_line(self, row: LedgerRow) -> None:
+        assert self._console is not None
+        if self.printed == 0:
+            heads = [name.ljust(width) for name, width in WIDTHS.items()]
+            self._console.print(Text("  ".join([*heads, "outcome"]), style="bold " + DARK))
+        cells = (as_clock(row.at), row.stream, f"{row.seq:>{WIDTHS['seq']}}", short_type(row.type), row.subject)
+        line = Text("  ".join(cell.ljust(width) for cell, width in zip(cells, WIDTHS.values(), strict=True)) + "  ")
+        line.append_text(styled_outcome(row.outcome))
+        line.append("  " + summary(row.data()), style=DARK)
+        self._console.print(line, soft_wrap=True)

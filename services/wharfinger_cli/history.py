@@ -1,0 +1,139 @@
+"""`audit verify` and `replay`: is the history as it was written, and does it follow from what was known?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from wharfinger.events.streams import CLUSTER, FLEET
+from wharfinger.kernel.audit import AuditResult, Divergence
+from wharfinger.runtime.ledger import FirstBad, Ledger, VerifyResult, verify
+from wharfinger.runtime.replay import Deciders, ReplayResult
+from wharfinger.runtime.replay import replay as replay_history
+from wharfinger.stages.cluster import ClusterDecider
+from wharfinger.stages.fleet import FleetDecider
+from wharfinger_cli.app import Request
+from wharfinger_cli.bulk import bar
+from wharfinger_cli.connection import opened_ledger, run, settings_of
+from wharfinger_cli.failures import DIFFERENCE, CommandError, NotFoundError
+from wharfinger_cli.output import BAD, GOOD, Plain, count, messages, new_table, show
+
+DECIDERS: Deciders = {FLEET: FleetDecider, CLUSTER: ClusterDecider}
+"""Who decides each kind of stream: the same classes that the scheduler runs."""
+
+DIVERGENCES_SHOWN_MAX = 20
+
+
+def audit_verify(request: Request, stream: str) -> None:
+    result = run(_verify(request, stream))
+    show(request.format, verified_plain(result), (), lambda: verified_page(result))
+    if not result.ok:
+        raise SystemExit(DIFFERENCE)
+
+
+def replay(request: Request, stream: str, from_round: int | None, to_round: int | None, workers: int) -> None:
+    if from_round is not None and to_round is not None and from_round > to_round:
+        raise CommandError(f"replay: expected --from to be at most --to, got {from_round} and {to_round}")
+    result = run(_replay(request, stream, from_round or 1, to_round, workers))
+    show(request.format, replayed_plain(result), result.streams, lambda: replayed_page(result))
+    if result.divergences:
+        raise SystemExit(DIFFERENCE)
+
+
+async def _verify(request: Request, stream: str) -> VerifyResult:
+    async with opened_ledger(settings_of(request)) as ledger:
+        with messages().status("walking the chains"):
+            result = await verify.audit_verify(ledger, stream)
+    if stream and not result.streams and result.ok:
+        raise NotFoundError(f"no stream is named {stream} or begins with it")
+    return result
+
+
+async def _replay(request: Request, stream: str, from_round: int, to_round: int | None, workers: int) -> ReplayResult:
+    async with opened_ledger(settings_of(request)) as ledger:
+        result = await watched_replay(ledger, stream, from_round, to_round, workers)
+    if stream and not result.streams:
+        raise NotFoundError(f"no stream of decisions is named {stream} or begins with it")
+    return result
+
+
+async def watched_replay(
+    ledger: Ledger, stream: str = "", from_round: int = 1, to_round: int | None = None, workers: int = 1
+) -> ReplayResult:
+    """Replay with a bar that counts streams."""
+    streams = [h.stream for h in await ledger.heads(stream) if h.stream.startswith((FLEET, CLUSTER))]
+    with bar("replaying", len(streams)) as step:
+        return await replay_history(ledger, DECIDERS, stream, from_round, to_round, workers, _counting(step))
+
+
+def _counting(step: Callable[[int], None]) -> Callable[[AuditResult], object]:
+    return lambda _: step(1)
+
+
+def verified_plain(result: VerifyResult) -> Plain:
+    return {
+        "ok": result.ok,
+        "streams": result.streams,
+        "rounds": result.rounds,
+        "rows": result.rows,
+        "seconds": round(result.seconds, 3),
+        "rows_per_s": round(result.rows_per_s),
+        "first_bad": None if result.first_bad is None else _bad_plain(result.first_bad),
+    }
+
+
+def _bad_plain(bad: FirstBad) -> Plain:
+    return {
+        "stream": bad.stream, "round": bad.round, "place": bad.place, "what": bad.what, "expected": bad.expected,
+        "found": bad.found,
+    }  # fmt: skip
+
+
+def verified_page(result: VerifyResult) -> Iterator[RenderableType]:
+    verdict = Text("the history is whole", GOOD) if result.ok else Text("the history was changed", BAD)
+    walked = f": {count(result.rounds, 'round')} of {count(result.streams, 'stream')}, {count(result.rows, 'row')}"
+    yield verdict.append(f"{walked} in {result.seconds:.1f} s", "default")
+    if result.first_bad is not None:
+        bad = result.first_bad
+        table = new_table("first bad row", "")
+        for name, value in _bad_plain(bad).items():
+            table.add_row(name, str(value))
+        yield table
+
+
+def replayed_plain(result: ReplayResult) -> Plain:
+    return {
+        "streams": len(result.streams),
+        "rounds": result.rounds,
+        "decisions": result.decisions,
+        "inputs": result.inputs,
+        "divergences": len(result.divergences),
+        "seconds": round(result.seconds, 3),
+        "decisions_per_s": round(result.decisions_per_s),
+        "first_divergences": [_divergence_plain(d) for d in result.divergences[:DIVERGENCES_SHOWN_MAX]],
+    }
+
+
+def _divergence_plain(d: Divergence) -> Plain:
+    return {
+        "stream": d.stream, "round": d.round, "seq": d.seq, "what": d.what, "recorded": d.recorded,
+        "replayed": d.replayed,
+    }  # fmt: skip
+
+
+def replayed_page(result: ReplayResult) -> Iterator[RenderableType]:
+    same = not result.divergences
+    verdict = Text("decided again, byte for byte the same", GOOD) if same else Text("decided differently", BAD)
+    yield verdict.append(
+        f": {count(result.decisions, 'decision')} in {count(result.rounds, 'round')} of"
+        f" {count(len(result.streams), 'stream')} in {result.seconds:.1f} s ({result.decisions_per_s:,.0f}/s)",
+        "default",
+    )
+    if not same:
+        table = new_table("stream", "round", "seq", "what", "recorded", "replayed", right=("round", "seq"))
+        for d in result.divergences[:DIVERGENCES_SHOWN_MAX]:
+            table.add_row(d.stream, str(d.round), str(d.seq), d.what, d.recorded, d.replayed)
+        yield table
+        yield count(len(result.divergences), "divergence")

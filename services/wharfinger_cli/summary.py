@@ -1,0 +1,81 @@
+"""One decision in a few words, for tables. Everything a program needs is in the data; this is for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from wharfinger.domain.binding import TargetCluster
+from wharfinger.domain.value import Value
+from wharfinger.events.decisions import (
+    BindingReleased,
+    ClusterRecovered,
+    ClusterSilenced,
+    FailoverHeld,
+    FailoverResumed,
+    NodeRemovalDecided,
+    NodeShare,
+    ProposalRefused,
+    ReplicasPlaced,
+    ReplicasRefused,
+    ReplicasReleased,
+    ScheduleDecided,
+    ScheduleRefused,
+)
+from wharfinger_cli.output import as_clock, count
+
+SHOWN_MAX = 4
+
+
+def summary(data: Value) -> str:
+    match data:
+        case ScheduleDecided():
+            suspect = f"; silent: {', '.join(data.suspect)}" if data.suspect else ""
+            return _change(data.previous, data.targets) + suspect
+        case ScheduleRefused():
+            kept = f"; keeps {targets(data.targets)}" if data.targets else ""
+            return f"{data.reason}{kept}"
+        case BindingReleased():
+            return f"gave back {targets(data.previous)}"
+        case ReplicasPlaced():
+            return f"on {shares(data.placed)}"
+        case ReplicasRefused():
+            return f"{count(data.count, 'replica')} given back: {data.reason}"
+        case ReplicasReleased():
+            unbound = f", {data.unbound} not yet bound" if data.unbound else ""
+            reason = f": {data.reason}" if data.reason else ""
+            return f"let go on {shares(data.released) or 'no node'}{unbound}{reason}"
+        case NodeRemovalDecided():
+            return f"{data.cluster}: {data.reason}"
+        case ClusterSilenced():
+            return f"nothing heard since {as_clock(data.silent_since_us)}"
+        case ClusterRecovered():
+            return "heard again"
+        case FailoverHeld() | FailoverResumed():
+            return f"{data.silent} of {data.clusters} clusters silent"
+        case ProposalRefused():
+            detail = f" ({data.detail})" if data.detail else ""
+            return f"{data.kind} of {data.target}: {data.reason}{detail}"
+        case _:
+            return ""
+
+
+def targets(clusters: Iterable[TargetCluster]) -> str:
+    """`oslo 3, bergen 2`; a workload without a count goes as it is: `oslo`."""
+    return some(f"{t.cluster} {t.replicas}" if t.replicas else t.cluster for t in clusters)
+
+
+def shares(nodes: Iterable[NodeShare]) -> str:
+    """`node-1 ×2, node-7`"""
+    return some(f"{s.node} ×{len(s.ordinals)}" if len(s.ordinals) > 1 else s.node for s in nodes)
+
+
+def some(parts: Iterable[str]) -> str:
+    """The first few, and how many more there are."""
+    whole = list(parts)
+    more = f" and {len(whole) - SHOWN_MAX} more" if len(whole) > SHOWN_MAX else ""
+    return ", ".join(whole[:SHOWN_MAX]) + more
+
+
+def _change(before: tuple[TargetCluster, ...], after: tuple[TargetCluster, ...]) -> str:
+    now = targets(after) or "nowhere"
+    return f"{now} (was {targets(before)})" if before else now
