@@ -426,3 +426,15 @@ async def test_a_topic_that_is_not_there_is_named(backend: Backend, topic_prefix
     with pytest.raises(BackendError, match=f"no such topic: {topic_prefix}absent"):
         async with BroadcastConsumer(backend, [f"{topic_prefix}absent"], client_id="test"):
             pass
+
+
+async def test_a_reader_may_begin_where_a_stage_left_off(backend: Backend, topic_prefix: str) -> None:
+    await ensure_topics(backend, [TopicSpec("one", 1, "compact")], topic_prefix)
+    topic = f"{topic_prefix}one"
+    await _send(backend, topic, {f"k{n}": b"x" for n in range(10)}, partitions=1)
+    async with BroadcastConsumer(backend, [topic], client_id="test", begin={(topic, 0): 7}) as consumer:
+        batch = await anext(aiter(consumer.batches()))
+        assert batch[0].offset == 7
+    async with BroadcastConsumer(backend, [topic], client_id="test", begin={(topic, 0): 99}) as consumer:
+        assert consumer.caught_up.is_set()
+        assert consumer.positions == {(topic, 0): 10}

@@ -70,8 +70,9 @@ DURABLE = Capabilities(
 
 # The embedded broker lets a group join after half a session (never before one second), lets a member that left come back
 # after up to two sessions, and answers a long poll after half of what remains of it: short sessions and a fetch wait of
-# some milliseconds are what make it quick (20 ms: half the idle CPU of 10 ms, 1.5 ms more delay). One second held without a false expiry under five apps in one process whose
-# loop was blocked for 1.5 s at a time, on a machine with twice as many busy processes as cores.
+# some milliseconds are what make it quick (20 ms: half the idle CPU of 10 ms, 1.5 ms more delay). One second held without
+# a false expiry under five apps in one process whose loop was blocked for 1.5 s at a time, on a machine with twice as many
+# busy processes as cores.
 MEMORY = Capabilities(
     durable_restart=False,
     retention=False,

@@ -1,4 +1,4 @@
-"""A reader of everything: all partitions of some topics from the beginning, without a group.
+"""A reader of everything: all partitions of some topics, from the beginning or from where a stage says, without a group.
 
 Broadcast topics (clusters, policies, capacity) are read whole by every process, and services without a stream fold
 theirs again at each start. Nothing is committed and nothing is shared, so partitions are assigned by hand. `caught_up`
@@ -38,8 +38,16 @@ class Record(NamedTuple):
 class BroadcastConsumer:
     """Use as a context manager, then iterate `batches()`. One reader of `batches` at a time."""
 
-    def __init__(self, backend: Backend, topics: Iterable[str], *, client_id: str) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        topics: Iterable[str],
+        *,
+        client_id: str,
+        begin: Mapping[tuple[str, int], int] | None = None,
+    ) -> None:
         self._backend = backend
+        self._begin = dict(begin or {})
         self._topics = sorted(set(topics))
         self._client_id = client_id
         self._consumer: AIOKafkaConsumer | None = None
@@ -88,6 +96,8 @@ class BroadcastConsumer:
             await self.stop()
             raise
         for partition in partitions:
+            asked = self._begin.get((partition.topic, partition.partition), 0)
+            begins[partition] = min(max(begins[partition], asked), ends[partition])
             self._consumer.seek(partition, begins[partition])
         self._positions = {(tp.topic, tp.partition): begins[tp] for tp in partitions}
         self._behind = {tp: ends[tp] for tp in partitions if begins[tp] < ends[tp]}

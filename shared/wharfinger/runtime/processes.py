@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 # Loaded at import: between fork and exec nothing may be looked up.
 _libc = ctypes.CDLL(None, use_errno=True)
