@@ -61,7 +61,8 @@ class NodeClaimTemplate(Model):
 
     def unacted(self, path: Path = ()) -> Iterator[Path]:
         """No node is made from it in this version."""
-        yield path
+        if self.model_fields_set:
+            yield path
 
 
 def _nodes(value: object) -> object:

@@ -20,7 +20,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, model_validator
 
-from wharfinger.domain.quantities import QuantityError, parse_quantity
+from wharfinger.domain.quantities import LIMIT, QuantityError, parse_quantity
 from wharfinger.manifests.errors import Path
 
 UNACTED = "unacted"
@@ -126,9 +126,15 @@ def _quantity(value: object) -> str:
 def _not_negative_quantity(text: str) -> str:
     if parse_quantity(text).nanos < 0:
         raise ExpectedError("a quantity that is not negative")
-    if parse_quantity(text).milli > 2**63 - 1:
-        raise ExpectedError("a quantity whose thousandths are below 2^63")
+    if parse_quantity(text).units > LIMIT:
+        raise ExpectedError("a quantity below 2^63")
     return text
+
+
+def _countable(amounts: dict[str, str]) -> dict[str, str]:
+    if "cpu" in amounts and parse_quantity(amounts["cpu"]).milli > LIMIT:
+        raise ExpectedError("a number of cores whose thousandths are below 2^63", "cpu")
+    return amounts
 
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
@@ -154,7 +160,7 @@ Int32 = Annotated[int, BeforeValidator(_whole), _between(-(2**31), 2**31 - 1)]
 Count = Annotated[int, BeforeValidator(_whole), _between(0, 2**31 - 1)]
 Quantity = Annotated[str, BeforeValidator(_quantity), AfterValidator(_not_negative_quantity)]
 Name = Annotated[str, AfterValidator(_name)]
-Amounts = dict[str, Quantity]
+Amounts = Annotated[dict[str, Quantity], AfterValidator(_countable)]
 Labels = dict[str, str]
 
 

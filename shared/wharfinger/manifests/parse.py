@@ -24,7 +24,6 @@ from wharfinger.manifests.model import ExpectedError, Resource, aliases
 
 SUFFIXES = (".yaml", ".yml", ".json")
 """What is read of a folder; a file that is named is read whatever it is called."""
-LISTS = frozenset({"List"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +119,7 @@ def _nothing(name: str, text: str, line: int = 1) -> Loaded:
 def _objects(document: Document) -> Iterator[tuple[object, Path]]:
     """The document, or the items of a `v1 List` as `kubectl get -o yaml` prints them."""
     value = document.value
-    if isinstance(value, dict) and value.get("kind") in LISTS and value.get("apiVersion") == "v1":
+    if isinstance(value, dict) and value.get("kind") == "List" and value.get("apiVersion") == "v1":
         items = value.get("items")
         if isinstance(items, list):
             yield from ((item, ("items", i)) for i, item in enumerate(items))

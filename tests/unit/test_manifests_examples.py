@@ -1,0 +1,83 @@
+"""The examples are true: each says what it says it does, and the broken ones break as the documents show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from wharfinger.events.bindings import BindingRequested
+from wharfinger.events.cluster_state import NodesObserved
+from wharfinger.events.intake import Intake, compile_manifests
+from wharfinger.manifests.kinds import KINDS
+from wharfinger.manifests.parse import load_files
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FOLDERS = ("fleet", "policies", "workloads", "ocm", "crane", "karpenter")
+
+
+@pytest.fixture(scope="module")
+def applied() -> Intake:
+    loaded = load_files([EXAMPLES / folder for folder in FOLDERS])
+    assert [str(e) for e in loaded.errors] == []
+    intake = compile_manifests(loaded.manifests)
+    assert [str(e) for e in intake.errors] == []
+    return intake
+
+
+def test_every_folder_is_read() -> None:
+    assert sorted(p.name for p in EXAMPLES.iterdir() if p.is_dir()) == sorted([*FOLDERS, "broken"])
+
+
+def test_each_workload_falls_under_the_policy_its_comment_names(applied: Intake) -> None:
+    assert {f.key: f.data.binding.policy for f in applied.facts if isinstance(f.data, BindingRequested)} == {
+        "harbour/booking-deployment": "PropagationPolicy/harbour/two-to-one",
+        "harbour/crane-planner-deployment": "PropagationPolicy/harbour/by-room",
+        "harbour/tide-gauge-deployment": "PropagationPolicy/harbour/everywhere",
+        "harbour/node-lamp-daemonset": "PropagationPolicy/harbour/everywhere",
+        "harbour/tariff-configmap": "PropagationPolicy/harbour/everywhere",
+        "harbour/train-eta-job": "ClusterPropagationPolicy//few-clusters",
+        "harbour/read-plates-deployment": "ClusterPropagationPolicy//few-clusters",
+        "yard/one-off-pod": "",
+    }
+
+
+def test_the_init_container_of_the_planner_sets_its_requests(applied: Intake) -> None:
+    (planner,) = [
+        f.data.binding for f in applied.facts if isinstance(f.data, BindingRequested) and "crane-planner" in f.key
+    ]
+    assert planner.requirements.requests == {"cpu": 1000, "memory": 3 * 2**30}
+
+
+def test_the_fleet_has_its_nodes_and_gpus(applied: Intake) -> None:
+    nodes = {n.name: n for f in applied.facts if isinstance(f.data, NodesObserved) for n in f.data.nodes}
+    assert len(nodes) == 9
+    assert {name: len(n.devices) for name, n in nodes.items() if n.devices} == {"oslo-gpu-1": 4, "tromso-gpu-1": 1}
+
+
+def test_only_what_the_comments_say_is_not_acted_on(applied: Intake) -> None:
+    found = [(Path(u.file).name, u.field) for u in applied.unacted]
+    assert sorted(found) == [
+        ("nodepool.yaml", "spec.limits"),
+        ("nodepool.yaml", "spec.template"),
+        ("placement.yaml", "spec"),
+    ]
+
+
+def test_the_broken_examples_break_as_documented() -> None:
+    typos = load_files([EXAMPLES / "broken" / "typos.yaml"])
+    assert [(e.line, e.field) for e in typos.errors] == [
+        (8, "spec.replica"),
+        (20, "spec.template.spec.containers[0].resources.requests.cpu"),
+        (21, "spec.template.spec.containers[0].resources.requests.memory"),
+    ]
+    stowaway = load_files([EXAMPLES / "broken" / "no-policy.yaml"])
+    assert stowaway.errors == ()
+    (error,) = compile_manifests(stowaway.manifests).errors
+    assert (error.line, error.field) == (5, "metadata.name")
+
+
+def test_the_examples_show_most_kinds() -> None:
+    shown = {m.kind for m in load_files([EXAMPLES]).manifests}
+    left_out = {k.kind for k in KINDS if k not in shown}
+    assert left_out == {"StatefulSet", "CronJob", "Namespace", "ResourceBinding"}

@@ -1,0 +1,354 @@
+"""What applying and deleting manifests states: which policy a workload falls under, and what moves when a policy does."""
+
+from __future__ import annotations
+
+import pytest
+
+from wharfinger.domain.binding import Binding
+from wharfinger.domain.node import Node
+from wharfinger.domain.placement import ClusterAffinity, Placement
+from wharfinger.domain.policy import Policy, Propagation, ResourceSelector
+from wharfinger.domain.selectors import LabelSelector
+from wharfinger.domain.value import Value
+from wharfinger.domain.workload import ObjectRef
+from wharfinger.events.accepted import Accepted, accepted
+from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
+from wharfinger.events.cluster_state import NodesObserved, PodsObserved
+from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
+from wharfinger.events.intake import ANYWHERE, Intake, compile_deletions, compile_manifests
+from wharfinger.events.policies import PolicyApplied, PolicyRemoved
+from wharfinger.manifests.parse import Manifest, load_manifests
+from wharfinger.manifests.selection import policy_for
+
+WEB = ObjectRef("apps/v1", "Deployment", "web", "ns")
+
+
+def manifests(*texts: str) -> list[Manifest]:
+    loaded = load_manifests("---\n".join(texts), "file.yaml")
+    assert [str(e) for e in loaded.errors] == []
+    return list(loaded.manifests)
+
+
+def deployment(
+    name: str = "web", labels: str = "{app: web}", replicas: int = 2, annotations: str = "{}", uid: str = ""
+) -> str:
+    meta = (
+        f"{{name: {name}, namespace: ns, labels: {labels}, annotations: {annotations}{f', uid: {uid}' if uid else ''}}}"
+    )
+    return f"apiVersion: apps/v1\nkind: Deployment\nmetadata: {meta}\nspec: {{replicas: {replicas}}}\n"
+
+
+def policy(name: str, cluster: str, select: str = "name: web", extra: str = "", namespace: str = "ns") -> str:
+    kind = "PropagationPolicy" if namespace else "ClusterPropagationPolicy"
+    meta = f"{{name: {name}, namespace: {namespace}}}" if namespace else f"{{name: {name}}}"
+    selector = "{apiVersion: apps/v1, kind: Deployment" + (f", {select}" if select else "") + "}"
+    return (
+        f"apiVersion: policy.karmada.io/v1alpha1\nkind: {kind}\nmetadata: {meta}\nspec:\n"
+        f"  resourceSelectors: [{selector}]\n"
+        f"  placement: {{clusterAffinity: {{clusterNames: [{cluster}]}}}}\n{extra}"
+    )
+
+
+def node(name: str, cluster: str = "oslo", cpu: int = 4) -> str:
+    return (
+        f"apiVersion: v1\nkind: Node\nmetadata: {{name: {name}, labels: {{wharfinger.io/cluster: {cluster}}}}}\n"
+        f"status: {{allocatable: {{cpu: {cpu}}}}}\n"
+    )
+
+
+def bindings(intake: Intake) -> dict[str, Binding]:
+    assert [str(e) for e in intake.errors] == []
+    return {f.key: f.data.binding for f in intake.facts if isinstance(f.data, BindingRequested)}
+
+
+def applied_policies(intake: Intake) -> list[Policy]:
+    return [f.data.policy for f in intake.facts if isinstance(f.data, PolicyApplied)]
+
+
+def where(binding: Binding) -> tuple[str, ...]:
+    return binding.placement.affinities[0].cluster_names
+
+
+# Selection.
+
+
+def propagating(
+    name: str, namespace: str = "ns", priority: int = 0, labels: dict[str, str] | None = None, named: str = ""
+) -> Policy:
+    selector = ResourceSelector(
+        "apps/v1", "Deployment", namespace, named, LabelSelector(labels) if labels is not None else None
+    )
+    return Policy(
+        "PropagationPolicy" if namespace else "ClusterPropagationPolicy",
+        name,
+        namespace,
+        Propagation((selector,), Placement(), priority),
+    )
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [
+        (propagating("z"), propagating("a", namespace="", priority=9, named="web")),
+        (propagating("z", priority=1), propagating("a", named="web")),
+        (propagating("z", named="web"), propagating("a", labels={"app": "web"})),
+        (propagating("z", labels={"app": "web"}), propagating("a")),
+        (propagating("a"), propagating("z")),
+        (propagating("z"), propagating("a", named="other")),
+        (propagating("z"), propagating("a", labels={"app": "other"})),
+        (propagating("z"), propagating("a", namespace="elsewhere", named="web")),
+        (propagating("z"), Policy("NodePool", "a")),
+    ],
+)
+def test_which_of_two_policies_a_workload_falls_under(better: Policy, worse: Policy) -> None:
+    labels = {"app": "web"}
+    assert policy_for(WEB, labels, [better, worse]) == policy_for(WEB, labels, [worse, better]) == better
+
+
+def test_a_workload_that_nothing_selects_falls_under_no_policy() -> None:
+    other_version = Policy(
+        "PropagationPolicy", "p", "ns", Propagation((ResourceSelector("apps/v2", "Deployment"),), Placement())
+    )
+    nothing = Policy("PropagationPolicy", "p", "ns", Propagation((), Placement()))
+    assert policy_for(WEB, {}, [other_version, nothing, propagating("p", labels={"a": "b"})]) is None
+
+
+# Applying.
+
+
+def test_a_workload_and_its_policy_become_a_binding() -> None:
+    intake = compile_manifests(manifests(deployment(uid="u-1"), policy("p", "oslo")))
+    assert bindings(intake) == {
+        "ns/web-deployment": Binding(
+            "ns/web-deployment", "u-1", WEB, 2,
+            placement=Placement((ClusterAffinity(cluster_names=("oslo",)),)),
+            policy="PropagationPolicy/ns/p", labels={"app": "web"},
+        )
+    }  # fmt: skip
+    assert [(f.topic.name, f.key, f.partition_key) for f in intake.facts] == [
+        ("wharfinger.policies", "PropagationPolicy/ns/p", "PropagationPolicy/ns/p"),
+        ("wharfinger.bindings", "ns/web-deployment", "ns/web-deployment"),
+    ]
+
+
+def test_compiling_twice_gives_the_same_facts() -> None:
+    texts = (deployment(), policy("p", "oslo"), node("a"), node("b"))
+    assert compile_manifests(manifests(*texts)) == compile_manifests(manifests(*texts))
+
+
+def test_a_known_policy_serves_a_workload_that_comes_later() -> None:
+    known = applied_policies(compile_manifests(manifests(policy("p", "oslo"))))
+    assert where(bindings(compile_manifests(manifests(deployment()), known))["ns/web-deployment"]) == ("oslo",)
+
+
+def test_a_workload_without_a_policy_is_an_error_unless_any_cluster_will_do() -> None:
+    intake = compile_manifests(manifests(deployment()))
+    assert intake.facts == ()
+    assert [str(e) for e in intake.errors] == [
+        "file.yaml:3: metadata.name: expected a policy that selects Deployment ns/web, got none; apply one, "
+        "or annotate it with"
+        " wharfinger.io/placement: any"
+    ]
+    anywhere = bindings(compile_manifests(manifests(deployment(annotations="{wharfinger.io/placement: any}"))))
+    assert anywhere["ns/web-deployment"].placement == ANYWHERE
+    assert anywhere["ns/web-deployment"].policy == ""
+    (error,) = compile_manifests(manifests(deployment(annotations="{wharfinger.io/placement: all}"))).errors
+    assert error.field == 'metadata.annotations["wharfinger.io/placement"]'
+    assert error.text == "expected 'any' or a policy that selects Deployment ns/web, got 'all'"
+
+
+def test_one_error_anywhere_means_no_facts_at_all() -> None:
+    intake = compile_manifests(manifests(deployment(), policy("p", "oslo"), deployment("stowaway")))
+    assert intake.facts == ()
+    assert len(intake.errors) == 1
+
+
+def test_a_changed_policy_requests_its_known_bindings_anew_and_no_others() -> None:
+    first = compile_manifests(
+        manifests(deployment(), deployment("db"), policy("p", "oslo"), policy("q", "bergen", "name: db"))
+    )
+    known = list(bindings(first).values())
+    again = compile_manifests(manifests(policy("p", "bergen")), applied_policies(first), known)
+    assert {name: where(b) for name, b in bindings(again).items()} == {"ns/web-deployment": ("bergen",)}
+    assert compile_manifests(manifests(policy("p", "oslo")), applied_policies(first), known).facts[1:] == ()
+
+
+def test_a_closer_policy_takes_a_known_binding_over_and_gives_it_back_when_removed() -> None:
+    first = compile_manifests(manifests(deployment(), policy("wide", "oslo", "", namespace="")))
+    policies = applied_policies(first)
+    closer = compile_manifests(manifests(policy("near", "bergen")), policies, bindings(first).values())
+    taken = bindings(closer)["ns/web-deployment"]
+    assert (where(taken), taken.policy) == (("bergen",), "PropagationPolicy/ns/near")
+    removed = compile_deletions(manifests(policy("near", "bergen")), policies + applied_policies(closer), [taken])
+    assert removed.facts[0].data == PolicyRemoved("PropagationPolicy", "near", "ns")
+    assert bindings(removed)["ns/web-deployment"].policy == "ClusterPropagationPolicy//wide"
+
+
+def test_a_binding_whose_only_policy_goes_stays_where_it_is() -> None:
+    first = compile_manifests(manifests(deployment(), policy("p", "oslo")))
+    removed = compile_deletions(manifests(policy("p", "oslo")), applied_policies(first), bindings(first).values())
+    assert [f.data for f in removed.facts] == [PolicyRemoved("PropagationPolicy", "p", "ns")]
+
+
+def test_a_policy_finds_a_known_binding_by_the_labels_of_its_workload() -> None:
+    first = compile_manifests(manifests(deployment(annotations="{wharfinger.io/placement: any}")))
+    intake = compile_manifests(
+        manifests(policy("p", "oslo", "labelSelector: {matchLabels: {app: web}}")), (), bindings(first).values()
+    )
+    assert where(bindings(intake)["ns/web-deployment"]) == ("oslo",)
+
+
+def test_bindings_with_a_placement_of_their_own_are_left_alone() -> None:
+    here = Placement((ClusterAffinity(cluster_names=("tromso",)),))
+    imported = Binding("ns/web-deployment", "u", WEB, 1, placement=here)
+    by_hand = Binding("ns/other", "u", WEB, 1, placement=here, policy="ResourceBinding/ns/other")
+    assert bindings(compile_manifests(manifests(policy("p", "oslo")), (), [imported, by_hand])) == {}
+
+
+def test_suspending_a_policy_suspends_what_it_selects() -> None:
+    first = compile_manifests(manifests(deployment(), policy("p", "oslo")))
+    held = compile_manifests(
+        manifests(policy("p", "oslo", extra="  suspension: {scheduling: true}\n")), (), bindings(first).values()
+    )
+    assert bindings(held)["ns/web-deployment"].suspended
+
+
+def test_a_workload_applied_again_keeps_its_identity_and_its_reschedule_token() -> None:
+    first = bindings(compile_manifests(manifests(deployment(uid="u-1"), policy("p", "oslo"))))["ns/web-deployment"]
+    known = Binding(**{name: getattr(first, name) for name in first.__struct_fields__} | {"reschedule": "token"})
+    again = bindings(compile_manifests(manifests(deployment(replicas=5), policy("p", "oslo")), (), [known]))[
+        "ns/web-deployment"
+    ]
+    assert (again.uid, again.reschedule, again.replicas) == ("u-1", "token", 5)
+
+
+def test_objects_without_replicas_go_as_they_are_and_an_unselected_namespace_goes_nowhere() -> None:
+    everything = (
+        "apiVersion: policy.karmada.io/v1alpha1\nkind: ClusterPropagationPolicy\nmetadata: {name: all}\nspec:\n"
+        "  resourceSelectors: [{apiVersion: v1, kind: ConfigMap}, {apiVersion: apps/v1, kind: DaemonSet}, "
+        "{apiVersion: v1, kind: Namespace, name: ns}]\n"
+    )
+    found = bindings(
+        compile_manifests(
+            manifests(
+                everything,
+                "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n",
+                "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: d}\n"
+                "spec: {template: {spec: {containers: [{resources: {requests: {cpu: 1}}}]}}}\n",
+                "apiVersion: v1\nkind: Namespace\nmetadata: {name: ns}\n",
+            )
+        )
+    )
+    assert sorted(found) == ["default/c-configmap", "default/d-daemonset", "ns-namespace"]
+    assert all(b.replicas == 0 and b.requirements.empty for b in found.values())
+    lonely = compile_manifests(manifests("apiVersion: v1\nkind: Namespace\nmetadata: {name: ns}\n"))
+    assert (lonely.facts, lonely.errors) == ((), ())
+    assert [str(u) for u in lonely.unacted] == [
+        "file.yaml:3: metadata.name: accepted, goes nowhere: no policy selects Namespace ns"
+    ]
+
+
+def test_what_is_accepted_and_not_acted_on_is_told_with_its_line() -> None:
+    text = (
+        "apiVersion: cluster.open-cluster-management.io/v1beta1\nkind: Placement\nmetadata: {name: p}\n"
+        "spec: {numberOfClusters: 1}\n"
+    )
+    intake = compile_manifests(manifests(text))
+    assert [str(u) for u in intake.unacted] == ["file.yaml:4: spec: accepted, not acted on in this version"]
+    (placed,) = applied_policies(intake)
+    assert (placed.key, placed.propagation) == ("Placement/default/p", None)
+    assert '"numberOfClusters":1' in placed.manifest
+
+
+def test_nodes_join_those_that_are_known_and_every_bucket_is_told() -> None:
+    known = {"oslo": [Node("a", {"cpu": 1000}), Node("b", {"cpu": 1000})], "bergen": [Node("c", {"cpu": 1000})]}
+    intake = compile_manifests(manifests(node("b"), node("d")), known_nodes=known, node_buckets=4)
+    buckets = [f.data for f in intake.facts if isinstance(f.data, NodesObserved)]
+    assert [(b.cluster, b.bucket, b.buckets) for b in buckets] == [("oslo", i, 4) for i in range(4)]
+    nodes = {n.name: n.allocatable["cpu"] for b in buckets for n in b.nodes}
+    assert nodes == {"a": 1000, "b": 4000, "d": 4000}
+
+
+def test_a_node_that_does_not_name_its_cluster_is_refused_once() -> None:
+    text = "apiVersion: v1\nkind: Node\nmetadata: {name: a}\nstatus: {allocatable: {cpu: 1}}\n"
+    (error,) = compile_manifests(manifests(text)).errors
+    assert str(error) == (
+        'file.yaml:3: metadata.labels["wharfinger.io/cluster"]: expected the label or annotation wharfinger.io/cluster'
+        " with the name of its cluster, got nothing"
+    )
+
+
+def test_one_thing_twice_in_the_files_is_refused() -> None:
+    intake = compile_manifests(
+        manifests(deployment(), policy("p", "oslo"), deployment(), node("a"), node("a", "bergen"), node("a"))
+    )
+    assert [str(e) for e in intake.errors] == [
+        "file.yaml:13: expected each object once, got binding ns/web-deployment again (file.yaml:2)",
+        "file.yaml:28: expected each object once, got node a of oslo again (file.yaml:19)",
+    ]
+
+
+def test_an_annotation_that_makes_no_sense_is_told_with_its_line() -> None:
+    (error,) = compile_manifests(
+        manifests(policy("p", "oslo"), deployment(annotations="{wharfinger.io/gpu-milli: lots}"))
+    ).errors
+    assert str(error) == (
+        "file.yaml:10: metadata.annotations[\"wharfinger.io/gpu-milli\"]: expected an integer from 1 to 1000, got 'lots'"
+    )
+
+
+# Deleting.
+
+
+def test_deleting_takes_everything_back() -> None:
+    cluster = "apiVersion: cluster.karmada.io/v1alpha1\nkind: Cluster\nmetadata: {name: oslo}\n"
+    by_hand = (
+        "apiVersion: work.karmada.io/v1alpha2\nkind: ResourceBinding\nmetadata: {name: b, namespace: ns}\n"
+        "spec: {resource: {apiVersion: v1, kind: Pod, name: x}}\n"
+    )
+    intake = compile_deletions(
+        manifests(cluster, deployment(), policy("p", "oslo"), by_hand, node("c", "bergen")),
+        known_nodes={"oslo": [Node("a", {"cpu": 1})], "bergen": [Node("c", {"cpu": 1}), Node("d", {"cpu": 1})]},
+        node_buckets=1,
+    )
+    assert [f.data for f in intake.facts] == [
+        BindingWithdrawn("ns/web-deployment"),
+        BindingWithdrawn("ns/b"),
+        PolicyRemoved("PropagationPolicy", "p", "ns"),
+        NodesObserved("oslo", 0, 1, ()),
+        NodesObserved("bergen", 0, 1, (Node("d", {"cpu": 1}),)),
+        ClusterForgotten("oslo"),
+    ]
+
+
+def test_a_withdrawn_binding_is_not_requested_anew_by_a_policy_of_the_same_files() -> None:
+    first = compile_manifests(manifests(deployment(), policy("p", "oslo"), policy("wide", "bergen", "", namespace="")))
+    removed = compile_deletions(
+        manifests(deployment(), policy("p", "oslo")), applied_policies(first), bindings(first).values()
+    )
+    assert bindings(removed) == {}
+
+
+# Keys.
+
+
+@pytest.mark.parametrize(
+    ("data", "key", "partition_key", "topic"),
+    [
+        (PodsObserved("oslo", "n-1", ()), "oslo/pods/n-1", "oslo", "wharfinger.cluster-state"),
+        (NodesObserved("oslo", 3, 4, ()), "oslo/nodes/3", "oslo", "wharfinger.cluster-state"),
+        (ClusterForgotten("oslo"), "oslo", "oslo", "wharfinger.clusters"),
+        (PolicyRemoved("NodePool", "p"), "NodePool//p", "NodePool//p", "wharfinger.policies"),
+        (BindingWithdrawn("ns/b"), "ns/b", "ns/b", "wharfinger.bindings"),
+    ],
+)
+def test_facts_travel_under_the_keys_of_the_topic_table(
+    data: PodsObserved | NodesObserved | ClusterForgotten | PolicyRemoved | BindingWithdrawn,
+    key: str,
+    partition_key: str,
+    topic: str,
+) -> None:
+    fact: Accepted = accepted(data)
+    assert (fact.key, fact.partition_key, fact.topic.name) == (key, partition_key, topic)
+    assert isinstance(fact.data, Value)
+    assert not isinstance(fact.data, ClusterObserved)
