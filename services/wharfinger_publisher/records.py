@@ -53,7 +53,7 @@ class RecordMaker:
     """`partition_for(key, count)` and the partition counts decide where a record goes."""
 
     def __init__(self, partitions: Mapping[str, int], partition_for: Callable[[str, int], int]) -> None:
-        self._partitions = partitions
+        self.partitions = partitions
         self._partition_for = partition_for
 
     def records(self, rows: Iterable[LedgerRow]) -> list[Record]:
@@ -77,7 +77,7 @@ class RecordMaker:
             answer = outcome_item(row.seq, decision, data)
             if answer is not None:
                 cluster, binding, outcome = answer
-                shard = self._partition_for(binding, self._partitions[OUTCOMES.name])
+                shard = self._partition_for(binding, self.partitions[OUTCOMES.name])
                 answers = outcomes.setdefault((row.stream, cluster, shard), [])
                 answers.append(outcome)
                 if len(answers) >= MAX_ITEMS:
@@ -89,7 +89,7 @@ class RecordMaker:
 
     def _accepted(self, accepted: Accepted) -> Iterable[Record]:
         topic = BY_NAME[accepted.topic]
-        count = self._partitions[topic.name]
+        count = self.partitions[topic.name]
         partition = 0 if topic.partition_by is PartitionBy.ONE else self._partition_for(accepted.partition_key, count)
         key = accepted.key.encode()
         yield Record(topic.name, partition, key, accepted.body, str(accepted.id))
@@ -102,7 +102,7 @@ class RecordMaker:
             row.body, row.type, id=id, source=f"/wharfinger/{row.stream}", subject=row.subject, time=rfc3339(row.at),
             causation=str(row.cause) if row.cause else "", sequence=str(row.seq),
         )  # fmt: skip
-        partition = self._partition_for(row.subject, self._partitions[DECISIONS.name])
+        partition = self._partition_for(row.subject, self.partitions[DECISIONS.name])
         return Record(DECISIONS.name, partition, row.subject.encode(), value, id)
 
     def _assignments(self, stream: str, cluster: str, items: list[AssignmentItem]) -> Record:
@@ -110,7 +110,7 @@ class RecordMaker:
         data = AssignmentsDecided(cluster, stream, last, tuple(items))
         id = derived_id("assignments", stream, cluster, first, last)
         value = encode(data, id=id, source=f"/wharfinger/{stream}", subject=cluster)
-        partition = self._partition_for(cluster, self._partitions[ASSIGNMENTS.name])
+        partition = self._partition_for(cluster, self.partitions[ASSIGNMENTS.name])
         return Record(ASSIGNMENTS.name, partition, cluster.encode(), value)
 
     def _outcomes(self, stream: str, cluster: str, shard: int, items: list[OutcomeItem]) -> Record:

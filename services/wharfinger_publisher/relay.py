@@ -77,7 +77,7 @@ class Relay:
 
     async def resume(self) -> None:
         """Where we were: cursors of this life of the broker, and what was sent after they were last moved."""
-        cursor = await self._ledger.cursor(self._settings.consumer, self._life)
+        cursor = await self._ledger.cursors(self._settings.consumer, self._life)
         self._cursors, self._positions = dict(cursor.seqs), dict(cursor.positions)
         self._skip = await self._sent_after(self._positions)
         fresh = not self._cursors
@@ -188,39 +188,32 @@ class Relay:
 
     async def _sent_after(self, positions: Mapping[str, int]) -> set[str]:
         """Ids that stand on the once-only topics behind the positions of the last cursor."""
+        parts = [
+            TopicPartition(self._wire(topic.name), p) for topic in ONCE for p in range(self._maker.partitions[topic.name])
+        ]
         reader = self._reader()
         await reader.start()
         found: set[str] = set()
         try:
-            for topic in ONCE:
-                parts = [
-                    TopicPartition(self._wire(topic.name), p)
-                    for p in sorted(await _partitions(reader, self._wire(topic.name)))
-                ]
-                reader.assign(parts)
-                ends = await reader.end_offsets(parts)
-                begins = await reader.beginning_offsets(parts)
-                behind = {}
-                for tp in parts:
-                    start = max(positions.get(f"{topic.name}/{tp.partition}", 0), begins[tp])
-                    reader.seek(tp, start)
-                    if start < ends[tp]:
-                        behind[tp] = ends[tp]
-                while behind:
-                    batches = await reader.getmany(*behind, timeout_ms=200, max_records=2000)
-                    for tp, messages in batches.items():
-                        for message in messages:
-                            try:
-                                found.add(frame_of(message.value or b"").id)
-                            except UndecodableError:
-                                continue
-                        if messages and messages[-1].offset + 1 >= ends[tp]:
-                            behind.pop(tp, None)
+            reader.assign(parts)
+            ends, begins = await reader.end_offsets(parts), await reader.beginning_offsets(parts)
+            behind: set[TopicPartition] = set()
+            for tp in parts:
+                place = f"{tp.topic.removeprefix(self._wire(''))}/{tp.partition}"
+                start = max(positions.get(place, 0), begins[tp])
+                reader.seek(tp, start)
+                if start < ends[tp]:
+                    behind.add(tp)
+            while behind:
+                batches = await reader.getmany(*behind, timeout_ms=200, max_records=2000)
+                for messages in batches.values():
+                    for message in messages:
+                        try:
+                            found.add(frame_of(message.value or b"").id)
+                        except UndecodableError:
+                            continue
+                behind = {tp for tp in behind if await reader.position(tp) < ends[tp]}
         finally:
             await reader.stop()
         return found
 
-
-async def _partitions(reader: AIOKafkaConsumer, topic: str) -> set[int]:
-    await reader.topics()
-    return set(reader.partitions_for_topic(topic) or ())

@@ -63,7 +63,11 @@ def configure_logging(level: LogLevel, log_format: LogFormat, stream: TextIO | N
 def _rendering(log_format: LogFormat, *, colors: bool) -> Sequence[Processor]:
     match log_format:
         case "json":
-            return (structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(sort_keys=True))
+            # Without the frames' variables: they may hold secrets, and a state is megabytes.
+            tracebacks = structlog.processors.ExceptionRenderer(
+                structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+            )
+            return (tracebacks, structlog.processors.JSONRenderer(sort_keys=True))
         case "console":
             return (structlog.dev.ConsoleRenderer(colors=colors),)
 

@@ -84,6 +84,19 @@ async def topic_names(backend: Backend) -> list[str]:
         await admin.close()
 
 
+async def check_topics(backend: Backend, specs: Sequence[TopicSpec], prefix: str = "") -> None:
+    """Look and change nothing. BackendError names every topic that is missing or has another number of partitions."""
+    admin = AIOKafkaAdminClient(**backend.client_options(), request_timeout_ms=ADMIN_TIMEOUT_MS)
+    try:
+        await admin.start()
+        counts = await _partition_counts(admin)
+    except (KafkaError, OSError) as error:
+        raise BackendError(f"broker {backend.bootstrap}: topics: {' '.join(str(error).split())}") from error
+    finally:
+        await admin.close()
+    _check_counts({prefix + spec.name: spec for spec in specs}, counts)
+
+
 async def delete_topics(backend: Backend, names: Sequence[str]) -> None:
     """Forget topics and free their memory. Names that do not exist are passed over."""
     admin = AIOKafkaAdminClient(**backend.client_options(), request_timeout_ms=ADMIN_TIMEOUT_MS)

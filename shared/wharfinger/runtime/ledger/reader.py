@@ -253,7 +253,8 @@ from round where stream = $1 and number between $2 and $3 order by number limit 
 
 _INPUTS = """
 select i.round, i.ordinal, i.event, i.sha256, e.encoding, e.body
-from input i left join event e on e.id = i.event and e.sha256 = i.sha256
+from input i
+left join lateral (select * from event e where e.id = i.event and e.sha256 = i.sha256 limit 1) e on true
 where i.stream = $1 and i.round between $2 and $3 order by i.round, i.ordinal
 """
 

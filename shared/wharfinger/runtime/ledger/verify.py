@@ -173,7 +173,8 @@ async def _batch(raw: Raw, walk: _Walk) -> None:
     last = rounds[-1][0]
     inputs = await raw.fetch(
         "select i.round, i.ordinal, i.event, i.sha256, e.encoding, e.body, e.type, e.subject, e.source "
-        "from input i left join event e on e.id = i.event and e.sha256 = i.sha256 "
+        "from input i "
+        "left join lateral (select * from event e where e.id = i.event and e.sha256 = i.sha256 limit 1) e on true "
         "where i.stream = $1 and i.round between $2 and $3 order by i.round, i.ordinal",
         walk.id, first, last,
     )  # fmt: skip

@@ -102,6 +102,12 @@ class ClusterDecider:
             case _:
                 raise AssertionError(f"{state.stream} cannot have decided {decision.type}")
 
+    def is_news(self, state: ClusterState, event: Event[Value]) -> bool:
+        data = event.data
+        if isinstance(data, AssignmentsDecided):
+            return data.through > state.seen.get(data.stream, 0)
+        return True
+
     # --- decide
 
     def decide(self, state: ClusterState, at: Micros) -> Iterator[Draft]:
@@ -157,7 +163,7 @@ def _observe_nodes(state: ClusterState, nodes: NodesObserved, id: UUID, at: Micr
     for node in nodes.nodes:
         if node.name in book.taint_since:
             state.causes[node.name] = str(id)
-    for name in book.lost - before:
+    for name in sorted(book.lost - before):
         state.causes[name] = str(id)
     _forget_causes(state)
 
@@ -248,13 +254,19 @@ def _place(state: ClusterState, binding: str, held: Held, cause: UUID | None) ->
     runners_up = placer.runners_up(cls, NAMED) if diagnosis.feasible > 1 else []
     choices = _choices(state, held)
     explanation = explained(diagnosis, choices, runners_up)
-    ordinals = list(islice((i for i in count() if i not in held.placed), len(choices)))
+    ordinals = _lowest_free(held, len(choices))
     for start in range(0, len(choices), SHARE_MAX):
         shares = _shares(choices[start : start + SHARE_MAX], ordinals[start : start + SHARE_MAX])
         placed = ReplicasPlaced(
             state.cluster, binding, held.assignment, shares, cls.requirements, explanation
         )  # fmt: skip
         yield Draft(placed, binding, "placed", cause)
+
+
+def _lowest_free(held: Held, wanted: int) -> list[int]:
+    if not held.placed:
+        return list(range(wanted))
+    return list(islice((i for i in count() if i not in held.placed), wanted))
 
 
 def _choices(state: ClusterState, held: Held) -> list[Choice]:

@@ -32,7 +32,7 @@ def explained(
     return Explanation(
         candidates=diagnosis.candidates,
         feasible=diagnosis.feasible,
-        refused={**diagnosis.refused},
+        refused={str(reason): count for reason, count in diagnosis.refused.items()},
         chosen=tuple(budget.within(first.values())),
         runners_up=tuple(budget.within(rest[:NAMED])),
         note=note,

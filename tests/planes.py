@@ -1,0 +1,123 @@
+"""Planes for tests that drive Wharfinger as its users do: by its commands, with real processes, and from outside.
+
+The embedded backends are used on purpose: these tests kill them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+from benchmarks.plane import PlaneUnderTest
+from benchmarks.subscriber import Seen, Subscriber
+
+FLEET_TYPES = frozenset({"io.wharfinger.schedule.decided.v1", "io.wharfinger.schedule.refused.v1"})
+NODE_TYPES = frozenset({"io.wharfinger.replicas.placed.v1", "io.wharfinger.replicas.refused.v1"})
+RELEASED = "io.wharfinger.replicas.released.v1"
+
+
+def ledger_decisions(plane: PlaneUnderTest) -> list[dict[str, Any]]:
+    """Every decision of the ledger, as `wharfinger decisions -o json` prints them."""
+    return [json.loads(line) for line in plane.command("decisions", "-o", "json").splitlines()]
+
+
+def current_outcomes(decisions: list[dict[str, Any]]) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+    """binding -> its latest fleet decision, and (cluster stream, binding) joined -> its latest node decision."""
+    fleet: dict[str, dict[str, Any]] = {}
+    node: dict[str, dict[str, Any]] = {}
+    for d in decisions:
+        if d["type"] in FLEET_TYPES:
+            fleet[d["subject"]] = d
+        elif d["type"] in NODE_TYPES:
+            node[f"{d['stream']} {d['subject']}"] = d
+    return fleet, node
+
+
+def settled(plane: PlaneUnderTest, timeout_s: float = 120.0, quiet_s: float = 2.0) -> None:
+    """Wait until no stream's head has moved for `quiet_s` and everything is ready and without lag."""
+    end = time.monotonic() + timeout_s
+    before: object = None
+    since = time.monotonic()
+    while time.monotonic() < end:
+        try:
+            status = plane.json("status")
+        except (RuntimeError, ValueError):
+            time.sleep(0.2)
+            continue
+        now = {name: head["hash"] for name, head in _streams(status).items()}
+        calm = all(s["ready"] and not s["lag"] for s in _services(status).values())
+        if now != before or not calm:
+            before, since = now, time.monotonic()
+        elif time.monotonic() - since >= quiet_s:
+            return
+        time.sleep(0.2)
+    raise AssertionError(f"the plane did not come to rest in {timeout_s:.0f} s: {json.dumps(status)[:2000]}")
+
+
+def _streams(status: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = status["streams"]
+    return found
+
+
+def _services(status: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = status["services"]
+    return found
+
+
+def ids_on_topic(plane: PlaneUnderTest, expected: int, timeout_s: float = 60.0) -> Seen:
+    """What a subscriber sees on `decisions`: read until `expected` different ids came and none for a second."""
+
+    async def read() -> Seen:
+        async with Subscriber(plane.plane()["bootstrap"]) as subscriber:
+            await subscriber.until(lambda s: len(s.ids) >= expected, timeout_s, quiet_s=1.0)
+            return subscriber.seen
+
+    return asyncio.run(read())
+
+
+def assert_whole(plane: PlaneUnderTest) -> list[dict[str, Any]]:
+    """The laws that no fault may break: ids on the topic are the ids in the ledger, each once; the chain holds; the past can
+    be decided again. Returns the ledger's decisions."""
+    decisions = ledger_decisions(plane)
+    ids = [d["id"] for d in decisions]
+    assert len(ids) == len(set(ids))
+    seen = ids_on_topic(plane, len(ids))
+    assert set(seen.ids) == set(ids), f"{len(set(ids) - set(seen.ids))} missing on the topic"
+    assert {i for i, n in seen.ids.items() if n > 1} == set()
+    verified = plane.json("audit", "verify")
+    assert verified["ok"] is True, verified
+    assert verified["first_bad"] is None
+    replayed = plane.json("replay")
+    assert replayed["divergences"] == 0, replayed
+    assert replayed["decisions"] == len(ids)
+    return decisions
+
+
+def kill(pid: int) -> None:
+    """kill -9, and wait until it is gone."""
+    process = psutil.Process(pid)
+    os.kill(pid, signal.SIGKILL)
+    try:
+        process.wait(timeout=10)
+    except psutil.TimeoutExpired:
+        assert process.status() == psutil.STATUS_ZOMBIE
+
+
+def until(condition: Any, timeout_s: float = 30.0) -> None:
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, f"not within {timeout_s:.0f} s"
+        time.sleep(0.05)
+
+
+def data_file(*names: str) -> Path | None:
+    """A file of the real data, or None where it is not at hand."""
+    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
+    path = Path(os.environ.get("WHARFINGER_DATA", beside)).joinpath(*names)
+    return path if path.exists() else None
