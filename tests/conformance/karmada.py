@@ -6,22 +6,21 @@ preference): what the engine makes of them is what is asked.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import Placement
-from wharfinger.domain.selectors import LabelSelector
 from wharfinger.engine.fleet.assign import Assigned, assign, ranked
 from wharfinger.engine.fleet.filters import Question, all_refusals, first_refusal
 from wharfinger.engine.fleet.select import LOCALITY, Unselectable, constrained, region_groups, select
 from wharfinger.engine.fleet.trigger import ANY_CLUSTER, placement_changed, replicas_changed
 
 Json = dict[str, Any]
+V = TypeVar("V")
 
 MAX_INT32 = 2**31 - 1
 
@@ -308,19 +307,16 @@ def affinity_of(given: Json) -> Json:
 
 
 def labels_of(given: Json) -> Json:
-    return msgspec.to_builtins(
-        LabelSelector(given.get("matchLabels") or {})
-    ) | {"match_expressions": [requirement_of(r) for r in given.get("matchExpressions") or []]}  # fmt: skip
+    return {
+        "match_labels": given.get("matchLabels") or {},
+        "match_expressions": [requirement_of(r) for r in given.get("matchExpressions") or []],
+    }
 
 
 def requirement_of(given: Json) -> Json:
     return {"key": given["key"], "operator": given["operator"], "values": given.get("values") or []}
 
 
-def convert(given: Json, kind: type[Any]) -> Any:
+def convert(given: Json, kind: type[V]) -> V:
     return msgspec.convert(given, kind)
 
-
-def load_suite(data: bytes) -> list[Mapping[str, Any]]:
-    cases: list[Mapping[str, Any]] = json.loads(data)["cases"]
-    return cases

@@ -46,11 +46,12 @@ def assign(
     fresh: bool = False,
     uid: str = "",
     weights: Sequence[int] | None = None,
+    names: Sequence[str] | None = None,
 ) -> Assigned | Unassignable:
     """Divide `replicas` over `clusters`, all of them feasible; `estimates` says how many more fit into each.
 
     `held` is the assignment so far. `counted` False: an object without replicas. `weights`: the static weights of
-    `clusters` where the caller has them at hand.
+    `clusters` where the caller has them at hand, and `names` their names.
     """
     if not clusters:
         return Unassignable("NoClusterFit", "no cluster is feasible")
@@ -61,8 +62,9 @@ def assign(
             return Unassignable("SpreadConstraint", chosen.note)
         clusters = [fits[c.name][0] for c in chosen]
         estimates = [fits[c.name][1] for c in chosen]
-        weights = None
-    names = [c.name for c in clusters]
+        weights = names = None
+    if names is None:
+        names = [c.name for c in clusters]
     scheduling = placement.replicas
     if not counted:
         return Assigned(dict.fromkeys(names, 0), {})

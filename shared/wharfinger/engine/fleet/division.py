@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """The whole assignment: cluster -> replicas, nothing below one. `weights`: what it was divided by."""
+    """The whole assignment: cluster -> replicas, nothing below one. `weights`: what it was divided by, of those that got any."""
 
     replicas: dict[str, int]
     weights: dict[str, int]
@@ -126,6 +126,11 @@ def by_capacity(
 
     `held`: what the binding has now, in listed order; on clusters that are no candidates any more it is forgotten.
     """
+    if not held and not aggregated:
+        available = sum(estimates)
+        if available < replicas:
+            return Shortage(replicas, available)
+        return _shares({}, clusters, estimates, replicas, descending)
     fits = dict(zip(clusters, estimates, strict=True))
     kept = {name: n for name, n in held.items() if name in fits}
     assigned = sum(kept.values())
@@ -173,7 +178,10 @@ def _shares(
     base: Mapping[str, int], clusters: Sequence[str], weights: Sequence[int], seats: int, descending: bool
 ) -> Shares:
     out = {name: n for name, n in base.items() if n > 0}
-    for name, n in zip(clusters, webster(clusters, weights, seats, descending), strict=True):
+    used = {}
+    for i, n in enumerate(webster(clusters, weights, seats, descending)):
         if n:
+            name = clusters[i]
             out[name] = out.get(name, 0) + n
-    return Shares(out, dict(zip(clusters, weights, strict=True)))
+            used[name] = weights[i]
+    return Shares(out, used)

@@ -1,88 +1,138 @@
-"""How many more replicas fit into a cluster, from totals: used where nobody has counted node by node.
+"""How many more replicas fit into a cluster, from totals: used where nobody has counted node by node, and to deduct what
+was decided since somebody did.
 
 A quotient of totals is an upper bound, because what is free may lie scattered. That is why it is marked as what it is
 (`totals`, `summary`) in every explanation, and why the cluster stage has the last word.
+
+This is asked more often than anything else in a fleet decision, so a class's demand is read once (`Demand`) and a cluster's
+room keeps what is left, not what was free and what was taken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from wharfinger.domain.cluster import ResourceSummary
-from wharfinger.domain.resources import DEVICE_MILLI, Amounts, DeviceRequest
+from wharfinger.domain.resources import DEVICE_MILLI, Amounts
 from wharfinger.domain.workload import Requirements
 from wharfinger.events.capacity import DeviceTotals
 
 PODS = "pods"
 
+NO_BOUND = 2**63 - 1
+"""What fits when nothing that is asked for is limited."""
 
-def fits_totals(
-    requirements: Requirements,
-    free: Amounts,
-    devices: Sequence[DeviceTotals] = (),
-    taken: Amounts | None = None,
-    taken_milli: Mapping[str, int] | None = None,
-    taken_pods: int = 0,
-) -> int | None:
-    """floor(free / request), the least over everything requested; None when nothing is requested or counted.
-
-    `taken`, `taken_milli` (by device kind) and `taken_pods`: what was assigned since `free` was counted. Where the cluster
-    counts pods, a replica is one pod.
-    """
-    fits: int | None = None
-    for name, amount in requirements.requests.items():
-        if amount <= 0:
-            continue
-        left = free.get(name, 0) - (taken.get(name, 0) if taken else 0)
-        n = left // amount if left > 0 else 0
-        if fits is None or n < fits:
-            fits = n
-    if PODS in free and PODS not in requirements.requests:
-        n = max(0, free[PODS] - taken_pods)
-        if fits is None or n < fits:
-            fits = n
-    for request in requirements.devices:
-        n = _device_fits(request, devices, taken_milli.get(request.kind, 0) if taken_milli else 0)
-        if n is not None and (fits is None or n < fits):
-            fits = n
-    return fits
+Pool = tuple[str, tuple[str, ...]]
+"""Devices of a kind, of these models; no models: any."""
 
 
-def _device_fits(request: DeviceRequest, devices: Sequence[DeviceTotals], taken_milli: int) -> int | None:
-    """Which models the taken thousandths lie on is unknown here, so they are taken from the allowed ones."""
-    if request.count <= 0 or request.milli <= 0:
-        return None
-    whole = milli = 0
-    for total in devices:
-        if total.kind == request.kind and (not request.models or total.model in request.models):
-            whole += total.whole
-            milli += total.milli
-    if request.milli < DEVICE_MILLI:
-        return max(0, milli - taken_milli) // request.milli
-    return max(0, whole - -(-taken_milli // DEVICE_MILLI)) // request.count
+@dataclass(frozen=True, slots=True)
+class DeviceDemand:
+    pool: Pool
+    count: int
+    milli: int
 
 
-def free_of(summary: ResourceSummary) -> dict[str, int]:
-    """What a cluster's own summary leaves free: allocatable less allocated and allocating. Over-used is zero, not debt."""
-    return {
-        name: max(0, amount - summary.allocated.get(name, 0) - summary.allocating.get(name, 0))
-        for name, amount in summary.allocatable.items()
-    }
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What one replica takes. Where a cluster counts pods, a replica is one pod, whether it says so or not."""
+
+    amounts: tuple[tuple[str, int], ...]
+    devices: tuple[DeviceDemand, ...]
+    is_pod: bool
 
 
-def devices_of(requirements: Requirements, free: Amounts) -> tuple[DeviceTotals, ...]:
-    """A summary counts whole devices as plain resources of their kind and knows no models."""
-    kinds = dict.fromkeys(request.kind for request in requirements.devices)
-    return tuple(
-        DeviceTotals(kind, model, free.get(kind, 0), DEVICE_MILLI * free.get(kind, 0))
-        for kind in kinds
-        for model in _one_model(requirements, kind)
+def demand_of(requirements: Requirements) -> Demand:
+    """Requests of nothing, or less, are no demand."""
+    return Demand(
+        tuple([(name, amount) for name, amount in sorted(requirements.requests.items()) if amount > 0]),
+        tuple(
+            [
+                DeviceDemand((d.kind, d.models), d.count, d.milli)
+                for d in requirements.devices
+                if d.count > 0 and d.milli > 0
+            ]
+        ),
+        requirements.requests.get(PODS, 0) <= 0,
     )
 
 
-def _one_model(requirements: Requirements, kind: str) -> tuple[str, ...]:
-    """The model is unknown, so the first allowed one is assumed: the cluster stage refuses where that was wrong."""
-    for request in requirements.devices:
-        if request.kind == kind and request.models:
-            return request.models[:1]
-    return ("",)
+@dataclass(slots=True)
+class Room:
+    """`left`: resource -> what is free less what was taken. `taken_milli`: thousandths of devices taken, by kind: on which
+    models they lie is unknown here, so they are taken from whichever models the next one asks for. `whole_only`: devices
+    are known by number alone, without models, and stand in `left` under their kind."""
+
+    left: dict[str, int]
+    devices: Sequence[DeviceTotals] = ()
+    whole_only: bool = False
+    taken_milli: dict[str, int] = field(default_factory=dict)
+    _pools: dict[Pool, tuple[int, int]] = field(default_factory=dict)
+
+    def take(self, demand: Demand, times: int) -> None:
+        """`times` replicas more (negative: less) are taken."""
+        left = self.left
+        for name, amount in demand.amounts:
+            left[name] = left.get(name, 0) - times * amount
+        if demand.is_pod and PODS in left:
+            left[PODS] -= times
+        for device in demand.devices:
+            kind = device.pool[0]
+            self.taken_milli[kind] = self.taken_milli.get(kind, 0) + times * device.count * device.milli
+
+    def fits(self, demand: Demand) -> int:
+        """The least quotient over everything asked for: NO_BOUND when nothing limits it, below zero when over-used."""
+        left = self.left
+        fits = NO_BOUND
+        for name, amount in demand.amounts:
+            n = left.get(name, 0) // amount
+            if n < fits:
+                fits = n
+        if demand.is_pod and PODS in left and left[PODS] < fits:
+            fits = left[PODS]
+        for device in demand.devices:
+            n = self._device_fits(device)
+            if n < fits:
+                fits = n
+        return fits
+
+    def _device_fits(self, device: DeviceDemand) -> int:
+        pool = self._pools.get(device.pool)
+        if pool is None:
+            pool = self._pools[device.pool] = self._free_in(device.pool)
+        whole, milli = pool
+        taken = self.taken_milli.get(device.pool[0], 0)
+        if device.milli < DEVICE_MILLI:
+            return (milli - taken) // device.milli
+        return (whole - -(-taken // DEVICE_MILLI)) // device.count
+
+    def _free_in(self, pool: Pool) -> tuple[int, int]:
+        """Entirely free devices and free thousandths. Unknown models are taken for the right ones: the cluster stage refuses
+        where that was wrong."""
+        kind, models = pool
+        if self.whole_only:
+            return self.left.get(kind, 0), DEVICE_MILLI * self.left.get(kind, 0)
+        fitting = [d for d in self.devices if d.kind == kind and (not models or d.model in models)]
+        return sum([d.whole for d in fitting]), sum([d.milli for d in fitting])
+
+
+def room_of_summary(summary: ResourceSummary) -> Room:
+    """What a cluster's own summary leaves: allocatable less allocated and allocating. Over-used is nothing, not debt."""
+    free = {
+        name: max(0, amount - summary.allocated.get(name, 0) - summary.allocating.get(name, 0))
+        for name, amount in summary.allocatable.items()
+    }
+    return Room(free, whole_only=True)
+
+
+def room_of_count(free: Amounts, devices: Sequence[DeviceTotals]) -> Room:
+    return Room(dict(free), devices)
+
+
+def least(fits: int, counted: int | None, taken: Mapping[str, int], class_key: str) -> int:
+    """The smaller of a quotient of totals and a count, less what of the class was taken since it was counted."""
+    if counted is None:
+        return fits
+    counted -= taken.get(class_key, 0)
+    return counted if counted < fits else fits

@@ -160,7 +160,7 @@ def best_regions(groups: Sequence[Group], least: int, most: int, min_clusters: i
     order = sorted(groups, key=lambda g: (len(g.members), -g.score, g.name))
     found: list[tuple[int, int, int, tuple[Group, ...]]] = []
     # Depth first with a stack of our own: (next region to add, regions taken, their members).
-    stack: list[tuple[int, tuple[Group, ...], int]] = [(0, (), 0)]
+    stack: list[tuple[int, tuple[Group, ...], int]] = [(0, (), 0)] if most > 0 else []
     for _ in range(MAX_STEPS):
         while stack and len(stack[-1][1]) + len(order) - stack[-1][0] < max(1, least):
             stack.pop()  # too few regions are left to complete this set

@@ -1,0 +1,162 @@
+"""What the fleet stage knows of one cluster: its facts, when it was heard, and what still fits into it.
+
+Capacity is the last `CapacityEstimated`, less what this stream decided since (`pending`), by class and by resource vector. An
+entry goes when a capacity event accounts for its seq; what is released is credited by such an event only. A class that the
+cluster refused is closed until a later count, which accounts for the refusal, shows more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from wharfinger.domain.cluster import Cluster
+from wharfinger.domain.workload import Requirements
+from wharfinger.engine.fleet.estimate import NO_BOUND, Demand, Room, demand_of, least, room_of_count, room_of_summary
+from wharfinger.events.capacity import CapacityEstimated
+from wharfinger.events.streams import cluster_stream
+from wharfinger.kernel.decider import Micros
+
+SECOND: Micros = 1_000_000
+
+UNLIMITED = 2**31 - 1
+"""The estimate of a cluster for replicas that ask for nothing: as many as are wanted (Karmada's max-int32)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Replicas decided by this stream that the cluster's estimator has not accounted for yet."""
+
+    seq: int
+    class_key: str
+    replicas: int
+    requirements: Requirements
+
+
+@dataclass(slots=True)
+class ClusterState:
+    """`facts` None: only its capacity is known so far. `silent_since`: when it was last heard before silence was decided,
+    None while it is not silent. `tainted_at`: when each NoExecute taint was first seen here.
+
+    `closed`: refused class -> seq of the refusal. `doubt`: class -> the count that was believed when it was last opened; a
+    refusal after that asks for more than it.
+    """
+
+    name: str
+    facts: Cluster | None = None
+    heard_at: Micros = 0
+    heard_by: UUID | None = None
+    silent_since: Micros | None = None
+    tainted_at: dict[str, Micros] = field(default_factory=dict)
+    capacity: CapacityEstimated | None = None
+    pending: deque[Pending] = field(default_factory=deque)
+    closed: dict[str, int] = field(default_factory=dict)
+    doubt: dict[str, int] = field(default_factory=dict)
+    # derived
+    position: int = -1
+    room: Room | None = None
+    taken: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def lease_us(self) -> Micros | None:
+        """How long its silence is normal. A lease of no time promises nothing."""
+        facts = self.facts
+        if facts is None or facts.lease_s is None or facts.lease_s <= 0:
+            return None
+        return facts.lease_s * SECOND
+
+    @property
+    def promises(self) -> bool:
+        """Whether hearing of it matters though it says nothing new."""
+        return self.lease_us is not None or self.silent_since is not None
+
+    @property
+    def tainted(self) -> bool:
+        return bool(self.tainted_at)
+
+    @property
+    def deleting(self) -> bool:
+        return self.facts is not None and self.facts.deleting
+
+    def count(self, counted: CapacityEstimated, stream: str) -> None:
+        """A new count: what it accounts for is no longer deducted, and refusals it has seen may be over."""
+        self.capacity = counted
+        through = counted.accounted_through.get(stream, 0)
+        while self.pending and self.pending[0].seq <= through:
+            self.pending.popleft()
+        for class_key in list(self.closed):
+            self.reopen(class_key)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Room from the estimator's count, else from the cluster's own summary; None: nothing is known."""
+        if self.capacity is not None:
+            self.room = room_of_count(self.capacity.free, self.capacity.devices)
+        elif self.facts is not None and self.facts.summary is not None:
+            self.room = room_of_summary(self.facts.summary)
+        else:
+            self.room = None
+        self.taken.clear()
+        for entry in self.pending:
+            self._deduct(entry, demand_of(entry.requirements))
+
+    def take(self, entry: Pending, demand: Demand) -> None:
+        self.pending.append(entry)
+        self._deduct(entry, demand)
+
+    def _deduct(self, entry: Pending, demand: Demand) -> None:
+        self.taken[entry.class_key] = self.taken.get(entry.class_key, 0) + entry.replicas
+        if self.room is not None:
+            self.room.take(demand, entry.replicas)
+
+    def estimate(self, class_key: str, demand: Demand) -> int:
+        """How many more replicas of the class fit."""
+        room = self.room
+        if room is None or self.silent_since is not None or class_key in self.closed:
+            return 0
+        fits = room.fits(demand)
+        if self.capacity is not None:
+            fits = least(fits, self.capacity.classes.get(class_key), self.taken, class_key)
+        if fits < UNLIMITED:
+            return fits if fits > 0 else 0
+        return UNLIMITED if fits == NO_BOUND else UNLIMITED - 1
+
+    def estimated_by(self, class_key: str) -> str:
+        """Where the estimate is from; empty: nothing is known."""
+        if self.silent_since is not None:
+            return "silent"
+        if class_key in self.closed:
+            return "refused"
+        if self.room is None:
+            return ""
+        if self.capacity is None:
+            return "summary"
+        return "class" if class_key in self.capacity.classes else "totals"
+
+    def reopen(self, class_key: str) -> bool:
+        """Open a refused class again when the last count accounts for the refusal and shows more than was disproved."""
+        capacity = self.capacity
+        if capacity is None or capacity.accounted_through.get(cluster_stream(self.name), 0) < self.closed[class_key]:
+            return False
+        count = capacity.classes.get(class_key, 0)
+        if count <= self.doubt.get(class_key, 0):
+            return False
+        del self.closed[class_key]
+        self.doubt[class_key] = count
+        return True
+
+
+@dataclass(slots=True)
+class Column:
+    """How many more replicas of one class fit into each known cluster, in cluster order.
+
+    `layout` and `seen`: under which order of clusters, and up to which entry of the log of touched clusters, it is counted.
+    """
+
+    demand: Demand
+    layout: int
+    seen: int
+    values: list[int]
+    total: int
+    unlimited: bool

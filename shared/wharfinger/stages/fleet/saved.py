@@ -1,0 +1,163 @@
+"""The fleet stage's state as bytes and back: named sections of canonical JSON, equal states to equal bytes.
+
+Only what cannot be derived is saved; indexes and caches are made anew. Lists are ordered by name, except what has an order
+of its own (proposals as they came, deductions by seq).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from uuid import UUID
+
+import msgspec
+
+from wharfinger.domain.binding import Binding
+from wharfinger.domain.cluster import Cluster
+from wharfinger.domain.placement import Placement
+from wharfinger.domain.value import Value, canonical
+from wharfinger.domain.workload import Requirements
+from wharfinger.events.capacity import CapacityEstimated
+from wharfinger.events.proposals import EvictionProposed, FailoverProposed, RescheduleProposed
+from wharfinger.kernel.decider import Micros
+from wharfinger.stages.fleet.clusters import ClusterState, Pending
+from wharfinger.stages.fleet.state import BindingState, FleetState
+
+
+class SavedPending(Value, frozen=True):
+    seq: int
+    class_key: str
+    replicas: int
+    requirements: Requirements
+
+
+class SavedCluster(Value, frozen=True):
+    name: str
+    facts: Cluster | None
+    heard_at: Micros
+    heard_by: UUID | None
+    silent_since: Micros | None
+    tainted_at: dict[str, Micros]
+
+
+class SavedCapacity(Value, frozen=True):
+    cluster: str
+    capacity: CapacityEstimated | None
+    pending: tuple[SavedPending, ...]
+    closed: dict[str, int]
+    doubt: dict[str, int]
+
+
+class SavedBinding(Value, frozen=True):
+    """As `BindingState`; `before` None where it equals `targets`."""
+
+    spec: Binding
+    arrival: int
+    cause: UUID | None
+    asked: bool
+    withdrawn: bool
+    targets: dict[str, int]
+    before: dict[str, int] | None
+    assigned_by: dict[str, int]
+    last_seq: int
+    applied: Placement | None
+    applied_replicas: int
+    applied_class: str
+    applied_token: str
+    affinity: str
+    suspect: tuple[str, ...]
+    extra: dict[str, int]
+    evicted: tuple[str, ...]
+    refused: str
+
+
+class SavedProposal(Value, frozen=True):
+    """Exactly one of the three is set."""
+
+    id: UUID
+    failover: FailoverProposed | None = None
+    eviction: EvictionProposed | None = None
+    reschedule: RescheduleProposed | None = None
+
+
+class SavedFleet(Value, frozen=True):
+    arrivals: int
+    held: bool
+    stirrer: UUID | None
+    outcomes: dict[str, int]
+
+
+_clusters = msgspec.json.Decoder(tuple[SavedCluster, ...])
+_capacity = msgspec.json.Decoder(tuple[SavedCapacity, ...])
+_bindings = msgspec.json.Decoder(tuple[SavedBinding, ...])
+_proposals = msgspec.json.Decoder(tuple[SavedProposal, ...])
+_fleet = msgspec.json.Decoder(SavedFleet)
+
+
+def dump(state: FleetState) -> dict[str, bytes]:
+    clusters = [state.clusters[name] for name in sorted(state.clusters)]
+    return {
+        "fleet": canonical(SavedFleet(state.arrivals, state.held, state.stirrer, state.outcomes)),
+        "clusters": canonical(
+            [SavedCluster(c.name, c.facts, c.heard_at, c.heard_by, c.silent_since, c.tainted_at) for c in clusters]
+        ),
+        "capacity": canonical([_save_capacity(c) for c in clusters]),
+        "bindings": canonical([_save_binding(state.bindings[name]) for name in sorted(state.bindings)]),
+        "proposals": canonical([_save_proposal(key, p) for key, p in state.proposals.items()]),
+    }
+
+
+def load(stream: str, sections: Mapping[str, bytes]) -> FleetState:
+    fleet = _fleet.decode(sections["fleet"])
+    state = FleetState(
+        stream, arrivals=fleet.arrivals, held=fleet.held, stirrer=fleet.stirrer, outcomes=dict(fleet.outcomes)
+    )
+    for cluster in _clusters.decode(sections["clusters"]):
+        state.clusters[cluster.name] = ClusterState(
+            cluster.name, cluster.facts, cluster.heard_at, cluster.heard_by, cluster.silent_since,
+            dict(cluster.tainted_at),
+        )  # fmt: skip
+    for saved in _capacity.decode(sections["capacity"]):
+        held = state.clusters[saved.cluster]
+        held.capacity = saved.capacity
+        held.pending = deque([Pending(p.seq, p.class_key, p.replicas, p.requirements) for p in saved.pending])
+        held.closed, held.doubt = dict(saved.closed), dict(saved.doubt)
+    for binding in _bindings.decode(sections["bindings"]):
+        state.bindings[binding.spec.name] = _load_binding(binding)
+    for proposal in _proposals.decode(sections["proposals"]):
+        what = proposal.failover or proposal.eviction or proposal.reschedule
+        assert what is not None
+        state.proposals[proposal.id] = what
+    state.derive()
+    return state
+
+
+def _save_capacity(cluster: ClusterState) -> SavedCapacity:
+    pending = tuple([SavedPending(p.seq, p.class_key, p.replicas, p.requirements) for p in cluster.pending])
+    return SavedCapacity(cluster.name, cluster.capacity, pending, cluster.closed, cluster.doubt)
+
+
+def _save_binding(b: BindingState) -> SavedBinding:
+    return SavedBinding(
+        b.spec, b.arrival, b.cause, b.asked, b.withdrawn, b.targets, b.before if b.shrunk else None, b.assigned_by,
+        b.last_seq, b.applied, b.applied_replicas, b.applied_class, b.applied_token, b.affinity, b.suspect, b.extra,
+        tuple(sorted(b.evicted)), b.refused,
+    )  # fmt: skip
+
+
+def _load_binding(b: SavedBinding) -> BindingState:
+    return BindingState(
+        b.spec, b.arrival, b.cause, b.asked, b.withdrawn, dict(b.targets),
+        dict(b.targets if b.before is None else b.before), dict(b.assigned_by), b.last_seq, b.applied, b.applied_replicas,
+        b.applied_class, b.applied_token, b.affinity, b.suspect, dict(b.extra), dict.fromkeys(b.evicted), b.refused,
+    )  # fmt: skip
+
+
+def _save_proposal(key: UUID, proposal: FailoverProposed | EvictionProposed | RescheduleProposed) -> SavedProposal:
+    match proposal:
+        case FailoverProposed():
+            return SavedProposal(key, failover=proposal)
+        case EvictionProposed():
+            return SavedProposal(key, eviction=proposal)
+        case RescheduleProposed():
+            return SavedProposal(key, reschedule=proposal)
