@@ -78,7 +78,9 @@ def down(request: Request) -> None:
     with messages().status("stopping"):
         stopped = take_down(data_dir)
     if stopped:
-        messages().print(f"stopped: {', '.join(stopped)}; what it knows stays in {data_dir}")
+        # A supervisor takes everything with it; without one, each part was found and ended by itself.
+        what = "stopped" if "supervisor" in stopped else f"stopped what was left: {', '.join(stopped)}"
+        messages().print(f"{what}; what the plane knows stays in {data_dir}", soft_wrap=True)
     else:
         messages().print(f"no plane is up in {data_dir}")
 

@@ -32,7 +32,7 @@ LOG_BYTES_MAX = 16 << 20  # a longer log of an earlier life is set aside once
 PAUSE_S_FIRST = 0.1
 PAUSE_S_MAX = 10.0
 STEADY_S = 30.0  # who ran that long did not fail at starting
-STOP_PATIENCE_S = 10.0
+STOP_PATIENCE_S = 15.0  # a process gives its own services 10 s
 KILL_PATIENCE_S = 2.0
 READYZ_TIMEOUT_S = 1.0
 
@@ -162,6 +162,15 @@ class ServiceProcess:
             readiness = card.readiness()
             self._was_ready = readiness is not None and readiness.ready
         return self._was_ready
+
+    def unready(self) -> str:
+        """Who of it is not ready, by name, for a message."""
+        card = self.card()
+        readiness = card.readiness() if card is not None else None
+        if readiness is None:
+            return f"process {self.name} gives no answer"
+        slow = [name for name, service in readiness.services.items() if not service.ready]
+        return f"process {self.name}: {', '.join(slow)}"
 
     def ask_to_stop(self) -> None:
         if self._child is not None and self._child.poll() is None:

@@ -1,0 +1,340 @@
+"""`demo`: the whole plane in a minute, told as it happens.
+
+A fleet is made up and scheduled, with the hand-written examples beside it. Every cluster promises to be heard of within a
+few seconds; then one is not heard any more, and what it held is placed elsewhere too. One of those decisions is explained,
+the ledger is verified and replayed, and the figures are printed. All that was started is stopped, however the story ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from wharfinger.domain.cluster import Cluster
+from wharfinger.events.accepted import Accepted, accepted
+from wharfinger.events.clusters import ClusterObserved
+from wharfinger.events.decisions import (
+    ClusterSilenced,
+    ScheduleDecided,
+    ScheduleRefused,
+)
+from wharfinger.events.intake import compile_manifests
+from wharfinger.events.registry import type_of
+from wharfinger.events.streams import FLEET
+from wharfinger.manifests.parse import load_files
+from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow, VerifyResult, verify
+from wharfinger.runtime.replay import ReplayResult
+from wharfinger.runtime.settings import ENV_PREFIX, load_settings
+from wharfinger.runtime.supervisor import STEPS, take_down
+from wharfinger_cli.app import Request
+from wharfinger_cli.bulk import bar
+from wharfinger_cli.connection import opened_ledger
+from wharfinger_cli.decisions import TYPES
+from wharfinger_cli.explain import account_of, account_page
+from wharfinger_cli.facts import Facts, known_facts
+from wharfinger_cli.failures import CommandError
+from wharfinger_cli.generate import FleetPlan, generate
+from wharfinger_cli.history import replayed_page, verified_page, watched_replay
+from wharfinger_cli.lifecycle import start_detached
+from wharfinger_cli.output import DARK, GOOD, count, messages, new_table
+from wharfinger_cli.status import Seen, look
+from wharfinger_cli.submit import submit
+
+WIDTH = 100
+LEASE_S = 4  # what every generated cluster promises
+BEAT_S = 1.0
+FLEET_PLAN = FleetPlan(clusters=6, nodes=90, bindings=300, seed=2, lease_s=LEASE_S)
+EXAMPLES = ("fleet", "policies", "workloads", "ocm", "crane", "karpenter")
+QUIET_S = 1.0  # so long without a new decision: everything has been decided
+PATIENCE_S = 40.0
+POLL_S = 0.1
+
+# What would lead the demonstration to a plane that is somebody's real one.
+FOREIGN = ("KAFKA", "DATABASE", "BROKER", "BROKER_BOOT_ID", "CONFIG", "DATA_DIR", "PROCESSES", "HTTP_PORT")
+
+
+@dataclass(slots=True)
+class Story:
+    """What happened, for the figures at the end."""
+
+    up_s: float = 0.0
+    bindings: int = 0
+    accepted: int = 0
+    scheduling_s: float = 0.0
+    decisions: int = 0
+    lost: str = ""
+    held: int = 0
+    silenced_s: float = 0.0
+    moved: dict[str, str] = field(default_factory=dict)
+    verified: VerifyResult | None = None
+    replayed: ReplayResult | None = None
+
+
+def demo(request: Request, *, keep: bool) -> None:
+    for name in FOREIGN:
+        os.environ.pop(ENV_PREFIX + name, None)
+    console = Console(highlight=False, width=None if Console().is_terminal else WIDTH)
+    with _data_dir(request, keep=keep, console=console) as data_dir:
+        story = Story()
+        _chapter(console, "A plane", "a broker, a database and six services, all on this machine")
+        story.up_s = _start(data_dir)
+        try:
+            console.print(f"ready in {story.up_s:.1f} s")
+            asyncio.run(_tell(Request(data_dir, request.format), console, story))
+        finally:
+            with messages().status("stopping everything"):
+                take_down(data_dir)
+        console.print(Text("everything that was started is stopped", DARK))
+
+
+@contextmanager
+def _data_dir(request: Request, *, keep: bool, console: Console) -> Iterator[Path]:
+    """The directory asked for, if nothing is in it, or one of our own that goes when we go."""
+    if request.data_dir is not None:
+        data_dir = request.data_dir.absolute()
+        if data_dir.exists() and any(data_dir.iterdir()):
+            raise CommandError(f"demo: expected an empty data directory, got {data_dir}")
+        data_dir.mkdir(parents=True, exist_ok=True)
+        yield data_dir
+        return
+    data_dir = Path(tempfile.mkdtemp(prefix="wharfinger-demo-"))
+    try:
+        yield data_dir
+    finally:
+        if keep:
+            console.print(f"kept: {data_dir} (`wharfinger up --data-dir {data_dir}` goes on with it)", soft_wrap=True)
+        else:
+            shutil.rmtree(data_dir, ignore_errors=True)
+
+
+def _start(data_dir: Path) -> float:
+    started = time.monotonic()
+    with bar("starting", len(STEPS)) as step:
+        start_detached(data_dir, {"data_dir": data_dir}, lambda _: step(1))
+    return time.monotonic() - started
+
+
+async def _tell(request: Request, console: Console, story: Story) -> None:
+    async with opened_ledger(load_settings(request.flags)) as ledger:
+        known = await known_facts(ledger)
+        heart = _Heart(ledger, known)
+        async with asyncio.TaskGroup() as tasks:
+            beating = tasks.create_task(heart.beat())
+            await _schedule(ledger, heart, console, story)
+            await _lose_a_cluster(ledger, heart, console, story)
+            beating.cancel()
+        await _explain(ledger, console)
+        await _prove(ledger, console, story)
+        _figures(console, story, await look(request))
+
+
+class _Heart:
+    """Says again and again that every cluster is there, until one is told to be silent."""
+
+    def __init__(self, ledger: Ledger, known: Facts) -> None:
+        self.clusters: dict[str, Cluster] = {}
+        self._ledger = ledger
+        self._known = known
+        self._turn = asyncio.Lock()
+
+    async def tell(self, facts: Sequence[Accepted], step: Callable[[int], None]) -> int:
+        """Hand in what is new; clusters among it are kept alive from now on."""
+        for fact in facts:
+            if isinstance(fact.data, ClusterObserved) and fact.data.cluster.lease_s is not None:
+                self.clusters[fact.data.cluster.name] = fact.data.cluster
+        async with self._turn:
+            return (await submit(self._ledger, facts, self._known, told=step)).accepted
+
+    async def beat(self) -> None:
+        while True:
+            beats = [accepted(ClusterObserved(cluster)) for cluster in self.clusters.values()]
+            async with self._turn:
+                await submit(self._ledger, beats, self._known, again=True)
+            await asyncio.sleep(BEAT_S)
+
+
+async def _schedule(ledger: Ledger, heart: _Heart, console: Console, story: Story) -> None:
+    _chapter(console, "A fleet", "made up from a seed, with the examples' manifests beside it")
+    facts = list(generate(FLEET_PLAN))
+    examples = _example_facts(facts)
+    names = {f.key for f in [*facts, *examples] if type_of(f.data).startswith("io.wharfinger.binding.requested")}
+    story.bindings = len(names)
+    began = time.monotonic()
+    with bar("telling it", len(facts) + len(examples)) as step:
+        story.accepted = await heart.tell(facts, step) + await heart.tell(examples, step)
+    with bar("scheduling", len(names)) as step:
+        seen: set[str] = set()
+
+        async def decided() -> bool:
+            now = {row.subject for row in await ledger.current(stream=FLEET)} & names
+            step(len(now - seen))
+            seen.update(now)
+            return len(seen) == len(names)
+
+        if not await _until(decided):
+            raise CommandError(f"demo: only {len(seen)} of {len(names)} bindings were decided in {PATIENCE_S:g} s")
+        last = await _until_quiet(ledger)
+    story.scheduling_s = last - began
+    rows = [row async for row in ledger.decisions(DecisionQuery(types=TYPES))]
+    story.decisions = len(rows)
+    outcomes = Counter(row.outcome for row in rows)
+    shown = ", ".join(f"{number:,} {outcome}" for outcome, number in sorted(outcomes.items()))
+    console.print(f"{count(len(names), 'binding')} decided in {story.scheduling_s:.1f} s: {shown}")
+
+
+def _example_facts(generated: Sequence[Accepted]) -> list[Accepted]:
+    """The hand-written manifests, where the source tree is at hand; an installed package has none."""
+    root = Path(__file__).resolve().parents[2] / "examples"
+    folders = [root / name for name in EXAMPLES if (root / name).is_dir()]
+    if not folders:
+        return []
+    loaded = load_files(folders)
+    taken = {fact.key for fact in generated if isinstance(fact.data, ClusterObserved)}
+    intake = compile_manifests(loaded.manifests)
+    if errors := [*loaded.errors, *intake.errors]:
+        raise CommandError(*(str(error) for error in errors))
+    # A made-up cluster may be called as one of the examples: then the example is left out, whole.
+    return [fact for fact in intake.facts if fact.subject not in taken]
+
+
+async def _lose_a_cluster(ledger: Ledger, heart: _Heart, console: Console, story: Story) -> None:
+    holding = Counter(
+        target.cluster
+        for row in await ledger.current(stream=FLEET)
+        for target in getattr(row.data(), "targets", ())
+        if target.cluster in heart.clusters
+    )
+    if not holding:
+        raise CommandError("demo: no cluster holds anything, so none can be lost")
+    # Not the largest: the others must have room for what it held.
+    story.lost, story.held = sorted(holding.items(), key=lambda entry: (entry[1], entry[0]))[len(holding) // 2]
+    _chapter(console, f"{story.lost} falls silent", f"it holds replicas of {count(story.held, 'binding')}")
+    del heart.clusters[story.lost]
+    began = time.monotonic()
+
+    async def silenced() -> bool:
+        return any(isinstance(row.data(), ClusterSilenced) for row in await ledger.current(story.lost, FLEET))
+
+    with bar("waiting", LEASE_S + 1) as step:
+        if not await _until(silenced, tick=step):
+            raise CommandError(f"demo: {story.lost} was not called silent in {PATIENCE_S:g} s")
+    story.silenced_s = time.monotonic() - began
+    console.print(f"called silent after {story.silenced_s:.1f} s; silent is not dead, so nothing it holds is let go")
+    with bar("failing over", story.held) as step:
+
+        async def moved() -> bool:
+            found = await _moved(ledger)
+            step(len(found) - len(story.moved))
+            story.moved = found
+            return len(found) >= story.held
+
+        await _until(moved, patience_s=PATIENCE_S / 4)
+        await _until_quiet(ledger)
+    story.moved = await _moved(ledger)
+    outcomes = Counter(story.moved.values())
+    shown = ", ".join(f"{number:,} {outcome}" for outcome, number in sorted(outcomes.items()))
+    console.print(f"replicas placed elsewhere too: {shown or 'none'}")
+
+
+async def _moved(ledger: Ledger) -> dict[str, str]:
+    """binding -> outcome of its latest failover decision."""
+    return {row.subject: row.outcome async for row in _failovers(ledger)}
+
+
+async def _failovers(ledger: Ledger) -> AsyncIterator[LedgerRow]:
+    async for row in ledger.decisions(DecisionQuery(FLEET)):
+        data = row.data()
+        if isinstance(data, ScheduleDecided | ScheduleRefused) and data.trigger == "FailoverSchedule":
+            yield row
+
+
+async def _explain(ledger: Ledger, console: Console) -> None:
+    found = [row async for row in _failovers(ledger)]
+    scheduled = [row for row in found if row.outcome == "scheduled"] or found
+    row = scheduled[0] if scheduled else (await ledger.current(stream=FLEET))[0]
+    _chapter(console, "Why there?", f"`wharfinger explain {row.subject}`")
+    for part in account_page(await account_of(ledger, row.subject, str(row.id))):
+        console.print(part)
+
+
+async def _prove(ledger: Ledger, console: Console, story: Story) -> None:
+    _chapter(console, "Is it true?", "`wharfinger audit verify`, `wharfinger replay`")
+    story.verified = await verify.audit_verify(ledger)
+    for part in verified_page(story.verified):
+        console.print(part)
+    story.replayed = await watched_replay(ledger)
+    for part in replayed_page(story.replayed):
+        console.print(part)
+    if not story.verified.ok or story.replayed.divergences:
+        raise CommandError("demo: the ledger does not hold what it promises", code=1)
+
+
+def _figures(console: Console, story: Story, seen: Seen) -> None:
+    assert story.verified is not None, "proved before"
+    assert story.replayed is not None, "proved before"
+    _chapter(console, "Figures", "")
+    memory = sum(rss for _, rss in seen.processes.values()) / 2**20
+    table = new_table("", "", right=("",))
+    table.show_header = False
+    for name, value in (
+        ("plane ready in", f"{story.up_s:.1f} s"),
+        ("bindings", f"{story.bindings:,}"),
+        ("events accepted", f"{story.accepted:,}"),
+        ("decisions until all were placed", f"{story.decisions:,}"),
+        ("from the first event to the last decision", f"{story.scheduling_s:.1f} s"),
+        ("cluster called silent after", f"{story.silenced_s:.1f} s (its lease is {LEASE_S} s)"),
+        ("bindings failed over", f"{len(story.moved):,}"),
+        ("rows verified", f"{story.verified.rows:,} ({story.verified.rows_per_s:,.0f}/s)"),
+        ("decisions replayed", f"{story.replayed.decisions:,} ({story.replayed.decisions_per_s:,.0f}/s)"),
+        ("divergences", f"{len(story.replayed.divergences)}"),
+        ("memory of all processes", f"{memory:,.0f} MB"),
+    ):
+        table.add_row(Text(name, DARK), value)
+    console.print(table)
+
+
+def _chapter(console: Console, title: str, said: str) -> None:
+    console.print()
+    console.print(Text(title, "bold " + GOOD).append(f"  {said}" if said else "", DARK))
+
+
+async def _until(
+    condition: Callable[[], Awaitable[bool]],
+    *,
+    patience_s: float = PATIENCE_S,
+    tick: Callable[[int], None] | None = None,
+) -> bool:
+    """Ask until it is so. `tick` hears of every whole second."""
+    began, told = time.monotonic(), 0
+    while not await condition():
+        passed = time.monotonic() - began
+        if passed > patience_s:
+            return False
+        if tick is not None and int(passed) > told:
+            tick(int(passed) - told)
+            told = int(passed)
+        await asyncio.sleep(POLL_S)
+    return True
+
+
+async def _until_quiet(ledger: Ledger) -> float:
+    """Wait for a while without decisions; when the last one was seen, by the monotonic clock."""
+    began = last = time.monotonic()
+    before = -1
+    while time.monotonic() - last < QUIET_S and time.monotonic() - began < PATIENCE_S:
+        now = sum(head.seq for head in await ledger.heads() if head.stream != "intake")
+        if now != before:
+            before, last = now, time.monotonic()
+        await asyncio.sleep(POLL_S)
+    return last
