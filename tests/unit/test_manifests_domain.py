@@ -196,6 +196,8 @@ def test_a_node_without_allocatable_is_as_large_as_its_capacity_and_without_eith
     top = "apiVersion: v1\nkind: Node\nmetadata: {name: n, annotations: {wharfinger.io/cluster: bergen}}\n"
     node = read(kubernetes.Node, top + "status: {capacity: {cpu: 4, amd.com/gpu: 1}}\n")
     assert (node.cluster, node.to_domain()) == ("bergen", KnownNode("n", {"cpu": 4000}, (Device(kind="amd.com/gpu"),)))
+    with pytest.raises(ExpectedError, match="at most 1024 devices"):
+        read(kubernetes.Node, top + "status: {capacity: {nvidia.com/gpu: 2k}}\n").to_domain()
     with pytest.raises(ExpectedError, match="amounts such as cpu"):
         read(kubernetes.Node, top + "status: {}\n").to_domain()
 

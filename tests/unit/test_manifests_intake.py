@@ -15,7 +15,7 @@ from wharfinger.events.accepted import Accepted, accepted
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.cluster_state import NodesObserved, PodsObserved
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
-from wharfinger.events.intake import ANYWHERE, Intake, compile_deletions, compile_manifests
+from wharfinger.events.intake import ANYWHERE, NODE_BUCKETS, Intake, compile_deletions, compile_manifests
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.manifests.parse import Manifest, load_manifests
 from wharfinger.manifests.selection import policy_for
@@ -262,11 +262,13 @@ def test_what_is_accepted_and_not_acted_on_is_told_with_its_line() -> None:
 
 def test_nodes_join_those_that_are_known_and_every_bucket_is_told() -> None:
     known = {"oslo": [Node("a", {"cpu": 1000}), Node("b", {"cpu": 1000})], "bergen": [Node("c", {"cpu": 1000})]}
-    intake = compile_manifests(manifests(node("b"), node("d")), known_nodes=known, node_buckets=4)
+    intake = compile_manifests(manifests(node("b"), node("d")), known_nodes=known, known_buckets={"oslo": 4})
     buckets = [f.data for f in intake.facts if isinstance(f.data, NodesObserved)]
     assert [(b.cluster, b.bucket, b.buckets) for b in buckets] == [("oslo", i, 4) for i in range(4)]
     nodes = {n.name: n.allocatable["cpu"] for b in buckets for n in b.nodes}
     assert nodes == {"a": 1000, "b": 4000, "d": 4000}
+    new = compile_manifests(manifests(node("a", "tromso")), known_nodes=known, known_buckets={"oslo": 4})
+    assert [f.key for f in new.facts] == [f"tromso/nodes/{i}" for i in range(NODE_BUCKETS)]
 
 
 def test_a_node_that_does_not_name_its_cluster_is_refused_once() -> None:
@@ -309,7 +311,7 @@ def test_deleting_takes_everything_back() -> None:
     intake = compile_deletions(
         manifests(cluster, deployment(), policy("p", "oslo"), by_hand, node("c", "bergen")),
         known_nodes={"oslo": [Node("a", {"cpu": 1})], "bergen": [Node("c", {"cpu": 1}), Node("d", {"cpu": 1})]},
-        node_buckets=1,
+        known_buckets={"oslo": 1, "bergen": 1},
     )
     assert [f.data for f in intake.facts] == [
         BindingWithdrawn("ns/web-deployment"),

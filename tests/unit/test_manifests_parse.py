@@ -88,6 +88,11 @@ a: [
         ),
         ("apiVersion: v1\nkind: Pod\n", "file.yaml:1: metadata: expected a value, got nothing"),
         ("apiVersion: v1\nkind: Pod\nmetadata: {}\n", "file.yaml:3: metadata.name: expected a name, got nothing"),
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata: {generateName: Not/A/Name-}\n",
+            "file.yaml:3: metadata.generateName: expected a name of at most 253 lower-case letters, digits, '-' and '.',"
+            " got 'Not/A/Name-'",
+        ),
         (POD_TOP + "spec: []\n", "file.yaml:4: spec: expected a mapping, got a list"),
         (POD_TOP + "spec: {priority: 1.5}\n", "file.yaml:4: spec.priority: expected an integer, got 1.5"),
         (POD_TOP + "spec: {priority: true}\n", "file.yaml:4: spec.priority: expected an integer, got true"),

@@ -39,7 +39,7 @@ PLACEMENT = "wharfinger.io/placement"
 ANY = "any"
 DEFAULT_NAMESPACE = karmada.DEFAULT_NAMESPACE
 NODE_BUCKETS = 8
-"""Into how many events the nodes of a cluster are cut. Fixed for a cluster's life: a bucket not rewritten stays as it was."""
+"""Into how many events the nodes of a new cluster are cut. Fixed for a cluster's life: a bucket not rewritten stays as it was."""
 BY_HAND = "ResourceBinding/"
 """How `Binding.policy` begins where the binding itself was applied."""
 
@@ -70,10 +70,13 @@ def compile_manifests(
     known_policies: Iterable[Policy] = (),
     known_bindings: Iterable[Binding] = (),
     known_nodes: Mapping[str, Iterable[Node]] | None = None,
-    node_buckets: int = NODE_BUCKETS,
+    known_buckets: Mapping[str, int] | None = None,
 ) -> Intake:
-    """What applying `manifests` states. Nodes join the known ones of their cluster, replacing those of the same name."""
-    run = _Run(manifests, known_policies, known_bindings, known_nodes or {}, node_buckets)
+    """What applying `manifests` states. Nodes join the known ones of their cluster, replacing those of the same name.
+
+    `known_buckets`: cluster -> into how many buckets its known nodes are cut; a cluster not named there is new.
+    """
+    run = _Run(manifests, known_policies, known_bindings, known_nodes or {}, known_buckets or {})
     run.refuse_repeats()
     clusters = run.clusters_observed()
     nodes = run.nodes_observed()
@@ -87,10 +90,10 @@ def compile_deletions(
     known_policies: Iterable[Policy] = (),
     known_bindings: Iterable[Binding] = (),
     known_nodes: Mapping[str, Iterable[Node]] | None = None,
-    node_buckets: int = NODE_BUCKETS,
+    known_buckets: Mapping[str, int] | None = None,
 ) -> Intake:
     """What deleting `manifests` states. Bindings of a removed policy go to the next one that selects them, or stay as they are."""
-    run = _Run(manifests, known_policies, known_bindings, known_nodes or {}, node_buckets)
+    run = _Run(manifests, known_policies, known_bindings, known_nodes or {}, known_buckets or {})
     run.refuse_repeats()
     bindings = run.bindings_withdrawn()
     policies = run.policies_removed()
@@ -107,13 +110,13 @@ class _Run:
         known_policies: Iterable[Policy],
         known_bindings: Iterable[Binding],
         known_nodes: Mapping[str, Iterable[Node]],
-        node_buckets: int,
+        known_buckets: Mapping[str, int],
     ) -> None:
         self.manifests = manifests
         self.policies = {p.key: p for p in known_policies}
         self.bindings = {b.name: b for b in known_bindings}
         self.nodes = {cluster: {n.name: n for n in nodes} for cluster, nodes in known_nodes.items()}
-        self.node_buckets = node_buckets
+        self.buckets = known_buckets
         self.handled: set[str] = set()
         self.errors: list[ManifestError] = []
         self.unacted: list[ManifestError] = []
@@ -171,11 +174,13 @@ class _Run:
         return self._buckets(changed)
 
     def _buckets(self, clusters: Iterable[str]) -> list[Fact]:
-        return [
-            bucket
-            for cluster in clusters
-            for bucket in into_buckets(cluster, self.nodes.get(cluster, {}).values(), self.node_buckets)
-        ]
+        """All buckets of each cluster, as many as it has always had."""
+        facts: list[Fact] = []
+        for cluster in clusters:
+            facts += into_buckets(
+                cluster, self.nodes.get(cluster, {}).values(), self.buckets.get(cluster, NODE_BUCKETS)
+            )
+        return facts
 
     # Policies.
 

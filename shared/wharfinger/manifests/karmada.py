@@ -324,6 +324,8 @@ class BoundResource(Model):
     name: str
     namespace: str = ""
     uid: str = ""
+    replicas: Unacted = None
+    replica_resource_requirements: Unacted = None
     resource_version: Carried = None
 
 
@@ -343,7 +345,7 @@ class ReplicaRequirements(Model):
         from_claim = self.node_claim
         requests, devices = split_devices(amounts(self.resource_request))
         return Requirements(
-            requests,
+            {name: amount for name, amount in requests.items() if amount},
             device_requests(devices),
             dict(from_claim.node_selector),
             from_claim.hard_node_affinity.to_domain() if from_claim.hard_node_affinity else (),

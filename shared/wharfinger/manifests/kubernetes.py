@@ -479,6 +479,8 @@ class Node(Object):
         if not size:
             raise ExpectedError("amounts such as cpu and memory", "status", "allocatable")
         allocatable, devices = split_devices(size)
+        if max(devices.values(), default=0) > DEVICES_MAX:
+            raise ExpectedError(f"at most {DEVICES_MAX} devices of a kind", "status")
         labels = self.metadata.labels
         return domain.Node(
             self.name,
@@ -486,7 +488,7 @@ class Node(Object):
             tuple(
                 Device(labels.get(GPU_PRODUCT, "") if kind == GPU else "", kind)
                 for kind, count in sorted(devices.items())
-                for _ in range(min(count, DEVICES_MAX))
+                for _ in range(count)
             ),
             dict(labels),
             tuple(t.to_domain() for t in self.spec.taints),

@@ -140,9 +140,9 @@ def _countable(amounts: dict[str, str]) -> dict[str, str]:
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
-def _name(text: str) -> str:
+def _name(text: str, *field: str) -> str:
     if len(text) > 253 or _NAME.fullmatch(text) is None:
-        raise ExpectedError("a name of at most 253 lower-case letters, digits, '-' and '.'")
+        raise ExpectedError("a name of at most 253 lower-case letters, digits, '-' and '.'", *field)
     return text
 
 
@@ -159,7 +159,7 @@ Int = Annotated[int, BeforeValidator(_whole), _between(-(2**63), 2**63 - 1)]
 Int32 = Annotated[int, BeforeValidator(_whole), _between(-(2**31), 2**31 - 1)]
 Count = Annotated[int, BeforeValidator(_whole), _between(0, 2**31 - 1)]
 Quantity = Annotated[str, BeforeValidator(_quantity), AfterValidator(_not_negative_quantity)]
-Name = Annotated[str, AfterValidator(_name)]
+Name = Annotated[str, AfterValidator(lambda text: _name(text))]
 Amounts = Annotated[dict[str, Quantity], AfterValidator(_countable)]
 Labels = dict[str, str]
 
@@ -189,6 +189,8 @@ class NamedMetadata(Metadata):
     def _has_a_name(self) -> NamedMetadata:
         if not self.known_as:
             raise ExpectedError("a name", "name")
+        if self.name is None:
+            _name(self.known_as, "generateName")
         return self
 
     @property
