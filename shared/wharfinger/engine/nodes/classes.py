@@ -49,7 +49,7 @@ class PodClass:
 
     `amounts`: (column, amount > 0), always with one of `pods`. `scored`: the amounts of cpu and memory, zero or not.
     `kinds`: (device kind, thousandths asked in all). `simple`: its device fit is one comparison per node; a class that asks for
-    several sorts of devices, or for shares of several devices at once, is looked at node by node.
+    several sorts of devices, or for shares of several devices at once, is looked at node by node. `claiming`: it selects nodes.
     """
 
     key: str
@@ -59,6 +59,7 @@ class PodClass:
     needs: tuple[DeviceNeed, ...]
     kinds: tuple[tuple[int, int], ...]
     simple: bool
+    claiming: bool
     seed: int
     verdicts: Column = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     position: int = -1
@@ -76,17 +77,17 @@ class PodClass:
             grown = np.full(table.capacity, ABSENT, dtype=np.int64)
             grown[: len(self.verdicts)] = self.verdicts
             self.verdicts = grown
-        slots = range(table.size) if touched is None else sorted(set(touched.tolist()))
-        for slot in slots:
-            row = table.by_slot[slot]
-            self.verdicts[slot] = ABSENT if row is None else self.verdict(table, row)
+        slots = list(range(table.size) if touched is None else set(touched.tolist()))
+        self.verdicts[slots] = [
+            ABSENT if row is None else self.verdict(table, row) for row in [table.by_slot[slot] for slot in slots]
+        ]
         self.position = log.end
         return self.verdicts
 
     def verdict(self, table: NodeTable, row: NodeRow) -> int:
         if row.unschedulable:
             return UNSCHEDULABLE
-        if (self.requirements.node_selector or self.requirements.node_terms) and not self._claims_hold(row):
+        if self.claiming and not self._claims_hold(row):
             return NODE_AFFINITY
         if row.taint_code and not self._bears(table, row.taint_code):
             return TAINT_TOLERATION
@@ -148,6 +149,7 @@ def compile_class(table: NodeTable, requirements: Requirements, key: str) -> Pod
         needs=needs,
         kinds=tuple(sorted(kinds.items())),
         simple=not needs or (len(needs) == 1 and (needs[0].count == 1 or needs[0].milli >= DEVICE_MILLI)),
+        claiming=bool(requirements.node_selector or requirements.node_terms),
         seed=stable_hash(key),
     )
 

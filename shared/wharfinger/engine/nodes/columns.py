@@ -320,7 +320,9 @@ class NodeTable:
         self._follow_devices(row)
         self.usage.append(slot)
 
-    def charge(self, row: NodeRow, amounts: Sequence[tuple[int, int]], times: int, taken: Iterable[tuple[int, int]]) -> None:
+    def charge(
+        self, row: NodeRow, amounts: Sequence[tuple[int, int]], times: int, taken: Iterable[tuple[int, int]]
+    ) -> None:
         """Take `times` replicas' amounts from a row, negative to give them back, and once each entry of `taken`
         (thousandths, negative to give back)."""
         free, columns, slot = row.free, self.free, row.slot

@@ -37,7 +37,9 @@ def score_row(row: NodeRow, cls: PodClass, strategy: Strategy) -> int:
     return total // shares if shares else 0
 
 
-def score_rows(table: NodeTable, cls: PodClass, strategy: Strategy, rows: Column, cpu_left: Column, memory_left: Column) -> Column:
+def score_rows(
+    table: NodeTable, cls: PodClass, strategy: Strategy, rows: Column, cpu_left: Column, memory_left: Column
+) -> Column:
     """Scores of the slots `rows`. `cpu_left`, `memory_left`: what is free there once the replica is placed (changed here)."""
     least = strategy == "least-allocated"
     total, shares = _share(cpu_left, table.allocatable[CPU].take(rows), least)

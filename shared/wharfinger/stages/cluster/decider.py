@@ -45,7 +45,12 @@ REPLICAS_MAX = 200_000
 SHARE_MAX = 10_000
 """Replicas in one decision: it has to fit into one message."""
 
-NODE_GONE, TAINTED, REQUIREMENTS_CHANGED, SCALED_DOWN = "NodeGone", "NoExecuteTaint", "RequirementsChanged", "ScaledDown"
+NODE_GONE, TAINTED, REQUIREMENTS_CHANGED, SCALED_DOWN = (
+    "NodeGone",
+    "NoExecuteTaint",
+    "RequirementsChanged",
+    "ScaledDown",
+)
 
 _SECOND = 1_000_000
 

@@ -131,7 +131,9 @@ def dump(state: ClusterState) -> dict[str, bytes]:
 
 
 def _buckets(buckets: Mapping[int, Mapping[str, Node]]) -> tuple[tuple[int, tuple[Node, ...]], ...]:
-    return tuple((bucket, tuple(node for _, node in sorted(nodes.items()))) for bucket, nodes in sorted(buckets.items()))
+    return tuple(
+        (bucket, tuple(node for _, node in sorted(nodes.items()))) for bucket, nodes in sorted(buckets.items())
+    )
 
 
 def load(stream: str, sections: Mapping[str, bytes], strategy: Strategy) -> ClusterState:
