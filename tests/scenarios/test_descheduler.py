@@ -189,10 +189,11 @@ def test_a_failover_is_proposed_again_after_a_minute_under_a_new_id() -> None:
 
 
 def test_a_restarted_descheduler_repeats_the_first_id_and_then_is_heard_again() -> None:
-    silencing = uuid4()
+    teller = Descheduler()
+    facts = [*teller.assigned("web", oslo=3), teller.silenced("oslo")]
 
     def story(plane: Descheduler) -> list[UUID | None]:
-        plane.given(*plane.assigned("web", oslo=3), plane.silenced("oslo", silencing))
+        plane.given(*facts)
         ids = [p.id for p in plane.publications()]
         plane.wait(60)
         return ids + [p.id for p in plane.publications()]
@@ -399,6 +400,39 @@ def test_a_forgotten_cluster_has_nothing_to_evict() -> None:
     assert plane.due_in() is None
     plane.given(cluster("oslo"), *plane.assigned("web", oslo=1), plane.silenced("oslo"))
     assert plane.proposed() == ["fleet/0: failover web from oslo"]
+
+
+def test_a_cause_that_comes_back_keeps_to_the_pause_and_to_new_ids() -> None:
+    plane = Descheduler()
+    plane.given(binding("web"), *plane.assigned("web", oslo=3), cluster("oslo", GPU_ROT))
+    (first,) = plane.publications()
+    plane.given(binding("web", 3, bears_rot()), binding("web"))
+    assert plane.proposed() == []
+    assert plane.due_in() == 60
+    plane.wait(60)
+    (second,) = plane.publications()
+    assert first.id != second.id
+
+
+def test_a_change_of_the_taint_that_evicts_does_not_shorten_the_pause() -> None:
+    plane, mould = Descheduler(), Taint("mould", "NoExecute")
+    plane.given(binding("web"), *plane.assigned("web", oslo=3), cluster("oslo", GPU_ROT))
+    ids = [p.id for p in plane.publications()]
+    for taints in ((GPU_ROT, mould), (mould,), (GPU_ROT,)):
+        plane.given(cluster("oslo", *taints))
+        assert plane.due_in() == 60
+        plane.wait(60)
+        ids += [p.id for p in plane.publications()]
+    assert len(set(ids)) == 4
+
+
+def test_a_binding_that_returns_to_a_tainted_cluster_is_evicted_under_a_new_id() -> None:
+    plane = Descheduler()
+    plane.given(binding("web"), *plane.assigned("web", oslo=3), cluster("oslo", GPU_ROT))
+    (first,) = plane.publications()
+    plane.given(*plane.assigned("web", oslo=0), *plane.assigned("web", oslo=3))
+    (second,) = plane.publications()
+    assert first.id != second.id
 
 
 # Empty nodes.

@@ -30,14 +30,16 @@ _Rank = tuple[int, int, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """`stream`: whose target it is. `origin`: what raised it, in words that a redelivery gives again. `by`: the decision or
-    event that raised it. `live_wanted`: for a failover, how many replicas elsewhere make up for the lost ones."""
+    """`stream`: whose target it is. `origin`: what raised it, in words that a redelivery gives again. `episode`: within which
+    the pause is kept even if the origin changes, say from one taint of a cluster to another. `by`: the decision or event
+    that raised it. `live_wanted`: for a failover, how many replicas elsewhere make up for the lost ones."""
 
     kind: Kind
     cluster: str
     target: str
     stream: str
     origin: str
+    episode: str
     reason: str
     by: UUID | None = None
     priority: int = 0
@@ -52,47 +54,45 @@ class Cause:
         """Bindings by priority and name; nodes last, nobody waits for their removal."""
         return (self.kind == "node-removal", -self.priority, self.target, self.cluster, self.kind)
 
-    def proposal_id(self, attempt: int) -> UUID:
-        """`attempt` 0 is the first."""
-        return derived_id("proposal", self.kind, self.stream, self.cluster, self.target, self.origin, attempt)
-
 
 @dataclass(slots=True)
 class Causes:
-    """All standing causes. `agenda`: when each is to be proposed next. `waiting`: those whose time has come, with that time;
-    `ready`: the same by rank, with outdated entries among them. `proposed`: those that were proposed before."""
+    """All standing causes. `pause`: between two proposals of one cause. `agenda`: when each is to be proposed next.
+    `waiting`: those whose time has come, with that time; `ready`: the same by rank, with outdated entries among them.
+    `proposed`: episode and time of a target's last proposal, kept when the cause goes, for it may come back."""
 
+    pause: Micros
     standing: dict[CauseKey, Cause] = field(default_factory=dict)
     agenda: Agenda[CauseKey] = field(default_factory=Agenda)
     waiting: dict[CauseKey, Micros] = field(default_factory=dict)
     ready: list[tuple[_Rank, CauseKey]] = field(default_factory=list)
-    proposed: set[CauseKey] = field(default_factory=set)
+    proposed: dict[CauseKey, tuple[str, Micros]] = field(default_factory=dict)
 
     def stand(self, cause: Cause, due: Micros, at: Micros) -> None:
-        """At `at` the cause is known to stand, and to be due at `due`.
-
-        One of the same origin that is due already goes on as it is, pauses and all; one that is due later than was
-        thought (a toleration was prolonged) is silent until then.
-        """
+        """At `at` the cause is known to stand, and to be due at `due`, but not before the pause after its last proposal."""
         key = cause.key
-        before = self.standing.get(key)
-        if before is not None and before.origin == cause.origin:
-            if due <= at and (key in self.waiting or key in self.proposed):
-                return
-            self.waiting.pop(key, None)
-        else:
-            self.remove(key)
+        before, last = self.standing.get(key), self.proposed.get(key)
+        if last is not None and last[0] == cause.episode:
+            due = max(due, last[1] + self.pause)
+        if before is not None and before.origin == cause.origin and due <= at and key in self.waiting:
+            return  # it keeps its place in the queue
+        self.remove(key)
         self.standing[key] = cause
         self.agenda.set(key, due)
 
     def remove(self, key: CauseKey) -> None:
+        """The cause stands no more."""
         if self.standing.pop(key, None) is not None:
             self.agenda.discard(key)
             self.waiting.pop(key, None)
-            self.proposed.discard(key)
+
+    def forget(self, key: CauseKey) -> None:
+        """The target is not there any more, nor will this cause come back."""
+        self.remove(key)
+        self.proposed.pop(key, None)
 
     def take(self, at: Micros) -> Cause | None:
-        """The most important cause that is due, taken off; it is to be given back with `again`."""
+        """The most important cause that is due. It is due again after the pause."""
         for key in self.agenda.pop(at):
             self.waiting[key] = at
             heappush(self.ready, (self.standing[key].rank, key))
@@ -100,11 +100,16 @@ class Causes:
             rank, key = heappop(self.ready)
             if key in self.waiting and self.standing[key].rank == rank:
                 del self.waiting[key]
+                self.agenda.set(key, at + self.pause)
                 return self.standing[key]
         return None
 
-    def again(self, cause: Cause, due: Micros) -> None:
-        self.agenda.set(cause.key, due)
+    def proposal_id(self, cause: Cause, at: Micros) -> UUID:
+        """The id under which the cause is proposed now, and the note that it was."""
+        last = self.proposed.get(cause.key)
+        attempt = 1 + at // self.pause if last is not None and last[0] == cause.episode else 0
+        self.proposed[cause.key] = (cause.episode, at)
+        return derived_id("proposal", cause.kind, cause.stream, cause.cluster, cause.target, cause.origin, attempt)
 
     def next_due(self) -> Micros | None:
         if self.waiting:

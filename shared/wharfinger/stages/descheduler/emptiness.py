@@ -64,7 +64,7 @@ def leave_pool(state: DeschedulerState, name: str, cluster: ClusterFacts, node: 
     if pool is not None:
         del state.pool_nodes[pool][(name, node)]
         cluster.empty.pop(node, None)
-        state.causes.remove(("node-removal", name, node))
+        state.causes.forget(("node-removal", name, node))
 
 
 def contents_changed(state: DeschedulerState, name: str, cluster: ClusterFacts, node: str, sighting: Sighting) -> None:
@@ -85,7 +85,7 @@ def _judge_removal(state: DeschedulerState, name: str, cluster: ClusterFacts, no
         state.causes.remove(("node-removal", name, node))
         return
     reason = f"node {node} of pool {pool} has held nothing for {patience} s"
-    cause = Cause("node-removal", name, node, cluster_stream(name), empty.by, reason, as_id(empty.by))
+    cause = Cause("node-removal", name, node, cluster_stream(name), empty.by, empty.by, reason, as_id(empty.by))
     state.causes.stand(cause, empty.at + patience * SECOND, at)
 
 

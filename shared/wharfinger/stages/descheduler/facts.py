@@ -36,12 +36,12 @@ class Sighting:
 @dataclass(slots=True)
 class Share:
     """What a binding has in a cluster. `stream`: the fleet stream that owns the binding. `since`: when it first had anything
-    there, as far as is known here. `live`: its owner does not hold the cluster for silent."""
+    there, and by which decision, as far as is known here. `live`: its owner does not hold the cluster for silent."""
 
     replicas: int
     priority: int
     stream: str
-    since: Micros
+    since: Sighting
     live: bool
 
 
@@ -78,15 +78,16 @@ class Spread:
 
 @dataclass(slots=True)
 class DeschedulerState:
-    """`pools`: pool -> policy key -> policy. `pool_nodes`: pool -> (cluster, node), in order of arrival."""
+    """`causes`: what is to be proposed. `spreads`: by binding. `pools`: pool -> policy key -> policy. `pool_nodes`: pool ->
+    (cluster, node), in order of arrival."""
 
+    causes: Causes
     clusters: dict[str, ClusterFacts] = field(default_factory=dict)
     bindings: dict[str, Binding] = field(default_factory=dict)
     spreads: dict[str, Spread] = field(default_factory=dict)
     pools: dict[str, dict[str, NodePoolPolicy]] = field(default_factory=dict)
     pool_of_policy: dict[str, str] = field(default_factory=dict)
     pool_nodes: dict[str, dict[tuple[str, str], None]] = field(default_factory=dict)
-    causes: Causes = field(default_factory=Causes)
 
     def cluster(self, name: str) -> ClusterFacts:
         return self.clusters.setdefault(name, ClusterFacts())

@@ -11,6 +11,7 @@ may come late but never too early. The stage that owns the target has the ledger
 from __future__ import annotations
 
 from dataclasses import dataclass
+from uuid import UUID
 
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import Cluster
@@ -38,7 +39,7 @@ from wharfinger.events.streams import fleet_stream
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.observer import Publication
 from wharfinger.stages.descheduler import emptiness
-from wharfinger.stages.descheduler.causes import Cause
+from wharfinger.stages.descheduler.causes import Cause, Causes
 from wharfinger.stages.descheduler.facts import (
     SECOND,
     ClusterFacts,
@@ -67,7 +68,7 @@ class DeschedulerObserver:
             )
 
     def initial(self) -> DeschedulerState:
-        return DeschedulerState()
+        return DeschedulerState(Causes(self.repeat_after_s * SECOND))
 
     def fold(self, state: DeschedulerState, event: Event[Value], at: Micros) -> None:
         match event.data:
@@ -97,14 +98,10 @@ class DeschedulerObserver:
     def publish(self, state: DeschedulerState, at: Micros) -> list[Publication]:
         """What is due, the important first, at most `batch_max`; `next_due` says at once when more is waiting."""
         proposals: list[Publication] = []
-        pause = self.repeat_after_s * SECOND
         while len(proposals) < self.batch_max and (cause := state.causes.take(at)) is not None:
-            state.causes.again(cause, at + pause)
             if cause.kind == "failover" and _made_up_for(state, cause):
                 continue  # looked at again after the pause, for the substitute may be lost too
-            attempt = 1 + at // pause if cause.key in state.causes.proposed else 0
-            state.causes.proposed.add(cause.key)
-            proposals.append(_proposal(cause, attempt))
+            proposals.append(_proposal(cause, state.causes.proposal_id(cause, at)))
         return proposals
 
     def next_due(self, state: DeschedulerState) -> Micros | None:
@@ -160,7 +157,7 @@ class DeschedulerObserver:
         spread = state.spreads.setdefault(binding, Spread())
         spread.clusters[name] = None
         spread.live += item.replicas
-        cluster.shares[binding] = Share(item.replicas, item.priority, stream, at, live=True)
+        cluster.shares[binding] = Share(item.replicas, item.priority, stream, Sighting(at, item.decision), live=True)
         _judge_failover(state, name, cluster, binding, at)
         _judge_eviction(state, name, cluster, binding, at)
 
@@ -200,15 +197,15 @@ def _judge_eviction(state: DeschedulerState, name: str, cluster: ClusterFacts, b
     for taint, sighting in cluster.taints.items():
         seconds = toleration_seconds((taint,), tolerations)
         if seconds is not None:
-            ends.append((max(sighting.at, share.since) + seconds * SECOND, _text(taint), sighting.by))
+            ends.append((max(sighting.at, share.since.at) + seconds * SECOND, _text(taint), sighting.by))
     if not ends:
         state.causes.remove(("eviction", name, binding))
         return
     due, taint_text, by = min(ends)
     reason = f"the taint {taint_text} is not tolerated any more"
-    cause = Cause(
-        "eviction", name, binding, share.stream, f"{taint_text} {by}", reason, as_id(by), _priority(facts, share)
-    )
+    stay = share.since.by
+    origin, priority = f"{taint_text} {by} {stay}", _priority(facts, share)
+    cause = Cause("eviction", name, binding, share.stream, origin, stay, reason, as_id(by), priority)
     state.causes.stand(cause, due, at)
 
 
@@ -243,10 +240,13 @@ def _judge_failover(state: DeschedulerState, name: str, cluster: ClusterFacts, b
     standing = state.causes.standing.get(("failover", name, binding))
     if decision is None:
         state.causes.remove(("failover", name, binding))
-    elif standing is None or standing.origin != decision:  # a cause that stands knows what there was before it
+    elif standing is None or standing.by != as_id(decision):  # a cause that stands knows what there was before it
         priority = _priority(state.bindings.get(binding), share)
         reason, wanted = f"cluster {name} is silent", spread.live + share.replicas
-        cause = Cause("failover", name, binding, share.stream, decision, reason, as_id(decision), priority, wanted)
+        origin = f"{decision} {share.since.by}"
+        cause = Cause(
+            "failover", name, binding, share.stream, origin, origin, reason, as_id(decision), priority, wanted
+        )
         state.causes.stand(cause, at, at)
 
 
@@ -268,8 +268,8 @@ def _end_share(state: DeschedulerState, name: str, cluster: ClusterFacts, bindin
     del spread.clusters[name]
     if not spread.clusters:
         del state.spreads[binding]
-    state.causes.remove(("failover", name, binding))
-    state.causes.remove(("eviction", name, binding))
+    state.causes.forget(("failover", name, binding))
+    state.causes.forget(("eviction", name, binding))
 
 
 def _withdraw(state: DeschedulerState, binding: str) -> None:
@@ -293,7 +293,7 @@ def _forget_cluster(state: DeschedulerState, name: str) -> None:
     state.clusters[name] = ClusterFacts(through=cluster.through)
 
 
-def _proposal(cause: Cause, attempt: int) -> Publication:
+def _proposal(cause: Cause, id: UUID) -> Publication:
     data: Value
     match cause.kind:
         case "failover":
@@ -302,4 +302,4 @@ def _proposal(cause: Cause, attempt: int) -> Publication:
             data = EvictionProposed(cause.stream, cause.target, cause.cluster, cause.reason)
         case "node-removal":
             data = NodeRemovalProposed(cause.stream, cause.cluster, cause.target, cause.reason)
-    return Publication(data, cause.target, cause.stream, cause.stream, cause.proposal_id(attempt), cause.by)
+    return Publication(data, cause.target, cause.stream, cause.stream, id, cause.by)
