@@ -129,7 +129,7 @@ async def test_an_idempotent_producer_works_on_this_broker(backend: Backend, top
     try:
         assert producer._txn_manager is not None
         assert producer._txn_manager.producer_id >= 0
-        places = [await producer.send_and_wait(topic, b"%d" % n, partition=1) for n in range(5)]
+        places = [await producer.send_and_wait(topic, b"%d" % n, key=b"k", partition=1) for n in range(5)]
         assert [place.offset for place in places] == [0, 1, 2, 3, 4]
     finally:
         await producer.stop()

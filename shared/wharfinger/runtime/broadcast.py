@@ -19,6 +19,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from wharfinger.runtime.backends import Backend, BackendError
+from wharfinger.runtime.topics import partition_counts
 
 BATCH_MAX = 1000
 POLL_MS = 200  # how long an idle poll may last; a stop is noticed within this time
@@ -138,15 +139,10 @@ class BroadcastConsumer:
             self.caught_up.set()
 
     async def _partitions(self) -> list[TopicPartition]:
-        """From the broker's metadata, which may lag a moment behind the creation of a topic."""
-        assert self._consumer is not None
+        """Asked of the broker: a consumer knows the partitions of its own topics only, and has none before it is assigned."""
         async with asyncio.timeout(METADATA_TIMEOUT_S):
-            known = await self._consumer.topics()
-        missing = [topic for topic in self._topics if topic not in known]
+            counts = await partition_counts(self._backend)
+        missing = [topic for topic in self._topics if not counts.get(topic)]
         if missing:
             raise BackendError(f"broker {self._backend.bootstrap}: no such topic: {', '.join(missing)}")
-        return [
-            TopicPartition(topic, partition)
-            for topic in self._topics
-            for partition in sorted(self._consumer.partitions_for_topic(topic) or ())
-        ]
+        return [TopicPartition(topic, partition) for topic in self._topics for partition in range(counts[topic])]

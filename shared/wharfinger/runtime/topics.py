@@ -9,7 +9,8 @@ are joined by being partitioned alike. A topic that exists with another count is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -23,6 +24,8 @@ from wharfinger.runtime.backends import Backend, BackendError
 Cleanup = Literal["compact", "delete"]
 BROKER_DEFAULT = -1  # replication as the broker's administrator chose it
 ADMIN_TIMEOUT_MS = 30_000
+METADATA_PATIENCE_S = 10.0
+METADATA_POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ async def ensure_topics(backend: Backend, specs: Sequence[TopicSpec], prefix: st
         existing = await _partition_counts(admin)
         missing = {name: spec for name, spec in wanted.items() if name not in existing}
         created = await _create(admin, missing)
-        counts = await _partition_counts(admin) if missing else existing
+        counts = await _counts_with(admin, created) if missing else existing
     except (KafkaError, OSError) as error:
         raise BackendError(f"broker {backend.bootstrap}: topics: {' '.join(str(error).split())}") from error
     finally:
@@ -76,10 +79,15 @@ async def ensure_topics(backend: Backend, specs: Sequence[TopicSpec], prefix: st
 
 async def topic_names(backend: Backend) -> list[str]:
     """Every topic of the broker, in order of name."""
+    return sorted(await partition_counts(backend))
+
+
+async def partition_counts(backend: Backend) -> dict[str, int]:
+    """Every topic of the broker and how many partitions it has. KafkaError or OSError when the broker does not answer."""
     admin = AIOKafkaAdminClient(**backend.client_options(), request_timeout_ms=ADMIN_TIMEOUT_MS)
     try:
         await admin.start()
-        return sorted(await _partition_counts(admin))
+        return await _partition_counts(admin)
     finally:
         await admin.close()
 
@@ -131,6 +139,17 @@ async def _create(admin: AIOKafkaAdminClient, specs: Mapping[str, TopicSpec]) ->
         elif code != TopicAlreadyExistsError.errno:
             raise BackendError(f"topic {name}: not created: {message or for_code(code).__name__}")
     return created
+
+
+async def _counts_with(admin: AIOKafkaAdminClient, names: Set[str]) -> dict[str, int]:
+    """As `_partition_counts`, once the broker tells of `names` too: it does so a moment after it has made them."""
+    counts = await _partition_counts(admin)
+    patience = METADATA_PATIENCE_S
+    while patience > 0 and not all(counts.get(name) for name in names):
+        await asyncio.sleep(METADATA_POLL_S)
+        patience -= METADATA_POLL_S
+        counts = await _partition_counts(admin)
+    return counts
 
 
 async def _partition_counts(admin: AIOKafkaAdminClient) -> dict[str, int]:
