@@ -46,9 +46,17 @@ STREAM = f"cluster/{CLUSTER}"
 
 
 def a_node(
-    name: str, cpu: int = 4000, memory: int = 16 * GIB, gpus: int = 0, model: str = "T4", pods: int | None = None,
-    taints: tuple[Taint, ...] = (), labels: dict[str, str] | None = None, unschedulable: bool = False, extended: dict[str, int] | None = None,
-) -> Node:  # fmt: skip
+    name: str,
+    cpu: int = 4000,
+    memory: int = 16 * GIB,
+    gpus: int = 0,
+    model: str = "T4",
+    pods: int | None = None,
+    taints: tuple[Taint, ...] = (),
+    labels: dict[str, str] | None = None,
+    unschedulable: bool = False,
+    extended: dict[str, int] | None = None,
+) -> Node:
     allocatable = {"cpu": cpu, "memory": memory, **(extended or {})}
     if pods is not None:
         allocatable["pods"] = pods

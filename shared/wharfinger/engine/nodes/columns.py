@@ -137,10 +137,14 @@ class NodeTable:
         self.device_group: Column = np.full((capacity, 0), -1, dtype=np.int64)
         self.taint_sets: list[tuple[Taint, ...]] = [()]
         self.taint_codes: dict[tuple[tuple[str, str, str], ...], int] = {(): 0}
+        self.present: npt.NDArray[np.bool_] = np.zeros(capacity, dtype=np.bool_)
+        self.cordoned: npt.NDArray[np.bool_] = np.zeros(capacity, dtype=np.bool_)
+        self.taint_code: Column = np.zeros(capacity, dtype=np.int64)
         self.hashes: npt.NDArray[np.uint64] = np.zeros(capacity, dtype=np.uint64)
         self.pods_unlimited: set[str] = set()
         self._vacant: list[int] = []
         self._ranks: tuple[int, Column] | None = None
+        self._hashes_differ = False
         for name in ("cpu", "memory", "pods"):
             self.resource(name)
 
@@ -235,6 +239,7 @@ class NodeTable:
         slot = row.slot
         for column, amount in zip(self.allocatable, row.allocatable, strict=True):
             column[slot] = amount
+        self.present[slot], self.cordoned[slot], self.taint_code[slot] = True, row.unschedulable, row.taint_code
         self.facts.append(slot)
         return row
 
@@ -269,6 +274,7 @@ class NodeTable:
             view.top[slot], view.whole[slot] = -1, 0
         self.device_free[slot] = -1
         self.device_group[slot] = -1
+        self.present[slot] = False
         self.names += 1
         self.facts.append(slot)
         self.usage.append(slot)
@@ -301,6 +307,9 @@ class NodeTable:
             view.top, view.whole = doubled(view.top, -1), doubled(view.whole, 0)
         self.device_free = doubled(self.device_free, -1)
         self.device_group = doubled(self.device_group, -1)
+        self.taint_code = doubled(self.taint_code, 0)
+        self.present = np.concatenate((self.present, np.zeros_like(self.present)))
+        self.cordoned = np.concatenate((self.cordoned, np.zeros_like(self.cordoned)))
         self.hashes = np.concatenate((self.hashes, np.zeros_like(self.hashes)))
         self.capacity *= 2
 
@@ -381,20 +390,16 @@ class NodeTable:
         Nodes are ordered by hash(name) xor seed, then by name: the order depends on names alone, never on arrival.
         """
         if self._ranks is None or self._ranks[0] != self.names:
-            by_name = sorted(row.slot for row in self.rows.values())
-            by_name.sort(key=lambda slot: self._name(slot))
+            by_name = [self.rows[name].slot for name in sorted(self.rows)]
             ranks = np.zeros(self.size, dtype=np.int64)
             ranks[by_name] = np.arange(len(by_name))
             self._ranks = (self.names, ranks)
+            self._hashes_differ = len(np.unique(self.hashes[: self.size])) == self.size
         mixed = self.hashes[: self.size] ^ np.uint64(seed)
-        order = np.lexsort((self._ranks[1], mixed))
+        order = np.argsort(mixed) if self._hashes_differ else np.lexsort((self._ranks[1], mixed))
         ties = np.empty(self.size, dtype=np.int64)
         ties[order] = np.arange(self.size)
         return ties
-
-    def _name(self, slot: int) -> str:
-        row = self.by_slot[slot]
-        return row.name if row is not None else ""
 
 
 def clamped(amount: int) -> int:
