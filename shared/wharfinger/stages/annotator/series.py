@@ -127,8 +127,10 @@ def _without_port(instance: str) -> str:
 
 
 def _plain_address(text: str) -> str:
-    """An IP address in its one canonical spelling, brackets off; any other text as it is."""
+    """An IPv6 address in its one canonical spelling, brackets off; any other text as it is."""
     bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    if bare.count(":") < 2:  # IPv4 has one spelling only, and a name none to mend
+        return text
     try:
         return str(ip_address(bare))
     except ValueError:

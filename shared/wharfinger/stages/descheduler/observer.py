@@ -158,8 +158,10 @@ class DeschedulerObserver:
         spread.clusters[name] = None
         spread.live += item.replicas
         cluster.shares[binding] = Share(item.replicas, item.priority, stream, Sighting(at, item.decision), live=True)
-        _judge_failover(state, name, cluster, binding, at)
-        _judge_eviction(state, name, cluster, binding, at)
+        if cluster.silenced:
+            _judge_failover(state, name, cluster, binding, at)
+        if cluster.taints:
+            _judge_eviction(state, name, cluster, binding, at)
 
 
 # Taints and bindings.
