@@ -83,7 +83,8 @@ test-long: setup ## The tests that take minutes
 
 .PHONY: test-kafka
 test-kafka: setup ## The integration tests against a real Apache Kafka (needs Java 17 and Maven)
-	@$(BIN)/python infra/kafka/local.py run $(KAFKA_DIR) -- $(BIN)/python -m pytest -m "integration and not long" $(ARGS)
+	@$(BIN)/python infra/kafka/local.py run $(KAFKA_DIR) -- $(BIN)/python infra/postgres/local.py -- \
+	  $(BIN)/python -m pytest -m "integration and not long" $(ARGS)
 
 .PHONY: kafka kafka-down
 kafka: setup ## Start that Kafka and leave it running; prints host:port

@@ -107,7 +107,7 @@ def find(directory: Path) -> tuple[int, str] | None:
     except FileNotFoundError:
         return None
     ps = subprocess.run(
-        ["ps", "-o", "stat=,args=", "-p", str(state["pid"])], capture_output=True, text=True, check=False
+        ["ps", "-ww", "-o", "stat=,args=", "-p", str(state["pid"])], capture_output=True, text=True, check=False
     )
     alive = not ps.stdout.startswith("Z") and str(properties(directory)) in ps.stdout
     return (state["pid"], state["bootstrap"]) if alive else None
