@@ -472,6 +472,9 @@ def test_a_pod_still_seen_keeps_its_node() -> None:
     assert plane.due_in() is None
     plane.given(PodsObserved("oslo", "n1", ()))
     assert plane.due_in() == 300
+    plane.wait(100)
+    plane.given(PodsObserved("oslo", "n1", ()), pool_nodes("oslo", "n1"))  # seen empty again: the time goes on
+    assert plane.due_in() == 200
 
 
 def test_a_replica_that_moved_leaves_its_node_empty() -> None:
