@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -13,7 +15,7 @@ depends_on = None
 NAME = sa.Text(collation="C")
 
 
-def column(name: str, type_: sa.types.TypeEngine[object], *, nullable: bool = False) -> sa.Column[object]:
+def column(name: str, type_: sa.types.TypeEngine[Any], *, nullable: bool = False) -> sa.Column[Any]:
     return sa.Column(name, type_, nullable=nullable)
 
 
