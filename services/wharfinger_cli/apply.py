@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rich.console import RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from wharfinger.events.accepted import Accepted, Fact, accepted
@@ -24,12 +25,12 @@ from wharfinger_cli.connection import opened_ledger, run, settings_of
 from wharfinger_cli.decisions import short_type
 from wharfinger_cli.facts import Facts, known_facts
 from wharfinger_cli.failures import CommandError
-from wharfinger_cli.output import DARK, WARN, Plain, count, messages, new_table, show
+from wharfinger_cli.output import DARK, GOOD, WARN, Plain, count, messages, new_table, show
 from wharfinger_cli.submit import Submitted, submit
 
 STDIN = "-"
 EVENTS_SUFFIX = ".jsonl"
-ERRORS_SHOWN_MAX = 50
+SHOWN_MAX = 50
 
 Compile = Callable[[Sequence[Manifest], Facts], Intake]
 
@@ -79,11 +80,8 @@ def _hand_in(request: Request, names: Sequence[str], compiled: Compile, events: 
     value: Plain = {"events": dict(kinds), "accepted": submitted.accepted, "unchanged": submitted.unchanged}
 
     def page() -> Iterator[RenderableType]:
-        table = new_table("what", "subject")
-        for fact in facts if len(facts) <= ERRORS_SHOWN_MAX else ():
-            table.add_row(Text(short_type(type_of(fact.data)), DARK), fact.subject)
-        if table.row_count:
-            yield table
+        if facts:
+            yield _table(facts, submitted)
         yield said(submitted)
 
     show(request.format, value, [fact.key for fact in facts], page)
@@ -102,6 +100,20 @@ async def _submit(
         return facts, await submit(ledger, facts, known)
 
 
+def _table(facts: Sequence[Accepted], submitted: Submitted) -> Table:
+    """One line a subject, however many events say something about it."""
+    changed: dict[tuple[str, str], bool] = {}
+    for fact in facts:
+        line = (short_type(type_of(fact.data)), fact.subject)
+        changed[line] = changed.get(line, False) or fact.key in submitted.keys
+    table = new_table("what", "subject", "")
+    for (what, subject), new in list(changed.items())[:SHOWN_MAX]:
+        table.add_row(Text(what, DARK), subject, Text("accepted", GOOD) if new else Text("unchanged", DARK))
+    if len(changed) > SHOWN_MAX:
+        table.add_row("", f"and {count(len(changed) - SHOWN_MAX, 'more subject')}", "")
+    return table
+
+
 def _load(names: Sequence[str]) -> Loaded:
     files = load_files([name for name in names if name != STDIN])
     if STDIN not in names:
@@ -113,6 +125,6 @@ def _load(names: Sequence[str]) -> Loaded:
 def _refuse(errors: Sequence[object]) -> None:
     """Nothing is accepted when anything is wrong: half a change is worse than none."""
     if errors:
-        more = len(errors) - ERRORS_SHOWN_MAX
+        more = len(errors) - SHOWN_MAX
         rest = [f"and {count(more, 'more error', 'more errors')}"] if more > 0 else []
-        raise CommandError(*(str(error) for error in errors[:ERRORS_SHOWN_MAX]), *rest)
+        raise CommandError(*(str(error) for error in errors[:SHOWN_MAX]), *rest)

@@ -47,7 +47,13 @@ def list_letters(request: Request) -> None:
             )
         return out
 
-    show_list(request.format, [_plain(letter) for letter in letters], [str(letter.id) for letter in letters], table)
+    show_list(
+        request.format,
+        [_plain(letter) for letter in letters],
+        [str(letter.id) for letter in letters],
+        table,
+        "no dead letters",
+    )
 
 
 def retry(request: Request, id_: str | None) -> None:

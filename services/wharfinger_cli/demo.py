@@ -26,12 +26,14 @@ from wharfinger.events.accepted import Accepted, accepted
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.decisions import (
     ClusterSilenced,
+    ProposalRefused,
+    ReplicasPlaced,
     ScheduleDecided,
     ScheduleRefused,
 )
 from wharfinger.events.intake import compile_manifests
 from wharfinger.events.registry import type_of
-from wharfinger.events.streams import FLEET
+from wharfinger.events.streams import CLUSTER, FLEET
 from wharfinger.manifests.parse import load_files
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow, VerifyResult, verify
 from wharfinger.runtime.replay import ReplayResult
@@ -54,7 +56,7 @@ from wharfinger_cli.submit import submit
 WIDTH = 100
 LEASE_S = 4  # what every generated cluster promises
 BEAT_S = 1.0
-FLEET_PLAN = FleetPlan(clusters=6, nodes=90, bindings=300, seed=2, lease_s=LEASE_S)
+FLEET_PLAN = FleetPlan(clusters=6, nodes=180, bindings=300, seed=2, lease_s=LEASE_S)
 EXAMPLES = ("fleet", "policies", "workloads", "ocm", "crane", "karpenter")
 QUIET_S = 1.0  # so long without a new decision: everything has been decided
 PATIENCE_S = 40.0
@@ -76,9 +78,19 @@ class Story:
     lost: str = ""
     held: int = 0
     silenced_s: float = 0.0
-    moved: dict[str, str] = field(default_factory=dict)
+    answered: dict[str, str] = field(default_factory=dict)
     verified: VerifyResult | None = None
     replayed: ReplayResult | None = None
+
+    @property
+    def moved(self) -> list[str]:
+        return [binding for binding, outcome in self.answered.items() if outcome == "scheduled"]
+
+    @property
+    def unmoved(self) -> str:
+        """`12 NothingToDo, 3 Unschedulable`"""
+        reasons = Counter(outcome for outcome in self.answered.values() if outcome != "scheduled")
+        return ", ".join(f"{number:,} {reason}" for reason, number in sorted(reasons.items()))
 
 
 def demo(request: Request, *, keep: bool) -> None:
@@ -213,7 +225,7 @@ async def _lose_a_cluster(ledger: Ledger, heart: _Heart, console: Console, story
         target.cluster
         for row in await ledger.current(stream=FLEET)
         for target in getattr(row.data(), "targets", ())
-        if target.cluster in heart.clusters
+        if target.cluster in heart.clusters and target.replicas  # what has no count has no replicas to fail over
     )
     if not holding:
         raise CommandError("demo: no cluster holds anything, so none can be lost")
@@ -221,35 +233,45 @@ async def _lose_a_cluster(ledger: Ledger, heart: _Heart, console: Console, story
     story.lost, story.held = sorted(holding.items(), key=lambda entry: (entry[1], entry[0]))[len(holding) // 2]
     _chapter(console, f"{story.lost} falls silent", f"it holds replicas of {count(story.held, 'binding')}")
     del heart.clusters[story.lost]
-    began = time.monotonic()
 
     async def silenced() -> bool:
-        return any(isinstance(row.data(), ClusterSilenced) for row in await ledger.current(story.lost, FLEET))
+        for row in await ledger.current(story.lost, FLEET):
+            if isinstance(data := row.data(), ClusterSilenced):
+                story.silenced_s = (row.at - data.silent_since_us) / 1e6
+        return story.silenced_s > 0
 
     with bar("waiting", LEASE_S + 1) as step:
         if not await _until(silenced, tick=step):
             raise CommandError(f"demo: {story.lost} was not called silent in {PATIENCE_S:g} s")
-    story.silenced_s = time.monotonic() - began
-    console.print(f"called silent after {story.silenced_s:.1f} s; silent is not dead, so nothing it holds is let go")
+    console.print(
+        f"called silent after {story.silenced_s:.1f} s without a word; silent is not dead, so nothing it holds is let go"
+    )
     with bar("failing over", story.held) as step:
 
-        async def moved() -> bool:
-            found = await _moved(ledger)
-            step(len(found) - len(story.moved))
-            story.moved = found
+        async def answered() -> bool:
+            found = await _answered(ledger)
+            step(len(found) - len(story.answered))
+            story.answered = found
             return len(found) >= story.held
 
-        await _until(moved, patience_s=PATIENCE_S / 4)
+        await _until(answered, patience_s=PATIENCE_S / 4)
         await _until_quiet(ledger)
-    story.moved = await _moved(ledger)
-    outcomes = Counter(story.moved.values())
-    shown = ", ".join(f"{number:,} {outcome}" for outcome, number in sorted(outcomes.items()))
-    console.print(f"replicas placed elsewhere too: {shown or 'none'}")
+    story.answered = await _answered(ledger)
+    console.print(f"{count(len(story.moved), 'binding')} placed elsewhere too; {story.unmoved or 'none'} had to stay")
 
 
-async def _moved(ledger: Ledger) -> dict[str, str]:
-    """binding -> outcome of its latest failover decision."""
-    return {row.subject: row.outcome async for row in _failovers(ledger)}
+async def _answered(ledger: Ledger) -> dict[str, str]:
+    """binding -> what became of its failover: `scheduled`, or why not."""
+    answers: dict[str, str] = {}
+    async for row in ledger.decisions(DecisionQuery(FLEET)):
+        match row.data():
+            case ScheduleDecided(trigger="FailoverSchedule"):
+                answers[row.subject] = row.outcome
+            case ScheduleRefused(trigger="FailoverSchedule") as refused:
+                answers.setdefault(row.subject, refused.reason)
+            case ProposalRefused() as refused:
+                answers.setdefault(row.subject, refused.reason)
+    return answers
 
 
 async def _failovers(ledger: Ledger) -> AsyncIterator[LedgerRow]:
@@ -260,12 +282,19 @@ async def _failovers(ledger: Ledger) -> AsyncIterator[LedgerRow]:
 
 
 async def _explain(ledger: Ledger, console: Console) -> None:
-    found = [row async for row in _failovers(ledger)]
-    scheduled = [row for row in found if row.outcome == "scheduled"] or found
-    row = scheduled[0] if scheduled else (await ledger.current(stream=FLEET))[0]
+    row = await _telling(ledger)
     _chapter(console, "Why there?", f"`wharfinger explain {row.subject}`")
     for part in account_page(await account_of(ledger, row.subject, str(row.id))):
         console.print(part)
+
+
+async def _telling(ledger: Ledger) -> LedgerRow:
+    """A decision worth explaining: a failover whose replicas found nodes; else any failover; else any decision."""
+    failovers = {str(row.id): row async for row in _failovers(ledger) if row.outcome == "scheduled"}
+    async for row in ledger.decisions(DecisionQuery(CLUSTER)):
+        if isinstance(data := row.data(), ReplicasPlaced) and data.assignment in failovers:
+            return failovers[data.assignment]
+    return next(iter(failovers.values()), (await ledger.current(stream=FLEET))[0])
 
 
 async def _prove(ledger: Ledger, console: Console, story: Story) -> None:
@@ -285,7 +314,7 @@ def _figures(console: Console, story: Story, seen: Seen) -> None:
     assert story.replayed is not None, "proved before"
     _chapter(console, "Figures", "")
     memory = sum(rss for _, rss in seen.processes.values()) / 2**20
-    table = new_table("", "", right=("",))
+    table = new_table("what", "how much")
     table.show_header = False
     for name, value in (
         ("plane ready in", f"{story.up_s:.1f} s"),
@@ -293,7 +322,7 @@ def _figures(console: Console, story: Story, seen: Seen) -> None:
         ("events accepted", f"{story.accepted:,}"),
         ("decisions until all were placed", f"{story.decisions:,}"),
         ("from the first event to the last decision", f"{story.scheduling_s:.1f} s"),
-        ("cluster called silent after", f"{story.silenced_s:.1f} s (its lease is {LEASE_S} s)"),
+        ("cluster called silent after", f"{story.silenced_s:.1f} s (its lease: {LEASE_S} s)"),
         ("bindings failed over", f"{len(story.moved):,}"),
         ("rows verified", f"{story.verified.rows:,} ({story.verified.rows_per_s:,.0f}/s)"),
         ("decisions replayed", f"{story.replayed.decisions:,} ({story.replayed.decisions_per_s:,.0f}/s)"),

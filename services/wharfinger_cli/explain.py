@@ -20,7 +20,6 @@ from wharfinger.events.decisions import (
     Explanation,
     ReplicasPlaced,
     ReplicasRefused,
-    ReplicasReleased,
     ScheduleDecided,
     ScheduleRefused,
     Scored,
@@ -29,10 +28,10 @@ from wharfinger.events.streams import CLUSTER, FLEET
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow
 from wharfinger_cli.app import Request
 from wharfinger_cli.connection import opened_ledger, run, settings_of
-from wharfinger_cli.decisions import TYPES, as_plain, short_type, styled_outcome
+from wharfinger_cli.decisions import TYPES, as_plain, styled_outcome
 from wharfinger_cli.failures import CommandError, NotFoundError
 from wharfinger_cli.output import DARK, Plain, as_clock, count, new_table, show
-from wharfinger_cli.summary import summary, targets
+from wharfinger_cli.summary import summary
 
 Explained = ScheduleDecided | ScheduleRefused | ReplicasPlaced | ReplicasRefused
 ESTIMATED_BY = {"class": "counted", "totals": "from totals", "summary": "from the summary"}
@@ -223,7 +222,7 @@ def _nodes(rows: Sequence[LedgerRow]) -> Table:
 
 
 def _history(account: Account) -> Table:
-    table = new_table("its history", "stream", "seq", "decision", "outcome", "", right=("seq",))
+    table = new_table("its history", "stream", "seq", "outcome", "", right=("seq",))
     shown = account.history[-HISTORY_SHOWN_MAX:]
     if len(shown) < len(account.history):
         table.caption = f"the last {len(shown)} of {len(account.history)}; -o json has all"
@@ -233,10 +232,7 @@ def _history(account: Account) -> Table:
         said = summary(data)
         if isinstance(data, ScheduleDecided | ScheduleRefused):
             said = f"{said}  [{data.trigger}]"
-        elif isinstance(data, ReplicasReleased) and not said:
-            said = targets(())
         table.add_row(
-            as_clock(row.at), row.stream, f"{row.seq:,}", short_type(row.type), styled_outcome(row.outcome),
-            Text(said), style=mark,
+            as_clock(row.at), row.stream, f"{row.seq:,}", styled_outcome(row.outcome), Text(said), style=mark,
         )  # fmt: skip
     return table

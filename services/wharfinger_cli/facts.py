@@ -132,7 +132,7 @@ async def _get_clusters(request: Request, name: str | None) -> None:
         return out
 
     items = [{**plain(c), "nodes": len(nodes.get(c.name, [])), "silent": c.name in silent} for c in found]
-    show_list(request.format, items, [c.name for c in found], table)
+    show_list(request.format, items, [c.name for c in found], table, "no clusters")
 
 
 async def _get_nodes(request: Request, name: str | None) -> None:
@@ -157,7 +157,7 @@ async def _get_nodes(request: Request, name: str | None) -> None:
         return out
 
     items = [{"cluster": c, **plain(n), "replicas": placed.get((c, n.name), 0)} for c, n in found]
-    show_list(request.format, items, [n.name for _, n in found], table)
+    show_list(request.format, items, [n.name for _, n in found], table, "no nodes")
 
 
 async def _get_bindings(request: Request, name: str | None) -> None:
@@ -180,7 +180,7 @@ async def _get_bindings(request: Request, name: str | None) -> None:
         return out
 
     items = [_binding_plain(b, fleet.get(b.name), placed.get(b.name, 0)) for b in found]
-    show_list(request.format, items, [b.name for b in found], table)
+    show_list(request.format, items, [b.name for b in found], table, "no bindings")
 
 
 async def _get_policies(request: Request, name: str | None) -> None:
@@ -201,7 +201,7 @@ async def _get_policies(request: Request, name: str | None) -> None:
         return out
 
     items = [{**plain(p), "key": p.key, "bindings": used.get(p.key, 0)} for p in found]
-    show_list(request.format, items, [p.key for p in found], table)
+    show_list(request.format, items, [p.key for p in found], table, "no policies")
 
 
 async def _placed_replicas(ledger: Ledger, name: str | None) -> dict[str, int]:

@@ -35,10 +35,12 @@ class Format(StrEnum):
 
 
 def show_list(
-    format_: Format, items: Sequence[Plain], names: Iterable[str], table: Callable[[], RenderableType]
+    format_: Format, items: Sequence[Plain], names: Iterable[str], table: Callable[[], RenderableType], nothing: str
 ) -> None:
-    """A list of things: one JSON array, one YAML list, one name a line, or a table."""
+    """A list of things: one JSON array, one YAML list, one name a line, or a table; `nothing` says that it is empty."""
     match format_:
+        case Format.TABLE if not items:
+            messages().print(nothing)
         case Format.TABLE:
             console().print(table())
         case Format.JSON:

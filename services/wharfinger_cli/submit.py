@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 from wharfinger.domain.value import canonical, digest
@@ -28,10 +28,11 @@ PACE_S = 0.02  # with a rate: how often a few are sent
 
 @dataclass(slots=True)
 class Submitted:
-    """`accepted` now, `unchanged` because they were the last word already."""
+    """`accepted` now, `unchanged` because they were the last word already. `keys`: of what was accepted."""
 
     accepted: int = 0
     unchanged: int = 0
+    keys: set[str] = field(default_factory=set)
 
     @property
     def total(self) -> int:
@@ -71,6 +72,8 @@ async def submit(
         await pace.wait_for(sum(isinstance(fact.data, BindingRequested) for fact in chunk))
         submissions = [s for s in (_submission(fact, known, again=again) for fact in chunk) if s is not None]
         result = await ledger.accept(submissions)
+        new = set(result.new)
+        done.keys.update(s.key for s in submissions if s.event.id in new)
         done.accepted += len(result.new)
         done.unchanged += len(chunk) - len(result.new)
         told(len(chunk))
