@@ -31,7 +31,7 @@ from wharfinger.events.decisions import (
 )
 from wharfinger.events.proposals import NodeRemovalProposed
 from wharfinger.kernel.decider import Decision
-from wharfinger.stages.cluster.decider import REPLICAS_MAX, SHARE_MAX
+from wharfinger.stages.cluster.decider import SHARE_MAX
 
 SMALL = needs(cpu=1000, memory=GIB)
 NO_EXECUTE = Taint("maintenance", "NoExecute")
@@ -314,16 +314,17 @@ def test_a_hundred_thousand_replicas_are_placed_in_messages_of_bearable_size(pla
     assert len(plane.where("swarm")) == 25_000
     (no,) = plane.assign("swarm", 10**18, needs(cpu=10**6 + 1))[-1:]
     assert refused(no).count == 10**18
-    assert REPLICAS_MAX < 10**18
 
 
-def test_the_recorded_explanation_stays_small_however_long_the_names(plane: Harness) -> None:
-    plane.nodes(*[a_node("n" * 253 + str(i)) for i in range(9)])
+@pytest.mark.parametrize("letter", ["n", '"', "\\", "\x01", "\u00e9", "\U0001f6a2"])
+@pytest.mark.parametrize("length", [1, 60, 253, 5000])
+def test_the_recorded_explanation_stays_small_whatever_the_names(plane: Harness, letter: str, length: int) -> None:
+    plane.nodes(*[a_node(letter * length + str(i)) for i in range(9)])
     (decision,) = plane.assign("web", 5, SMALL)
     explanation = placed(decision).explanation
     assert len(canonical(explanation)) <= 2048
     assert explanation.candidates == explanation.feasible == 9
-    assert len(explanation.chosen) == 3
+    assert len(explanation.chosen) == 3 or length > 60
 
 
 def test_the_explanation_names_the_chosen_and_the_next_best_with_scores(plane: Harness) -> None:
@@ -333,6 +334,16 @@ def test_the_explanation_names_the_chosen_and_the_next_best_with_scores(plane: H
     assert [(s.name, s.score) for s in explanation.chosen] == [("big", (87 + 100) // 2)]
     assert [(s.name, s.score) for s in explanation.runners_up] == [("mid", (75 + 100) // 2)]
     assert explanation.refused == {"InsufficientResources": 1}
+
+
+def test_one_binding_gets_no_more_than_a_cluster_can_hold(plane: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wharfinger.stages.cluster.decider.REPLICAS_MAX", 3)
+    plane.nodes(a_node("a"))
+    first, second = plane.assign("web", 4, needs(cpu=1))
+    assert len(replicas_in(placed(first).placed)) == 3
+    assert "at most" in refused(second).explanation.note
+    (again,) = plane.assign("web", 4, needs(cpu=1))
+    assert refused(again).count == 1
 
 
 def test_another_clusters_events_are_not_ours(plane: Harness) -> None:

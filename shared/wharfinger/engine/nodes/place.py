@@ -78,25 +78,26 @@ class Placer:
         slot = int(k.keys.argmax())
         return self._choice(k, slot)
 
-    def runners_up(self, cls: PodClass, count: int) -> list[Choice]:
-        """The best nodes after the one `choose` gives now, best first."""
+    def ranked(self, cls: PodClass, count: int) -> list[Choice]:
+        """What `choose` gives and the next best nodes, best first, up to `count`; only the first knows its devices."""
         if not self.table.rows:
             return []
         k = self._fresh(cls)
+        keys = k.keys
         hidden: list[tuple[int, int]] = []
         found: list[Choice] = []
-        for _ in range(count + 1):
-            slot = int(k.keys.argmax())
-            key = int(k.keys[slot])
+        for _ in range(count):
+            slot = int(keys.argmax())
+            key = int(keys[slot])
             row = self.table.by_slot[slot]
             if key < 0 or row is None:
                 break
-            found.append(Choice(row, key // _SCORE, ()))
+            found.append(Choice(row, key // _SCORE, _devices(row, cls) if not found else ()))
             hidden.append((slot, key))
-            k.keys[slot] = ABSENT
+            keys[slot] = ABSENT
         for slot, key in hidden:
-            k.keys[slot] = key
-        return found[1:]
+            keys[slot] = key
+        return found
 
     def diagnose(self, cls: PodClass) -> Diagnosis:
         if not self.table.rows:
@@ -121,9 +122,7 @@ class Placer:
         row = self.table.by_slot[slot]
         if key < 0 or row is None:
             return None
-        devices = take_devices(row, k.cls.needs) if k.cls.needs else ()
-        assert devices is not None, "the columns call feasible what the row does not"
-        return Choice(row, key // _SCORE, devices)
+        return Choice(row, key // _SCORE, _devices(row, k.cls))
 
     # --- keeping keys true
 
@@ -209,3 +208,11 @@ class Placer:
                 if row is None or take_devices(row, cls.needs) is None:
                     keys[at] = INSUFFICIENT_DEVICES
         return keys
+
+
+def _devices(row: NodeRow, cls: PodClass) -> Taken:
+    if not cls.needs:
+        return ()
+    devices = take_devices(row, cls.needs)
+    assert devices is not None, "the columns call feasible what the row does not"
+    return devices

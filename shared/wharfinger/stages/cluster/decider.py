@@ -256,9 +256,10 @@ def _place(state: ClusterState, binding: str, held: Held, cause: UUID | None) ->
     diagnosis = placer.diagnose(cls)
     if not diagnosis.feasible:
         return
-    runners_up = placer.runners_up(cls, NAMED) if diagnosis.feasible > 1 else []
-    choices = _choices(state, held)
-    explanation = explained(diagnosis, choices, runners_up)
+    ranked = placer.ranked(cls, NAMED + 1)
+    limit = min(held.desired, REPLICAS_MAX) - len(held.placed)
+    choices = ranked[:1] if limit == 1 else _choices(state, held, limit)
+    explanation = explained(diagnosis, choices, ranked[1:])
     ordinals = _lowest_free(held, len(choices))
     for start in range(0, len(choices), SHARE_MAX):
         shares = _shares(choices[start : start + SHARE_MAX], ordinals[start : start + SHARE_MAX])
@@ -274,14 +275,10 @@ def _lowest_free(held: Held, wanted: int) -> list[int]:
     return list(islice((i for i in count() if i not in held.placed), wanted))
 
 
-def _choices(state: ClusterState, held: Held) -> list[Choice]:
+def _choices(state: ClusterState, held: Held, limit: int) -> list[Choice]:
     """Nodes for the missing replicas, each chosen in sight of the last. The table is left as it was: what is decided is
     charged when the decision is folded."""
     cls = held.cls
-    limit = min(held.desired, REPLICAS_MAX) - len(held.placed)
-    if limit == 1:
-        choice = state.placer.choose(cls)
-        return [] if choice is None else [choice]
     choices = list(state.placer.fill(cls, limit))
     by_node: dict[str, list[Choice]] = {}
     for choice in choices:
@@ -294,6 +291,9 @@ def _choices(state: ClusterState, held: Held) -> list[Choice]:
 
 def _shares(choices: Sequence[Choice], ordinals: Sequence[int]) -> tuple[NodeShare, ...]:
     """Nodes in the order in which they were first chosen."""
+    if len(choices) == 1:
+        (choice,) = choices
+        return (NodeShare(choice.row.name, tuple(ordinals), (choice.devices,) if choice.devices else ()),)
     by_node: dict[str, list[int]] = {}
     for at, choice in enumerate(choices):
         by_node.setdefault(choice.row.name, []).append(at)

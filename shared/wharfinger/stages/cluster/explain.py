@@ -6,7 +6,7 @@ node that does not fit into it is left out, the best first to stay: the derived 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from wharfinger.domain.value import canonical
 from wharfinger.engine.nodes.place import Choice, Diagnosis
@@ -21,31 +21,32 @@ _NAMES_BYTES = 1400
 def explained(
     diagnosis: Diagnosis, chosen: Iterable[Choice] = (), runners_up: Sequence[Choice] = (), note: str = ""
 ) -> Explanation:
-    first: dict[str, Scored] = {}
+    best: dict[str, Scored] = {}
+    left = _NAMES_BYTES
     for choice in chosen:
-        if choice.row.name not in first:
-            first[choice.row.name] = Scored(choice.row.name, choice.score)
-            if len(first) == NAMED:
+        name = choice.row.name
+        if name not in best and (size := _size(name)) <= left:
+            left -= size
+            best[name] = Scored(name, choice.score)
+            if len(best) == NAMED:
                 break
-    rest = [Scored(c.row.name, c.score) for c in runners_up if c.row.name not in first]
-    budget = _Budget(_NAMES_BYTES)
+    next_best: list[Scored] = []
+    for choice in runners_up[:NAMED]:
+        name = choice.row.name
+        if name not in best and (size := _size(name)) <= left:
+            left -= size
+            next_best.append(Scored(name, choice.score))
     return Explanation(
         candidates=diagnosis.candidates,
         feasible=diagnosis.feasible,
         refused={str(reason): count for reason, count in diagnosis.refused.items()},
-        chosen=tuple(budget.within(first.values())),
-        runners_up=tuple(budget.within(rest[:NAMED])),
+        chosen=tuple(best.values()),
+        runners_up=tuple(next_best),
         note=note,
     )
 
 
-class _Budget:
-    def __init__(self, left: int) -> None:
-        self.left = left
-
-    def within(self, scored: Iterable[Scored]) -> Iterator[Scored]:
-        for one in scored:
-            size = len(one.name) if one.name.isascii() and one.name.isprintable() else len(canonical(one.name))
-            if size <= self.left:
-                self.left -= size
-                yield one
+def _size(name: str) -> int:
+    """Bytes of a name as JSON. Letters, digits, dots and dashes stand for themselves; anything else may be escaped."""
+    plain = name.isascii() and name.replace("-", "").replace(".", "").isalnum()
+    return len(name) if plain else len(canonical(name))
