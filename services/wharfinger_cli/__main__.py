@@ -6,6 +6,7 @@ traceback, because then the fault is ours.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 
@@ -17,6 +18,8 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells count
 def main() -> int:
     from wharfinger_cli.app import app
 
+    # What libraries log on their way to an error is no answer; the error itself becomes a line. `up` logs to its file.
+    logging.getLogger().addHandler(logging.NullHandler())
     try:
         app(prog_name="wharfinger")
     except CommandError as error:
