@@ -319,4 +319,3 @@ def requirement_of(given: Json) -> Json:
 
 def convert(given: Json, kind: type[V]) -> V:
     return msgspec.convert(given, kind)
-

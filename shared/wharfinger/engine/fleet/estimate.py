@@ -10,7 +10,7 @@ room keeps what is left, not what was free and what was taken.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from wharfinger.domain.cluster import ResourceSummary
@@ -81,10 +81,11 @@ class Room:
             kind = device.pool[0]
             self.taken_milli[kind] = self.taken_milli.get(kind, 0) + times * device.count * device.milli
 
-    def fits(self, demand: Demand) -> int:
-        """The least quotient over everything asked for: NO_BOUND when nothing limits it, below zero when over-used."""
+    def fits(self, demand: Demand, most: int = NO_BOUND) -> int:
+        """The least of `most` and the quotients of everything asked for: `most` when nothing limits it, below zero when
+        over-used."""
         left = self.left
-        fits = NO_BOUND
+        fits = most
         for name, amount in demand.amounts:
             n = left.get(name, 0) // amount
             if n < fits:
@@ -128,11 +129,3 @@ def room_of_summary(summary: ResourceSummary) -> Room:
 
 def room_of_count(free: Amounts, devices: Sequence[DeviceTotals]) -> Room:
     return Room(dict(free), devices)
-
-
-def least(fits: int, counted: int | None, taken: Mapping[str, int], class_key: str) -> int:
-    """The smaller of a quotient of totals and a count, less what of the class was taken since it was counted."""
-    if counted is None:
-        return fits
-    counted -= taken.get(class_key, 0)
-    return counted if counted < fits else fits

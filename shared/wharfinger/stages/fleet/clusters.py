@@ -13,7 +13,7 @@ from uuid import UUID
 
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.workload import Requirements
-from wharfinger.engine.fleet.estimate import NO_BOUND, Demand, Room, demand_of, least, room_of_count, room_of_summary
+from wharfinger.engine.fleet.estimate import NO_BOUND, Demand, Room, demand_of, room_of_count, room_of_summary
 from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.streams import cluster_stream
 from wharfinger.kernel.decider import Micros
@@ -115,9 +115,14 @@ class ClusterState:
         room = self.room
         if room is None or self.silent_since is not None or class_key in self.closed:
             return 0
-        fits = room.fits(demand)
-        if self.capacity is not None:
-            fits = least(fits, self.capacity.classes.get(class_key), self.taken, class_key)
+        counted = None if self.capacity is None else self.capacity.classes.get(class_key)
+        if counted is None:
+            fits = room.fits(demand)
+        else:
+            counted -= self.taken.get(class_key, 0)
+            if counted <= 0:
+                return 0
+            fits = room.fits(demand, counted)
         if fits < UNLIMITED:
             return fits if fits > 0 else 0
         return UNLIMITED if fits == NO_BOUND else UNLIMITED - 1

@@ -367,7 +367,7 @@ def _reopened(state: FleetState, record: BindingState) -> Draft | None:
     suspect = tuple(c for c in record.suspect if c in verdict.targets)
     if verdict.targets == record.before and verdict.reason == record.refused and suspect == record.suspect:
         return None
-    gone = any(c not in state.clusters for c in record.before) or state.leaving(record)
+    gone = state.leaving(record) or any(not state.known(c) for c in record.before)
     trigger: Trigger = (
         "FailoverSchedule" if gone else "ScaleSchedule" if record.refused or record.shrunk else "ReconcileSchedule"
     )

@@ -575,6 +575,10 @@ class FleetState:
         if record.shrunk or (not record.refused and self.leaving(record)):
             self.open[name] = None
 
+    def known(self, name: str) -> bool:
+        cluster = self.clusters.get(name)
+        return cluster is not None and cluster.facts is not None
+
     def leaving(self, record: BindingState) -> bool:
         for name in record.targets:
             cluster = self.clusters.get(name)
