@@ -11,7 +11,7 @@ replicas assigned after the summary came are deducted from them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from wharfinger.domain.cluster import ResourceSummary
 from wharfinger.domain.resources import DEVICE_MILLI
@@ -38,10 +38,11 @@ Classes = Mapping[str, Requirements]
 
 @dataclass(slots=True)
 class _Devices:
-    """Free devices of one (kind, model): entirely free ones, and thousandths over all."""
+    """Devices of one (kind, model): how many there are, how many are entirely free, and free thousandths over all."""
 
-    whole: int
-    milli: int
+    count: int = 0
+    whole: int = 0
+    milli: int = 0
 
 
 class ClusterEstimate:
@@ -152,7 +153,7 @@ class ClusterEstimate:
         return {
             name: max(0, amount)
             for code, (name, amount) in enumerate(zip(table.resources, free, strict=True))
-            if (not table.pods_unlimited if code == PODS else bool(table.allocatable[code].any()))
+            if (bool(table.rows) and not table.pods_unlimited if code == PODS else bool(table.allocatable[code].any()))
         }
 
     def _from_summary(self, summary: ResourceSummary, classes: Classes) -> CapacityEstimated:
@@ -200,7 +201,7 @@ class _Totals:
         for slot in slots:
             self._renew(slot)
         self.usage_at, self.facts_at = table.usage.end, table.facts.end
-        return self.nodes, list(self.free), {g: _Devices(d.whole, d.milli) for g, d in self.devices.items()}
+        return self.nodes, list(self.free), {g: replace(d) for g, d in self.devices.items()}
 
     def _renew(self, slot: int) -> None:
         old = self.by_slot.pop(slot, None)
@@ -211,7 +212,8 @@ class _Totals:
             return
         groups: dict[int, _Devices] = {}
         for group, left in zip(row.groups, row.device_free, strict=True):
-            d = groups.setdefault(group, _Devices(0, 0))
+            d = groups.setdefault(group, _Devices())
+            d.count += 1
             d.milli += left
             d.whole += left == DEVICE_MILLI
         new = ([max(0, amount) for amount in row.free], groups)
@@ -224,9 +226,12 @@ class _Totals:
         for code, amount in enumerate(part[0]):
             free[code] += sign * amount
         for group, d in part[1].items():
-            total = self.devices.setdefault(group, _Devices(0, 0))
+            total = self.devices.setdefault(group, _Devices())
+            total.count += sign * d.count
             total.whole += sign * d.whole
             total.milli += sign * d.milli
+            if not total.count:
+                del self.devices[group]
 
 
 def _deduct_devices(book: Occupancy, devices: dict[int, _Devices], cls: PodClass, n: int) -> None:
