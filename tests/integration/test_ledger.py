@@ -356,6 +356,16 @@ async def test_only_the_newest_snapshots_keep_their_bytes(ledger: Ledger) -> Non
         await ledger.write_snapshot("fleet/0", 8, {"counts": b"other"})
 
 
+async def test_followers_side_by_side_make_one_snapshot(ledger: Ledger) -> None:
+    await committed(ledger, await writer_of(ledger, "fleet/0"), 9)
+    followers = [SnapshotFollower(ledger, Counter(), "fleet/0", every_rounds=3) for _ in range(3)]
+    await asyncio.gather(*(follower.catch_up() for follower in followers))
+    snapshot = await ledger.latest_snapshot("fleet/0")
+    assert snapshot is not None
+    assert (await ledger.heads("fleet/"))[0].snapshot == snapshot.digest
+    assert (await audit_verify(ledger)).ok
+
+
 async def test_a_snapshot_whose_bytes_changed_is_not_loaded(ledger: Ledger) -> None:
     await committed(ledger, await writer_of(ledger, "fleet/0"), 2)
     await SnapshotFollower(ledger, Counter(), "fleet/0", every_rounds=2).catch_up()

@@ -6,6 +6,7 @@ stands still and says where it parted.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Generic
 
 import structlog
@@ -13,6 +14,9 @@ import structlog
 from wharfinger.kernel.audit import Audit, Divergence
 from wharfinger.kernel.decider import Decider, S
 from wharfinger.runtime.ledger.ledger import Ledger
+
+_BATCH_ROWS = 500
+"""Small, because a follower shares its loop with services whose heartbeats must not wait for a large batch."""
 
 log = structlog.get_logger(__name__)
 
@@ -39,8 +43,9 @@ class SnapshotFollower(Generic[S]):
         written = 0
         if audit.result.divergences:
             return written
-        async for recorded in self._ledger.recorded_rounds(self._stream, audit.head.round + 1):
+        async for recorded in self._ledger.recorded_rounds(self._stream, audit.head.round + 1, batch_rows=_BATCH_ROWS):
             audit.replay(recorded)
+            await asyncio.sleep(0)
             if audit.result.divergences:
                 first = audit.result.divergences[0]
                 log.error("snapshot_follower.diverged", stream=self._stream, round=first.round, what=first.what)

@@ -11,13 +11,17 @@ import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from sqlalchemy import bindparam, select
+
 from wharfinger.runtime.ledger.bodies import pack, unpack
 from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.errors import CorruptLedger, LedgerError
-from wharfinger.runtime.ledger.heads import lock
+from wharfinger.runtime.ledger.schema import stream as stream_table
 
 KEPT = 2
 """Of older snapshots only the digest stays: the chain refers to it, and nobody needs the bytes."""
+
+_STREAM = select(stream_table.c.id, stream_table.c.round).where(stream_table.c.name == bindparam("stream"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,30 +47,36 @@ async def write_snapshot(database: Database, stream: str, number: int, sections:
     digest = snapshot_digest(hashes)
     rows = [(name, hashes[name], *pack(sections[name])) for name in sorted(sections)]
     async with database.transaction() as transaction:
-        locked = (await lock(transaction, [stream]))[stream]
-        raw = transaction.raw
-        if number > locked.head.round:
+        found = (await transaction.execute(_STREAM, {"stream": stream})).one_or_none()
+        if found is None or number > found.round:
             raise LedgerError(f"{stream}: there is no round {number} to make a snapshot of")
-        found = await raw.fetchrow("select digest from snapshot where stream = $1 and round = $2", locked.id, number)
-        if found is not None and found[0] != digest:
-            raise LedgerError(f"{stream}: another snapshot of round {number} is stored: the two states differ")
-        if found is not None:
+        raw = transaction.raw
+        fresh = await raw.fetchrow(
+            "insert into snapshot (stream, round, digest) values ($1, $2, $3) on conflict do nothing returning 1",
+            found.id, number, digest,
+        )  # fmt: skip
+        if fresh is None:
+            stored = await raw.fetchrow(
+                "select digest from snapshot where stream = $1 and round = $2", found.id, number
+            )
+            if stored is None or stored[0] != digest:
+                raise LedgerError(f"{stream}: another snapshot of round {number} is stored: the two states differ")
             return digest
-        await raw.execute("insert into snapshot (stream, round, digest) values ($1, $2, $3)", locked.id, number, digest)
         await raw.copy_records_to_table(
             "snapshot_section",
-            records=[(locked.id, number, *row) for row in rows],
+            records=[(found.id, number, *row) for row in rows],
             columns=("stream", "round", "name", "sha256", "encoding", "body"),
         )
         await raw.execute(
-            "update stream s set snapshot = $2 where s.id = $1 "
-            "and not exists (select from snapshot o where o.stream = $1 and o.round > $3)",
-            locked.id, digest, number,
-        )  # fmt: skip
-        await raw.execute(
             "delete from snapshot_section where stream = $1 and round < "
             "(select min(round) from (select round from snapshot where stream = $1 order by round desc limit $2) newest)",
-            locked.id, KEPT,
+            found.id, KEPT,
+        )  # fmt: skip
+        # Last, because it takes the head's row lock, for which the writer would have to wait.
+        await raw.execute(
+            "update stream s set snapshot = $2 where s.id = $1 "
+            "and not exists (select from snapshot o where o.stream = $1 and o.round > $3)",
+            found.id, digest, number,
         )  # fmt: skip
     return digest
 
