@@ -14,6 +14,7 @@ from wharfinger.runtime.backends import shown_database_url
 from wharfinger.runtime.children import ServiceReport, process_cards
 from wharfinger.runtime.plane import Plane, read_plane
 from wharfinger.runtime.processes import ProcessIdentity
+from wharfinger.runtime.supervisor import read_record
 from wharfinger_cli.app import Request
 from wharfinger_cli.connection import opened_ledger, run, settings_of
 from wharfinger_cli.failures import CommandError
@@ -52,7 +53,10 @@ async def look(request: Request) -> Seen:
     cards = {path.stem: card for path, card in process_cards(data_dir) if ProcessIdentity.of(card.pid) is not None}
     named = {"supervisor": plane.supervisor_pid, **{n: p for n, p in plane.pids.items() if n in ("broker", "database")}}
     named |= {name: card.pid for name, card in cards.items()}
-    services: dict[str, tuple[str, ServiceReport | None]] = {}
+    record = read_record(data_dir)
+    services: dict[str, tuple[str, ServiceReport | None]] = {
+        service: (process, None) for process, names in (record.services if record else {}).items() for service in names
+    }
     for name, card in cards.items():
         readiness = card.readiness()
         for service in card.services:
@@ -79,11 +83,10 @@ def _plain(seen: Seen) -> Plain:
             name: {
                 "ready": report is not None and report.ready,
                 "lag": report.lag if report is not None else None,
-                "pid": seen.processes[process][0],
+                "pid": seen.processes[process][0] if process in seen.processes else None,
                 "process": process,
             }
             for name, (process, report) in seen.services.items()
-            if process in seen.processes
         },
         "streams": {
             head.stream: {

@@ -15,7 +15,7 @@ from wharfinger.domain.placement import ClusterAffinity, Placement, ReplicaSched
 from wharfinger.domain.taints import Taint
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import ObjectRef, Requirements
-from wharfinger.events.assignments import Placed, Refused
+from wharfinger.events.assignments import Refused
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
@@ -158,13 +158,6 @@ class FleetPlane:
             seq, str(decision_id(stream, seq)), binding, assignment, count, requirements.class_key, "InsufficientResources"
         )  # fmt: skip
         return OutcomesDecided(cluster, 0, stream, seq, (item,))
-
-    def placed(self, cluster: str, binding: str) -> OutcomesDecided:
-        seq = self.outcome_seq[cluster] = self.outcome_seq.get(cluster, 0) + 1
-        stream = f"cluster/{cluster}"
-        return OutcomesDecided(
-            cluster, 0, stream, seq, (Placed(seq, str(decision_id(stream, seq)), binding, (), SMALL),)
-        )
 
     def holds(self, binding: str) -> dict[str, int]:
         return dict(self.state.bindings[binding].targets)

@@ -36,7 +36,6 @@ from wharfinger.events.decisions import (
     ClusterSilenced,
     FailoverHeld,
     FailoverResumed,
-    ScheduleDecided,
     ScheduleRefused,
 )
 from wharfinger.events.policies import PolicyRemoved
@@ -510,12 +509,15 @@ def test_a_decision_names_what_caused_it(plane: FleetPlane) -> None:
     assert [type(d) for d in plane.decided] == [ScheduleRefused]
 
 
-def test_placed_replicas_make_a_doubted_count_credible_again(plane: FleetPlane) -> None:
+def test_a_doubted_count_is_credible_again_once_it_has_come_down(plane: FleetPlane) -> None:
     plane.given(a_cluster("oslo"), room("oslo", 2))
     plane.given(a_binding("web", 2))
-    plane.given(plane.refused("oslo", "web", 2))
-    plane.given(room("oslo", 2, fleet=2, own=1))
+    plane.given(plane.refused("oslo", "web", 2), room("oslo", 2, fleet=1, own=1))
     assert plane.state.clusters["oslo"].doubt == {SMALL.class_key: 2}
-    plane.given(plane.placed("oslo", "web"))
-    assert plane.state.clusters["oslo"].doubt == {}
-    assert isinstance(plane.rounds[-2].round.decisions[0].data, ScheduleDecided)
+    plane.when(plane.refused("oslo", "web", 2))
+    plane.then_refused("web", "Unschedulable")
+    plane.when(room("oslo", 2, fleet=9, own=2))
+    plane.then_nothing()
+    plane.given(room("oslo", 0, fleet=9, own=2))
+    plane.when(room("oslo", 2, fleet=9, own=2))
+    plane.then_scheduled("web", oslo=2)

@@ -46,8 +46,10 @@ class BroadcastConsumer:
         *,
         client_id: str,
         begin: Mapping[tuple[str, int], int] | None = None,
+        fetch_wait_ms: int = 0,
     ) -> None:
         self._backend = backend
+        self._fetch_wait_ms = fetch_wait_ms or backend.capabilities.fetch_wait_ms
         self._begin = dict(begin or {})
         self._topics = sorted(set(topics))
         self._client_id = client_id
@@ -79,7 +81,7 @@ class BroadcastConsumer:
             group_id=None,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
-            fetch_max_wait_ms=self._backend.capabilities.fetch_wait_ms,
+            fetch_max_wait_ms=self._fetch_wait_ms,
             metadata_max_age_ms=self._backend.capabilities.metadata_max_age_ms,
             max_partition_fetch_bytes=8 * 1024 * 1024,
         )

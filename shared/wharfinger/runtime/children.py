@@ -176,7 +176,7 @@ class ServiceProcess:
         if self._child is not None and self._child.poll() is None:
             self._child.send_signal(signal.SIGTERM)
 
-    def make_stop(self, patience_s: float = STOP_PATIENCE_S) -> None:
+    def make_stop(self, patience_s: float) -> None:
         """Wait for the end that was asked for; without patience left, end it."""
         if self._child is None:
             return

@@ -67,7 +67,7 @@ class ObserverLoop(Generic[S]):
         self._metrics = metrics
         self._load = load
         self._turn = turn
-        self._coalesce_s = coalesce_s
+        self._coalesce_s = self._rest_s = coalesce_s
         self._mailbox_max = mailbox_max
         self._waiting: deque[Message] = deque()
         self._work = asyncio.Event()
@@ -139,7 +139,7 @@ class ObserverLoop(Generic[S]):
                 await self._fold()
                 if not self._caught_up:
                     continue
-                rest = self._published_at + self._coalesce_s - loop.time()
+                rest = self._published_at + self._rest_s - loop.time()
                 if rest > 0:
                     await asyncio.sleep(rest)
                     await self._fold()
@@ -149,6 +149,8 @@ class ObserverLoop(Generic[S]):
                 publications = self.observer.publish(self.state, self._clock())
                 if publications:
                     await self._send(publications)
+                # Telling may cost a tenth of our time: a fleet that is slow to count is told of less often.
+                self._rest_s = max(self._coalesce_s, 9 * (loop.time() - self._published_at))
         except Exception as error:  # a bug must not loop quietly: say it and let the supervisor restart us
             self.fatal = f"{type(error).__name__}: {error}"
             log.exception("observer.failed", service=self.name)

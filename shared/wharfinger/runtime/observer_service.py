@@ -14,20 +14,18 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic
 
-import faust
 import structlog
 from faust.types import TP
 
 from wharfinger.events.streams import Topic
 from wharfinger.kernel.decider import Micros, S
 from wharfinger.kernel.observer import Observer
-from wharfinger.runtime.faust_app import Partition, ServiceApp, faust_app, take
+from wharfinger.runtime.faust_app import Partition, RawStream, ServiceApp, faust_app, take
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.observer_loop import Loaded, ObserverLoop
 from wharfinger.runtime.producer import idempotent_producer
 from wharfinger.runtime.reading import BroadcastReading, Reading
 from wharfinger.runtime.service import ServiceContext
-from wharfinger.runtime.stage_loop import Message
 
 log = structlog.get_logger()
 
@@ -51,8 +49,10 @@ class ObserverService(Generic[S]):
         self._observing = observing
         self._context = context
         self._metrics = METRICS.of(observing.name)
-        self._reading = Reading(self.name, context.ledger, context.incarnations, context.unwire, self._metrics)
+        self._reading = Reading(self.name, context.ledger, context.incarnations, context.unwire, self._metrics, context.decoded)
         self._primary = context.wire(observing.partitioned[0].name)
+        # What observers tell is coalesced anyway: polling less often costs less than it delays.
+        self._fetch_wait_ms = 5 * context.backend.capabilities.fetch_wait_ms
         self._groups: frozenset[int] = frozenset()
         self._ends: dict[TP, int] | None = None
         self._next: dict[TP, int] = {}
@@ -67,13 +67,14 @@ class ObserverService(Generic[S]):
         )  # fmt: skip
         self._broadcast = BroadcastReading(
             self.name, context.backend, [context.wire(t.name) for t in observing.broadcast], self._reading,
-            self.loop.offer, self._broadcast_caught_up,
+            self.loop.offer, self._broadcast_caught_up, self._fetch_wait_ms,
         )  # fmt: skip
 
     async def start(self) -> None:
         await self._producer.start()
         self._app = app = faust_app(
-            self.name, self._context.backend, group=self._context.group(self.name), commits_offsets=False
+            self.name, self._context.backend, group=self._context.group(self.name), commits_offsets=False,
+            fetch_wait_ms=self._fetch_wait_ms,
         )
         app.notify_assigned(self._assigned)
         app.notify_revoked(self._revoked)
@@ -107,14 +108,17 @@ class ObserverService(Generic[S]):
     async def _load(self) -> Iterable[Loaded]:
         return await self._observing.load(self._groups)
 
-    async def _agent(self, stream: faust.Stream[bytes | None]) -> None:
-        settings = self._context.settings
-        async for records in take(stream, settings.take_max, settings.take_within_ms / 1000):
-            messages: list[Message] = []
-            for r in records:
-                message = await self._reading.message(r.topic, r.partition, r.offset, r.key, r.value, r.ack)
-                if message is not None:
-                    messages.append(message)
+    async def _agent(self, stream: RawStream) -> None:
+        """An exception must never leave an agent: Faust would acknowledge what it was holding."""
+        try:
+            await self._read(stream)
+        except Exception as error:
+            self._failure = f"{type(error).__name__}: {error}"
+            log.exception("agent.failed", service=self.name)
+
+    async def _read(self, stream: RawStream) -> None:
+        async for records in take(stream, self._context.settings.take_max):
+            messages = await self._reading.messages(records)
             await self.loop.offer(m for m in messages if m.partition in self._groups)
             for r in records:
                 self._next[TP(r.topic, r.partition)] = r.offset + 1

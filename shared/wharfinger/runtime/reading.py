@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 import structlog
 from aiokafka.errors import KafkaError
 
+from wharfinger.domain.value import Value
 from wharfinger.events.codec import UndecodableError, decode, made
 from wharfinger.events.dead_letters import MessageDeadLettered
-from wharfinger.events.envelope import derived_id
+from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.streams import DEAD_LETTERS
 from wharfinger.runtime.backends import Backend, BackendError
 from wharfinger.runtime.broadcast import BroadcastConsumer
@@ -32,6 +34,45 @@ PAYLOAD_BYTES_MAX = 1024 * 1024
 """More of a dead letter than this is cut off and said to be."""
 
 
+class RawRecord(Protocol):
+    """A Kafka record as either kind of reader gives it; one that is to be acknowledged has an `ack` too."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+
+
+class Decoded:
+    """Events decoded lately in this process, by place: services that share a process share the work of decoding.
+
+    `size` 0 keeps none. Oldest out first; an event that is asked for again after that is decoded again.
+    """
+
+    def __init__(self, size: int = 8192) -> None:
+        self._size = size
+        self._events: dict[tuple[str, int, int], Event[Value]] = {}
+
+    def event(self, topic: str, partition: int, offset: int, body: bytes) -> Event[Value]:
+        """Raises UndecodableError."""
+        place = (topic, partition, offset)
+        known = self._events.get(place)
+        if known is not None and known.body == body:
+            return known
+        event = decode(body)
+        if self._size:
+            if len(self._events) >= self._size:
+                del self._events[next(iter(self._events))]
+            self._events[place] = event
+        return event
+
+
 class Reading:
     """`unwire` turns a broker's topic name back into the name of the stream table."""
 
@@ -42,35 +83,31 @@ class Reading:
         incarnations: Mapping[str, int],
         unwire: Callable[[str], str],
         metrics: ServiceMetrics,
+        decoded: Decoded,
     ) -> None:
+        self._decoded = decoded
         self._service = service
         self._ledger = ledger
         self._incarnations = incarnations
         self._unwire = unwire
         self._metrics = metrics
 
-    async def message(
-        self,
-        wire_topic: str,
-        partition: int,
-        offset: int,
-        key: bytes | None,
-        value: bytes | None,
-        ack: Callable[[], object] | None = None,
-    ) -> Message | None:
-        """The message, or None for a tombstone or a dead letter (then already recorded and acknowledged)."""
-        topic = self._unwire(wire_topic)
-        if value is None:
+    async def messages(self, records: Iterable[RawRecord]) -> list[Message]:
+        """The messages among `records`; tombstones and dead letters (by then recorded) are acknowledged and left out."""
+        found: list[Message] = []
+        for record in records:
+            topic, value = self._unwire(record.topic), record.value
+            ack = getattr(record, "ack", None)
+            if value is not None:
+                try:
+                    event = self._decoded.event(topic, record.partition, record.offset, value)
+                    found.append(Message(topic, record.partition, record.offset, event, ack))
+                    continue
+                except UndecodableError as error:
+                    await self._dead_letter(topic, record.partition, record.offset, record.key, value, str(error))
             if ack is not None:
                 ack()
-            return None
-        try:
-            return Message(topic, partition, offset, decode(value), ack)
-        except UndecodableError as error:
-            await self._dead_letter(topic, partition, offset, key, value, str(error))
-        if ack is not None:
-            ack()
-        return None
+        return found
 
     async def _dead_letter(
         self, topic: str, partition: int, offset: int, key: bytes | None, value: bytes, reason: str
@@ -109,7 +146,9 @@ class BroadcastReading:
         reading: Reading,
         offer: Offer,
         caught_up: Callable[[], None],
+        fetch_wait_ms: int = 0,
     ) -> None:
+        self._fetch_wait_ms = fetch_wait_ms
         self._name = name
         self._backend = backend
         self._topics = topics
@@ -135,18 +174,13 @@ class BroadcastReading:
         """A broker that is away is waited for; what was offered twice is recognised by its offset."""
         pause = 0.05
         while True:
-            consumer = BroadcastConsumer(self._backend, self._topics, client_id=f"wharfinger-{self._name}", begin=begin)
+            consumer = BroadcastConsumer(self._backend, self._topics, client_id=f"wharfinger-{self._name}", begin=begin, fetch_wait_ms=self._fetch_wait_ms)
             try:
                 async with consumer:
                     told = asyncio.create_task(self._tell(consumer))
                     try:
                         async for batch in consumer.batches():
-                            messages = [
-                                message
-                                for r in batch
-                                if (message := await self._reading.message(*r)) is not None
-                            ]
-                            await self._offer(messages)
+                            await self._offer(await self._reading.messages(batch))
                             pause = 0.05
                     finally:
                         told.cancel()

@@ -15,6 +15,7 @@ from wharfinger.events.streams import BINDINGS, CLUSTER_STATE, Topic
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.ledger import Ledger
+from wharfinger.runtime.reading import Decoded
 from wharfinger.runtime.settings import Settings
 from wharfinger.runtime.topics import partition_for
 
@@ -37,6 +38,7 @@ class ServiceContext:
     partitions: Mapping[str, int]
     prefix: str = ""
     clock: Callable[[], Micros] = field(default=wall_clock)
+    decoded: Decoded = field(default_factory=Decoded)
 
     def shard_of(self, binding: str) -> int:
         """The fleet shard that owns a binding."""

@@ -100,7 +100,6 @@ class Settings(BaseSettings):
 
     # stage loop
     take_max: PositiveInt = 500  # events of one round at most
-    take_within_ms: PositiveInt = 5  # how long a batch waits for more events
 
     # annotator
     prometheus_url: HttpUrl | None = None  # unset: the annotator only folds hot values

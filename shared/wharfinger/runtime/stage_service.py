@@ -11,16 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic
 
-import faust
 import structlog
 
 from wharfinger.events.streams import Topic
 from wharfinger.kernel.decider import Decider, S
-from wharfinger.runtime.faust_app import Partition, ServiceApp, faust_app, take
+from wharfinger.runtime.faust_app import Partition, RawStream, ServiceApp, faust_app, take
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.reading import BroadcastReading, Reading
 from wharfinger.runtime.service import ServiceContext
-from wharfinger.runtime.stage_loop import Message, Routing, StageLoop
+from wharfinger.runtime.stage_loop import Routing, StageLoop
 
 log = structlog.get_logger()
 
@@ -48,7 +47,7 @@ class StageService(Generic[S]):
             stage.name, stage.decider, stage.routing, context.ledger, context.incarnations, context.clock, metrics,
             take_max=settings.take_max,
         )  # fmt: skip
-        self._reading = Reading(stage.name, context.ledger, context.incarnations, context.unwire, metrics)
+        self._reading = Reading(stage.name, context.ledger, context.incarnations, context.unwire, metrics, context.decoded)
         self._broadcast = BroadcastReading(
             stage.name, context.backend, [context.wire(t.name) for t in stage.broadcast], self._reading,
             self.loop.offer, lambda: self.loop.hold(False),
@@ -85,14 +84,17 @@ class StageService(Generic[S]):
     def failed(self) -> str:
         return self.loop.fatal or self._failure
 
-    async def _agent(self, stream: faust.Stream[bytes | None]) -> None:
-        settings = self._context.settings
-        async for records in take(stream, settings.take_max, settings.take_within_ms / 1000):
-            messages: list[Message] = []
-            for r in records:
-                message = await self._reading.message(r.topic, r.partition, r.offset, r.key, r.value, r.ack)
-                if message is not None:
-                    messages.append(message)
+    async def _agent(self, stream: RawStream) -> None:
+        """An exception must never leave an agent: Faust would acknowledge what it was holding."""
+        try:
+            await self._read(stream)
+        except Exception as error:
+            self._failure = f"{type(error).__name__}: {error}"
+            log.exception("agent.failed", service=self.name)
+
+    async def _read(self, stream: RawStream) -> None:
+        async for records in take(stream, self._context.settings.take_max):
+            messages = await self._reading.messages(records)
             await self.loop.offer(messages)
 
     async def _revoked(self, partitions: frozenset[Partition]) -> None:

@@ -32,6 +32,7 @@ from wharfinger.runtime.children import (
     EACH,
     ONE,
     RUN_DIR,
+    STOP_PATIENCE_S,
     GroundworkProcess,
     ServiceProcess,
     end_services_of,
@@ -59,13 +60,15 @@ log = structlog.get_logger(__name__)
 
 
 class SupervisorRecord(msgspec.Struct, frozen=True):
-    """What a supervisor says of itself while it works, in `run/supervisor.state`. `children`: name -> (pid, start time)."""
+    """What a supervisor says of itself while it works, in `run/supervisor.state`. `children`: name -> (pid, start time);
+    `services`: process -> the services it has once had ready, so that those of a process that is down are missed."""
 
     pid: int
     started: float
     step: int = 0
     error: str = ""
     children: dict[str, tuple[int, float]] = {}
+    services: dict[str, tuple[str, ...]] = {}
     restarts: dict[str, int] = {}
 
     @property
@@ -106,6 +109,7 @@ class Supervisor:
         self._error = ""
         self._written: bytes = b""
         self._plane: Plane | None = None
+        self._known_services: dict[str, tuple[str, ...]] = {}
         me = ProcessIdentity.of(os.getpid())
         assert me is not None, "we run, so we are somebody"
         self._identity = me
@@ -309,6 +313,7 @@ class Supervisor:
             pids={**pids, **{name: pid for name, pid in servers.items() if pid is not None}},
         )
         if plane != self._plane:
+            self._known_services |= {name: card.services for name, card in cards.items()}
             write_plane(self._data_dir, plane)
             self._plane = plane
 
@@ -321,6 +326,7 @@ class Supervisor:
             step=self._step,
             error=self._error,
             children={name: (one.pid, one.started) for name, one in living.items() if one is not None},
+            services=self._known_services,
             restarts={service.name: service.restarts for service in self._services if service.restarts},
         )
         body = msgspec.json.encode(record)
@@ -330,11 +336,13 @@ class Supervisor:
 
     # stopping
 
-    def _stop_services(self, patience_s: float | None = None) -> None:
+    def _stop_services(self, patience_s: float = STOP_PATIENCE_S) -> None:
+        """All are asked at once and share the patience."""
         for service in self._services:
             service.ask_to_stop()
+        deadline = time.monotonic() + patience_s
         for service in self._services:
-            service.make_stop() if patience_s is None else service.make_stop(patience_s)
+            service.make_stop(max(0.0, deadline - time.monotonic()))
 
     def _stop_all(self) -> None:
         """Services, then what they stand on. Every part is tried; the first error is told after all were."""
@@ -366,7 +374,7 @@ def take_down(data_dir: Path) -> list[str]:
         return []
     stopped: list[str] = []
     record = read_record(data_dir)
-    if record is not None and _is_supervisor(record.identity):
+    if record is not None and record.identity.alive:  # by pid and start time: never a stranger
         if not end(record.identity, (signal.SIGTERM,), DOWN_PATIENCE_S):
             end(record.identity, (signal.SIGKILL,), DOWN_PATIENCE_S)
         stopped.append("supervisor")
@@ -396,11 +404,6 @@ def without_password(url: str) -> str:
 def _known_children(data_dir: Path) -> dict[str, ProcessIdentity]:
     record = read_record(data_dir)
     return {} if record is None else {name: ProcessIdentity(*one) for name, one in record.children.items()}
-
-
-def _is_supervisor(identity: ProcessIdentity) -> bool:
-    """Alive, and not a stranger: both the detached one and `wharfinger up` have our name in their command line."""
-    return identity.alive and "wharfinger" in identity.command_line
 
 
 def _write_record(data_dir: Path, body: bytes) -> None:

@@ -39,8 +39,8 @@ class ClusterState:
     """`facts` None: only its capacity is known so far. `silent_since`: when it was last heard before silence was decided,
     None while it is not silent. `tainted_at`: when each NoExecute taint was first seen here.
 
-    `closed`: refused class -> seq of the refusal. `doubt`: class -> the count that was believed when it was last opened; a
-    refusal after that asks for more than it.
+    `closed`: refused class -> seq of the refusal. `doubt`: class -> the count that was believed when it was last opened; after
+    another refusal a later count has to exceed it, or to have come down meanwhile.
     """
 
     name: str
@@ -85,6 +85,10 @@ class ClusterState:
         through = counted.accounted_through.get(stream, 0)
         while self.pending and self.pending[0].seq <= through:
             self.pending.popleft()
+        for class_key in list(self.doubt):
+            count = counted.classes.get(class_key, 0)
+            if count == 0 or (count < self.doubt[class_key] and class_key not in self.closed):
+                del self.doubt[class_key]  # the doubted number is no longer claimed
         for class_key in list(self.closed):
             self.reopen(class_key)
         self.refresh()

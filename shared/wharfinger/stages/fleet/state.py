@@ -23,7 +23,7 @@ from wharfinger.domain.workload import Requirements
 from wharfinger.engine.fleet.assign import problem_of
 from wharfinger.engine.fleet.estimate import demand_of
 from wharfinger.engine.fleet.trigger import placement_changed
-from wharfinger.events.assignments import Placed, Refused
+from wharfinger.events.assignments import Refused
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
@@ -335,7 +335,7 @@ class FleetState:
         self.stirrer, self.stirred = cause, True
 
     def _learn(self, outcomes: OutcomesDecided, cause: UUID) -> None:
-        """A refusal takes replicas back and closes the class; what was placed makes a doubted count credible again."""
+        """A refusal takes replicas back and closes the class. What was placed or released is the estimator's to count."""
         seen = self.outcomes.get(outcomes.stream, 0)
         if outcomes.through <= seen:
             return
@@ -344,17 +344,16 @@ class FleetState:
             if item.seq <= seen:
                 continue
             seen = item.seq
+            if not isinstance(item, Refused) or item.count <= 0:
+                continue
+            if cluster is not None:
+                cluster.closed[item.class_key] = item.seq
+                cluster.reopen(item.class_key)
+                self.touch(cluster)
+                self.stirrer, self.stirred = cause, True
             record = self.bindings.get(item.binding)
-            if isinstance(item, Refused):
-                if cluster is not None and item.count > 0:
-                    cluster.closed[item.class_key] = item.seq
-                    cluster.reopen(item.class_key)
-                    self.touch(cluster)
-                    self.stirrer, self.stirred = cause, True
-                if record is not None and self._answers(record, outcomes.cluster, item.assignment):
-                    self._shrink(record, outcomes.cluster, item.count, _uuid(item.decision) or cause)
-            elif isinstance(item, Placed) and record is not None and cluster is not None:
-                cluster.doubt.pop(record.class_key, None)
+            if record is not None and self._answers(record, outcomes.cluster, item.assignment):
+                self._shrink(record, outcomes.cluster, item.count, _uuid(item.decision) or cause)
         self.outcomes[outcomes.stream] = max(seen, outcomes.through)
 
     def _answers(self, record: BindingState, cluster: str, assignment: str) -> bool:
