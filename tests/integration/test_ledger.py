@@ -12,7 +12,7 @@ import pytest_asyncio
 from tests.counter import Counter, Writer, withdrawn
 
 from wharfinger.events.decisions import BindingReleased
-from wharfinger.events.streams import BINDINGS, CLUSTERS, INTAKE
+from wharfinger.events.streams import BINDINGS, INTAKE
 from wharfinger.kernel.hashing import genesis
 from wharfinger.kernel.recover import recover
 from wharfinger.kernel.round import Round
@@ -225,15 +225,6 @@ async def test_more_than_a_chunk_is_several_rounds(ledger: Ledger) -> None:
     await ledger.accept([submission(n) for n in range(1500)])
     head = (await ledger.heads(INTAKE))[0]
     assert (head.round, head.seq) == (2, 1500)
-
-
-async def test_the_latest_of_each_key_is_known(ledger: Ledger) -> None:
-    await ledger.accept([submission(1), submission(8), submission(2)])  # 1 and 8 have the same subject
-    other = Submission(withdrawn(20, "x"), CLUSTERS.name, "binding-1", "x")
-    await ledger.accept([other])
-    assert await ledger.latest_intake() == {
-        (BINDINGS.name, "binding-1"): 2, (BINDINGS.name, "binding-2"): 3, (CLUSTERS.name, "binding-1"): 4,
-    }  # fmt: skip
 
 
 # --- rows ----------------------------------------------------------------------------------------------------------------

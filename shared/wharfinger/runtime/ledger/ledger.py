@@ -115,9 +115,6 @@ class Ledger:
     async def notifications(self, wakeup: asyncio.Event) -> None:
         await notifications.notifications(self._database, wakeup)
 
-    async def latest_intake(self) -> dict[tuple[str, str], int]:
-        return await reader.latest_intake(self._database)
-
     # --- snapshots
 
     async def write_snapshot(self, stream: str, number: int, sections: Mapping[str, bytes]) -> bytes:

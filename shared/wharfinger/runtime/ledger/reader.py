@@ -196,23 +196,6 @@ async def decisions(database: Database, query: DecisionQuery) -> AsyncIterator[L
             yield _row(record)
 
 
-async def latest_intake(database: Database) -> dict[tuple[str, str], int]:
-    """(topic, key) -> the last seq of the intake that was for it: what refilling a compacted topic needs to send."""
-    latest: dict[tuple[str, str], int] = {}
-    async with database.transaction() as transaction:
-        await transaction.execute(text("set transaction isolation level repeatable read, read only"))
-        rows = transaction.raw.cursor(
-            "select d.round, d.seq, d.type, d.encoding, d.body from decision d join stream s on s.id = d.stream "
-            "where s.name = $1 order by d.seq",
-            INTAKE, prefetch=BATCH_ROWS,
-        )  # fmt: skip
-        async for number, seq, type_, encoding, stored in rows:
-            data = _data(INTAKE, number, seq, type_, _plain(INTAKE, number, seq, encoding, stored))
-            if isinstance(data, MessageAccepted):
-                latest[data.topic, data.key] = seq
-    return latest
-
-
 async def _names(raw: Raw, wanted: str) -> list[str]:
     return selected([record[0] for record in await raw.fetch("select name from stream")], wanted)
 
