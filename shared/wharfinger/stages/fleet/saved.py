@@ -59,7 +59,6 @@ class SavedBinding(Value, frozen=True):
     targets: dict[str, int]
     before: dict[str, int] | None
     assigned_by: dict[str, int]
-    last_seq: int
     applied: Placement | None
     applied_replicas: int
     applied_class: str
@@ -140,7 +139,7 @@ def _save_capacity(cluster: ClusterState) -> SavedCapacity:
 def _save_binding(b: BindingState) -> SavedBinding:
     return SavedBinding(
         b.spec, b.arrival, b.cause, b.asked, b.withdrawn, b.targets, b.before if b.shrunk else None, b.assigned_by,
-        b.last_seq, b.applied, b.applied_replicas, b.applied_class, b.applied_token, b.affinity, b.suspect, b.extra,
+        b.applied, b.applied_replicas, b.applied_class, b.applied_token, b.affinity, b.suspect, b.extra,
         tuple(sorted(b.evicted)), b.refused,
     )  # fmt: skip
 
@@ -148,7 +147,7 @@ def _save_binding(b: BindingState) -> SavedBinding:
 def _load_binding(b: SavedBinding) -> BindingState:
     return BindingState(
         b.spec, b.arrival, b.cause, b.asked, b.withdrawn, dict(b.targets),
-        dict(b.targets if b.before is None else b.before), dict(b.assigned_by), b.last_seq, b.applied, b.applied_replicas,
+        dict(b.targets if b.before is None else b.before), dict(b.assigned_by), b.applied, b.applied_replicas,
         b.applied_class, b.applied_token, b.affinity, b.suspect, dict(b.extra), dict.fromkeys(b.evicted), b.refused,
     )  # fmt: skip
 

@@ -83,7 +83,7 @@ class BindingState:
 
     `arrival`: the order of requests. `asked`: the present request has not been answered. `applied*`: the placement,
     replicas, class and reschedule token of the last decision (`applied` None: never decided). `assigned_by`: cluster ->
-    seq of the decision that gave it its present count. `suspect`: silent targets whose replicas are also counted elsewhere;
+    seq of the decision that last told it its count. `suspect`: silent targets whose replicas are also counted elsewhere;
     `extra`: where, and how many. `evicted`: clusters whose NoExecute taint it did not bear. `refused`: reason of the last
     refusal while it waits. `cause`: id of the event that made the next decision necessary.
     """
@@ -96,7 +96,6 @@ class BindingState:
     targets: dict[str, int] = field(default_factory=dict)
     before: dict[str, int] = field(default_factory=dict)
     assigned_by: dict[str, int] = field(default_factory=dict)
-    last_seq: int = 0
     applied: Placement | None = None
     applied_replicas: int = 0
     applied_class: str = ""
@@ -357,12 +356,12 @@ class FleetState:
         self.outcomes[outcomes.stream] = max(seen, outcomes.through)
 
     def _answers(self, record: BindingState, cluster: str, assignment: str) -> bool:
-        """Whether a refusal speaks of what the binding has there now: of an older assignment it is out of date, since the
+        """Whether a refusal speaks of what was last said to the cluster. One of an older assignment is out of date, since the
         cluster answers the newer one too; and of one assignment only the first refusal counts until it is recorded."""
         if record.targets.get(cluster) != record.before.get(cluster):
             return False
-        ours = (record.assigned_by.get(cluster, 0), record.last_seq)
-        return any(assignment == str(decision_id(self.stream, seq)) for seq in ours if seq)
+        seq = record.assigned_by.get(cluster)
+        return seq is not None and assignment == str(decision_id(self.stream, seq))
 
     def _shrink(self, record: BindingState, cluster: str, count: int, cause: UUID) -> None:
         held = record.targets.get(cluster, 0)
@@ -417,13 +416,14 @@ class FleetState:
         self._unindex(record)
         name, spec = data.binding, record.spec
         same_class = record.applied_class == record.class_key
+        decided, shrunk = isinstance(data, ScheduleDecided), record.shrunk
         targets = {t.cluster: t.replicas for t in data.targets}
         held = record.targets
         for cluster, n in targets.items():
             grown = n - held.get(cluster, 0) if same_class else n
             if grown > 0 and cluster in self.clusters:
                 self._take(self.clusters[cluster], Pending(seq, record.class_key, grown, spec.requirements))
-            if not same_class or record.before.get(cluster) != n:
+            if decided or record.before.get(cluster) != n:  # a decision states all its targets, a refusal what changed
                 record.assigned_by[cluster] = seq
             if cluster not in held:
                 self.by_cluster.setdefault(cluster, {})[name] = None
@@ -446,8 +446,13 @@ class FleetState:
         record.applied, record.applied_class = spec.placement, record.class_key
         record.applied_replicas, record.applied_token = spec.replicas, spec.reschedule
         record.affinity = data.affinity
-        record.asked, record.last_seq = False, seq
+        record.asked = False
         self._reindex(record)
+        if record.refused and shrunk:  # it was not allowed to take back what it lost: that is for the next decision
+            group = self.waiting.get(record.group)
+            if group is not None:
+                group.values = None
+            self.stirred = True
 
     def _suspect(self, record: BindingState, suspect: tuple[str, ...], targets: dict[str, int]) -> None:
         """Remember where the replicas of newly suspect clusters were placed a second time."""
