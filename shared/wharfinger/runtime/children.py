@@ -284,9 +284,9 @@ def end_services_of(data_dir: Path, known: Mapping[str, ProcessIdentity]) -> lis
     ours = {name: one for name, one in found.items() if one.alive and is_service_of(one.pid, data_dir)}
     for identity in ours.values():
         _signal(identity, signal.SIGTERM)
+    wait_until(lambda: not any(identity.alive for identity in ours.values()), STOP_PATIENCE_S)
     for name, identity in ours.items():
-        gone = wait_until(lambda one=identity: not one.alive, STOP_PATIENCE_S)  # type: ignore[misc]
-        if not gone and not end(identity, (signal.SIGKILL,), KILL_PATIENCE_S):
+        if not end(identity, (signal.SIGKILL,), KILL_PATIENCE_S):
             raise BackendError(f"{name}: pid {identity.pid}, left over from an earlier run, does not end")
     return sorted(ours)
 

@@ -1,0 +1,227 @@
+"""The supervisor keeps a plane up: what is killed comes back, what is left over is found, nothing outlives `down`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.integration.fake_plane import replace_services
+
+from wharfinger.runtime.children import STOP_PATIENCE_S
+from wharfinger.runtime.plane import Plane, PlaneError, read_plane
+from wharfinger.runtime.supervisor import Supervisor, read_record, take_down, without_password
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+NAMES = ("annotator", "publisher")
+
+
+class Harbour:
+    """One data directory and the supervisors that were started on it."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir
+        self.supervisor: subprocess.Popen[str] | None = None
+
+    def launch(self, *settings: str) -> subprocess.Popen[str]:
+        """`settings` as `NAME=value`, for the supervisor's environment."""
+        environment = {n: v for n, v in os.environ.items() if not n.startswith("WHARFINGER_")}
+        environment |= dict(setting.split("=", 1) for setting in settings)
+        environment["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), *sys.path])
+        self.supervisor = subprocess.Popen(
+            [sys.executable, "-m", "tests.integration.fake_plane", str(self.data_dir), *NAMES],
+            env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True,
+        )  # fmt: skip
+        return self.supervisor
+
+    def up(self, *settings: str) -> Plane:
+        supervisor = self.launch(*settings)
+        self.until(lambda: supervisor.poll() is not None or self.ready_under(supervisor.pid))
+        assert supervisor.poll() is None, supervisor.stderr and supervisor.stderr.read()
+        return self.plane()
+
+    def ready_under(self, pid: int) -> bool:
+        plane = read_plane(self.data_dir)
+        return plane is not None and plane.supervisor_pid == pid
+
+    def plane(self) -> Plane:
+        plane = read_plane(self.data_dir)
+        assert plane is not None
+        return plane
+
+    def changed(self, before: Plane, *names: str) -> Plane:
+        """Wait until each of these has another pid; the plane then."""
+        self.until(lambda: all(self.plane().pids.get(n, before.pids[n]) != before.pids[n] for n in names))
+        return self.plane()
+
+    def log(self, name: str) -> list[str]:
+        return (self.data_dir / "log" / f"{name}.log").read_text().splitlines()
+
+    def until(self, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline, f"not in {timeout_s:g} s: {read_record(self.data_dir)}"
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def harbour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Harbour]:
+    from wharfinger.runtime import children, supervisor
+
+    monkeypatch.setattr(children, "MODULES", children.MODULES)  # so that the replacement is undone
+    monkeypatch.setattr(supervisor, "EACH", supervisor.EACH)
+    replace_services(NAMES)
+    harbour = Harbour(tmp_path / "plane")
+    yield harbour
+    take_down(harbour.data_dir)
+    if harbour.supervisor is not None:
+        harbour.supervisor.wait(timeout=60)
+        assert harbour.supervisor.stderr is not None
+        harbour.supervisor.stderr.close()
+
+
+def kill(pid: int) -> None:
+    """-9, and gone: a corpse that its parent has not collected yet counts as gone."""
+    os.kill(pid, signal.SIGKILL)
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+
+
+def running(pids: dict[str, int]) -> set[str]:
+    return {n for n, p in pids.items() if psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE}
+
+
+def test_a_plane_comes_up_says_where_it_is_and_goes_down_whole(harbour: Harbour) -> None:
+    plane = harbour.up()
+    assert set(plane.pids) == {*NAMES, "broker", "database"}
+    assert set(plane.http_ports) == set(NAMES)
+    assert running(dict(plane.pids)) == set(plane.pids)
+
+    assert take_down(harbour.data_dir) == ["supervisor"]
+
+    assert running(dict(plane.pids)) == set()
+    assert read_plane(harbour.data_dir) is None
+    assert read_record(harbour.data_dir) is None
+    assert take_down(harbour.data_dir) == []
+
+
+def test_a_killed_process_is_started_again_alone(harbour: Harbour) -> None:
+    before = harbour.up()
+    kill(before.pids["publisher"])
+    after = harbour.changed(before, "publisher")
+    assert after.boot_id == before.boot_id
+    assert after.pids["annotator"] == before.pids["annotator"]
+    assert harbour.log("publisher") == [f"born under {before.boot_id}"] * 2
+
+
+def test_a_dead_broker_bounces_every_service_under_a_new_boot_id(harbour: Harbour) -> None:
+    before = harbour.up()
+    kill(before.pids["broker"])
+    after = harbour.changed(before, "broker", *NAMES)
+    assert after.boot_id != before.boot_id
+    assert after.pids["database"] == before.pids["database"]
+    for name in NAMES:
+        assert harbour.log(name) == [f"born under {before.boot_id}", f"born under {after.boot_id}"]
+
+
+def test_a_dead_database_is_started_again_under_living_services(harbour: Harbour) -> None:
+    before = harbour.up()
+    kill(before.pids["database"])
+    after = harbour.changed(before, "database")
+    assert {n: after.pids[n] for n in NAMES} == {n: before.pids[n] for n in NAMES}
+
+
+def test_up_after_the_supervisor_was_killed_starts_anew_and_leaves_nothing_over(harbour: Harbour) -> None:
+    before = harbour.up()
+    assert harbour.supervisor is not None
+    kill(harbour.supervisor.pid)
+    assert running(dict(before.pids)) == set(before.pids), "without a supervisor everything goes on"
+
+    after = harbour.up()
+
+    assert running({n: p for n, p in before.pids.items() if n != "database"}) == set()
+    assert after.pids["database"] == before.pids["database"], "a live database is adopted"
+    assert after.boot_id != before.boot_id
+
+
+def test_down_after_the_supervisor_was_killed_stops_all_of_it(harbour: Harbour) -> None:
+    before = harbour.up()
+    assert harbour.supervisor is not None
+    kill(harbour.supervisor.pid)
+    assert set(take_down(harbour.data_dir)) == {*NAMES, "broker", "database"}
+    assert running(dict(before.pids)) == set()
+
+
+def test_a_stranger_under_an_old_pid_is_left_alone(harbour: Harbour) -> None:
+    with subprocess.Popen(["sleep", "60"]) as stranger:
+        run = harbour.data_dir / "run"
+        run.mkdir(parents=True)
+        (run / "publisher.json").write_text(json.dumps({"pid": stranger.pid, "http_port": 1, "services": []}))
+        record = {"pid": stranger.pid, "started": 1.0, "children": {"annotator": [stranger.pid, 1.0]}}
+        (run / "supervisor.state").write_text(json.dumps(record))
+        assert take_down(harbour.data_dir) == []
+        assert stranger.poll() is None
+        stranger.kill()
+
+
+def test_a_second_plane_on_the_same_directory_is_refused(harbour: Harbour) -> None:
+    plane = harbour.up()
+    with pytest.raises(PlaneError, match=f"another plane holds this directory \\(pid {plane.supervisor_pid}\\)"):
+        Supervisor(harbour.data_dir, {}, lambda _: None).run()
+    assert running(dict(plane.pids)) == set(plane.pids)
+
+
+def test_a_process_that_cannot_start_ends_the_start_with_its_last_words(harbour: Harbour) -> None:
+    harbour.data_dir.mkdir()
+    (harbour.data_dir / "behaviour").write_text("crash")
+    supervisor = harbour.launch()
+    assert supervisor.wait(timeout=60) == 2
+    assert supervisor.stderr is not None
+    assert supervisor.stderr.read().splitlines()[-1].endswith("does not start: cannot go on: the wind is wrong")
+    record = read_record(harbour.data_dir)
+    assert record is not None
+    assert "the wind is wrong" in record.error
+    assert take_down(harbour.data_dir) == []
+
+
+def test_a_process_that_fails_later_is_tried_again_with_growing_pauses(harbour: Harbour) -> None:
+    before = harbour.up()
+    (harbour.data_dir / "behaviour").write_text("crash")
+    kill(before.pids["publisher"])
+    time.sleep(3.0)
+    lives = len(harbour.log("publisher")) // 2
+    assert 3 <= lives <= 8, "tried again and again, and not in a tight loop"
+    (harbour.data_dir / "behaviour").write_text("")
+    harbour.changed(before, "publisher")
+
+
+def test_a_process_that_does_not_hear_is_ended_all_the_same(harbour: Harbour) -> None:
+    harbour.data_dir.mkdir()
+    (harbour.data_dir / "behaviour").write_text("deaf")
+    plane = harbour.up()
+    began = time.monotonic()
+    take_down(harbour.data_dir)
+    assert running(dict(plane.pids)) == set()
+    assert time.monotonic() - began < 3 * STOP_PATIENCE_S
+
+
+def test_a_broker_that_has_grown_too_large_is_replaced(harbour: Harbour) -> None:
+    before = harbour.up("WHARFINGER_BROKER_RSS_MB_MAX=1")
+    after = harbour.changed(before, "broker", *NAMES)
+    assert after.boot_id != before.boot_id
+    assert after.pids["database"] == before.pids["database"]
+
+
+def test_an_external_password_stays_out_of_the_plane_file() -> None:
+    url = "postgresql+asyncpg://me:hunter2@db:5432/ledger?ssl=require"
+    assert without_password(url) == "postgresql+asyncpg://me@db:5432/ledger?ssl=require"
+    socket = "postgresql+asyncpg://postgres@/wharfinger?host=/some/where"
+    assert without_password(socket) == socket
