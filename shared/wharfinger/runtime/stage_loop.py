@@ -33,6 +33,11 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 
+BUSY_AT = 16
+"""So many messages in one turn are load."""
+GATHER_S = 0.03
+"""How long to rest then: what it adds to the latency under load, and about what a turn of a hundred messages takes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -267,8 +272,10 @@ class StageLoop(Generic[S]):
                 if self._held or self._stopping:
                     continue
                 async with self._busy:
-                    await self._turn()
-                await asyncio.sleep(0)  # the consumers' heartbeats share this loop
+                    taken = await self._turn()
+                # A commit costs the same for one message and for a hundred: under load a short rest gathers more of them.
+                # The rest is also when the consumers' heartbeats, which share this loop, get their turn.
+                await asyncio.sleep(GATHER_S if taken >= BUSY_AT else 0)
         except Exception as error:  # a bug in a decider must not loop quietly: say it and let the supervisor restart us
             self.fatal = f"{type(error).__name__}: {error}"
             log.exception("stage.failed", stage=self.name)
@@ -289,7 +296,8 @@ class StageLoop(Generic[S]):
         dues = [s.due for g in self._groups.values() for s in g.streams.values() if s.due is not None]
         return min(dues, default=None)
 
-    async def _turn(self) -> None:
+    async def _turn(self) -> int:
+        """One transaction for all that waits. Returns how many messages were taken."""
         for group in list(self._groups.values()):
             if group.lock.lost:
                 log.warning("group.lost", stage=self.name, group=group.number)
@@ -314,6 +322,7 @@ class StageLoop(Generic[S]):
             log.warning("group.fenced", stage=self.name, group=number)
             await self._again(number, [m for n, m in taken if n == number])
         self._make_room()
+        return len(taken)
 
     async def _drain(
         self,

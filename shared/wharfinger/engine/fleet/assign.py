@@ -77,10 +77,8 @@ def assign(
         return Assigned(shares.replicas, shares.weights)
     aggregated = scheduling.preference == "Aggregated"
     if aggregated and not constrained(placement):
-        order = ranked(clusters, estimates, held)
-        fit = dict(zip(names, estimates, strict=True))
-        names = [c.name for c in order]
-        estimates = [fit[name] for name in names]
+        order = _rank_order(names, estimates, held)
+        names, estimates = [names[i] for i in order], [estimates[i] for i in order]
     divided = by_capacity(
         names, estimates, held, replicas, aggregated=aggregated, fresh=fresh, descending=names_descend(uid)
     )
@@ -96,6 +94,15 @@ def ranked(clusters: Sequence[Cluster], estimates: Sequence[int], held: Mapping[
             Candidate(c.name, LOCALITY if c.name in held else 0, n + held.get(c.name, 0), c.region)
             for c, n in zip(clusters, estimates, strict=True)
         ]
+    )
+
+
+def _rank_order(names: Sequence[str], estimates: Sequence[int], held: Mapping[str, int]) -> list[int]:
+    """As `ranked`, by index."""
+    if not held:
+        return sorted(range(len(names)), key=lambda i: (-estimates[i], names[i]))
+    return sorted(
+        range(len(names)), key=lambda i: (names[i] not in held, -estimates[i] - held.get(names[i], 0), names[i])
     )
 
 
