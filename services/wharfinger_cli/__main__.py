@@ -27,16 +27,22 @@ def main() -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read us has heard enough. Python would complain once more at exit, when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _heard_enough()
     except SystemExit as exit_:
+        if isinstance(exit_.__context__, BrokenPipeError):  # as the command framework puts it
+            return _heard_enough()
         return exit_.code if isinstance(exit_.code, int) else FAILURE
     except Exception as error:
         expected = expected_failure(error)
         if expected is None:
             raise
         return _complain(expected)
+    return 0
+
+
+def _heard_enough() -> int:
+    """Whoever read us closed the pipe, which is no failure. Python would complain once more at exit, when it flushes."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

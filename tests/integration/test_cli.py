@@ -1,0 +1,407 @@
+"""The commands against a real plane, as a user runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from wharfinger.domain.binding import Binding
+from wharfinger.domain.workload import ObjectRef
+from wharfinger.events.bindings import BindingRequested
+from wharfinger.events.codec import encode, made
+from wharfinger.events.dead_letters import MessageDeadLettered
+from wharfinger.events.envelope import derived_id
+from wharfinger.events.streams import BINDINGS, DEAD_LETTERS
+from wharfinger.runtime.ledger import Ledger, Submission
+from wharfinger.runtime.plane import read_plane
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+FLEET = ("generate", "fleet", "--clusters", "4", "--nodes", "40", "--bindings", "60", "--seed", "5", "--apply")
+
+WEB = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: web, namespace: quay, annotations: {{wharfinger.io/placement: any}}}}
+spec:
+  replicas: {replicas}
+  selector: {{matchLabels: {{app: web}}}}
+  template:
+    metadata: {{labels: {{app: web}}}}
+    spec: {{containers: [{{name: web, image: web, resources: {{requests: {{cpu: 10m}}}}}}]}}
+"""
+
+LINE_KEYS = {"id", "stream", "seq", "type", "subject", "time", "data"}
+
+
+def environment() -> dict[str, str]:
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("WHARFINGER_")}
+    return {**plain, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "120"}
+
+
+class Cli:
+    """`wharfinger --data-dir ...`"""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "wharfinger_cli", "--data-dir", str(self.data_dir), *arguments]
+
+    def run(self, *arguments: str, stdin: str = "", code: int = 0) -> str:
+        done = subprocess.run(
+            self.command(*arguments), env=environment(), input=stdin, capture_output=True, text=True, timeout=120,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr + done.stdout
+        assert "Traceback" not in done.stderr
+        return done.stdout if code != 2 else done.stderr
+
+    def json(self, *arguments: str, stdin: str = "", code: int = 0) -> Any:
+        return json.loads(self.run(*arguments, "-o", "json", stdin=stdin, code=code))
+
+    def decisions(self, *arguments: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.run("decisions", "-o", "json", *arguments).splitlines()]
+
+    def spawn(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.command(*arguments), env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def settle(self) -> None:
+        """Until no stream has moved for a second and nobody lags."""
+        before, since = None, time.monotonic()
+        deadline = since + 60
+
+        def calm() -> bool:
+            nonlocal before, since
+            status = self.json("status")
+            now = {name: head["hash"] for name, head in status["streams"].items()}
+            if now != before or not all(s["ready"] and s["lag"] == 0 for s in status["services"].values()):
+                before, since = now, time.monotonic()
+            return time.monotonic() - since > 1.0
+
+        until(calm, deadline - time.monotonic())
+
+
+def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not in {timeout_s:g} s"
+        time.sleep(0.1)
+
+
+def living(pids: Sequence[int]) -> list[int]:
+    return [p for p in pids if psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.fixture(scope="module")
+def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
+    """A plane with a small fleet whose bindings have all been decided."""
+    cli = Cli(tmp_path_factory.mktemp("cli") / "plane")
+    try:
+        cli.run("up", "--detach")
+        cli.run(*FLEET)
+        cli.settle()
+        yield cli
+    finally:
+        cli.run("down")
+
+
+def test_status_has_every_process_service_and_stream(cli: Cli) -> None:
+    status = cli.json("status")
+    assert status["ready"] is True
+    assert set(status["processes"]) == {"supervisor", "broker", "database", "one"}
+    assert all(psutil.pid_exists(process["pid"]) for process in status["processes"].values())
+    expected = {"publisher", "estimator", "scheduler-fleet", "scheduler-cluster", "descheduler", "annotator"}
+    assert set(status["services"]) == expected
+    assert all(service["ready"] and service["lag"] == 0 for service in status["services"].values())
+    assert {service["pid"] for service in status["services"].values()} == {status["processes"]["one"]["pid"]}
+    assert {"intake", "fleet/0"} < set(status["streams"])
+    assert all(set(head) >= {"round", "seq", "hash", "epoch"} for head in status["streams"].values())
+    assert "ready" in cli.run("status")
+
+
+def test_telling_the_same_again_has_no_effect(cli: Cli) -> None:
+    before = cli.json("status")["streams"]
+    again = cli.json(*FLEET)
+    assert again["accepted"] == 0
+    assert again["unchanged"] == 60 + 4 + 4 + 5  # bindings, clusters, a bucket of nodes each, policies
+    assert cli.json("status")["streams"] == before
+
+
+def test_every_binding_has_a_decision_and_every_line_its_keys(cli: Cli) -> None:
+    lines = cli.decisions()
+    assert all(set(line) >= LINE_KEYS for line in lines)
+    assert len({line["id"] for line in lines}) == len(lines)
+    assert len({line["subject"] for line in lines if line["stream"] == "fleet/0"}) >= 60
+    for stream in {line["stream"] for line in lines}:
+        assert [line["seq"] for line in lines if line["stream"] == stream] == sorted(
+            line["seq"] for line in lines if line["stream"] == stream
+        )
+    assert "intake" not in {line["stream"] for line in lines}
+
+
+def test_decisions_can_be_narrowed(cli: Cli) -> None:
+    lines = cli.decisions()
+    assert {line["stream"] for line in cli.decisions("--stream", "fleet")} == {"fleet/0"}
+    assert cli.decisions("--limit", "3") == lines[:3]
+    assert cli.decisions("--since", "1d") == lines
+    assert cli.decisions("--since", "2100-01-01") == []
+    assert cli.run("decisions", "-o", "name").split() == [line["id"] for line in lines]
+    assert len(cli.run("decisions").splitlines()) == len(lines) + 1
+    assert {line["type"] for line in cli.decisions("--stream", "intake", "--limit", "2")} == {
+        "io.wharfinger.message.accepted.v1"
+    }
+
+
+@pytest.mark.parametrize(
+    ("what", "number", "first"),
+    [("clusters", 4, "bergen"), ("nodes", 40, ""), ("policies", 5, "ClusterPropagationPolicy//by-room")],
+)
+def test_get_shows_what_is_known_in_every_format(cli: Cli, what: str, number: int, first: str) -> None:
+    items = cli.json("get", what)
+    names = cli.run("get", what, "-o", "name").split()
+    assert len(items) == len(names) == number
+    assert names[0].startswith(first)
+    assert len(cli.run("get", what).splitlines()) == number + 1
+    assert cli.run("get", what, "-o", "yaml").count("\n- ") == number - 1
+
+
+def test_get_bindings_says_where_each_is(cli: Cli) -> None:
+    items = cli.json("get", "bindings")
+    assert len(items) >= 60
+    placed = [item for item in items if item["outcome"] == "scheduled" and item["targets"] and item["replicas"]]
+    assert placed
+    for item in placed:
+        assert item["placed"] <= sum(target["replicas"] for target in item["targets"])
+    one = placed[0]["name"]
+    assert [item["name"] for item in cli.json("get", "bindings", one)] == [one]
+    cli.run("get", "bindings", "nobody/nothing", code=1)
+    cli.run("get", "clusters", "atlantis", code=1)
+
+
+def test_explain_gives_the_recorded_explanation_and_what_followed(cli: Cli) -> None:
+    placed = next(d for d in cli.decisions("--stream", "cluster") if d["type"].endswith("replicas.placed.v1"))
+    account = cli.json("explain", placed["subject"], "--decision", placed["data"]["assignment"])
+    assert account["decision"]["id"] == placed["data"]["assignment"]
+    assert account["decision"]["data"]["explanation"]["candidates"] == 4
+    assert placed["id"] in [row["id"] for row in account["nodes"]]
+    history = [row["id"] for row in account["history"]]
+    assert placed["id"] in history
+    assert account["decision"]["id"] in history
+    page = cli.run("explain", placed["subject"])
+    assert placed["subject"] in page
+    assert "4 clusters looked at" in page
+
+
+def test_a_binding_may_be_named_as_its_workload_is(cli: Cli) -> None:
+    full = cli.json("get", "bindings")[0]["name"]
+    workload = full.rpartition("/")[2].removesuffix("-deployment")
+    assert cli.json("explain", workload)["binding"] == full
+    cli.run("explain", "no-such-workload", code=1)
+    assert "--decision: expected the id" in cli.run("explain", full, "--decision", "seven", code=2)
+
+
+def test_a_change_taken_back_is_a_change(cli: Cli) -> None:
+    def replicas() -> int:
+        (binding,) = cli.json("get", "bindings", "quay/web-deployment")
+        return int(binding["replicas"])
+
+    for number in (2, 3, 2):
+        said = cli.json("apply", "-f", "-", stdin=WEB.format(replicas=number))
+        assert (said["accepted"], said["unchanged"]) == (1, 0)
+        assert replicas() == number
+    assert cli.json("apply", "-f", "-", stdin=WEB.format(replicas=2))["accepted"] == 0
+    assert cli.json("delete", "-f", "-", stdin=WEB.format(replicas=2))["accepted"] == 1
+    cli.run("get", "bindings", "quay/web-deployment", code=1)
+    assert cli.json("apply", "-f", "-", stdin=WEB.format(replicas=2))["accepted"] == 1
+    assert replicas() == 2
+
+    def decided_last() -> bool:
+        rows = [d for d in cli.decisions("--stream", "fleet") if d["subject"] == "quay/web-deployment"]
+        return bool(rows) and sum(t["replicas"] for t in rows[-1]["data"].get("targets", ())) == 2
+
+    until(decided_last)
+
+
+def test_one_mistake_and_nothing_is_accepted(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "good.yaml").write_text(WEB.format(replicas=7))
+    (tmp_path / "orphan.yaml").write_text(
+        WEB.format(replicas=1)
+        .replace("annotations: {wharfinger.io/placement: any}", "labels: {}")
+        .replace("quay", "void")
+    )
+    before = cli.json("status")["streams"]["intake"]
+    said = cli.run("apply", "-f", str(tmp_path), code=2)
+    assert said.startswith(f"wharfinger: {tmp_path}/orphan.yaml:")
+    assert cli.json("status")["streams"]["intake"] == before
+
+
+def test_generated_events_can_be_applied_from_a_file(cli: Cli, tmp_path: Path) -> None:
+    events = tmp_path / "fleet.jsonl"
+    cli.run(*FLEET[:-1], "--out", str(events))
+    said = cli.json("apply", "-f", str(events))
+    assert (said["accepted"], said["unchanged"]) == (0, 73)
+
+
+def test_a_trace_is_imported_at_the_rate_asked_for_and_only_once(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\nn-0,32000,262144,2,T4\n")
+    rows = "".join(f"p-{i},100,128,1,100,T4,{i}\n" for i in range(10))
+    (tmp_path / "pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time\n" + rows)
+    arguments = [
+        "import", "openb", "--nodes", str(tmp_path / "nodes.csv"), "--pods", str(tmp_path / "pods.csv"),
+        "--clusters", "1", "--rate", "20",
+    ]  # fmt: skip
+    said = cli.json(*arguments)
+    assert (said["bindings"], said["accepted"]) == (10, 12)
+    assert said["seconds"] >= 9 / 20
+    assert cli.json(*arguments)["accepted"] == 0
+    names = {f"openb/p-{i}" for i in range(10)}
+    until(lambda: names <= {d["subject"] for d in cli.decisions("--stream", "fleet")})
+    cli.settle()
+
+
+def test_the_history_is_whole_and_follows_from_what_was_known(cli: Cli) -> None:
+    cli.settle()
+    verified = cli.json("audit", "verify")
+    assert verified["ok"] is True
+    assert verified["first_bad"] is None
+    assert verified["streams"] == len(cli.json("status")["streams"])
+    replayed = cli.json("replay")
+    assert replayed["divergences"] == 0
+    assert replayed["decisions"] == len(cli.decisions())
+    shared = cli.json("replay", "--workers", "2")
+    assert (shared["rounds"], shared["decisions"], shared["divergences"]) == (
+        replayed["rounds"], replayed["decisions"], 0,
+    )  # fmt: skip
+    some = cli.json("replay", "--stream", "fleet", "--from", "2", "--to", "3")
+    assert (some["rounds"], some["streams"]) == (2, 1)
+    assert "byte for byte the same" in cli.run("replay", "--stream", "cluster")
+    cli.run("replay", "--stream", "nowhere", code=1)
+
+
+async def _dead_letter(url: str, payload: bytes, offset: int) -> str:
+    data = MessageDeadLettered("test", BINDINGS.name, 0, offset, "unreadable", base64.b64encode(payload).decode(), "k")
+    event = made(data, id=derived_id("test", offset), source="/test", subject=BINDINGS.name)
+    ledger = await Ledger.open(url, "test")
+    try:
+        await ledger.accept([Submission(event, DEAD_LETTERS.name, "test", "test")])
+    finally:
+        await ledger.close()
+    return str(event.id)
+
+
+def test_a_dead_letter_is_listed_and_sent_again_once_it_can_be_read(cli: Cli) -> None:
+    plane = read_plane(cli.data_dir)
+    assert plane is not None
+    binding = Binding("quay/late", "uid-late", ObjectRef("v1", "ConfigMap", "late", "quay"))
+    good = encode(
+        BindingRequested(binding), id=derived_id("late"), source="/test", subject="quay/late", key="quay/late"
+    )
+    garbage_id = asyncio.run(_dead_letter(plane.database_url, b"\x00 no event", 41))
+    good_id = asyncio.run(_dead_letter(plane.database_url, good, 42))
+    assert {letter["id"] for letter in cli.json("dead-letters", "list")} == {garbage_id, good_id}
+    assert "wharfinger.bindings/0 at 41" in cli.run("dead-letters", "list")
+    assert cli.json("dead-letters", "retry", good_id)["sent"] == 1
+    tried = cli.json("dead-letters", "retry", code=1)
+    assert [failure["id"] for failure in tried["failed"]] == [garbage_id]
+    assert tried["failed"][0]["reason"].startswith("still unreadable: not a CloudEvent")
+    cli.run("dead-letters", "retry", "not-an-id", code=1)
+    until(lambda: "quay/late" in {d["subject"] for d in cli.decisions("--stream", "fleet")})
+
+
+def test_following_shows_decisions_as_they_come_and_ends_at_ctrl_c(cli: Cli) -> None:
+    follower = cli.spawn("decisions", "--follow", "--stream", "fleet", "--since", "2100-01-01", "-o", "json")
+    follower.terminate()
+    follower.wait(timeout=10)
+    follower = cli.spawn("decisions", "--follow", "--stream", "fleet", "-o", "json")
+    assert follower.stdout is not None
+    json.loads(follower.stdout.readline())
+    cli.run("apply", "-f", "-", stdin=WEB.format(replicas=5).replace("name: web,", "name: followed,"))
+    while json.loads(line := follower.stdout.readline())["subject"] != "quay/followed-deployment":
+        assert line
+    follower.send_signal(signal.SIGINT)
+    assert follower.wait(timeout=10) == 130
+    assert follower.stderr is not None
+    assert follower.stderr.read() == ""
+
+
+def test_a_reader_that_has_heard_enough_is_no_mistake(cli: Cli) -> None:
+    command = " ".join(cli.command("decisions", "-o", "json"))
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command} | head -1"], env=environment(), capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert set(json.loads(done.stdout)) >= LINE_KEYS
+
+
+def test_doctor_asks_the_plane_itself(cli: Cli) -> None:
+    said = cli.json("doctor")
+    checks = {check["check"]: check["ok"] for check in said["checks"]}
+    assert said["ok"] is True
+    assert {"broker", "topics", "database", "schema", "process one"} <= set(checks)
+    assert set(checks.values()) == {True}
+
+
+def test_a_second_up_is_refused_and_leaves_the_first_alone(cli: Cli) -> None:
+    before = cli.json("status")["processes"]
+    assert "another plane holds this directory" in cli.run("up", "--detach", code=2)
+    after = cli.json("status")["processes"]
+    assert {n: p["pid"] for n, p in after.items()} == {n: p["pid"] for n, p in before.items()}
+
+
+@pytest.mark.parametrize("processes", ["one", "each"])
+def test_up_in_the_foreground_ends_with_ctrl_c_and_takes_everything_with_it(tmp_path: Path, processes: str) -> None:
+    cli = Cli(tmp_path / "plane")
+    up = cli.spawn("up", "--processes", processes)
+    until(lambda: up.poll() is not None or read_plane(cli.data_dir) is not None, 90)
+    plane = read_plane(cli.data_dir)
+    assert plane is not None, up.stderr and up.stderr.read()
+    expected = {"one"} if processes == "one" else {"annotator", "estimator", "scheduler", "descheduler", "publisher"}
+    assert set(plane.http_ports) == expected
+    up.send_signal(signal.SIGINT)
+    assert up.wait(timeout=60) == 0
+    assert living(list(plane.pids.values())) == []
+    assert read_plane(cli.data_dir) is None
+
+
+def test_the_demonstration_tells_its_story_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    data_dir = tmp_path / "demo"
+    done = subprocess.run(
+        Cli(data_dir).command("demo"), env=environment(), capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    for said in (
+        "falls silent",
+        "placed elsewhere too",
+        "FailoverSchedule",
+        "the history is whole",
+        "byte for byte the same",
+    ):
+        assert said in done.stdout
+    assert done.stdout.splitlines()[-1] == "everything that was started is stopped"
+    assert read_plane(data_dir) is None
+    strangers = [p.pid for p in psutil.process_iter(["cmdline"]) if str(data_dir) in " ".join(p.info["cmdline"] or [])]
+    assert strangers == []
+
+
+def test_the_demonstration_does_not_touch_a_directory_in_use(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("precious")
+    assert "expected an empty data directory" in Cli(tmp_path).run("demo", code=2)
+    assert (tmp_path / "mine").read_text() == "precious"
