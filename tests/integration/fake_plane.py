@@ -20,7 +20,7 @@ FAKE = "tests.integration.fake_service"
 def replace_services(names: tuple[str, ...]) -> None:
     """Also needed by whoever takes the plane down: a process is known as ours by its module."""
     children.MODULES = dict.fromkeys((*names, children.ONE), FAKE)
-    supervisor.EACH = names
+    children.EACH = names
 
 
 def main(data_dir: Path, names: tuple[str, ...]) -> int:

@@ -74,10 +74,10 @@ class Harbour:
 
 @pytest.fixture
 def harbour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Harbour]:
-    from wharfinger.runtime import children, supervisor
+    from wharfinger.runtime import children
 
     monkeypatch.setattr(children, "MODULES", children.MODULES)  # so that the replacement is undone
-    monkeypatch.setattr(supervisor, "EACH", supervisor.EACH)
+    monkeypatch.setattr(children, "EACH", children.EACH)
     replace_services(NAMES)
     harbour = Harbour(tmp_path / "plane")
     yield harbour

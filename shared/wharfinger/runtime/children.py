@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 import msgspec
 import psutil
@@ -50,6 +50,10 @@ MODULES: Mapping[str, str] = {
 EACH: tuple[str, ...] = tuple(name for name in MODULES if name != ONE)
 
 log = structlog.get_logger(__name__)
+
+
+def process_names(processes: Literal["one", "each"]) -> tuple[str, ...]:
+    return (ONE,) if processes == "one" else EACH
 
 
 class ServiceReport(msgspec.Struct, frozen=True):

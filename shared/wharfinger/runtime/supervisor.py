@@ -29,14 +29,13 @@ import structlog
 
 from wharfinger.runtime.backends import BackendError
 from wharfinger.runtime.children import (
-    EACH,
-    ONE,
     RUN_DIR,
     STOP_PATIENCE_S,
     GroundworkProcess,
     ServiceProcess,
     end_services_of,
     open_log,
+    process_names,
 )
 from wharfinger.runtime.embedded import BROKER_PROFILE
 from wharfinger.runtime.embedded_broker import EmbeddedBroker
@@ -144,8 +143,7 @@ class Supervisor:
             log.warning("leftovers_ended", processes=leftovers)
         self._broker = EmbeddedBroker(self._data_dir) if settings.kafka is None else None
         self._postgres = EmbeddedPostgres(self._data_dir) if settings.database is None else None
-        names = (ONE,) if settings.processes == "one" else EACH
-        self._services = [ServiceProcess(name, self._data_dir) for name in names]
+        self._services = [ServiceProcess(name, self._data_dir) for name in process_names(settings.processes)]
         self._laid = False
         self._rss_due = 0.0
         self._write_record()
