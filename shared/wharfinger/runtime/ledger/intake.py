@@ -99,7 +99,11 @@ async def _accept_chunk(database: Database, prepared: Sequence[_Prepared], clock
 
 
 async def _known(raw: Raw, stream: int, ids: Sequence[UUID]) -> set[UUID]:
-    rows = await raw.fetch("select event from input where stream = $1 and event = any($2::uuid[])", stream, ids)
+    rows = await raw.fetch(
+        "select w.event from unnest($2::uuid[]) as w(event) cross join lateral "
+        "(select from input i where i.stream = $1 and i.event = w.event limit 1) probe",
+        stream, ids,
+    )  # fmt: skip
     return {row[0] for row in rows}
 
 
