@@ -25,7 +25,6 @@ from wharfinger_cli.output import (
     Format,
     Plain,
     as_clock,
-    as_json_line,
     as_time,
     as_yaml,
     console,
@@ -81,6 +80,10 @@ async def _print_rows(ledger: Ledger, query: DecisionQuery, after: dict[str, int
 
 def as_plain(row: LedgerRow) -> Plain:
     """The decision as programs read it. `data` is the recorded body itself, nothing added."""
+    return {**_frame(row), "data": msgspec.json.decode(row.body)}
+
+
+def _frame(row: LedgerRow) -> dict[str, object]:
     return {
         "id": str(row.id),
         "stream": row.stream,
@@ -91,8 +94,12 @@ def as_plain(row: LedgerRow) -> Plain:
         "outcome": row.outcome,
         "time": as_time(row.at),
         "cause": None if row.cause is None else str(row.cause),
-        "data": msgspec.json.decode(row.body),
     }
+
+
+def as_line(row: LedgerRow) -> str:
+    """The same as one line of JSON. The body goes in as it is stored: nothing is read, nothing can change."""
+    return msgspec.json.encode({**_frame(row), "data": msgspec.Raw(row.body)}).decode()
 
 
 def short_type(type_: str) -> str:
@@ -130,7 +137,7 @@ class _Printer:
             case Format.TABLE:
                 self._print_line(row)
             case Format.JSON:
-                write(as_json_line(as_plain(row)))
+                write(as_line(row))
             case Format.YAML:
                 write("---\n" + as_yaml(as_plain(row)))
             case Format.NAME:
