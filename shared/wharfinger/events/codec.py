@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from uuid import UUID
 
 import msgspec
@@ -17,6 +18,12 @@ _data_decoders = {name: msgspec.json.Decoder(e.data) for name, e in BY_TYPE.item
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 SCHEMA_ROOT = "https://wharfinger.io/schemas/"
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+"""What the engine's columns hold and every JSON encoder can write: a number beyond it is poison for all who come after."""
+
+_DIGITS = bytes(ord("0") if chr(byte).isdecimal() and byte < 128 else ord(" ") for byte in range(256))
+_LONG_NUMBER = b"0" * len(str(INT64_MAX))
 
 
 class UndecodableError(ValueError):
@@ -38,6 +45,10 @@ def decode(body: bytes) -> Event[Value]:
         data = decoder.decode(frame.data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UndecodableError(f"data of {frame.type}: {error}") from None
+    # Looking at every number would cost more than decoding does. Most messages have no run of digits that is long enough,
+    # which is found out in less than a microsecond; those that have one, if only in a name, are looked at.
+    if _LONG_NUMBER in body.translate(_DIGITS) and (number := _beyond_int64(msgspec.to_builtins(data))) is not None:
+        raise UndecodableError(f"data of {frame.type}: expected numbers of at most 64 bits, got {number}")
     if UPCASTS:
         data = upcast(data)
     return Event(
@@ -118,3 +129,17 @@ def frame_of(body: bytes) -> Frame:
         return _frame_decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UndecodableError(f"not a CloudEvent in structured JSON: {error}") from None
+
+
+def _beyond_int64(value: object) -> int | None:
+    """The first number in `value`, which is made of JSON's types, that 64 bits with a sign do not hold."""
+    match value:
+        case int():
+            return None if INT64_MIN <= value <= INT64_MAX else value
+        case dict():
+            inside: Iterable[object] = value.values()
+        case list() | tuple():
+            inside = value
+        case _:
+            return None
+    return next((number for item in inside if (number := _beyond_int64(item)) is not None), None)

@@ -66,6 +66,7 @@ class ScheduleRefused(Value, frozen=True):
     targets: tuple[TargetCluster, ...] = ()
     previous: tuple[TargetCluster, ...] = ()
     affinity: str = ""
+    priority: int = 0
     requirements: Requirements = Requirements()
     explanation: Explanation = Explanation()
 

@@ -48,7 +48,7 @@ def assignment_items(seq: int, decision: str, data: Value) -> Iterator[tuple[str
             )
         case ScheduleRefused():
             yield from _assigned(
-                seq, decision, data.binding, data.uid, data.targets, data.previous, data.requirements, 0, False
+                seq, decision, data.binding, data.uid, data.targets, data.previous, data.requirements, data.priority, False
             )
         case BindingReleased():
             yield from _assigned(seq, decision, data.binding, data.uid, (), data.previous, Requirements(), 0, False)

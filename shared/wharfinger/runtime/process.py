@@ -22,6 +22,7 @@ from wharfinger.runtime.backends import BackendError, probe
 from wharfinger.runtime.groundwork import partitions
 from wharfinger.runtime.health import HealthServer
 from wharfinger.runtime.ledger import Ledger, LedgerError, LedgerUnavailable
+from wharfinger.runtime.memory import seldom_collect
 from wharfinger.runtime.observability import configure_logging
 from wharfinger.runtime.service import Builder, Service, ServiceContext
 from wharfinger.runtime.settings import Settings, SettingsError, load_settings
@@ -65,6 +66,7 @@ async def _run(name: str, builders: Mapping[str, Builder], settings: Settings) -
         loop.add_signal_handler(sig, stopping.set)
     context = await open_context(settings, name)
     services = [build(context) for build in builders.values()]
+    seldom_collect()
     health = HealthServer(lambda: services)
     port = await health.start(settings.http_host, settings.http_port)
     card = settings.data_dir / "run" / f"{name}.json"

@@ -21,6 +21,7 @@ from wharfinger.kernel.recover import recover
 from wharfinger.runtime.ledger.errors import CorruptLedger
 from wharfinger.runtime.ledger.heads import selected
 from wharfinger.runtime.ledger.ledger import Ledger
+from wharfinger.runtime.memory import seldom_collect
 
 Deciders = Mapping[str, Callable[[], Decider[Any]]]
 """Prefix of stream -> maker of its decider. With more than one worker the makers must be importable functions."""
@@ -61,6 +62,7 @@ async def replay(
     on_stream: Callable[[AuditResult], object] | None = None,
 ) -> ReplayResult:
     """Replay the rounds `from_round` to `to_round` of a stream, or of all with a prefix. `on_stream` hears of each done."""
+    seldom_collect()
     began = time.perf_counter()
     heads = {head.stream: head for head in await ledger.heads()}
     streams = [name for name in selected(list(heads), prefix) if _maker(deciders, name) is not None]
@@ -108,7 +110,7 @@ async def _replay_stream(
         state, at_round = decider.load(stream, snapshot.sections), snapshot.round
     audit = Audit(decider, state, await ledger.head_at(stream, at_round))
     try:
-        async for recorded in ledger.recorded_rounds(stream, at_round + 1, to_round):
+        async for recorded in ledger.recorded_rounds(stream, at_round + 1, to_round, judged_from=first):
             if recorded.round.number < first:
                 recover(decider, state, (recorded,))
                 audit.head = recorded.round.head()
@@ -121,6 +123,7 @@ async def _replay_stream(
 
 def _replay_share(task: _Task) -> list[AuditResult]:
     """In a process of its own."""
+    seldom_collect()
 
     async def run() -> list[AuditResult]:
         ledger = await Ledger.open(task.database_url, "wharfinger-replay", pool_size=1)

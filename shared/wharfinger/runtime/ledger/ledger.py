@@ -105,9 +105,14 @@ class Ledger:
         return await reader.current(self._database, subject, stream)
 
     def recorded_rounds(
-        self, stream: str, from_round: int = 1, to_round: int | None = None, batch_rows: int = BATCH_ROWS
+        self,
+        stream: str,
+        from_round: int = 1,
+        to_round: int | None = None,
+        batch_rows: int = BATCH_ROWS,
+        judged_from: int | None = None,
     ) -> AsyncIterator[RecordedRound]:
-        return reader.recorded_rounds(self._database, stream, from_round, to_round, batch_rows)
+        return reader.recorded_rounds(self._database, stream, from_round, to_round, batch_rows, judged_from)
 
     async def basis(self, stream: str, number: int) -> Basis:
         return await reader.basis(self._database, stream, number)

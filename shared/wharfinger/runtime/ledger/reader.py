@@ -247,10 +247,24 @@ from decision where stream = $1 and seq between $2 and $3 order by seq
 """
 
 
+class Unread(Value, frozen=True):
+    """Stands for the data of a recorded decision where only its bytes were asked for."""
+
+
+_UNREAD = Unread()
+
+
 async def recorded_rounds(
-    database: Database, stream: str, from_round: int, to_round: int | None, batch_rows: int = BATCH_ROWS
+    database: Database,
+    stream: str,
+    from_round: int,
+    to_round: int | None,
+    batch_rows: int = BATCH_ROWS,
+    judged_from: int | None = None,
 ) -> AsyncIterator[RecordedRound]:
     """The rounds `from_round` to `to_round` (both included; None: all committed when asked), everything decoded.
+
+    From round `judged_from` on the decisions' data are left `Unread`: whoever decides again compares bytes.
 
     CorruptLedger: a round, input, event or decision is missing, or cannot be read.
     """
@@ -265,7 +279,8 @@ async def recorded_rounds(
             rounds, inputs, made = await _fetch_batch(raw, stream, id_, number, last, batch_rows)
         in_order, decided = iter(inputs), iter(made)
         for record in rounds:
-            yield _recorded(stream, number, record, in_order, decided)
+            bytes_only = judged_from is not None and number >= judged_from
+            yield _recorded(stream, number, record, in_order, decided, bytes_only)
             number += 1
 
 
@@ -288,7 +303,7 @@ async def _fetch_batch(
 
 
 def _recorded(
-    stream: str, expected: int, record: Record, inputs: Iterator[Record], made: Iterator[Record]
+    stream: str, expected: int, record: Record, inputs: Iterator[Record], made: Iterator[Record], bytes_only: bool
 ) -> RecordedRound:
     number, epoch, at, engine, profile, basis, first_seq, input_count, decision_count, snapshot, prev_hash, hash_ = (
         record
@@ -312,7 +327,7 @@ def _recorded(
         if of_round != number or found != seq:
             raise CorruptLedger(stream, number, seq, f"decision {seq}: missing, found {found} of round {of_round}")
         body = _plain(stream, number, seq, encoding, stored)
-        data = _data(stream, number, seq, type_, body)
+        data = _UNREAD if bytes_only else _data(stream, number, seq, type_, body)
         decided.append(Decision(stream, seq, id_, type_, subject, outcome, cause, data, body))
         seq += 1
     if len(decided) != decision_count:

@@ -409,7 +409,7 @@ def _schedule(
         return Draft(
             ScheduleRefused(
                 spec.name, spec.uid, trigger, spec.replicas, verdict.reason, targets, _targets(record.before),
-                verdict.affinity, spec.requirements, verdict.explanation,
+                verdict.affinity, spec.priority, spec.requirements, verdict.explanation,
             ),
             spec.name, "refused", cause,
         )  # fmt: skip
