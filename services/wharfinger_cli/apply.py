@@ -36,13 +36,21 @@ Compile = Callable[[Sequence[Manifest], Facts], Intake]
 
 
 def apply(request: Request, names: Sequence[str]) -> None:
-    _hand_in(request, names, lambda m, f: compile_manifests(m, f.policies, f.bindings, f.nodes), read_events(names))
+    _hand_in(request, names, _manifests, read_events(names))
 
 
 def delete(request: Request, names: Sequence[str]) -> None:
     if any(name.endswith(EVENTS_SUFFIX) for name in names):
         raise CommandError("delete: expected manifests, got events: what they told cannot be untold as a whole")
-    _hand_in(request, names, lambda m, f: compile_deletions(m, f.policies, f.bindings, f.nodes), ())
+    _hand_in(request, names, _deletions, ())
+
+
+def _manifests(manifests: Sequence[Manifest], known: Facts) -> Intake:
+    return compile_manifests(manifests, known.policies, known.bindings, known.nodes, known.buckets)
+
+
+def _deletions(manifests: Sequence[Manifest], known: Facts) -> Intake:
+    return compile_deletions(manifests, known.policies, known.bindings, known.nodes, known.buckets)
 
 
 def read_events(names: Sequence[str]) -> list[Accepted]:

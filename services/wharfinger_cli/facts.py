@@ -73,10 +73,22 @@ class Facts:
         return sorted((c.cluster for c in self.of(ClusterObserved)), key=lambda c: c.name)
 
     @property
+    def buckets(self) -> dict[str, int]:
+        """Cluster -> into how many buckets its nodes are cut, as it was told last."""
+        found: dict[str, int] = {}
+        for told in sorted(self.latest.values(), key=lambda told: told.at):
+            if isinstance(told.data, NodesObserved):
+                found[told.data.cluster] = told.data.buckets
+        return found
+
+    @property
     def nodes(self) -> dict[str, list[Node]]:
+        """Without the buckets of a cluster that was cut otherwise since: nobody ends those."""
+        buckets = self.buckets
         found: dict[str, list[Node]] = {}
         for observed in self.of(NodesObserved):
-            found.setdefault(observed.cluster, []).extend(observed.nodes)
+            if observed.buckets == buckets[observed.cluster]:
+                found.setdefault(observed.cluster, []).extend(observed.nodes)
         return {name: sorted(nodes, key=lambda n: n.name) for name, nodes in sorted(found.items())}
 
     @property

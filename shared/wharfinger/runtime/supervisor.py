@@ -48,7 +48,8 @@ RECORD_FILE = "supervisor.state"  # not .json: the files of the service processe
 WATCH_S = 0.2
 BROKER_RSS_EVERY_S = 5.0
 GROUNDWORK_TIMEOUT_S = 60.0
-READY_TIMEOUT_S = 60.0
+ANSWER_TIMEOUT_S = 60.0  # a process that has not said who it is by then hangs
+READY_TIMEOUT_S = 1800.0  # one that has may have a long history to recover
 STARTS_MAX = 3  # a process that ends that often before it was ever ready will not become so
 TROUBLE_PAUSE_S = 1.0
 DOWN_PATIENCE_S = 40.0
@@ -157,7 +158,7 @@ class Supervisor:
         log.info("plane_ready", bootstrap=self._bootstrap, boot_id=self._boot_id)
 
     def _wait_ready(self) -> None:
-        deadline = time.monotonic() + READY_TIMEOUT_S
+        began = time.monotonic()
         while not self._ready():
             if self._stop.wait(0.02):
                 raise StoppedError
@@ -165,11 +166,11 @@ class Supervisor:
             for service in self._services:
                 if service.failures >= STARTS_MAX:
                     raise BackendError(f"process {service.name} does not start: {service.last_words() or 'no word'}")
-            if time.monotonic() > deadline:
-                waiting = [service.name for service in self._services if not service.ready()]
-                raise BackendError(
-                    f"not ready in {READY_TIMEOUT_S:g} s: {', '.join(waiting)}; see {self._data_dir}/log"
-                )
+            silent = any(service.card() is None for service in self._services)
+            patience_s = ANSWER_TIMEOUT_S if silent else READY_TIMEOUT_S
+            if time.monotonic() - began > patience_s:
+                waiting = "; ".join(service.unready() for service in self._services if not service.ready())
+                raise BackendError(f"not ready in {patience_s:g} s: {waiting}; see {self._data_dir}/log")
 
     # watching
 
@@ -179,7 +180,7 @@ class Supervisor:
                 self._reconcile()
                 if self._ready():
                     self._write_plane()
-            except BackendError as error:
+            except (BackendError, OSError) as error:  # OSError: a full disk, most often; it is no reason to stop all
                 log.error("cannot_restore", error=str(error))
                 self._stop.wait(TROUBLE_PAUSE_S)
 
