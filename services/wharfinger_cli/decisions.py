@@ -148,7 +148,7 @@ class _Printer:
         assert self._console is not None
         if self.printed == 0:
             heads = [name.ljust(width) for name, width in WIDTHS.items()]
-            self._console.print(Text("  ".join([*heads, "outcome"]), style="bold " + DARK))
+            self._console.print(Text("  ".join([*heads, "outcome"]), style="bold " + DARK), soft_wrap=True)
         cells = (as_clock(row.at), row.stream, f"{row.seq:>{WIDTHS['seq']}}", short_type(row.type), row.subject)
         line = Text("  ".join(cell.ljust(width) for cell, width in zip(cells, WIDTHS.values(), strict=True)) + "  ")
         line.append_text(styled_outcome(row.outcome))
