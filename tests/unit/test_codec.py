@@ -1,0 +1,72 @@
+"""Numbers that 64 bits do not hold are poison: whoever takes one in fails later, far from the message that brought it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from wharfinger.domain.binding import Binding
+from wharfinger.domain.node import Node
+from wharfinger.domain.value import Value
+from wharfinger.domain.workload import ObjectRef, Requirements
+from wharfinger.events.bindings import BindingRequested
+from wharfinger.events.cluster_state import NodesObserved
+from wharfinger.events.codec import INT64_MAX, INT64_MIN, UndecodableError, decode, encode
+from wharfinger.events.envelope import derived_id
+
+MARK = 4711
+"""A number to be replaced by another one in the bytes: the encoder itself would refuse to write most of them."""
+
+
+def message(data: Value, number: int | str) -> bytes:
+    body = encode(data, id=derived_id("test"), source="/tests", subject="web")
+    assert str(MARK).encode() in body
+    return body.replace(str(MARK).encode(), str(number).encode())
+
+
+def a_binding(replicas: int = 1, cpu: int = 1, uid: str = "u") -> BindingRequested:
+    return BindingRequested(
+        Binding("shop/web", uid, ObjectRef("apps/v1", "Deployment", "web"), replicas, Requirements({"cpu": cpu}))
+    )
+
+
+@pytest.mark.parametrize("number", [INT64_MAX + 1, INT64_MIN - 1, 2**64 - 1, 2**64, -(2**64), 10**300])
+@pytest.mark.parametrize(
+    "data",
+    [
+        a_binding(replicas=MARK),
+        a_binding(cpu=MARK),
+        NodesObserved("oslo", 0, 1, (Node("a", {}), Node("b", {"memory": MARK}))),
+    ],
+    ids=["field", "mapping", "deep"],
+)
+def test_a_number_beyond_64_bits_is_refused_in_one_line(data: Value, number: int) -> None:
+    with pytest.raises(UndecodableError, match=r"expected numbers of at most 64 bits|out of range") as refusal:
+        decode(message(data, number))
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("number", [INT64_MAX, INT64_MIN, 10**18])
+def test_the_largest_numbers_are_taken(number: int) -> None:
+    data = decode(message(a_binding(replicas=MARK), number)).data
+    assert isinstance(data, BindingRequested)
+    assert data.binding.replicas == number
+
+
+def test_digits_of_a_name_are_no_number() -> None:
+    data = decode(message(a_binding(uid=str(MARK)), "9" * 40)).data
+    assert isinstance(data, BindingRequested)
+    assert data.binding.uid == "9" * 40
+
+
+@pytest.mark.parametrize("number", ["1e30", "1e400", "1.0", "9" * 5000])
+def test_what_is_no_integer_at_all_is_refused_too(number: str) -> None:
+    with pytest.raises(UndecodableError):
+        decode(message(a_binding(replicas=MARK), number))
+
+
+def test_a_number_in_a_field_nobody_reads_harms_nobody() -> None:
+    frame = json.loads(message(a_binding(replicas=MARK), 3))
+    frame["data"]["later"] = 10**30
+    assert decode(json.dumps(frame).encode()).data == a_binding(3)
