@@ -521,3 +521,9 @@ def test_a_doubted_count_is_credible_again_once_it_has_come_down(plane: FleetPla
     plane.given(room("oslo", 0, fleet=9, own=2))
     plane.when(room("oslo", 2, fleet=9, own=2))
     plane.then_scheduled("web", oslo=2)
+
+
+def test_a_refusal_says_the_priority_that_the_binding_has(plane: FleetPlane) -> None:
+    plane.given(a_cluster("oslo"), room("oslo", 2))
+    plane.when(a_binding("web", 5, priority=7))
+    assert plane.then_refused("web", "Unschedulable").priority == 7

@@ -42,14 +42,11 @@ from wharfinger.events.outcomes import OutcomeItem
 def assignment_items(seq: int, decision: str, data: Value) -> Iterator[tuple[str, AssignmentItem]]:
     """(cluster, item) for every cluster that the decision touches, in order of the targets, then of what was left."""
     match data:
-        case ScheduleDecided():
+        case ScheduleDecided() | ScheduleRefused():
             yield from _assigned(
-                seq, decision, data.binding, data.uid, data.targets, data.previous, data.requirements, data.priority, True
-            )
-        case ScheduleRefused():
-            yield from _assigned(
-                seq, decision, data.binding, data.uid, data.targets, data.previous, data.requirements, data.priority, False
-            )
+                seq, decision, data.binding, data.uid, data.targets, data.previous, data.requirements, data.priority,
+                isinstance(data, ScheduleDecided),
+            )  # fmt: skip
         case BindingReleased():
             yield from _assigned(seq, decision, data.binding, data.uid, (), data.previous, Requirements(), 0, False)
         case ClusterSilenced():
