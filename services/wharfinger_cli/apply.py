@@ -36,20 +36,20 @@ Compile = Callable[[Sequence[Manifest], Facts], Intake]
 
 
 def apply(request: Request, names: Sequence[str]) -> None:
-    _hand_in(request, names, _manifests, read_events(names))
+    _hand_in(request, names, compiled, read_events(names))
 
 
 def delete(request: Request, names: Sequence[str]) -> None:
     if any(name.endswith(EVENTS_SUFFIX) for name in names):
         raise CommandError("delete: expected manifests, got events: what they told cannot be untold as a whole")
-    _hand_in(request, names, _deletions, ())
+    _hand_in(request, names, compiled_away, ())
 
 
-def _manifests(manifests: Sequence[Manifest], known: Facts) -> Intake:
+def compiled(manifests: Sequence[Manifest], known: Facts) -> Intake:
     return compile_manifests(manifests, known.policies, known.bindings, known.nodes, known.buckets)
 
 
-def _deletions(manifests: Sequence[Manifest], known: Facts) -> Intake:
+def compiled_away(manifests: Sequence[Manifest], known: Facts) -> Intake:
     return compile_deletions(manifests, known.policies, known.bindings, known.nodes, known.buckets)
 
 
@@ -78,12 +78,12 @@ def _fact(place: str, line: bytes) -> Accepted:
     return accepted(event.data)
 
 
-def _hand_in(request: Request, names: Sequence[str], compiled: Compile, events: Sequence[Accepted]) -> None:
+def _hand_in(request: Request, names: Sequence[str], made_by: Compile, events: Sequence[Accepted]) -> None:
     loaded = _load([name for name in names if not name.endswith(EVENTS_SUFFIX)])
     _refuse(loaded.errors)
     if not loaded.manifests and not events:
         raise CommandError(f"{', '.join(names)}: expected at least one manifest, got none")
-    facts, submitted = run(_submit(request, loaded.manifests, compiled, events))
+    facts, submitted = run(_submit(request, loaded.manifests, made_by, events))
     kinds = Counter(short_type(type_of(fact.data)) for fact in facts)
     value: Plain = {"events": dict(kinds), "accepted": submitted.accepted, "unchanged": submitted.unchanged}
 
@@ -96,11 +96,11 @@ def _hand_in(request: Request, names: Sequence[str], compiled: Compile, events: 
 
 
 async def _submit(
-    request: Request, manifests: Sequence[Manifest], compiled: Compile, events: Sequence[Accepted]
+    request: Request, manifests: Sequence[Manifest], made_by: Compile, events: Sequence[Accepted]
 ) -> tuple[list[Accepted], Submitted]:
     async with opened_ledger(settings_of(request)) as ledger:
         known = await known_facts(ledger)
-        intake = compiled(manifests, known)
+        intake = made_by(manifests, known)
         _refuse(intake.errors)
         for field in intake.unacted:
             messages().print(Text(f"{field}", WARN), soft_wrap=True)
