@@ -110,3 +110,20 @@ def test_an_explanation_is_at_most_two_kibibytes_whatever_the_clusters_are_calle
         assert len(canonical(bounded(explanation))) <= LIMIT
         if length == 1:
             assert bounded(explanation) == explanation
+
+
+def test_a_summary_counts_whole_devices_under_their_kind() -> None:
+    summary = ResourceSummary({"cpu": 64_000, "nvidia.com/gpu": 16}, {"nvidia.com/gpu": 3}, {"nvidia.com/gpu": 1})
+    room = room_of_summary(summary)
+    four = demand_of(Requirements({"cpu": 1_000}, (DeviceRequest(4),)))
+    assert room.fits(four) == 3
+    room.take(four, 2)
+    assert room.fits(four) == 1
+    # Which models there are the summary does not say: the cluster stage refuses where they are others.
+    assert room.fits(demand_of(Requirements({}, (DeviceRequest(1, models=("A100",)),)))) == 4
+    half = demand_of(Requirements({}, (DeviceRequest(1, 500),)))
+    assert room.fits(half) == 8
+    room.take(half, 1)
+    assert (room.fits(half), room.fits(four)) == (7, 0)
+    assert room.fits(demand_of(Requirements({}, (DeviceRequest(1, kind="amd.com/gpu"),)))) == 0
+    assert room_of_summary(ResourceSummary({"cpu": 64_000})).fits(four) == 0
