@@ -355,10 +355,12 @@ class StageLoop(Generic[S]):
 
     async def _begin(self, group: _Group[S], name: str) -> _Stream[S]:
         """A stream that was not there before: a cluster's first event."""
-        await self._ledger.ensure_streams([name])
-        heads = await self._ledger.raise_epoch([name])
-        stream = await self._recover(name, heads[name])
-        group.streams[name] = stream
+
+        async def begun() -> _Stream[S]:
+            await self._ledger.ensure_streams([name])
+            return await self._recover(name, (await self._ledger.raise_epoch([name]))[name])
+
+        stream = group.streams[name] = await self._until_done(begun)
         return stream
 
     async def _skip_known(self, inputs: dict[str, list[Event[Value]]]) -> None:

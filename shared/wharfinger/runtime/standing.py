@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from wharfinger.domain.value import Value
 from wharfinger.events.assignments import AssignmentItem, AssignmentsDecided
-from wharfinger.events.codec import made
-from wharfinger.events.envelope import derived_id
+from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.fanout import assignment_items
+from wharfinger.events.registry import type_of
 from wharfinger.events.streams import INTAKE
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger import Ledger
@@ -36,9 +37,14 @@ async def standing_assignments(ledger: Ledger, mine: Callable[[str], bool]) -> l
                     items.setdefault((row.stream, cluster, row.at), []).append(item)
         for (stream, cluster, at), found in items.items():
             data = AssignmentsDecided(cluster, stream, found[-1].seq, tuple(found))
-            id = derived_id("standing", stream, cluster, found[0].seq, found[-1].seq)
-            loaded.append((made(data, id=id, source=f"/wharfinger/{stream}", subject=cluster), at))
+            loaded.append((_event(stream, data, found[0].seq), at))
     return loaded
+
+
+def _event(stream: str, data: AssignmentsDecided, first_seq: int) -> Event[Value]:
+    """As the topic would carry it, but without bytes: it is folded here and now and goes nowhere."""
+    id = derived_id("standing", stream, data.cluster, first_seq, data.through)
+    return Event(id, type_of(data), f"/wharfinger/{stream}", data.cluster, data, b"", b"")
 
 
 async def _intake_seq(ledger: Ledger) -> int:
