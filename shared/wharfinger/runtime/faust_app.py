@@ -153,7 +153,9 @@ class ServiceApp(faust.App):
             await self._assigned.wait()
 
     async def stop(self) -> None:
-        """Finish what was taken and leave the group; a broker that is gone is not waited for."""
+        """Leave the group; a broker that is gone is not waited for, nor what was taken and not acknowledged: by now nobody
+        works on it, and it will be read again."""
+        self.conf.stream_wait_empty = False
         try:
             async with asyncio.timeout(STOP_PATIENCE_S):
                 await super().stop()

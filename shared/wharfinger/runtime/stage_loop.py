@@ -314,7 +314,7 @@ class StageLoop(Generic[S]):
         if self._waiting:
             self._work.set()
         await self._skip_known(inputs)
-        fenced = await self._commit(inputs, positions, now) if inputs else set()
+        fenced = await self._commit(inputs, positions) if inputs else set()
         for number, message in taken:
             if number not in fenced:
                 _ack(message)
@@ -382,19 +382,16 @@ class StageLoop(Generic[S]):
             else:
                 del inputs[name]
 
-    async def _commit(
-        self, inputs: Mapping[str, Sequence[Event[Value]]], positions: Mapping[str, Basis], now: Micros
-    ) -> set[int]:
+    async def _commit(self, inputs: Mapping[str, Sequence[Event[Value]]], positions: Mapping[str, Basis]) -> set[int]:
         """Step and commit. Returns the groups of streams that somebody else has moved on: their states are worthless."""
         rounds: list[Round] = []
         by_name = {name: s for g in self._groups.values() for name, s in g.streams.items()}
         began = time.perf_counter()
+        now = self._clock()  # after the last input came: what caused a round is never later than the round
         for name in sorted(inputs):
             stream = by_name[name]
             basis = {**stream.basis, **positions.get(name, {})}
-            rounds.append(
-                step(self._decider, stream.state, stream.head, inputs[name], max(stream.head.at, now), basis)
-            )
+            rounds.append(step(self._decider, stream.state, stream.head, inputs[name], max(stream.head.at, now), basis))
         decided = time.perf_counter()
         events = {e.id: e for batch in inputs.values() for e in batch}
         fenced = (await self._until_done(lambda: self._ledger.commit(rounds, events))).fenced
