@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 from tests.counter import Counter, Writer, withdrawn
 
 from wharfinger.events.decisions import BindingReleased
@@ -106,12 +107,12 @@ def test_an_untouched_history_has_no_divergence() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda d: replace(d, body=b"{}"),
-        lambda d: replace(d, subject="other"),
-        lambda d: replace(d, outcome="other"),
-        lambda d: replace(d, type="other"),
-        lambda d: replace(d, cause=None),
-        lambda d: replace(d, id=decision_id("x", 1)),
+        lambda d: structs.replace(d, body=b"{}"),
+        lambda d: structs.replace(d, subject="other"),
+        lambda d: structs.replace(d, outcome="other"),
+        lambda d: structs.replace(d, type="other"),
+        lambda d: structs.replace(d, cause=None),
+        lambda d: structs.replace(d, id=decision_id("x", 1)),
     ],
     ids=["body", "subject", "outcome", "type", "cause", "id"],
 )
@@ -131,7 +132,7 @@ def test_a_decision_less_or_more_is_counted() -> None:
 def test_a_forged_round_is_found_and_so_is_the_chain_that_does_not_know_it() -> None:
     _, recorded = history()
     r = recorded[2].round
-    forged = rehashed(replace(r, decisions=(replace(r.decisions[0], body=b"{}"), *r.decisions[1:])))
+    forged = rehashed(replace(r, decisions=(structs.replace(r.decisions[0], body=b"{}"), *r.decisions[1:])))
     assert divergences(with_round(recorded, 2, forged)) == [(3, "decision"), (4, "chain")]
 
 

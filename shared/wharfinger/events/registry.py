@@ -85,7 +85,9 @@ LATEST: dict[type[Value], EventType] = {}
 for _event_type in EVENT_TYPES:  # later versions stand below earlier ones, so the last entry of a class wins
     LATEST[_event_type.data] = _event_type
 
+_LATEST_NAMES = {data: event_type.type for data, event_type in LATEST.items()}
+
 
 def type_of(data: Value) -> str:
     """The full type name under which this data is written today."""
-    return LATEST[type(data)].type
+    return _LATEST_NAMES[type(data)]

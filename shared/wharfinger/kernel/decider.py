@@ -13,9 +13,10 @@ but the stage reads a state, and a round that does not reach the ledger is follo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 from uuid import UUID
+
+import msgspec
 
 from wharfinger.domain.value import Value
 from wharfinger.events.envelope import Event
@@ -26,8 +27,7 @@ Micros = int
 """Microseconds since the epoch, UTC. A round's `at` is the only clock a decision sees."""
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(msgspec.Struct, frozen=True):
     """A decision before it has a number.
 
     `subject`: binding, node or cluster. `outcome`: one word for people and indexes (`scheduled`, `refused`, ...).
@@ -40,8 +40,7 @@ class Draft:
     cause: UUID | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """A numbered decision of a stream. `body` is the canonical JSON of `data`: the bytes that are stored and hashed."""
 
     stream: str

@@ -55,16 +55,39 @@ def round_hash(
     parts: list[bytes] = [prev, stream.encode(), b"%d %d %d" % (number, epoch, at), engine.encode(), profile.encode()]
     parts.append(b"%d" % len(inputs))
     for ref in inputs:
-        parts.append(ref.id.bytes)
-        parts.append(ref.sha256)
+        parts += (ref.id.bytes, ref.sha256)
     parts.append(b"%d" % len(basis))
     for place in sorted(basis):
         incarnation, offset = basis[place]
-        parts.append(place.encode())
-        parts.append(b"%d %d" % (incarnation, offset))
+        parts += (place.encode(), b"%d %d" % (incarnation, offset))
     parts.append(b"%d" % len(decisions))
+    framed = [*map(_framed, parts), *_framed_decisions(decisions), _framed(snapshot)]
+    return hashlib.sha256(b"".join(framed)).digest()
+
+
+def _framed(part: bytes) -> bytes:
+    return b"%d:%b" % (len(part), part)
+
+
+def _framed_decisions(decisions: Sequence[HashedDecision]) -> list[bytes]:
+    """seq, id, type, subject, outcome, cause (empty: none) and body of each, every field framed.
+
+    One formatting a decision instead of one a field, because this is done for every decision there is.
+    """
+    words: dict[str, bytes] = {}  # types and outcomes: a few that come again and again
+    framed: list[bytes] = []
     for d in decisions:
-        cause = d.cause.bytes if d.cause is not None else b""
-        parts += (b"%d" % d.seq, d.id.bytes, d.type.encode(), d.subject.encode(), d.outcome.encode(), cause, d.body)
-    parts.append(snapshot)
-    return hashlib.sha256(b"".join([b"%d:" % len(p) + p for p in parts])).digest()
+        if d.type not in words:
+            words[d.type] = _framed(d.type.encode())
+        if d.outcome not in words:
+            words[d.outcome] = _framed(d.outcome.encode())
+        seq, subject, body = b"%d" % d.seq, d.subject.encode(), d.body
+        cause = b"" if d.cause is None else d.cause.bytes
+        framed.append(
+            b"%d:%b16:%b%b%d:%b%b%d:%b%d:%b"
+            % (
+                len(seq), seq, d.id.bytes, words[d.type], len(subject), subject, words[d.outcome], len(cause), cause,
+                len(body), body,
+            )
+        )  # fmt: skip
+    return framed

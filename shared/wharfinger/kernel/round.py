@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
+import msgspec
+
 from wharfinger.kernel.decider import Decision, Micros
 
 Basis = dict[str, tuple[int, int]]
 """`topic/partition` -> (incarnation of the topic, next offset to read)."""
 
 
-@dataclass(frozen=True, slots=True)
-class InputRef:
+class InputRef(msgspec.Struct, frozen=True):
     """Which event was taken in: its id and the sha256 of its body."""
 
     id: UUID

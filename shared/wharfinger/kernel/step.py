@@ -12,7 +12,7 @@ from uuid import UUID
 from wharfinger import __version__
 from wharfinger.domain.value import Value, canonical
 from wharfinger.events.codec import made
-from wharfinger.events.envelope import Event, derived_id
+from wharfinger.events.envelope import Event, derived_id, named_id
 from wharfinger.events.registry import type_of
 from wharfinger.events.ticks import Ticked
 from wharfinger.kernel.decider import Decider, Decision, Draft, Micros, S
@@ -27,7 +27,8 @@ def empty_head(stream: str, epoch: int = 0) -> Head:
 
 
 def decision_id(stream: str, seq: int) -> UUID:
-    return derived_id(stream, seq)
+    """As `derived_id(stream, seq)`."""
+    return named_id(f"{stream}\x00{seq}")
 
 
 def tick(stream: str, due: Micros) -> Event[Value]:

@@ -31,13 +31,13 @@ from wharfinger.events.decisions import (
     ReplicasRefused,
     ReplicasReleased,
 )
-from wharfinger.events.envelope import Event
+from wharfinger.events.envelope import Event, uuid_of
 from wharfinger.events.proposals import NodeRemovalProposed
 from wharfinger.events.streams import FLEET
 from wharfinger.kernel.decider import Decision, Draft, Micros
 from wharfinger.stages.cluster.explain import NAMED, explained
 from wharfinger.stages.cluster.profile import ClusterProfile
-from wharfinger.stages.cluster.state import ClusterState, dump, empty_state, load, uuid_of
+from wharfinger.stages.cluster.state import ClusterState, dump, empty_state, load
 
 REPLICAS_MAX = 200_000
 """Replicas of one binding in one cluster; Kubernetes itself supports 150,000 pods a cluster. More are refused untried."""

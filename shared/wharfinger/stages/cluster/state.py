@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from uuid import UUID
 
 import msgspec
 
@@ -46,14 +45,6 @@ class ClusterState:
 def empty_state(stream: str, strategy: Strategy) -> ClusterState:
     book = Occupancy()
     return ClusterState(stream, book, Placer(book.table, strategy))
-
-
-def uuid_of(text: str) -> UUID | None:
-    """The id in `text`; None when it is none of ours."""
-    try:
-        return UUID(text)
-    except ValueError:
-        return None
 
 
 # --- the stored form

@@ -37,7 +37,7 @@ from wharfinger.events.decisions import (
     ScheduleDecided,
     ScheduleRefused,
 )
-from wharfinger.events.envelope import Event
+from wharfinger.events.envelope import Event, uuid_of
 from wharfinger.events.outcomes import OutcomesDecided
 from wharfinger.events.proposals import EvictionProposed, FailoverProposed, RescheduleProposed
 from wharfinger.events.ticks import Ticked
@@ -352,7 +352,7 @@ class FleetState:
                 self.stirrer, self.stirred = cause, True
             record = self.bindings.get(item.binding)
             if record is not None and self._answers(record, outcomes.cluster, item.assignment):
-                self._shrink(record, outcomes.cluster, item.count, _uuid(item.decision) or cause)
+                self._shrink(record, outcomes.cluster, item.count, uuid_of(item.decision) or cause)
         self.outcomes[outcomes.stream] = max(seen, outcomes.through)
 
     def _answers(self, record: BindingState, cluster: str, assignment: str) -> bool:
@@ -638,13 +638,6 @@ class FleetState:
                         column.unlimited = True
             column.seen = len(self.log)
         return column
-
-
-def _uuid(text: str) -> UUID | None:
-    try:
-        return UUID(text)
-    except ValueError:
-        return None
 
 
 def _differs(record: BindingState) -> bool:
