@@ -257,7 +257,8 @@ async def _lose_a_cluster(ledger: Ledger, heart: _Heart, console: Console, story
         await _until(answered, patience_s=PATIENCE_S / 4)
         await _until_quiet(ledger)
     story.answered = await _answered(ledger)
-    console.print(f"{count(len(story.moved), 'binding')} placed elsewhere too; {story.unmoved or 'none'} had to stay")
+    kept = f"; the rest stay as they are: {story.unmoved}" if story.unmoved else ""
+    console.print(f"{count(len(story.moved), 'binding')} placed elsewhere too{kept}")
 
 
 async def _answered(ledger: Ledger) -> dict[str, str]:
