@@ -32,6 +32,12 @@ class Counter:
         self._every = every
         self._padding = padding
 
+    @classmethod
+    def of_profile(cls, text: str) -> Counter:
+        """As a recorded round names it, else the default one."""
+        every = text.removeprefix("counter/")
+        return cls(int(every)) if every.isdecimal() else cls()
+
     @property
     def profile(self) -> str:
         return f"counter/{self._every}"

@@ -20,8 +20,8 @@ from wharfinger_cli.connection import opened_ledger, run, settings_of
 from wharfinger_cli.failures import DIFFERENCE, CommandError, NotFoundError
 from wharfinger_cli.output import BAD, GOOD, Plain, count, messages, new_table, show
 
-DECIDERS: Deciders = {FLEET: FleetDecider, CLUSTER: ClusterDecider}
-"""Who decides each kind of stream: the same classes that the scheduler runs."""
+DECIDERS: Deciders = {FLEET: FleetDecider.of_profile, CLUSTER: ClusterDecider.of_profile}
+"""Who decides each kind of stream: the same classes that the scheduler runs, with the settings that each round recorded."""
 
 DIVERGENCES_SHOWN_MAX = 20
 

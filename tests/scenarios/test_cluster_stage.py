@@ -30,7 +30,10 @@ from wharfinger.events.decisions import (
     ReplicasReleased,
 )
 from wharfinger.events.proposals import NodeRemovalProposed
+from wharfinger.kernel.audit import audit
 from wharfinger.kernel.decider import Decision
+from wharfinger.kernel.step import empty_head
+from wharfinger.stages.cluster import ClusterDecider
 from wharfinger.stages.cluster.decider import SHARE_MAX
 
 SMALL = needs(cpu=1000, memory=GIB)
@@ -352,3 +355,26 @@ def test_another_clusters_events_are_not_ours(plane: Harness) -> None:
     assert plane.feed(AssignmentsDecided("bergen", "fleet/0", 1, (item,))) == []
     assert plane.feed(NodeRemovalProposed("cluster/bergen", "bergen", "a")) == []
     assert plane.feed(AssignmentsDecided(CLUSTER, STREAM, 1, (item,))) == []
+
+
+def test_a_cluster_that_changed_its_strategy_is_replayed_with_both() -> None:
+    spread, fill = Harness("least-allocated"), Harness("most-allocated")
+    spread.nodes(*(a_node(f"n-{i}") for i in range(4)))
+    spread.assign("shop/web", 2, SMALL)
+    fill.state = fill.decider.load(STREAM, spread.decider.dump(spread.state))
+    fill.head, fill.at, fill.seq, fill.events = spread.head, spread.at, spread.seq, spread.events
+    fill.assign("shop/api", 4, SMALL)
+    history = [*spread.rounds, *fill.rounds]
+    decider = ClusterDecider.of_profile("")
+    found = audit(decider, decider.initial(STREAM), empty_head(STREAM), history, ClusterDecider.of_profile)
+    assert (found.rounds, found.divergences) == (len(history), [])
+    other = audit(decider, decider.initial(STREAM), empty_head(STREAM), history)
+    assert [d.what for d in other.divergences] == ["decision"]
+
+
+@pytest.mark.parametrize("strategy", ["least-allocated", "most-allocated"])
+def test_a_profile_is_found_by_its_text(strategy: str) -> None:
+    profile = Harness(strategy).decider.profile
+    assert strategy in profile
+    assert ClusterDecider.of_profile(profile).profile == profile
+    assert ClusterDecider.of_profile("another").profile == ClusterDecider().profile

@@ -39,6 +39,7 @@ from wharfinger.events.decisions import (
     ScheduleRefused,
 )
 from wharfinger.events.policies import PolicyRemoved
+from wharfinger.stages.fleet import FleetDecider
 
 
 @pytest.fixture
@@ -527,3 +528,9 @@ def test_a_refusal_says_the_priority_that_the_binding_has(plane: FleetPlane) -> 
     plane.given(a_cluster("oslo"), room("oslo", 2))
     plane.when(a_binding("web", 5, priority=7))
     assert plane.then_refused("web", "Unschedulable").priority == 7
+
+
+def test_a_round_limit_is_part_of_the_profile_and_read_back_from_it() -> None:
+    few = FleetDecider(round_limit=2)
+    assert FleetDecider.of_profile(few.profile).profile == few.profile
+    assert few.profile != FleetDecider().profile == FleetDecider.of_profile("fleet round-limit=many").profile

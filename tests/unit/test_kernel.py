@@ -162,3 +162,27 @@ def test_another_profile_that_decides_the_same_is_named() -> None:
 
     _, recorded = history(rounds=2)
     assert divergences(recorded, Renamed()) == [(1, "profile"), (2, "profile")]
+
+
+def test_a_writer_with_other_settings_is_replayed_with_them() -> None:
+    """From the state that the old settings left, as the new process found it."""
+    first, recorded = history(rounds=3)
+    second = Writer(first.head, Counter(every=2))
+    second.state = second.decider.load("fleet/0", first.decider.dump(first.state))
+    for number in range(100, 104):
+        events = [withdrawn(number)]
+        recorded.append(RecordedRound(second.step(events), events))
+    fresh = Counter(every=7)
+    result = audit(fresh, fresh.initial("fleet/0"), empty_head("fleet/0"), recorded, Counter.of_profile)
+    assert result.divergences == []
+    assert divergences(recorded)[0][0] == 4
+
+
+def test_a_profile_that_nobody_knows_is_a_divergence() -> None:
+    _, recorded = history(rounds=2)
+    strange = with_round(recorded, 1, rehashed(replace(recorded[1].round, profile="tally/3")))
+    decider = Counter()
+    result = audit(decider, decider.initial("fleet/0"), empty_head("fleet/0"), strange, Counter.of_profile)
+    assert [(d.round, d.what, d.recorded, d.replayed) for d in result.divergences] == [
+        (2, "profile", "tally/3", "counter/3")
+    ]

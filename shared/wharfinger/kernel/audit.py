@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic
 
@@ -41,23 +41,31 @@ class Audit(Generic[S]):
 
     After a divergence the *recorded* history goes on: later rounds are compared from what was recorded, and a state that
     has parted is said to have parted, never quietly mended.
+
+    `of_profile`: the decider of a recorded profile, for a writer may have been started with other settings since. Without
+    it, and where it knows no such profile, `decider` goes on and the difference is a divergence.
     """
 
-    def __init__(self, decider: Decider[S], state: S, head: Head) -> None:
+    def __init__(
+        self, decider: Decider[S], state: S, head: Head, of_profile: Callable[[str], Decider[S]] | None = None
+    ) -> None:
+        self.decider = decider
         self.state = state
         self.head = head
         self.result = AuditResult(head.stream)
-        self._decider = decider
+        self._of_profile = of_profile
 
     def replay(self, recorded: RecordedRound) -> None:
         """Decide the round that follows the head again; the head moves to its end."""
         r, head, result = recorded.round, self.head, self.result
+        if r.profile != self.decider.profile:
+            self._change_profile(r)
         if r.prev_hash != head.hash:
             self._part(r, "chain", r.prev_hash.hex()[:16], head.hash.hex()[:16])
         if r.at < head.at:
             self._part(r, "time", str(r.at), f"not before {head.at}")
         base = Head(r.stream, r.number - 1, r.first_seq - 1, r.prev_hash, r.epoch, r.at, head.snapshot)
-        again = step(self._decider, self.state, base, recorded.events, r.at, r.basis, r.snapshot, r.engine)
+        again = step(self.decider, self.state, base, recorded.events, r.at, r.basis, r.snapshot, r.engine)
         # The hash says what was decided then; the rows beside it could have been changed since.
         if again.hash != r.hash or not _same(r.decisions, again.decisions):
             result.divergences.append(_first_difference(r, again))
@@ -66,13 +74,26 @@ class Audit(Generic[S]):
         result.decisions += len(r.decisions)
         self.head = r.head()
 
+    def _change_profile(self, r: Round) -> None:
+        """The writer's new settings came with a new process, which loaded its state; so does ours."""
+        changed = self._of_profile(r.profile) if self._of_profile is not None else self.decider
+        if changed.profile == r.profile:
+            self.state = changed.load(r.stream, self.decider.dump(self.state))
+            self.decider = changed
+
     def _part(self, r: Round, what: str, recorded: str, replayed: str) -> None:
         self.result.divergences.append(Divergence(r.stream, r.number, r.first_seq, what, recorded, replayed))
 
 
-def audit(decider: Decider[S], state: S, head: Head, rounds: Iterable[RecordedRound]) -> AuditResult:
+def audit(
+    decider: Decider[S],
+    state: S,
+    head: Head,
+    rounds: Iterable[RecordedRound],
+    of_profile: Callable[[str], Decider[S]] | None = None,
+) -> AuditResult:
     """Replay `rounds`, which follow `head`, on `state`."""
-    auditing = Audit(decider, state, head)
+    auditing = Audit(decider, state, head, of_profile)
     for recorded in rounds:
         auditing.replay(recorded)
     return auditing.result

@@ -23,8 +23,9 @@ from wharfinger.runtime.ledger.heads import selected
 from wharfinger.runtime.ledger.ledger import Ledger
 from wharfinger.runtime.memory import seldom_collect
 
-Deciders = Mapping[str, Callable[[], Decider[Any]]]
-"""Prefix of stream -> maker of its decider. With more than one worker the makers must be importable functions."""
+Deciders = Mapping[str, Callable[[str], Decider[Any]]]
+"""Prefix of stream -> what makes the decider of a recorded profile; the default one where the profile is unknown, which the
+replay then says. With more than one worker the makers must be importable functions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +102,14 @@ async def _replay_stream(
 ) -> AuditResult:
     make = _maker(deciders, stream)
     assert make is not None
-    decider = make()
+    decider = make("")
     first = max(1, from_round)
     snapshot = await ledger.latest_snapshot(stream, first - 1)
     if snapshot is None:
         state, at_round = decider.initial(stream), 0
     else:
         state, at_round = decider.load(stream, snapshot.sections), snapshot.round
-    audit = Audit(decider, state, await ledger.head_at(stream, at_round))
+    audit = Audit(decider, state, await ledger.head_at(stream, at_round), make)
     try:
         async for recorded in ledger.recorded_rounds(stream, at_round + 1, to_round, judged_from=first):
             if recorded.round.number < first:
@@ -138,7 +139,7 @@ def _replay_share(task: _Task) -> list[AuditResult]:
     return asyncio.run(run())
 
 
-def _maker(deciders: Deciders, stream: str) -> Callable[[], Decider[Any]] | None:
+def _maker(deciders: Deciders, stream: str) -> Callable[[str], Decider[Any]] | None:
     """Of the longest prefix that fits."""
     fitting = [prefix for prefix in deciders if stream.startswith(prefix)]
     return deciders[max(fitting, key=len)] if fitting else None

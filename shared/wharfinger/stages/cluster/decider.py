@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, islice
+from typing import Self
 from uuid import UUID
 
 from wharfinger.domain.reasons import ProposalRefusal
@@ -60,6 +61,11 @@ class ClusterDecider:
 
     def __init__(self, profile: ClusterProfile | None = None) -> None:
         self._profile = profile or ClusterProfile()
+
+    @classmethod
+    def of_profile(cls, text: str) -> Self:
+        """As a recorded round names it; the default one where the text is unknown."""
+        return cls(ClusterProfile.of(text))
 
     @property
     def profile(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self, get_args
+
 from wharfinger.domain.value import Value
 from wharfinger.engine.nodes.score import Strategy
 
@@ -14,3 +16,8 @@ class ClusterProfile(Value, frozen=True):
     @property
     def text(self) -> str:
         return f"cluster(strategy={self.strategy})"
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """The profile with this text; the default one when there is none."""
+        return next((p for p in map(cls, get_args(Strategy)) if p.text == text), cls())

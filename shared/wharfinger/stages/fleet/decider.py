@@ -16,6 +16,7 @@ moves the least. What was scaled meanwhile is divided as usual after that.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Self
 from uuid import UUID
 
 from wharfinger.domain.binding import TargetCluster
@@ -44,13 +45,24 @@ from wharfinger.stages.fleet.state import BindingState, FleetState, Proposal
 ROUND_LIMIT = 500
 """How many bindings nobody asked about are decided in one round; the others follow in the next, which is due at once."""
 
+_PROFILE = "fleet round-limit="
+
 
 class FleetDecider:
-    """`kernel.decider.Decider` for the streams `fleet/<shard>`."""
+    """`kernel.decider.Decider` for the streams `fleet/<shard>`. `round_limit`: see `ROUND_LIMIT`."""
+
+    def __init__(self, round_limit: int = ROUND_LIMIT) -> None:
+        self._round_limit = round_limit
+
+    @classmethod
+    def of_profile(cls, text: str) -> Self:
+        """As a recorded round names it; the default one where the text is unknown."""
+        limit = text.removeprefix(_PROFILE)
+        return cls(int(limit)) if text.startswith(_PROFILE) and limit.isdecimal() else cls()
 
     @property
     def profile(self) -> str:
-        return f"fleet round-limit={ROUND_LIMIT}"
+        return f"{_PROFILE}{self._round_limit}"
 
     def initial(self, stream: str) -> FleetState:
         return FleetState(stream)
@@ -71,7 +83,7 @@ class FleetDecider:
         yield from settle_recovered(state)
         yield from answer_proposals(state, at)
         yield from answer_requests(state)
-        yield from retry(state)
+        yield from retry(state, self._round_limit)
 
     def next_due(self, state: FleetState) -> Micros | None:
         if state.stirred and (state.waiting or state.open):
@@ -277,11 +289,11 @@ def trigger_of(record: BindingState) -> Trigger:
 # What lost replicas, waits, or follows the fleet
 
 
-def retry(state: FleetState) -> Iterator[Draft]:
+def retry(state: FleetState, round_limit: int) -> Iterator[Draft]:
     """Highest priority first, then the oldest. What still has no place for the same reason is not decided again."""
     if not state.stirred and not state.open:
         return
-    left = ROUND_LIMIT
+    left = round_limit
     for name in _in_turn(state, list(state.open)):
         record = state.bindings[name]
         if record.spec.suspended or not (record.shrunk or state.leaving(record)):
