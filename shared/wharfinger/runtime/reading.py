@@ -112,7 +112,9 @@ class Reading:
     async def _dead_letter(
         self, topic: str, partition: int, offset: int, key: bytes | None, value: bytes, reason: str
     ) -> None:
-        log.warning("dead_letter", service=self._service, topic=topic, partition=partition, offset=offset, reason=reason)
+        log.warning(
+            "dead_letter", service=self._service, topic=topic, partition=partition, offset=offset, reason=reason
+        )
         if len(value) > PAYLOAD_BYTES_MAX:
             reason = f"{reason} (payload of {len(value)} bytes cut to {PAYLOAD_BYTES_MAX})"
         # Without the service in it: several services may read the same bad record, which is one dead letter.
@@ -156,11 +158,12 @@ class BroadcastReading:
         self._offer = offer
         self._caught_up = caught_up
         self._task: asyncio.Task[None] | None = None
+        self.failure = ""
 
     async def restart(self, begin: Mapping[tuple[str, int], int] | None = None) -> None:
         await self.stop()
         if self._topics:
-            self._task = asyncio.create_task(self._read(begin or {}), name=f"broadcast-{self._name}")
+            self._task = asyncio.create_task(self._guarded(begin or {}), name=f"broadcast-{self._name}")
         else:
             self._caught_up()
 
@@ -170,11 +173,25 @@ class BroadcastReading:
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
 
+    async def _guarded(self, begin: Mapping[tuple[str, int], int]) -> None:
+        """A reader that ended unheard would leave its service deciding from what it last knew."""
+        try:
+            await self._read(begin)
+        except Exception as error:  # whatever it is: restart
+            self.failure = f"{type(error).__name__}: {error}"
+            log.exception("broadcast.failed", service=self._name)
+
     async def _read(self, begin: Mapping[tuple[str, int], int]) -> None:
         """A broker that is away is waited for; what was offered twice is recognised by its offset."""
         pause = 0.05
         while True:
-            consumer = BroadcastConsumer(self._backend, self._topics, client_id=f"wharfinger-{self._name}", begin=begin, fetch_wait_ms=self._fetch_wait_ms)
+            consumer = BroadcastConsumer(
+                self._backend,
+                self._topics,
+                client_id=f"wharfinger-{self._name}",
+                begin=begin,
+                fetch_wait_ms=self._fetch_wait_ms,
+            )
             try:
                 async with consumer:
                     told = asyncio.create_task(self._tell(consumer))

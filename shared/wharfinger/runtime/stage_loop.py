@@ -79,6 +79,8 @@ class _Stream(Generic[S]):
     state: S
     basis: Basis
     due: Micros | None = None
+    snapshot: bytes = b""
+    """Digest of the newest one, for the next round to carry."""
 
 
 @dataclass(slots=True)
@@ -128,6 +130,7 @@ class StageLoop(Generic[S]):
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
         self._busy = asyncio.Lock()
+        self._worked_at = time.monotonic()
         self.fatal = ""
 
     # --- for the readers -------------------------------------------------------------------------------------------------
@@ -139,7 +142,9 @@ class StageLoop(Generic[S]):
             groups = self._wanted if streams is None else {self._routing.group_of(s) for s in streams}
             mine = [g for g in sorted(groups) if g in self._wanted]
             if not mine:
-                _ack(message)
+                # For nobody here. When the partition is not ours (any more) it is for its next owner, who must be given it.
+                if message.partition in self._wanted:
+                    _ack(message)
                 continue
             for number in mine:
                 group = self._groups.get(number)
@@ -165,9 +170,13 @@ class StageLoop(Generic[S]):
     async def acquire(self) -> None:
         """Lock, fence and recover every expected group. Returns when each may decide."""
         for number in sorted(self._wanted - set(self._groups)):
-            async with self._busy:
-                if number in self._wanted:
-                    await self._acquire(number)
+
+            async def acquired(number: int = number) -> None:
+                async with self._busy:  # let go between two attempts: a revocation must not wait for the database
+                    if number in self._wanted and number not in self._groups:
+                        await self._acquire(number)
+
+            await self._until_done(acquired)
 
     async def revoke(self, numbers: Iterable[int]) -> None:
         """Let these groups go: the batch under way is finished, the state is dropped, the locks are released."""
@@ -183,23 +192,22 @@ class StageLoop(Generic[S]):
     def ready(self) -> bool:
         return not self.fatal and not self._held and self._wanted == set(self._groups)
 
+    def idle_s(self) -> float:
+        """For how long nothing has been taken or decided; 0 while something waits or is under way."""
+        return 0.0 if self._held or self._waiting or self._busy.locked() else time.monotonic() - self._worked_at
+
     def backlog(self) -> int:
         return self._waiting
 
     def positions(self) -> dict[str, int]:
         """topic/partition -> the lowest next offset over all streams: where a broadcast reader must begin."""
-        lowest: dict[str, int] = {}
-        for group in self._groups.values():
-            for stream in group.streams.values():
-                for place, (incarnation, offset) in stream.basis.items():
-                    if incarnation == self._incarnation(place):
-                        lowest[place] = min(lowest.get(place, offset), offset)
-        for group in self._groups.values():
-            for stream in group.streams.values():
-                for place in lowest:
-                    if place not in stream.basis:
-                        lowest[place] = 0
-        return lowest
+        reached = [
+            {place: offset for place, (life, offset) in stream.basis.items() if life == self._incarnation(place)}
+            for group in self._groups.values()
+            for stream in group.streams.values()
+        ]
+        # A stream that has read nothing of a place, in this incarnation of it, must be told from the beginning.
+        return {place: min(offsets.get(place, 0) for offsets in reached) for place in set().union(*reached)}
 
     def heads(self) -> dict[str, Head]:
         return {name: s.head for g in self._groups.values() for name, s in g.streams.items()}
@@ -207,8 +215,22 @@ class StageLoop(Generic[S]):
     async def _acquire(self, number: int) -> None:
         # Whoever held it has a session's time to finish; after that the epoch shuts him out, lock or no lock.
         lock = await self._ledger.partition_lock(f"{self._routing.prefix}{number}")
-        if not await lock.wait(self._lock_timeout_s):
-            log.warning("lock.not_released", stage=self.name, group=number, waited_s=self._lock_timeout_s)
+        try:
+            if not await lock.wait(self._lock_timeout_s) and not lock.lost:
+                log.warning("lock.not_released", stage=self.name, group=number, waited_s=self._lock_timeout_s)
+            group = await self._recovered(number, lock)
+        except BaseException:  # also when the next rebalance cancels us: a lock nobody knows of would be waited for
+            await asyncio.shield(lock.release())
+            raise
+        if number not in self._wanted:  # taken away again while we recovered
+            await lock.release()
+            return
+        group.waiting = self._early.pop(number, deque())
+        self._groups[number] = group
+        self._work.set()
+        log.info("group.ready", stage=self.name, group=number, streams=len(group.streams), epoch=group.epoch)
+
+    async def _recovered(self, number: int, lock: PartitionLock) -> _Group[S]:
         known = [h.stream for h in await self._ledger.heads(self._routing.prefix)]
         names = [s for s in known if self._routing.group_of(s) == number]
         names += [s for s in self._routing.standing(number) if s not in names]
@@ -218,13 +240,7 @@ class StageLoop(Generic[S]):
         for name in sorted(names):
             streams[name] = await self._recover(name, heads[name])
         epoch = max((h.epoch for h in heads.values()), default=1)
-        group = _Group(number, lock, streams, epoch, self._early.pop(number, deque()))
-        if number not in self._wanted:  # taken away again while we recovered
-            await lock.release()
-            return
-        self._groups[number] = group
-        self._work.set()
-        log.info("group.ready", stage=self.name, group=number, streams=len(streams), epoch=epoch)
+        return _Group(number, lock, streams, epoch)
 
     async def _recover(self, name: str, head: Head) -> _Stream[S]:
         began = time.perf_counter()
@@ -242,7 +258,7 @@ class StageLoop(Generic[S]):
         seconds = time.perf_counter() - began
         if head.round:
             log.info("stream.recovered", stream=name, rounds=head.round - after, seconds=round(seconds, 3))
-        return _Stream(head, state, basis, self._decider.next_due(state))
+        return _Stream(head, state, basis, self._decider.next_due(state), head.snapshot)
 
     async def _drop(self, number: int) -> None:
         group = self._groups.pop(number, None)
@@ -272,10 +288,15 @@ class StageLoop(Generic[S]):
                 if self._held or self._stopping:
                     continue
                 async with self._busy:
+                    # Held since we looked: whoever waited before us may have brought groups without their facts.
+                    if self._held:
+                        continue
                     taken = await self._turn()
                 # A commit costs the same for one message and for a hundred: under load a short rest gathers more of them.
                 # The rest is also when the consumers' heartbeats, which share this loop, get their turn.
                 await asyncio.sleep(GATHER_S if taken >= BUSY_AT else 0)
+        except Transient as error:  # told to stop while the database is away: the ledger knows how far we came
+            log.warning("stage.abandoned", stage=self.name, why=str(error))
         except Exception as error:  # a bug in a decider must not loop quietly: say it and let the supervisor restart us
             self.fatal = f"{type(error).__name__}: {error}"
             log.exception("stage.failed", stage=self.name)
@@ -322,6 +343,8 @@ class StageLoop(Generic[S]):
             log.warning("group.fenced", stage=self.name, group=number)
             await self._again(number, [m for n, m in taken if n == number])
         self._make_room()
+        if taken or inputs:
+            self._worked_at = time.monotonic()
         return len(taken)
 
     async def _drain(
@@ -391,10 +414,12 @@ class StageLoop(Generic[S]):
         for name in sorted(inputs):
             stream = by_name[name]
             basis = {**stream.basis, **positions.get(name, {})}
-            rounds.append(step(self._decider, stream.state, stream.head, inputs[name], max(stream.head.at, now), basis))
+            at = max(stream.head.at, now)
+            rounds.append(step(self._decider, stream.state, stream.head, inputs[name], at, basis, stream.snapshot))
         decided = time.perf_counter()
         events = {e.id: e for batch in inputs.values() for e in batch}
-        fenced = (await self._until_done(lambda: self._ledger.commit(rounds, events))).fenced
+        result = await self._until_done(lambda: self._ledger.commit(rounds, events))
+        fenced = result.fenced
         self._metrics.decide_seconds.observe(decided - began)
         self._metrics.commit_seconds.observe(time.perf_counter() - decided)
         for round_ in rounds:
@@ -403,6 +428,7 @@ class StageLoop(Generic[S]):
             stream = by_name[round_.stream]
             stream.head = round_.head()
             stream.basis = round_.basis
+            stream.snapshot = result.snapshots[round_.stream]
             stream.due = self._decider.next_due(stream.state)
             self._metrics.rounds.inc()
             self._metrics.events.inc(len(round_.inputs))
@@ -424,7 +450,12 @@ class StageLoop(Generic[S]):
         if number in self._wanted:
             again.extend(self._early.pop(number, ()))
             self._early[number] = again
-            await self._acquire(number)
+
+            async def acquired() -> None:
+                if number in self._wanted:  # a revocation waits for us meanwhile, and says so there
+                    await self._acquire(number)
+
+            await self._until_done(acquired)
         else:
             self._waiting -= len(again)
 

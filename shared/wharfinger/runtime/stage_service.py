@@ -7,7 +7,7 @@ from the lowest offset any of their streams has seen, and nothing is decided bef
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
@@ -19,6 +19,7 @@ from wharfinger.runtime.faust_app import Partition, RawStream, ServiceApp, faust
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.reading import BroadcastReading, Reading
 from wharfinger.runtime.service import ServiceContext
+from wharfinger.runtime.snapshot_keeper import SnapshotKeeper
 from wharfinger.runtime.stage_loop import Routing, StageLoop
 
 log = structlog.get_logger()
@@ -27,13 +28,15 @@ log = structlog.get_logger()
 @dataclass(frozen=True, slots=True)
 class Stage(Generic[S]):
     """What runs: the decider, where its events go, the co-partitioned topics it owns by group (the first one names the
-    groups), and the topics every process reads whole."""
+    groups), the topics every process reads whole, and what makes the decider of a recorded profile (None: no snapshots are
+    made)."""
 
     name: str
     decider: Decider[S]
     routing: Routing
     partitioned: Sequence[Topic]
     broadcast: Sequence[Topic]
+    of_profile: Callable[[str], Decider[S]] | None = None
 
 
 class StageService(Generic[S]):
@@ -47,11 +50,18 @@ class StageService(Generic[S]):
             stage.name, stage.decider, stage.routing, context.ledger, context.incarnations, context.clock, metrics,
             take_max=settings.take_max,
         )  # fmt: skip
-        self._reading = Reading(stage.name, context.ledger, context.incarnations, context.unwire, metrics, context.decoded)
+        self._reading = Reading(
+            stage.name, context.ledger, context.incarnations, context.unwire, metrics, context.decoded
+        )
         self._broadcast = BroadcastReading(
             stage.name, context.backend, [context.wire(t.name) for t in stage.broadcast], self._reading,
             self.loop.offer, lambda: self.loop.hold(False),
         )  # fmt: skip
+        self._snapshots: SnapshotKeeper[S] | None = None
+        if stage.of_profile is not None:
+            self._snapshots = SnapshotKeeper(
+                context.ledger, stage.of_profile, self.loop, settings.snapshot_every_rounds
+            )
         self._primary = context.wire(stage.partitioned[0].name)
         self._taking_over: asyncio.Task[None] | None = None
         self._failure = ""
@@ -64,12 +74,16 @@ class StageService(Generic[S]):
         app.read(*(self._context.wire(t.name) for t in self._stage.partitioned), agent=self._agent)
         self.loop.hold(True)
         self.loop.start()
+        if self._snapshots is not None:
+            self._snapshots.start()
         await app.start()
 
     async def stop(self) -> None:
         if self._taking_over is not None:
             self._taking_over.cancel()
             await asyncio.gather(self._taking_over, return_exceptions=True)
+        if self._snapshots is not None:
+            await self._snapshots.stop()
         await self._broadcast.stop()
         await self.loop.stop()
         if self._app is not None:
@@ -82,7 +96,8 @@ class StageService(Generic[S]):
         return self.loop.backlog()
 
     def failed(self) -> str:
-        return self.loop.fatal or self._failure
+        crashed = self._app.crash_reason if self._app is not None else None
+        return self.loop.fatal or self._failure or self._broadcast.failure or (repr(crashed) if crashed else "")
 
     async def _agent(self, stream: RawStream) -> None:
         """An exception must never leave an agent: Faust would acknowledge what it was holding."""
@@ -111,6 +126,8 @@ class StageService(Generic[S]):
     async def _take_over(self) -> None:
         try:
             self.loop.hold(True)
+            # Before the new groups come: a reader that reached its ends now would let them decide without their facts.
+            await self._broadcast.stop()
             await self.loop.acquire()
             begin = {}
             for place, offset in self.loop.positions().items():
