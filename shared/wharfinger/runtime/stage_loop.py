@@ -137,6 +137,17 @@ class StageLoop(Generic[S]):
 
     async def offer(self, messages: Iterable[Message]) -> None:
         """Put messages in; waits while the mailbox is full. Messages of a partition come in offset order."""
+        self._put(messages)
+        await self._room.wait()
+
+    async def offer_facts(self, messages: Iterable[Message]) -> None:
+        """As `offer`, for what the loop is held for: while it is held nothing leaves the mailbox, so who waited for room
+        in it would wait for himself."""
+        self._put(messages)
+        if not self._held:
+            await self._room.wait()
+
+    def _put(self, messages: Iterable[Message]) -> None:
         for message in messages:
             streams = self._routing.addressed(message)
             groups = self._wanted if streams is None else {self._routing.group_of(s) for s in streams}
@@ -154,7 +165,6 @@ class StageLoop(Generic[S]):
             self._work.set()
         if self._waiting >= self._mailbox_max:
             self._room.clear()
-        await self._room.wait()
 
     def hold(self, held: bool) -> None:
         """While held nothing is decided: the broadcast facts have not been read to the end seen at the start."""

@@ -55,7 +55,7 @@ class StageService(Generic[S]):
         )
         self._broadcast = BroadcastReading(
             stage.name, context.backend, [context.wire(t.name) for t in stage.broadcast], self._reading,
-            self.loop.offer, lambda: self.loop.hold(False),
+            self.loop.offer_facts, lambda: self.loop.hold(False),
         )  # fmt: skip
         self._snapshots: SnapshotKeeper[S] | None = None
         if stage.of_profile is not None:
