@@ -10,16 +10,16 @@ import asyncio
 from collections.abc import Iterable
 
 import structlog
-from wharfinger_annotator.prometheus import Prometheus, PrometheusSettings
 
 from wharfinger.events.streams import ASSIGNMENTS, CLUSTER_STATE, CLUSTERS, POLICIES
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.observer_loop import Loaded
-from wharfinger.runtime.observer_service import Observing, ObserverService
+from wharfinger.runtime.observer_service import ObserverService, Observing
 from wharfinger.runtime.service import Service, ServiceContext
-from wharfinger.runtime.settings import Settings
+from wharfinger.runtime.settings import Settings, SettingsError
 from wharfinger.runtime.standing import standing_assignments
 from wharfinger.stages.annotator import AnnotatorObserver, AnnotatorState, Failure, Query
+from wharfinger_annotator.prometheus import Matcher, Prometheus, PrometheusConfigError, PrometheusSettings
 
 NAME = "annotator"
 
@@ -27,7 +27,9 @@ log = structlog.get_logger()
 
 
 class AnnotatorService(ObserverService[AnnotatorState]):
-    def __init__(self, context: ServiceContext, observer: AnnotatorObserver, settings: PrometheusSettings | None) -> None:
+    def __init__(
+        self, context: ServiceContext, observer: AnnotatorObserver, settings: PrometheusSettings | None
+    ) -> None:
         self._prometheus = Prometheus(settings) if settings is not None else None
         self._observer = observer
         self._questions: set[asyncio.Task[None]] = set()
@@ -84,16 +86,24 @@ def prometheus_settings(settings: Settings) -> PrometheusSettings | None:
         bearer=bearer.get_secret_value() if bearer else None,
         bearer_file=settings.prometheus_bearer_file,
         ca_file=settings.prometheus_ca_file,
+        cert_file=settings.prometheus_cert_file,
+        key_file=settings.prometheus_key_file,
+        insecure_skip_verify=settings.prometheus_insecure,
+        cluster_label=settings.prometheus_cluster_label,
+        matchers=tuple(Matcher(m.label, m.value, m.op) for m in settings.prometheus_matchers),
         connect_timeout_s=settings.prometheus_connect_timeout_s,
         timeout_s=settings.prometheus_timeout_s,
     )
 
 
 def build(context: ServiceContext) -> Service:
-    asked = prometheus_settings(context.settings)
-    if asked is None:
-        log.info("annotator.no_prometheus", kept="hot values only")
-    return AnnotatorService(context, AnnotatorObserver(asks=asked is not None), asked)
+    try:
+        asked = prometheus_settings(context.settings)
+        if asked is None:
+            log.info("annotator.no_prometheus", kept="hot values only")
+        return AnnotatorService(context, AnnotatorObserver(asks=asked is not None), asked)
+    except PrometheusConfigError as error:  # say a certificate that is not there: a person's to mend, not a restart's
+        raise SettingsError(f"prometheus: {error}") from error
 
 
 BUILDERS = {NAME: build}

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from wharfinger.events.streams import ASSIGNMENTS, BINDINGS, CLUSTER_STATE, CLUSTERS, POLICIES
 from wharfinger.runtime.observer_loop import Loaded
-from wharfinger.runtime.observer_service import Observing, ObserverService
+from wharfinger.runtime.observer_service import ObserverService, Observing
 from wharfinger.runtime.service import Service, ServiceContext
 from wharfinger.runtime.standing import standing_assignments
 from wharfinger.stages.descheduler import DeschedulerObserver
@@ -19,7 +19,7 @@ def build(context: ServiceContext) -> Service:
         return await standing_assignments(context.ledger, lambda cluster: context.cluster_partition(cluster) in groups)
 
     observing = Observing(
-        NAME, DeschedulerObserver(context.shard_of),
+        NAME, DeschedulerObserver(context.shard_of, context.settings.proposal_repeat_after_s),
         partitioned=(CLUSTER_STATE, ASSIGNMENTS), broadcast=(CLUSTERS, BINDINGS, POLICIES), load=load,
     )  # fmt: skip
     return ObserverService(observing, context)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from wharfinger_scheduler.routing import ClusterRouting, FleetRouting
-
 from wharfinger.events.streams import ASSIGNMENTS, BINDINGS, CAPACITY, CLUSTER_STATE, CLUSTERS, OUTCOMES, PROPOSALS
 from wharfinger.runtime.service import Service, ServiceContext
 from wharfinger.runtime.stage_service import Stage, StageService
-from wharfinger.stages.cluster import ClusterDecider
+from wharfinger.stages.cluster import ClusterDecider, ClusterProfile
 from wharfinger.stages.fleet import FleetDecider
+from wharfinger_scheduler.routing import ClusterRouting, FleetRouting
 
 NAME = "scheduler"
 FLEET_STAGE = "scheduler-fleet"
@@ -19,14 +18,16 @@ def fleet_stage(context: ServiceContext) -> Service:
     stage = Stage(
         FLEET_STAGE, FleetDecider(), FleetRouting(),
         partitioned=(BINDINGS, OUTCOMES), broadcast=(CLUSTERS, CAPACITY, PROPOSALS),
+        of_profile=FleetDecider.of_profile,
     )  # fmt: skip
     return StageService(stage, context)
 
 
 def cluster_stage(context: ServiceContext) -> Service:
     stage = Stage(
-        CLUSTER_STAGE, ClusterDecider(), ClusterRouting(context.cluster_partition),
+        CLUSTER_STAGE, ClusterDecider(ClusterProfile(context.settings.node_strategy)), ClusterRouting(context.cluster_partition),
         partitioned=(CLUSTER_STATE, ASSIGNMENTS), broadcast=(PROPOSALS,),
+        of_profile=ClusterDecider.of_profile,
     )  # fmt: skip
     return StageService(stage, context)
 

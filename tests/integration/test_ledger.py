@@ -294,8 +294,8 @@ async def test_current_is_the_latest_of_each_subject(ledger: Ledger) -> None:
 async def test_recovery_from_a_snapshot_equals_recovery_from_the_start(ledger: Ledger) -> None:
     writer = await writer_of(ledger, "fleet/0")
     await committed(ledger, writer, 7)
-    follower = SnapshotFollower(ledger, Counter(), "fleet/0", every_rounds=3)
-    assert await follower.catch_up() == 2
+    follower = SnapshotFollower(ledger, Counter.of_profile, "fleet/0", every_rounds=3)
+    assert await follower.catch_up() == [3, 6]
     snapshot = await ledger.latest_snapshot("fleet/0")
     assert snapshot is not None
     assert snapshot.round == 6
@@ -313,7 +313,7 @@ async def test_later_rounds_carry_the_digest_and_writing_one_fences_nobody(ledge
     writer = await writer_of(ledger, "fleet/0")
     await committed(ledger, writer, 3)
     stepped = writer.step([withdrawn(70)])  # before the snapshot, committed after it
-    await SnapshotFollower(ledger, Counter(), "fleet/0", every_rounds=3).catch_up()
+    await SnapshotFollower(ledger, Counter.of_profile, "fleet/0", every_rounds=3).catch_up()
     snapshot = await ledger.latest_snapshot("fleet/0")
     assert snapshot is not None
     result = await ledger.commit([stepped], writer.events)
@@ -321,23 +321,23 @@ async def test_later_rounds_carry_the_digest_and_writing_one_fences_nobody(ledge
     carrying = writer.step([withdrawn(71)], snapshot=result.snapshots["fleet/0"])
     assert (await ledger.commit([carrying], writer.events)).committed == {"fleet/0"}
     assert carrying.snapshot == snapshot.digest
-    follower = SnapshotFollower(ledger, Counter(), "fleet/0", every_rounds=3)  # begins at the snapshot
-    assert await follower.catch_up() == 0
+    follower = SnapshotFollower(ledger, Counter.of_profile, "fleet/0", every_rounds=3)  # begins at the snapshot
+    assert await follower.catch_up() == []
     assert follower.divergence is None
     assert (await audit_verify(ledger)).ok
 
 
 async def test_a_state_that_has_parted_is_never_stored(ledger: Ledger) -> None:
     await committed(ledger, await writer_of(ledger, "fleet/0"), 4)
-    follower = SnapshotFollower(ledger, Counter(every=2), "fleet/0", every_rounds=4)
-    assert await follower.catch_up() == 0
+    follower = SnapshotFollower(ledger, lambda _: Counter(every=2), "fleet/0", every_rounds=4)
+    assert await follower.catch_up() == []
     assert follower.divergence is not None
     assert await ledger.latest_snapshot("fleet/0") is None
 
 
 async def test_only_the_newest_snapshots_keep_their_bytes(ledger: Ledger) -> None:
     await committed(ledger, await writer_of(ledger, "fleet/0"), 8)
-    await SnapshotFollower(ledger, Counter(), "fleet/0", every_rounds=2).catch_up()
+    await SnapshotFollower(ledger, Counter.of_profile, "fleet/0", every_rounds=2).catch_up()
     assert await ledger.latest_snapshot("fleet/0", 5) is None
     newest = await ledger.latest_snapshot("fleet/0", 7)
     assert newest is not None
@@ -349,7 +349,7 @@ async def test_only_the_newest_snapshots_keep_their_bytes(ledger: Ledger) -> Non
 
 async def test_followers_side_by_side_make_one_snapshot(ledger: Ledger) -> None:
     await committed(ledger, await writer_of(ledger, "fleet/0"), 9)
-    followers = [SnapshotFollower(ledger, Counter(), "fleet/0", every_rounds=3) for _ in range(3)]
+    followers = [SnapshotFollower(ledger, Counter.of_profile, "fleet/0", every_rounds=3) for _ in range(3)]
     await asyncio.gather(*(follower.catch_up() for follower in followers))
     snapshot = await ledger.latest_snapshot("fleet/0")
     assert snapshot is not None
@@ -359,7 +359,7 @@ async def test_followers_side_by_side_make_one_snapshot(ledger: Ledger) -> None:
 
 async def test_a_snapshot_whose_bytes_changed_is_not_loaded(ledger: Ledger) -> None:
     await committed(ledger, await writer_of(ledger, "fleet/0"), 2)
-    await SnapshotFollower(ledger, Counter(), "fleet/0", every_rounds=2).catch_up()
+    await SnapshotFollower(ledger, Counter.of_profile, "fleet/0", every_rounds=2).catch_up()
     async with ledger.database.reading() as raw:
         await raw.execute("update snapshot_section set body = $1, encoding = 0 where name = 'counts'", b"[9,{}]")
     with pytest.raises(CorruptLedger, match="counts"):

@@ -36,7 +36,7 @@ async def history(database_url: str) -> AsyncIterator[History]:
     for number in range(8):
         rounds.append(writer.step([withdrawn(number * 3 + i) for i in range(3)], snapshot=snapshot))
         await ledger.commit(rounds[-1:], writer.events)
-        await SnapshotFollower(ledger, Counter(), "fleet/0", every_rounds=3).catch_up()
+        await SnapshotFollower(ledger, Counter.of_profile, "fleet/0", every_rounds=3).catch_up()
         snapshot = (await ledger.heads("fleet/0"))[0].snapshot
     await ledger.commit([other.step([withdrawn(n)]) for n in range(2)], other.events)
     events = [withdrawn(100 + n) for n in range(4)]

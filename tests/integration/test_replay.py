@@ -51,7 +51,7 @@ async def test_only_what_is_asked_for_is_judged(ledger: Ledger) -> None:
     assert (await replay(ledger, {"fleet/": Counter.of_profile}, "cluster")).streams == ()
     part = await replay(ledger, DECIDERS, "fleet", from_round=4, to_round=6)
     assert (part.rounds, part.divergences) == (3, ())
-    await SnapshotFollower(ledger, Counter(), "fleet/0", every_rounds=5).catch_up()
+    await SnapshotFollower(ledger, Counter.of_profile, "fleet/0", every_rounds=5).catch_up()
     late = await replay(ledger, DECIDERS, "fleet", from_round=8)  # from the snapshot at 5
     assert (late.rounds, late.divergences) == (2, ())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import stat
 from pathlib import Path
 
@@ -207,3 +208,52 @@ def test_broker_security_becomes_client_options() -> None:
 def test_a_missing_certificate_file_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(BackendError, match=r"ca\.pem"):
         KafkaSecurity(protocol="SSL", ca_file=tmp_path / "ca.pem").ssl_context()
+
+
+@pytest.mark.parametrize(
+    ("text", "matchers"),
+    [
+        ("", ()),
+        ('job="node-exporter"', (("job", "=", "node-exporter"),)),
+        (' job = "a,b" , env=~"prod.*",', (("job", "=", "a,b"), ("env", "=~", "prod.*"))),
+        (r'a!="say \"n\"",b!~"c:\\x\n"', (("a", "!=", 'say "n"'), ("b", "!~", "c:\\x\n"))),
+    ],
+)
+def test_matchers_are_written_as_in_promql(
+    monkeypatch: pytest.MonkeyPatch, text: str, matchers: tuple[tuple[str, str, str], ...]
+) -> None:
+    monkeypatch.setenv("WHARFINGER_PROMETHEUS_MATCHERS", text)
+    assert load_settings().prometheus_matchers == matchers
+
+
+@pytest.mark.parametrize("text", ["job", "job=x", 'job="a" env="b"', 'job="a', r'job="\q"', '{job="a"}', ',job="a"'])
+def test_what_is_no_matcher_is_one_line(text: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        load_settings({"prometheus_matchers": text})
+    (line,) = raised.value.lines
+    assert line.startswith("--prometheus-matchers: expected PromQL label matchers")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"prometheus_cluster_label": "not a label"},
+        {"prometheus_key_file": "k.pem"},
+        {"node_strategy": "balanced"},
+        {"snapshot_every_rounds": 0},
+        {"proposal_repeat_after_s": 0},
+    ],
+)
+def test_a_setting_that_cannot_work_is_refused_at_the_start(flags: dict[str, object]) -> None:
+    (name,) = flags
+    with pytest.raises(SettingsError, match=f"(--)?{name.replace('_', '[_-]')}"):
+        load_settings(flags)
+
+
+def test_no_setting_is_without_a_reader() -> None:
+    """A knob that turns nothing is worse than none."""
+    root = Path(__file__).parents[2]
+    sources = [path for part in ("shared", "services") for path in sorted((root / part).rglob("*.py"))]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+    idle = {name for name in Settings.model_fields if not re.search(rf"(settings|self)\.{name}\b", text)}
+    assert idle == {"config"}  # which names the file itself, and is read before there are settings

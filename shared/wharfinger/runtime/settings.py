@@ -8,14 +8,24 @@ expected, and the command line ends with exit code 2. Next: `backends`, made fro
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, SecretStr, ValidationError, model_validator
-from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
+from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError as SourceError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -57,11 +67,45 @@ def _http_url(value: str) -> str:
     return value.rstrip("/")
 
 
+MatchOperator = Literal["=", "!=", "=~", "!~"]
+
+
+class LabelMatcher(NamedTuple):
+    """One label matcher of PromQL: `job="node-exporter"`."""
+
+    label: str
+    op: MatchOperator
+    value: str
+
+
+_MATCHER = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*(=~|!~|!=|=)\s*"((?:[^"\\]|\\["\\n])*)"\s*(?:,|$)')
+_OPERATORS: Mapping[str, MatchOperator] = {"=": "=", "!=": "!=", "=~": "=~", "!~": "!~"}
+_ESCAPED = re.compile(r'\\(["\\n])')
+
+
+def _matchers(value: object) -> object:
+    """`job="node-exporter",env=~"prod.*"`, as it stands between the braces of a PromQL selector."""
+    if not isinstance(value, str):
+        return value
+    found: list[LabelMatcher] = []
+    place = 0
+    while place < len(value):
+        match = _MATCHER.match(value, place)
+        if match is None:
+            raise ValueError('expected PromQL label matchers such as job="node-exporter",env=~"prod.*"')
+        label, op, text = match.groups()
+        plain = _ESCAPED.sub(lambda escaped: escaped[1].replace("n", "\n"), text)
+        found.append(LabelMatcher(label, _OPERATORS[op], plain))
+        place = match.end()
+    return tuple(found)
+
+
 Port = Annotated[int, Field(ge=0, le=65535)]
-Fraction = Annotated[float, Field(ge=0, le=1)]
 Bootstrap = Annotated[str, AfterValidator(_bootstrap)]
 DatabaseUrl = Annotated[str, AfterValidator(async_database_url)]
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
+LabelName = Annotated[str, Field(pattern=r"^([a-zA-Z_][a-zA-Z0-9_]*)?$")]
+Matchers = Annotated[tuple[LabelMatcher, ...], NoDecode, BeforeValidator(_matchers)]
 
 
 class Settings(BaseSettings):
@@ -100,6 +144,12 @@ class Settings(BaseSettings):
 
     # stage loop
     take_max: PositiveInt = 500  # events of one round at most
+    snapshot_every_rounds: PositiveInt = 2000  # of a stream: recovery folds about as many at most
+
+    # cluster stage
+    node_strategy: Literal["least-allocated", "most-allocated"] = (
+        "least-allocated"  # spread over nodes, or fill them up
+    )
 
     # annotator
     prometheus_url: HttpUrl | None = None  # unset: the annotator only folds hot values
@@ -108,6 +158,11 @@ class Settings(BaseSettings):
     prometheus_bearer: SecretStr | None = None
     prometheus_bearer_file: Path | None = None  # read again for every request: tokens rotate
     prometheus_ca_file: Path | None = None
+    prometheus_cert_file: Path | None = None  # our own, where the server asks for one; may hold the key too
+    prometheus_key_file: Path | None = None
+    prometheus_insecure: bool = False  # take any server's certificate
+    prometheus_cluster_label: LabelName = ""  # names the cluster in every series; empty: the server watches only one
+    prometheus_matchers: Matchers = ()  # added to every query: job="node-exporter",env=~"prod.*"
     prometheus_connect_timeout_s: PositiveFloat = 3.0
     prometheus_timeout_s: PositiveFloat = 10.0
 
@@ -115,9 +170,7 @@ class Settings(BaseSettings):
     capacity_coalesce_ms: PositiveInt = 50  # one capacity event a cluster in this time
 
     # descheduler
-    cluster_lease_s: PositiveFloat = 40.0  # silent for longer: the cluster is tainted
-    silent_fraction_max: Fraction = 0.5  # more of the fleet silent than this: hold, the fault is ours
-    node_empty_after_s: PositiveFloat = 300.0  # an empty node is proposed for removal after this
+    proposal_repeat_after_s: PositiveInt = 60  # a proposal whose cause still stands is made again after this
 
     @model_validator(mode="after")
     def _credentials_fit_together(self) -> Self:
@@ -127,6 +180,8 @@ class Settings(BaseSettings):
             raise ValueError("kafka_cert_file, kafka_key_file: expected both or neither")
         if (self.prometheus_username is None) != (self.prometheus_password is None):
             raise ValueError("prometheus_username, prometheus_password: expected both or neither")
+        if self.prometheus_key_file is not None and self.prometheus_cert_file is None:
+            raise ValueError("prometheus_key_file: expected prometheus_cert_file too")
         ways = [self.prometheus_username, self.prometheus_bearer, self.prometheus_bearer_file]
         if sum(way is not None for way in ways) > 1:
             raise ValueError("prometheus: expected one of username, bearer and bearer_file")

@@ -7,6 +7,7 @@ chain vouches for the snapshot. The head's compare-and-set does not look at it, 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -43,9 +44,8 @@ def snapshot_digest(hashes: Mapping[str, bytes]) -> bytes:
 async def write_snapshot(database: Database, stream: str, number: int, sections: Mapping[str, bytes]) -> bytes:
     """Store the state after round `number` and make it the stream's newest; returns its digest. The same one twice is
     one. LedgerError: no such round, or another state was stored for it."""
-    hashes = {name: hashlib.sha256(body).digest() for name, body in sections.items()}
-    digest = snapshot_digest(hashes)
-    rows = [(name, hashes[name], *pack(sections[name])) for name in sorted(sections)]
+    rows = await asyncio.to_thread(_packed, sections)  # megabytes: others on this loop should not wait for them
+    digest = snapshot_digest({name: sha256 for name, sha256, _, _ in rows})
     async with database.transaction() as transaction:
         found = (await transaction.execute(_STREAM, {"stream": stream})).one_or_none()
         if found is None or number > found.round:
@@ -109,8 +109,13 @@ async def latest_snapshot(
     sections: dict[str, bytes] = {}
     for name, sha256, encoding, stored in rows:
         if stored is not None:
-            sections[name] = _section(stream, number, name, sha256, encoding, stored)
+            sections[name] = await asyncio.to_thread(_section, stream, number, name, sha256, encoding, stored)
     return Snapshot(stream, number, digest, sections)
+
+
+def _packed(sections: Mapping[str, bytes]) -> list[tuple[str, bytes, int, bytes]]:
+    """name, sha256, encoding and stored bytes of each."""
+    return [(name, hashlib.sha256(sections[name]).digest(), *pack(sections[name])) for name in sorted(sections)]
 
 
 def _section(stream: str, number: int, name: str, sha256: bytes, encoding: int, stored: bytes) -> bytes:
