@@ -6,8 +6,9 @@ What is asked for is either given in full or refused with a reason: a division n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import Placement
@@ -21,16 +22,14 @@ Refusal = Literal["NoClusterFit", "Unschedulable", "SpreadConstraint", "InvalidP
 SPREAD_FIELDS = ("cluster", "region", "zone", "provider")
 
 
-@dataclass(frozen=True, slots=True)
-class Assigned:
+class Assigned(msgspec.Struct, frozen=True):
     """cluster -> replicas (0 for an object without replicas), and the weights that divided them."""
 
     replicas: dict[str, int]
     weights: dict[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Unassignable:
+class Unassignable(msgspec.Struct, frozen=True):
     reason: Refusal
     note: str
 

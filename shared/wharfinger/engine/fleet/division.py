@@ -17,19 +17,18 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Shares:
+class Shares(msgspec.Struct, frozen=True):
     """The whole assignment: cluster -> replicas, nothing below one. `weights`: what it was divided by, of those that got any."""
 
     replicas: dict[str, int]
     weights: dict[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Shortage:
+class Shortage(msgspec.Struct, frozen=True):
     """`wanted` replicas were to be placed and only `available` fit."""
 
     wanted: int

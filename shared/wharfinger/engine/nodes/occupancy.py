@@ -18,8 +18,9 @@ the assignments topic. Neither decides anything here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.resources import DEVICE_MILLI
@@ -45,8 +46,7 @@ class Replica(NamedTuple):
     at: int
 
 
-@dataclass(slots=True)
-class Held:
+class Held(msgspec.Struct):
     """What a binding shall have here (`desired`, of class `cls`) and what it has (`placed`, by ordinal).
 
     `assignment`: the id of the fleet decision that last said so; refusals refer to it. `replace`: what is placed belongs to other
@@ -60,7 +60,7 @@ class Held:
     priority: int = 0
     arrival: int = 0
     replace: bool = False
-    placed: dict[int, Replica] = field(default_factory=dict)
+    placed: dict[int, Replica] = {}
     counted_unbound: int = 0
 
     @property

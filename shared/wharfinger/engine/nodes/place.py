@@ -1,8 +1,9 @@
 """The best node for a class, kept at hand.
 
 For each class in use a column of keys: score and tie rank in one integer where the node is feasible, the verdict where it
-is not. Choosing is one `argmax`. Before choosing, only the nodes touched since the class was last asked for are judged
-again: one by one when they are few, as columns when they are many, all of them when the log has forgotten.
+is not. Before choosing, only the nodes touched since the class was last asked for are judged again: one by one when they
+are few, as columns when they are many, all of them when the log has forgotten. The best few and the count of verdicts,
+which every decision records, follow a single node's change and are made anew only after a change of columns.
 
 Ties: equal scores are broken by hash(node name) xor hash(class key), then by name. That order depends on names alone, so
 neither arrival order nor slot numbers reach a decision; it differs from class to class, so ties do not pile up on one
@@ -11,10 +12,11 @@ node; and it costs nothing per decision. (A seed per binding would need a new or
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from wharfinger.domain.reasons import NodeReason
@@ -25,12 +27,12 @@ from wharfinger.engine.nodes.fit import REASONS, take_devices, usage_verdict
 from wharfinger.engine.nodes.score import Strategy, score_row, score_rows
 
 _SCORE = 2**32
-_FEW = 8
+_FEW = 16
+_SHORT = 16
 _CLASSES_KEPT = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """A node for one replica. `score` 0..100; `devices` as the replica would hold them."""
 
     row: NodeRow
@@ -38,8 +40,7 @@ class Choice:
     devices: Taken
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(msgspec.Struct, frozen=True):
     """How many nodes were looked at, how many were feasible, how many fell for each reason."""
 
     candidates: int
@@ -48,9 +49,25 @@ class Diagnosis:
 
 
 class _Keys:
-    """One class's keys. `position`: how far in the usage log they are true; `names`, `verdicts_at`: for which facts."""
+    """One class's keys. `position`: how far in the usage log they are true; `names`, `verdicts_at`: for which facts.
 
-    __slots__ = ("cls", "facts", "keys", "names", "position", "ties", "verdicts_at")
+    `_best`: (key, slot) of every node whose key is at least `_floor`, ascending; None: to be made. `_tally`: how many slots
+    have which verdict, the feasible first; None: to be counted.
+    """
+
+    __slots__ = (
+        "_best",
+        "_diagnosis",
+        "_floor",
+        "_tally",
+        "cls",
+        "facts",
+        "keys",
+        "names",
+        "position",
+        "ties",
+        "verdicts_at",
+    )
 
     def __init__(self, cls: PodClass) -> None:
         self.cls = cls
@@ -60,6 +77,51 @@ class _Keys:
         self.position = -1
         self.names = -1
         self.verdicts_at = -1
+        self._best: list[tuple[int, int]] | None = None
+        self._floor = 0
+        self._tally: list[int] | None = None
+        self._diagnosis: Diagnosis | None = None
+
+    def put(self, slot: int, key: int) -> None:
+        was = int(self.keys[slot])
+        if key == was:
+            return
+        self.keys[slot] = key
+        if (was < 0 or key < 0) and self._tally is not None:
+            self._tally[-min(was, 0)] -= 1
+            self._tally[-min(key, 0)] += 1
+            self._diagnosis = None
+        if self._best is not None:
+            if was >= self._floor:
+                del self._best[bisect_left(self._best, (was, slot))]
+            if key >= self._floor:
+                insort(self._best, (key, slot))
+
+    def put_many(self, slots: Column | slice, keys: Column) -> None:
+        self.keys[slots] = keys
+        self._best = self._tally = self._diagnosis = None
+
+    def best(self, count: int) -> list[tuple[int, int]]:
+        """(key, slot) of the best `count` feasible nodes, or of all if they are fewer, best first."""
+        if self._best is None or (len(self._best) < count and self._floor > 0):
+            self._best = self._shortlist(max(count, _SHORT))
+        return self._best[: -count - 1 : -1]
+
+    def _shortlist(self, length: int) -> list[tuple[int, int]]:
+        keys = self.keys
+        slots = np.argpartition(keys, -length)[-length:] if len(keys) > length else np.arange(len(keys))
+        best = sorted([pair for pair in zip(keys[slots].tolist(), slots.tolist(), strict=True) if pair[0] >= 0])
+        self._floor = best[0][0] if len(best) == length else 0
+        return best
+
+    def diagnosis(self) -> Diagnosis:
+        if self._diagnosis is None:
+            if self._tally is None:
+                self._tally = np.bincount(-np.minimum(self.keys, 0), minlength=-ABSENT + 1).tolist()
+            tally = self._tally
+            refused = {reason: tally[i] for i, reason in enumerate(REASONS, 1) if tally[i]}
+            self._diagnosis = Diagnosis(sum(tally[:-ABSENT]), tally[0], refused)
+        return self._diagnosis
 
 
 class Placer:
@@ -74,38 +136,21 @@ class Placer:
         """The feasible node with the highest score, or None. Changes nothing: charging it is the caller's."""
         if not self.table.rows:
             return None
-        k = self._fresh(cls)
-        slot = int(k.keys.argmax())
-        return self._choice(k, slot)
+        for key, slot in self._fresh(cls).best(1):
+            return self._choice(cls, key, slot, with_devices=True)
+        return None
 
     def ranked(self, cls: PodClass, count: int) -> list[Choice]:
         """What `choose` gives and the next best nodes, best first, up to `count`; only the first knows its devices."""
         if not self.table.rows:
             return []
-        k = self._fresh(cls)
-        keys = k.keys
-        hidden: list[tuple[int, int]] = []
-        found: list[Choice] = []
-        for _ in range(count):
-            slot = int(keys.argmax())
-            key = int(keys[slot])
-            row = self.table.by_slot[slot]
-            if key < 0 or row is None:
-                break
-            found.append(Choice(row, key // _SCORE, _devices(row, cls) if not found else ()))
-            hidden.append((slot, key))
-            keys[slot] = ABSENT
-        for slot, key in hidden:
-            keys[slot] = key
-        return found
+        best = self._fresh(cls).best(count)
+        return [self._choice(cls, key, slot, with_devices=place == 0) for place, (key, slot) in enumerate(best)]
 
     def diagnose(self, cls: PodClass) -> Diagnosis:
         if not self.table.rows:
             return Diagnosis(0, 0, {})
-        keys = self._fresh(cls).keys
-        tally = np.bincount(-np.minimum(keys, 0), minlength=-ABSENT + 1).tolist()
-        refused = {reason: tally[i] for i, reason in enumerate(REASONS, 1) if tally[i]}
-        return Diagnosis(len(self.table.rows), tally[0], refused)
+        return self._fresh(cls).diagnosis()
 
     def fill(self, cls: PodClass, limit: int) -> Iterator[Choice]:
         """Choose up to `limit` replicas one after another, each charged to the table before the next. The caller gives
@@ -117,12 +162,10 @@ class Placer:
             self.table.charge(choice.row, cls.amounts, 1, choice.devices)
             yield choice
 
-    def _choice(self, k: _Keys, slot: int) -> Choice | None:
-        key = int(k.keys[slot])
+    def _choice(self, cls: PodClass, key: int, slot: int, with_devices: bool) -> Choice:
         row = self.table.by_slot[slot]
-        if key < 0 or row is None:
-            return None
-        return Choice(row, key // _SCORE, _devices(row, k.cls))
+        assert row is not None, "a slot without a node is never feasible"
+        return Choice(row, key // _SCORE, _devices(row, cls) if with_devices else ())
 
     # --- keeping keys true
 
@@ -147,7 +190,7 @@ class Placer:
                 for slot in set(touched.tolist()):  # any order: each slot is judged by itself
                     self._judge_one(k, slot)
             else:
-                k.keys[touched] = self._judged(k, touched)
+                k.put_many(touched, self._judged(k, touched))
         k.position = end
         return k
 
@@ -163,18 +206,18 @@ class Placer:
         self._judge_all(k)
 
     def _judge_all(self, k: _Keys) -> None:
-        k.keys[:] = self._judged(k, np.arange(self.table.size))
+        k.put_many(slice(None), self._judged(k, np.arange(self.table.size)))
 
     def _judge_one(self, k: _Keys, slot: int) -> None:
         row = self.table.by_slot[slot]
         facts = int(k.facts[slot])
         if row is None or facts < 0:
-            k.keys[slot] = facts
+            k.put(slot, facts)
             return
         verdict = usage_verdict(row, k.cls)
         if verdict == 0:
             verdict = score_row(row, k.cls, self.strategy) * _SCORE + int(k.ties[slot])
-        k.keys[slot] = verdict
+        k.put(slot, verdict)
 
     def _judged(self, k: _Keys, rows: Column) -> Column:
         """The keys of the slots `rows`."""

@@ -7,6 +7,7 @@ node that does not fit into it is left out, the best first to stay: the derived 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from wharfinger.domain.value import canonical
 from wharfinger.engine.nodes.place import Choice, Diagnosis
@@ -39,14 +40,16 @@ def explained(
     return Explanation(
         candidates=diagnosis.candidates,
         feasible=diagnosis.feasible,
-        refused={str(reason): count for reason, count in diagnosis.refused.items()},
+        refused=dict(diagnosis.refused.items()),
         chosen=tuple(best.values()),
         runners_up=tuple(next_best),
         note=note,
     )
 
 
+@lru_cache(maxsize=8192)
 def _size(name: str) -> int:
-    """Bytes of a name as JSON. Letters, digits, dots and dashes stand for themselves; anything else may be escaped."""
+    """Bytes of a name as JSON. Letters, digits, dots and dashes stand for themselves; anything else may be escaped. Kept,
+    because the same nodes are named all the time."""
     plain = name.isascii() and name.replace("-", "").replace(".", "").isalnum()
     return len(name) if plain else len(canonical(name))

@@ -11,6 +11,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from uuid import UUID
 
+import msgspec
+
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.fleet.estimate import NO_BOUND, Demand, Room, demand_of, room_of_count, room_of_summary
@@ -24,8 +26,7 @@ UNLIMITED = 2**31 - 1
 """The estimate of a cluster for replicas that ask for nothing: as many as are wanted (Karmada's max-int32)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(msgspec.Struct, frozen=True):
     """Replicas decided by this stream that the cluster's estimator has not accounted for yet."""
 
     seq: int

@@ -11,8 +11,9 @@ their sorting where the strategy ranks them.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from heapq import nlargest
+
+import msgspec
 
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import ClusterAffinity
@@ -32,8 +33,7 @@ MAX_SHOWN = 2**31 - 1
 """Larger numbers are cut in explanations, which show what decided, not how absurd a request was."""
 
 
-@dataclass(slots=True)
-class Verdict:
+class Verdict(msgspec.Struct):
     """`reason` empty: `targets` hold all that is wanted. Else why not, and `targets` is what the binding can keep or get."""
 
     targets: dict[str, int]

@@ -77,8 +77,7 @@ class Plan:
         return scheduling.type == "Divided" and scheduling.preference == "Weighted" and not scheduling.dynamic
 
 
-@dataclass(slots=True)
-class BindingState:
+class BindingState(msgspec.Struct):
     """`targets`: what it holds; `before`: what was last decided, different while a refusal or a lost cluster is not answered.
 
     `arrival`: the order of requests. `asked`: the present request has not been answered. `applied*`: the placement,
@@ -93,17 +92,17 @@ class BindingState:
     cause: UUID | None
     asked: bool = True
     withdrawn: bool = False
-    targets: dict[str, int] = field(default_factory=dict)
-    before: dict[str, int] = field(default_factory=dict)
-    assigned_by: dict[str, int] = field(default_factory=dict)
+    targets: dict[str, int] = {}
+    before: dict[str, int] = {}
+    assigned_by: dict[str, int] = {}
     applied: Placement | None = None
     applied_replicas: int = 0
     applied_class: str = ""
     applied_token: str = ""
     affinity: str = ""
     suspect: tuple[str, ...] = ()
-    extra: dict[str, int] = field(default_factory=dict)
-    evicted: dict[str, None] = field(default_factory=dict)
+    extra: dict[str, int] = {}
+    evicted: dict[str, None] = {}
     refused: str = ""
     # derived
     class_key: str = ""
