@@ -24,7 +24,7 @@ from wharfinger.runtime import producer as producer_module
 from wharfinger.runtime.backends import DURABLE, MEMORY, Backend, BackendError, KafkaSecurity
 from wharfinger.runtime.broadcast import BroadcastConsumer, Record
 from wharfinger.runtime.embedded_broker import EmbeddedBroker
-from wharfinger.runtime.faust_app import RawStream, Received, ServiceApp, consumer_group, faust_app, take
+from wharfinger.runtime.faust_app import RawStream, Received, ServiceApp, faust_app, take
 from wharfinger.runtime.processes import free_port
 from wharfinger.runtime.producer import idempotent_producer, teach_producer_id_v3
 from wharfinger.runtime.topics import TopicSpec, ensure_topics, partition_for, topic_names
@@ -45,7 +45,7 @@ def _reading(name: str, backend: Backend, group: str, handle: Handler, *topics: 
     app = faust_app(name, backend, group=group)
 
     async def read(stream: RawStream) -> None:
-        async for batch in take(stream, 100, 0.005):
+        async for batch in take(stream, 100):
             handle(batch)
             for received in batch:
                 received.ack()
@@ -236,7 +236,7 @@ async def test_what_was_not_acknowledged_comes_again(backend: Backend, topic: st
     app = faust_app("again", backend, group=f"{topic}-again")
 
     async def hold(stream: RawStream) -> None:
-        async for batch in take(stream, 100, 0.005):
+        async for batch in take(stream, 100):
             first.extend(batch)
 
     app.agent(app.bytes_topic(topic), name="hold")(hold)
@@ -367,12 +367,6 @@ async def test_the_environment_of_the_framework_has_no_say(monkeypatch: pytest.M
     assert [str(url) for url in app.conf.broker] == ["aiokafka://h:1"]
     assert app.conf.broker_session_timeout == DURABLE.session_s
     assert not app.conf.web_enabled
-
-
-def test_a_group_is_another_after_the_broker_lost_everything(backend: Backend) -> None:
-    before, after = (dataclasses.replace(backend, boot_id=life) for life in ("11111111-x", "22222222-x"))
-    assert consumer_group("scheduler", before) != consumer_group("scheduler", after)
-    assert consumer_group("scheduler", dataclasses.replace(backend, boot_id="")) == "wharfinger-scheduler"
 
 
 async def test_broker_security_reaches_faust() -> None:

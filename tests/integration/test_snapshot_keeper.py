@@ -14,7 +14,7 @@ from tests.counter import Counter, Counts, withdrawn
 
 from wharfinger.kernel.decider import Draft, Micros
 from wharfinger.kernel.round import Head
-from wharfinger.runtime.ledger import Ledger, audit_verify
+from wharfinger.runtime.ledger import Ledger, audit_verify, wall_clock
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.replay import replay
 from wharfinger.runtime.snapshot_keeper import SnapshotKeeper
@@ -46,13 +46,9 @@ async def ledger(database_url: str) -> AsyncIterator[Ledger]:
     await opened.close()
 
 
-def micros() -> Micros:
-    return time.time_ns() // 1000
-
-
 @asynccontextmanager
 async def a_stage(ledger: Ledger) -> AsyncIterator[StageLoop[Counts]]:
-    loop = StageLoop("tests", Counter(), OneStream(), ledger, {TOPIC: 1}, micros, METRICS.of("tests"))
+    loop = StageLoop("tests", Counter(), OneStream(), ledger, {TOPIC: 1}, wall_clock, METRICS.of("tests"))
     loop.expect([0])
     await loop.acquire()
     loop.start()

@@ -22,10 +22,9 @@ from wharfinger.events.envelope import Event
 from wharfinger.events.ticks import Ticked
 from wharfinger.kernel.decider import Draft, Micros
 from wharfinger.kernel.round import Round
-from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerError, Transient, audit_verify
+from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerError, Transient, audit_verify, wall_clock
 from wharfinger.runtime.ledger.writer import CommitResult
 from wharfinger.runtime.observability import METRICS
-from wharfinger.runtime.service import wall_clock
 from wharfinger.runtime.stage_loop import Message, StageLoop
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]

@@ -215,7 +215,7 @@ def faust_app(
 ) -> ServiceApp:
     """An app that is not started yet. `name` is for logs and client ids, `group` is the consumer group.
 
-    The group carries what must change when the broker lost everything (see `consumer_group`). Without `commits_offsets` its
+    The group carries what must change when the broker lost everything (see `ServiceContext.group`). Without `commits_offsets` its
     members read from the beginning after every rebalance. `fetch_wait_ms`: the long poll; 0 takes the backend's, the shortest.
     """
     capabilities = backend.capabilities
@@ -249,12 +249,6 @@ def faust_app(
         autodiscover=False,
         worker_redirect_stdouts=False,
     )
-
-
-def consumer_group(service: str, backend: Backend, prefix: str = "") -> str:
-    """The service's group on this broker's life: offsets of a broker that forgot must not hide the new records."""
-    life = f"-{backend.boot_id[:8]}" if backend.boot_id else ""
-    return f"{prefix}wharfinger-{service}{life}"
 
 
 async def take(stream: RawStream, max_: int) -> AsyncIterator[list[Received]]:

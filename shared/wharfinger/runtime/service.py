@@ -6,23 +6,17 @@ topic by itself. Next: `process`, which runs one or several of them.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from wharfinger.events.streams import BINDINGS, CLUSTER_STATE, Topic
+from wharfinger.events.streams import BINDINGS, CLUSTER_STATE
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.backends import Backend
-from wharfinger.runtime.ledger import Ledger
+from wharfinger.runtime.ledger import Ledger, wall_clock
 from wharfinger.runtime.reading import Decoded
 from wharfinger.runtime.settings import Settings
 from wharfinger.runtime.topics import partition_for
-
-
-def wall_clock() -> Micros:
-    """Microseconds since the epoch. The only clock of the plane; writers stamp rounds with it, deciders never see it."""
-    return time.time_ns() // 1000
 
 
 @dataclass(frozen=True, slots=True)

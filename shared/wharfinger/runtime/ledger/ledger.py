@@ -28,6 +28,7 @@ from wharfinger.runtime.ledger.writer import CommitResult
 
 
 def wall_clock() -> Micros:
+    """Microseconds since the epoch. The only clock of the plane; writers stamp rounds with it, deciders never see it."""
     return time.time_ns() // 1000
 
 
