@@ -264,7 +264,9 @@ def replay(
     stream: Stream = "",
     from_: Annotated[int | None, typer.Option("--from", min=1, metavar="ROUND", help="First round.")] = None,
     to: Annotated[int | None, typer.Option("--to", min=1, metavar="ROUND", help="Last round.")] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that share the streams.")] = 1,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes that share the streams. Default: one a core.")
+    ] = None,
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:

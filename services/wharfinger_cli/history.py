@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -12,6 +14,7 @@ from wharfinger.kernel.audit import AuditResult, Divergence
 from wharfinger.runtime.ledger import FirstBad, Ledger, VerifyResult, verify
 from wharfinger.runtime.replay import Deciders, ReplayResult
 from wharfinger.runtime.replay import replay as replay_history
+from wharfinger.runtime.replay import worker_pool
 from wharfinger.stages.cluster import ClusterDecider
 from wharfinger.stages.fleet import FleetDecider
 from wharfinger_cli.app import Request
@@ -33,10 +36,12 @@ def audit_verify(request: Request, stream: str) -> None:
         raise SystemExit(DIFFERENCE)
 
 
-def replay(request: Request, stream: str, from_round: int | None, to_round: int | None, workers: int) -> None:
+def replay(request: Request, stream: str, from_round: int | None, to_round: int | None, workers: int | None) -> None:
     if from_round is not None and to_round is not None and from_round > to_round:
         raise CommandError(f"replay: expected --from to be at most --to, got {from_round} and {to_round}")
-    result = run(_replay(request, stream, from_round or 1, to_round, workers))
+    share = workers or os.cpu_count() or 1
+    with worker_pool(share) as pool:
+        result = run(_replay(request, stream, from_round or 1, to_round, share, pool))
     show(request.format, replayed_plain(result), result.streams, lambda: replayed_page(result))
     if result.divergences:
         raise SystemExit(DIFFERENCE)
@@ -51,21 +56,28 @@ async def _verify(request: Request, stream: str) -> VerifyResult:
     return result
 
 
-async def _replay(request: Request, stream: str, from_round: int, to_round: int | None, workers: int) -> ReplayResult:
+async def _replay(
+    request: Request, stream: str, from_round: int, to_round: int | None, workers: int, pool: Executor | None
+) -> ReplayResult:
     async with opened_ledger(settings_of(request)) as ledger:
-        result = await watched_replay(ledger, stream, from_round, to_round, workers)
+        result = await watched_replay(ledger, stream, from_round, to_round, workers, pool)
     if stream and not result.streams:
         raise NotFoundError(f"no stream of decisions is named {stream} or begins with it")
     return result
 
 
 async def watched_replay(
-    ledger: Ledger, stream: str = "", from_round: int = 1, to_round: int | None = None, workers: int = 1
+    ledger: Ledger,
+    stream: str = "",
+    from_round: int = 1,
+    to_round: int | None = None,
+    workers: int = 1,
+    pool: Executor | None = None,
 ) -> ReplayResult:
     """Replay with a bar that counts streams."""
     streams = [h.stream for h in await ledger.heads(stream) if h.stream.startswith((FLEET, CLUSTER))]
     with bar("replaying", len(streams)) as step:
-        return await replay_history(ledger, DECIDERS, stream, from_round, to_round, workers, _counting(step))
+        return await replay_history(ledger, DECIDERS, stream, from_round, to_round, workers, _counting(step), pool)
 
 
 def _counting(step: Callable[[int], None]) -> Callable[[AuditResult], object]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from typing import Any
@@ -53,6 +54,17 @@ class _Task:
     to_round: int | None
 
 
+@contextmanager
+def worker_pool(workers: int) -> Iterator[Executor | None]:
+    """Processes for `replay`, forked now, with all that is imported: call it before anything is opened. None for one."""
+    if workers <= 1:
+        yield None
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
+        pool.submit(seldom_collect).result()  # the first task starts all of them
+        yield pool
+
+
 async def replay(
     ledger: Ledger,
     deciders: Deciders,
@@ -61,8 +73,13 @@ async def replay(
     to_round: int | None = None,
     workers: int = 1,
     on_stream: Callable[[AuditResult], object] | None = None,
+    pool: Executor | None = None,
 ) -> ReplayResult:
-    """Replay the rounds `from_round` to `to_round` of a stream, or of all with a prefix. `on_stream` hears of each done."""
+    """Replay the rounds `from_round` to `to_round` of a stream, or of all with a prefix. `on_stream` hears of each done.
+
+    `pool`: processes made by `worker_pool` before the ledger was opened; without it `workers` are started here, which costs
+    half a second.
+    """
     seldom_collect()
     began = time.perf_counter()
     heads = {head.stream: head for head in await ledger.heads()}
@@ -81,9 +98,10 @@ async def replay(
         shares = _shares({name: heads[name].seq + heads[name].round for name in streams}, workers)
         tasks = [_Task(ledger.database.url, tuple(share), deciders, from_round, to_round) for share in shares]
         loop = asyncio.get_running_loop()
-        # Spawned, not forked: a fork would share the parent's sockets.
-        with ProcessPoolExecutor(len(tasks), mp_context=get_context("spawn")) as pool:
-            for share_done in asyncio.as_completed([loop.run_in_executor(pool, _replay_share, t) for t in tasks]):
+        with ExitStack() as stack:
+            # Spawned, not forked: a fork would share the sockets of the ledger that is open here.
+            workers_ = pool or stack.enter_context(ProcessPoolExecutor(len(tasks), mp_context=get_context("spawn")))
+            for share_done in asyncio.as_completed([loop.run_in_executor(workers_, _replay_share, t) for t in tasks]):
                 for result in await share_done:
                     done(result)
     results.sort(key=lambda result: result.stream)
