@@ -142,6 +142,7 @@ class NodeTable:
         self.taint_code: Column = np.zeros(capacity, dtype=np.int64)
         self.hashes: npt.NDArray[np.uint64] = np.zeros(capacity, dtype=np.uint64)
         self.pods_unlimited: set[str] = set()
+        self.incomplete: set[str] = set()
         self._vacant: list[int] = []
         self._ranks: tuple[int, Column] | None = None
         self._hashes_differ = False
@@ -152,6 +153,11 @@ class NodeTable:
     def size(self) -> int:
         """Slots in use or used before; columns are meaningful up to here."""
         return len(self.by_slot)
+
+    @property
+    def complete(self) -> bool:
+        """Every slot has a node, and that node cpu and memory: nothing there has to be looked at before dividing by it."""
+        return not self.incomplete and not self._vacant
 
     @property
     def pods_limited(self) -> bool:
@@ -235,6 +241,10 @@ class NodeTable:
         else:
             row.allocatable[PODS] = UNLIMITED
             self.pods_unlimited.add(node.name)
+        if row.allocatable[CPU] and row.allocatable[MEMORY]:
+            self.incomplete.discard(node.name)
+        else:
+            self.incomplete.add(node.name)
         self._put_devices(row, node)
         slot = row.slot
         for column, amount in zip(self.allocatable, row.allocatable, strict=True):
@@ -268,6 +278,7 @@ class NodeTable:
         self.by_slot[slot] = None
         self._vacant.append(slot)
         self.pods_unlimited.discard(name)
+        self.incomplete.discard(name)
         for column in (*self.allocatable, *self.free, *self.kind_allocatable, *self.kind_free):
             column[slot] = 0
         for view in self.views.values():

@@ -28,9 +28,17 @@ def usage_verdict(row: NodeRow, cls: PodClass) -> int:
     for code, amount in cls.amounts:
         if free[code] < amount:
             return INSUFFICIENT_RESOURCES
-    if cls.needs and take_devices(row, cls.needs) is None:
+    if cls.needs and not _devices_suffice(row, cls):
         return INSUFFICIENT_DEVICES
     return 0
+
+
+def _devices_suffice(row: NodeRow, cls: PodClass) -> bool:
+    """As `take_devices`, without taking: of one device on a node whose devices are all alike, the freest decides."""
+    need = cls.needs[0]
+    if row.sole_group >= 0 and need.count == 1 and len(cls.needs) == 1:
+        return row.sole_group in need.view.groups and max(row.device_free) >= need.milli
+    return take_devices(row, cls.needs) is not None
 
 
 def take_devices(row: NodeRow, needs: tuple[DeviceNeed, ...]) -> Taken | None:

@@ -50,6 +50,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
 class _Keys:
     """One class's keys. `position`: how far in the usage log they are true; `names`, `verdicts_at`: for which facts.
+    `barred`: facts speak against some node.
 
     `_best`: (key, slot) of every node whose key is at least `_floor`, ascending; None: to be made. `_tally`: how many slots
     have which verdict, the feasible first; None: to be counted.
@@ -60,6 +61,7 @@ class _Keys:
         "_diagnosis",
         "_floor",
         "_tally",
+        "barred",
         "cls",
         "facts",
         "keys",
@@ -73,6 +75,7 @@ class _Keys:
         self.cls = cls
         self.keys: Column = np.zeros(0, dtype=np.int64)
         self.ties: Column = self.keys
+        self.barred = False
         self.facts: Column = self.keys
         self.position = -1
         self.names = -1
@@ -109,7 +112,7 @@ class _Keys:
 
     def _shortlist(self, length: int) -> list[tuple[int, int]]:
         keys = self.keys
-        slots = np.argpartition(keys, -length)[-length:] if len(keys) > length else np.arange(len(keys))
+        slots = keys.argpartition(-length)[-length:] if len(keys) > length else np.arange(len(keys))
         best = sorted([pair for pair in zip(keys[slots].tolist(), slots.tolist(), strict=True) if pair[0] >= 0])
         self._floor = best[0][0] if len(best) == length else 0
         return best
@@ -198,6 +201,7 @@ class Placer:
         """Facts have changed: verdicts, and, when nodes came or went, the order of ties."""
         table = self.table
         k.facts = k.cls.facts(table)
+        k.barred = bool(k.facts[: table.size].min() < 0)
         if k.names != table.names:
             k.ties = table.tie_ranks(k.cls.seed)
             k.names = table.names
@@ -241,10 +245,11 @@ class Placer:
             several = need.count > 1 and need.milli == DEVICE_MILLI
             column, least = (need.view.whole, need.count) if several else (need.view.top, need.milli)
             lacking = column.take(rows) < least
-            keys[lacking] = INSUFFICIENT_DEVICES
-        keys[short] = INSUFFICIENT_RESOURCES
-        facts = k.facts.take(rows)
-        np.copyto(keys, facts, where=facts < 0)
+            np.putmask(keys, lacking, INSUFFICIENT_DEVICES)
+        np.putmask(keys, short, INSUFFICIENT_RESOURCES)
+        if k.barred:
+            facts = k.facts.take(rows)
+            np.copyto(keys, facts, where=facts < 0)
         if not cls.simple:
             for at in np.flatnonzero(keys >= 0).tolist():
                 row = table.by_slot[int(rows[at])]

@@ -42,40 +42,27 @@ def score_rows(
 ) -> Column:
     """Scores of the slots `rows`. `cpu_left`, `memory_left`: what is free there once the replica is placed (changed here)."""
     least = strategy == "least-allocated"
-    total, shares = _share(cpu_left, table.allocatable[CPU].take(rows), least)
-    more, has = _share(memory_left, table.allocatable[MEMORY].take(rows), least)
-    total += more
-    uniform = shares is None and has is None
-    count = 2
-    divisor = None if uniform else _ones(shares, rows) + _ones(has, rows)
+    complete = table.complete
+    cpu, memory = table.allocatable[CPU].take(rows), table.allocatable[MEMORY].take(rows)
+    divisor = None if complete else np.add(cpu > 0, memory > 0, dtype=np.int64)
+    total = _share(cpu_left, cpu, least, complete)
+    total += _share(memory_left, memory, least, complete)
     for kind, milli in cls.kinds:
         left = table.kind_free[kind].take(rows) - milli
         whole = table.kind_allocatable[kind].take(rows)
-        more, has = _share(left, whole, least)
-        total += more
-        count += 1
         # A node without the kind is infeasible, and its score is never read: only a mixed divisor must be exact.
         if divisor is not None:
-            divisor += _ones(has, rows)
-    if divisor is None:
-        total //= count
-    else:
-        total //= np.maximum(divisor, 1)
+            divisor += whole > 0
+        total += _share(left, whole, least, False)
+    total //= 2 + len(cls.kinds) if divisor is None else np.maximum(divisor, 1)
     return total
 
 
-def _share(left: Column, whole: Column, least: bool) -> tuple[Column, Column | None]:
-    """Hundredths of `whole`, and, where some node has none of it, which nodes have some."""
+def _share(left: Column, whole: Column, least: bool, everywhere: bool) -> Column:
+    """Hundredths of `whole`; 0 where a node has none of it, unless it is said to be `everywhere`."""
     np.maximum(left, 0, out=left)
     if not least:
         np.subtract(whole, left, out=left)
     left *= 100
-    if whole.all():
-        left //= whole
-        return left, None
-    left //= np.maximum(whole, 1)
-    return left, (whole > 0).astype(np.int64)
-
-
-def _ones(has: Column | None, rows: Column) -> Column:
-    return np.ones(len(rows), dtype=np.int64) if has is None else has
+    left //= whole if everywhere else np.maximum(whole, 1)
+    return left
