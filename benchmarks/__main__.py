@@ -10,12 +10,13 @@ import sys
 from dataclasses import dataclass
 
 import psutil
+from rich.console import Console
+from rich.table import Table
+
 from benchmarks.latency import latency
 from benchmarks.openb import data_directory, openb
 from benchmarks.plane import PlaneUnderTest, a_plane
 from benchmarks.raw import raw_limits
-from rich.console import Console
-from rich.table import Table
 
 
 @dataclass(frozen=True, slots=True)

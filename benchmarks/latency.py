@@ -11,7 +11,6 @@ import time
 from dataclasses import dataclass
 
 from benchmarks.subscriber import Subscriber
-
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.node import Node

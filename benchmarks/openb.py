@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import asyncpg
+
 from benchmarks.plane import PlaneUnderTest
 from benchmarks.subscriber import Seen, Subscriber
-
 from wharfinger.runtime.backends import plain_database_url
 
 NODES = "openb_node_list_all_node.csv"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from wharfinger.events.streams import ASSIGNMENTS, BINDINGS, CLUSTER_STATE, CLUSTERS
 from wharfinger.runtime.observer_loop import Loaded
-from wharfinger.runtime.observer_service import Observing, ObserverService
+from wharfinger.runtime.observer_service import ObserverService, Observing
 from wharfinger.runtime.service import Service, ServiceContext
 from wharfinger.runtime.standing import standing_assignments
 from wharfinger.stages.estimator import EstimatorObserver

@@ -17,6 +17,7 @@ from wharfinger.events.proposals import (
 from wharfinger.events.streams import CLUSTER, FLEET, cluster_stream, fleet_stream
 from wharfinger.runtime.stage_loop import Message
 
+
 class FleetRouting:
     """Stream `fleet/<shard>`, shard = partition. Broadcast facts are for every shard."""
 
