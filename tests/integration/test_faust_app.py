@@ -319,7 +319,7 @@ async def test_an_app_runs_in_a_process_of_its_own_and_ends_on_a_signal(
                 asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
 
                 async def read(stream):
-                    async for batch in take(stream, 10, 0.005):
+                    async for batch in take(stream, 10):
                         for received in batch:
                             print(received.value, flush=True)
                             received.ack()
