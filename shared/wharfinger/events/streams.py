@@ -62,7 +62,7 @@ CAPACITY = Topic(
     "what still fits into each cluster",
 )  # fmt: skip
 PROPOSALS = Topic(
-    "wharfinger.proposals", "target stream", PartitionBy.TARGET, "partitioned",
+    "wharfinger.proposals", "target stream", PartitionBy.TARGET, "broadcast",
     ("descheduler", "replay", "operators"), 7 * DAY_MS, "changes somebody would like",
 )  # fmt: skip
 ASSIGNMENTS = Topic(
