@@ -2,9 +2,8 @@
 
 import sys
 
-from wharfinger_publisher.app import BUILDERS, NAME
-
 from wharfinger.runtime.process import run_process
+from wharfinger_publisher.app import BUILDERS, NAME
 
 if __name__ == "__main__":
     sys.exit(run_process(NAME, BUILDERS))

@@ -13,20 +13,26 @@ import asyncio
 
 import structlog
 from aiokafka import AIOKafkaConsumer
-from wharfinger_publisher.records import RecordMaker
-from wharfinger_publisher.relay import Relay, RelaySettings
+from aiokafka.errors import KafkaError
 
 from wharfinger.runtime.ledger import PartitionLock, Transient
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.producer import idempotent_producer
 from wharfinger.runtime.service import ServiceContext
 from wharfinger.runtime.topics import partition_for
+from wharfinger_publisher.records import RecordMaker
+from wharfinger_publisher.relay import Relay, RelaySettings
 
 NAME = "publisher"
 LAG_EVERY_S = 0.5
 LOCK_TRY_S = 5.0
+AGAIN_S = 0.2
 
 log = structlog.get_logger()
+
+
+class LockLostError(Exception):
+    """Another publisher may hold the lock now."""
 
 
 class PublisherService:
@@ -69,22 +75,31 @@ class PublisherService:
 
     async def _guarded(self) -> None:
         try:
-            lock = await self._lead()
-            try:
-                await self._relay.resume()
-                self._leading = True
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(self._relay.run())
-                    group.create_task(self._measure())
-                    group.create_task(self._keep(lock))
-            finally:
-                await asyncio.shield(lock.release())
+            while True:
+                lock = await self._lead()
+                try:
+                    await self._relay_while(lock)
+                except* (LockLostError, Transient, KafkaError) as errors:
+                    why = errors.exceptions[0]
+                    log.warning("publisher.begins_anew", why=f"{type(why).__name__}: {why}")
+                finally:
+                    self._leading = False
+                    await asyncio.shield(lock.release())
+                await asyncio.sleep(AGAIN_S)
         except asyncio.CancelledError:
             raise
         except BaseExceptionGroup as errors:
             self._fail(errors.exceptions[0])
         except Exception as error:  # whatever it is, nothing is published any more: restart
             self._fail(error)
+
+    async def _relay_while(self, lock: PartitionLock) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep(lock))
+            await self._relay.resume()
+            self._leading = True
+            group.create_task(self._relay.run())
+            group.create_task(self._measure())
 
     def _fail(self, error: BaseException) -> None:
         self._failure = f"{type(error).__name__}: {error}"
@@ -107,7 +122,7 @@ class PublisherService:
     async def _keep(self, lock: PartitionLock) -> None:
         """Without the lock another publisher may be at work: stop at once, begin anew."""
         await lock.gone.wait()
-        raise ConnectionError("the publisher's lock was lost")
+        raise LockLostError("the publisher's lock was lost")
 
     async def _measure(self) -> None:
         while True:

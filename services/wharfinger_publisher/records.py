@@ -25,9 +25,7 @@ from wharfinger.events.streams import ASSIGNMENTS, BY_NAME, DECISIONS, OUTCOMES,
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger import Accepted, LedgerRow
 
-ENDINGS = frozenset(
-    {type_of(ClusterForgotten("")), type_of(BindingWithdrawn("")), type_of(PolicyRemoved("", ""))}
-)
+ENDINGS = frozenset({type_of(ClusterForgotten("")), type_of(BindingWithdrawn("")), type_of(PolicyRemoved("", ""))})
 """Events that end their key: a null record follows, so that compaction forgets it."""
 
 

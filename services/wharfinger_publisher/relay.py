@@ -12,21 +12,21 @@ with the latest row of each key, the others with what is younger than their rete
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 from aiokafka.structs import RecordMetadata
-from wharfinger_publisher.records import Record, RecordMaker
 
-from wharfinger.events.codec import UndecodableError, frame_of
 from wharfinger.events.acceptance import MessageAccepted
+from wharfinger.events.codec import UndecodableError, frame_of
 from wharfinger.events.streams import BY_NAME, DEAD_LETTERS, DECISIONS, INTAKE
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow, Transient
 from wharfinger.runtime.observability import ServiceMetrics
+from wharfinger_publisher.records import Record, RecordMaker
 
 log = structlog.get_logger()
 
@@ -77,11 +77,18 @@ class Relay:
         self._skip: set[str] = set()
         self._superseded: Mapping[tuple[str, str], int] = {}
         self._refill_through: dict[str, int] = {}
+        self._unsure = False
+        self._unsaved: set[str] = set()
         self.wakeup = asyncio.Event()
         self.caught_up = asyncio.Event()
 
     async def resume(self) -> None:
-        """Where we were: cursors of this life of the broker, and what was sent after they were last moved."""
+        """Where we were: cursors of this life of the broker, and what was sent after they were last moved. Right at any time:
+        what an earlier attempt of ours still has under way is waited for, so that it is found too."""
+        await self._producer.flush()
+        self._unsure = False
+        self._unsaved.clear()
+        self._superseded, self._refill_through = {}, {}
         cursor = await self._ledger.cursors(self._settings.consumer, self._life)
         self._cursors, self._positions = dict(cursor.seqs), dict(cursor.positions)
         self._skip = await self._sent_after(self._positions)
@@ -129,23 +136,38 @@ class Relay:
         return sum(max(0, h.seq - self._cursors.get(h.stream, 0)) for h in heads)
 
     async def _turn(self) -> int:
+        await self._settle()
         rows = await self._ledger.rows_after(self._cursors, self._settings.rows_max)
         if not rows:
             return 0
         records = self._maker.records(self._wanted(rows))
         if self._skip:
             records = [r for r in records if r.id not in self._skip]
+        self._unsure = True
         await self._send(records)
+        self._unsure = False
         for row in rows:
             self._cursors[row.stream] = row.seq
-        moved = {row.stream for row in rows}
-        await self._ledger.advance(
-            self._settings.consumer, self._life, {s: self._cursors[s] for s in moved}, self._positions
-        )
+            self._unsaved.add(row.stream)
+        await self._save()
         if self._skip and not await self.lag():
             self._skip.clear()
         self._metrics.published.inc(len(records))
         return len(rows)
+
+    async def _settle(self) -> None:
+        """After a turn that broke off. Some of its records may stand on the topics: the rows come again, those must not. And
+        cursors are saved before positions move on, or a crash would look for what was sent behind where it stands."""
+        if self._unsure:
+            self._skip |= await self._sent_after(self._positions)
+            self._unsure = False
+        if self._unsaved:
+            await self._save()
+
+    async def _save(self) -> None:
+        moved = {stream: self._cursors[stream] for stream in self._unsaved}
+        await self._ledger.advance(self._settings.consumer, self._life, moved, self._positions)
+        self._unsaved.clear()
 
     def _wanted(self, rows: Iterable[LedgerRow]) -> Iterable[LedgerRow]:
         """While a topic is refilled: no superseded row of a compacted topic, nothing older than its retention."""
@@ -167,36 +189,42 @@ class Relay:
         return kept
 
     async def _send(self, records: Iterable[Record]) -> None:
-        """Hand whole batches to the producer and wait until every one is acknowledged."""
+        """Hand whole batches to the producer and wait until every one is acknowledged. When one is not, the positions stay
+        where they were, and nothing is under way any more."""
         by_place: dict[tuple[str, int], list[Record]] = {}
         for record in records:
             by_place.setdefault((record.topic, record.partition), []).append(record)
-        waiting = []
-        for (topic, partition), batch in by_place.items():
-            waiting += [(topic, partition, f) for f in await self._send_batch(topic, partition, batch)]
-        for topic, partition, future in waiting:
-            done = await future
-            place = f"{topic}/{partition}"
-            self._positions[place] = max(self._positions.get(place, 0), done.offset + 1)
+        waiting: list[tuple[str, asyncio.Future[RecordMetadata]]] = []
+        try:
+            for (topic, partition), batch in by_place.items():
+                async for future in self._send_batch(topic, partition, batch):
+                    waiting.append((f"{topic}/{partition}", future))
+        finally:
+            await asyncio.gather(*(future for _, future in waiting), return_exceptions=True)
+        ends = [(place, future.result().offset + 1) for place, future in waiting]
+        for place, end in ends:
+            self._positions[place] = max(self._positions.get(place, 0), end)
 
-    async def _send_batch(self, topic: str, partition: int, records: list[Record]) -> list[asyncio.Future[RecordMetadata]]:
+    async def _send_batch(
+        self, topic: str, partition: int, records: list[Record]
+    ) -> AsyncIterator[asyncio.Future[RecordMetadata]]:
         """One producer batch after another: a future for each, not one for each record, which would cost more than the
         record itself."""
-        futures = []
         builder = self._producer.create_batch()
         for record in records:
             if builder.append(key=record.key, value=record.value, timestamp=None) is None:
-                futures.append(await self._producer.send_batch(builder, self._wire(topic), partition=partition))
+                yield await self._producer.send_batch(builder, self._wire(topic), partition=partition)
                 builder = self._producer.create_batch()
                 if builder.append(key=record.key, value=record.value, timestamp=None) is None:
                     raise ValueError(f"a record of {len(record.value or b'')} bytes does not fit into a batch: {topic}")
-        futures.append(await self._producer.send_batch(builder, self._wire(topic), partition=partition))
-        return futures
+        yield await self._producer.send_batch(builder, self._wire(topic), partition=partition)
 
     async def _sent_after(self, positions: Mapping[str, int]) -> set[str]:
         """Ids that stand on the once-only topics behind the positions of the last cursor."""
         parts = [
-            TopicPartition(self._wire(topic.name), p) for topic in ONCE for p in range(self._maker.partitions[topic.name])
+            TopicPartition(self._wire(topic.name), p)
+            for topic in ONCE
+            for p in range(self._maker.partitions[topic.name])
         ]
         reader = self._reader()
         await reader.start()
@@ -223,4 +251,3 @@ class Relay:
         finally:
             await reader.stop()
         return found
-

@@ -1,0 +1,238 @@
+"""The publisher against a real ledger and broker: whatever happens to it, each id stands on the topic once."""
+
+# mypy: allow-untyped-calls
+# (the drivers ship no types)
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter as Counted
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiokafka.errors import KafkaTimeoutError
+from tests.apps import a_context, running, standing_on, until
+from tests.counter import Counter, Writer, withdrawn
+
+from wharfinger.events.codec import decode, frame_of
+from wharfinger.events.streams import BINDINGS, DECISIONS
+from wharfinger.runtime.backends import Backend
+from wharfinger.runtime.ledger import DecisionQuery, Ledger, Submission, Transient, wall_clock
+from wharfinger.runtime.producer import Producer
+from wharfinger.runtime.service import ServiceContext
+from wharfinger.runtime.topics import partition_for
+from wharfinger_publisher.app import PublisherService
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
+
+
+@pytest_asyncio.fixture
+async def ledger(database_url: str) -> AsyncIterator[Ledger]:
+    opened = await Ledger.open(database_url, "tests-publisher")
+    yield opened
+    await opened.close()
+
+
+@pytest_asyncio.fixture
+async def context(backend: Backend, ledger: Ledger, topic_prefix: str) -> ServiceContext:
+    return await a_context(backend, ledger, topic_prefix)
+
+
+async def decided(ledger: Ledger, writer: Writer | None, first: int, count: int, stream: str = "fleet/0") -> Writer:
+    """`count` rounds of two events each: two decisions a round and now and then a third."""
+    if writer is None:
+        await ledger.ensure_streams([stream])
+        writer = Writer((await ledger.raise_epoch([stream]))[stream], Counter(every=5))
+    now = wall_clock()  # what is older than its topic's retention would not be published into an empty one
+    rounds = [writer.step([withdrawn(first + 2 * n), withdrawn(first + 2 * n + 1)], now) for n in range(count)]
+    await ledger.commit(rounds, writer.events)
+    return writer
+
+
+async def ledger_ids(ledger: Ledger) -> set[str]:
+    return {
+        str(row.id)
+        async for row in ledger.decisions(DecisionQuery())
+        if row.accepted is None and row.stream != "intake"
+    }
+
+
+async def ids_on_topic(context: ServiceContext) -> Counted[str]:
+    return Counted(frame_of(record.value or b"").id for record in await standing_on(context, DECISIONS))
+
+
+async def assert_each_once(context: ServiceContext) -> None:
+    wanted = await ledger_ids(context.ledger)
+    assert wanted
+
+    async def all_there() -> bool:
+        return set(await ids_on_topic(context)) >= wanted
+
+    await until(all_there)
+    found = await ids_on_topic(context)
+    assert set(found) == wanted
+    assert {id_: n for id_, n in found.items() if n > 1} == {}
+
+
+def with_ledger(context: ServiceContext, ledger: Ledger) -> ServiceContext:
+    return ServiceContext(
+        context.settings, context.backend, ledger, context.incarnations, context.partitions, context.prefix
+    )
+
+
+class Cursors(Ledger):
+    """A ledger whose cursors can be made not to move. `fails`: what to raise for the next ones; None hangs."""
+
+    def __init__(self, of: Ledger, *fails: Exception | None) -> None:
+        super().__init__(of.database)
+        self.fails = list(fails)
+        self.asked = asyncio.Event()
+
+    async def advance(
+        self, consumer: str, incarnation: int, seqs: Mapping[str, int], positions: Mapping[str, int]
+    ) -> None:
+        if self.fails:
+            self.asked.set()
+            fail = self.fails.pop(0)
+            if fail is None:
+                await asyncio.Event().wait()
+            else:
+                raise fail
+        await super().advance(consumer, incarnation, seqs, positions)
+
+
+async def test_what_is_committed_is_published_once_in_order(context: ServiceContext) -> None:
+    writer = await decided(context.ledger, None, 0, 50)
+    async with running(PublisherService(context)):
+        await decided(context.ledger, writer, 1000, 50)
+        await assert_each_once(context)
+    records = await standing_on(context, DECISIONS)
+    by_key: dict[bytes | None, list[str]] = {}
+    for record in records:
+        by_key.setdefault(record.key, []).append(frame_of(record.value or b"").id)
+    rows = [row async for row in context.ledger.decisions(DecisionQuery(stream="fleet/"))]
+    for key, ids in by_key.items():
+        assert ids == [str(row.id) for row in rows if row.subject.encode() == key]
+
+
+async def test_a_crash_between_sending_and_the_cursor_doubles_nothing(context: ServiceContext) -> None:
+    await decided(context.ledger, None, 0, 40)
+    crashing = Cursors(context.ledger, None)
+    async with running(PublisherService(with_ledger(context, crashing))):
+        await asyncio.wait_for(crashing.asked.wait(), 20)
+        assert len(await ids_on_topic(context)) == len(await ledger_ids(context.ledger))
+    async with running(PublisherService(context)):
+        await decided(context.ledger, None, 500, 10, "fleet/1")
+        await assert_each_once(context)
+
+
+async def test_a_cursor_that_was_not_saved_is_saved_before_positions_move_on(context: ServiceContext) -> None:
+    """One stream's cursor fails, another stream's is saved with later positions, then the crash: what the first had sent
+    lies before those positions, where nobody would look for it."""
+    crashing = Cursors(context.ledger, Transient("database: away"))
+    async with running(PublisherService(with_ledger(context, crashing))):
+        await decided(context.ledger, None, 0, 5, "fleet/0")
+        await asyncio.wait_for(crashing.asked.wait(), 20)
+        await decided(context.ledger, None, 500, 5, "fleet/1")
+        await assert_each_once(context)
+        await asyncio.sleep(0.3)
+    async with running(PublisherService(context)):
+        await decided(context.ledger, None, 900, 1, "fleet/2")
+        await assert_each_once(context)
+
+
+@pytest.mark.parametrize("lost", ["acknowledgement", "batch"])
+async def test_a_batch_the_broker_did_not_acknowledge_is_looked_for(
+    context: ServiceContext, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """The other batches of the turn stand on the topic already: they must not come again with it."""
+    sends = Producer.send_batch
+    failed = 0
+
+    async def failing(self: Producer, batch: Any, topic: str, *, partition: int) -> Any:
+        nonlocal failed
+        if topic.endswith(DECISIONS.name) and partition == partition_for("fleet", 4) and failed < 2:
+            failed += 1
+            if lost == "acknowledgement":
+                await (await sends(self, batch, topic, partition=partition))
+            future = asyncio.get_running_loop().create_future()
+            future.set_exception(KafkaTimeoutError())
+            return future
+        return await sends(self, batch, topic, partition=partition)
+
+    monkeypatch.setattr(Producer, "send_batch", failing)
+    await decided(context.ledger, None, 0, 60)
+    async with running(PublisherService(context)):
+        await assert_each_once(context)
+    assert failed
+
+
+async def test_a_broker_that_forgot_everything_is_filled_again(
+    backend: Backend, context: ServiceContext, topic_prefix: str
+) -> None:
+    ledger = context.ledger
+    await decided(ledger, None, 0, 30)
+    bodies = [withdrawn(n) for n in range(21)]
+    await ledger.accept([Submission(e, BINDINGS.name, e.subject, e.subject) for e in bodies])
+    async with running(PublisherService(context)):
+        await assert_each_once(context)
+    reborn = await a_context(backend, ledger, f"{topic_prefix}again.", life=2)
+    await decided(ledger, None, 300, 5, "fleet/1")
+    async with running(PublisherService(reborn)):
+        await assert_each_once(reborn)
+    latest = {e.subject: e.id for e in bodies}
+    there = [decode(r.value).id for r in await standing_on(reborn, BINDINGS) if r.value is not None]
+    assert sorted(there) == sorted(latest.values())  # of a compacted topic only the last word on each key
+
+
+async def test_a_crash_in_the_middle_of_the_filling_doubles_nothing(
+    backend: Backend, context: ServiceContext, topic_prefix: str
+) -> None:
+    await decided(context.ledger, None, 0, 800)
+    async with running(PublisherService(context)):
+        await assert_each_once(context)
+    reborn = await a_context(backend, context.ledger, f"{topic_prefix}again.", life=2)
+    crashing = Cursors(context.ledger, None)
+    async with running(PublisherService(with_ledger(reborn, crashing))):
+        await asyncio.wait_for(crashing.asked.wait(), 20)
+    async with running(PublisherService(reborn)):
+        await assert_each_once(reborn)
+
+
+async def test_of_two_publishers_one_leads_until_it_is_gone(context: ServiceContext) -> None:
+    first, second = PublisherService(context), PublisherService(context)
+    writer = await decided(context.ledger, None, 0, 20)
+    async with running(first):
+        await second.start()
+        try:
+            await decided(context.ledger, writer, 500, 20)
+            await assert_each_once(context)
+            assert first.ready()
+            assert not second.ready()
+            await first.stop()
+            await until(second.ready)
+            await decided(context.ledger, writer, 900, 20)
+            await assert_each_once(context)
+        finally:
+            await second.stop()
+
+
+async def test_a_publisher_that_loses_its_lock_begins_anew(context: ServiceContext, database_url: str) -> None:
+    other = await Ledger.open(database_url, "tests-other")
+    publisher = PublisherService(context)
+    writer = await decided(context.ledger, None, 0, 20)
+    try:
+        async with running(publisher):
+            for wave in range(1, 6):
+                async with other.database.reading() as raw:
+                    await raw.fetch(
+                        "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'tests-publisher'"
+                    )
+                await decided(other, writer, 1000 * wave, 20)
+                await until(publisher.ready)
+            await assert_each_once(context)
+            assert publisher.failed() == ""
+    finally:
+        await other.close()
