@@ -336,11 +336,15 @@ async def test_an_app_runs_in_a_process_of_its_own_and_ends_on_a_signal(
     )
     process = await asyncio.create_subprocess_exec(sys.executable, str(script), stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
-    async with asyncio.timeout(40):
-        assert await process.stdout.readline() == b"b'v'\n"
-        os.kill(process.pid, signal.SIGTERM)
-        assert await process.stdout.readline() == b"ended\n"
-        assert await process.wait() == 0
+    try:
+        async with asyncio.timeout(40):
+            assert await process.stdout.readline() == b"b'v'\n"
+            os.kill(process.pid, signal.SIGTERM)
+            assert await process.stdout.readline() == b"ended\n"
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:  # it would outlive us and ask for its broker for ever
+            process.kill()
 
 
 async def test_nobody_waits_long_for_a_broker_that_is_gone(tmp_path: Path) -> None:

@@ -31,10 +31,10 @@ from wharfinger.runtime.ledger.heads import selected
 BATCH_ROWS = 4000
 """Inputs and decisions fetched at once for rounds: enough to make the trip cheap, few enough to keep memory flat."""
 
-_BATCH_ROUNDS = 1000
+BATCH_ROUNDS = 1000
 _SHOWN_AT_ONCE = 500
 
-_decode_basis = msgspec.json.Decoder(Basis).decode
+decode_basis = msgspec.json.Decoder(Basis).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ def _row(record: Record) -> LedgerRow:
 
 # --- rounds --------------------------------------------------------------------------------------------------------------
 
-_ROUNDS = """
+ROUNDS = """
 select number, epoch, at_us, engine, profile, basis, first_seq, inputs, decisions, snapshot, prev_hash, hash
 from round where stream = $1 and number between $2 and $3 order by number limit $4
 """
@@ -284,16 +284,20 @@ async def recorded_rounds(
             number += 1
 
 
-async def _fetch_batch(
-    raw: Raw, stream: str, id_: int, number: int, last: int, batch_rows: int
-) -> tuple[list[Record], list[Record], list[Record]]:
-    rounds = await raw.fetch(_ROUNDS, id_, number, last, _BATCH_ROUNDS)
+def within(rounds: list[Record], batch_rows: int) -> list[Record]:
+    """As many of the first `rounds` as have up to `batch_rows` inputs and decisions; at least one."""
     rows = 0
     for count, record in enumerate(rounds):
         rows += record[7] + record[8]
         if rows > batch_rows and count:
-            rounds = rounds[:count]
-            break
+            return rounds[:count]
+    return rounds
+
+
+async def _fetch_batch(
+    raw: Raw, stream: str, id_: int, number: int, last: int, batch_rows: int
+) -> tuple[list[Record], list[Record], list[Record]]:
+    rounds = within(await raw.fetch(ROUNDS, id_, number, last, BATCH_ROUNDS), batch_rows)
     if not rounds:
         raise CorruptLedger(stream, number, 0, f"missing, the head is at round {last}")
     first, final = rounds[0], rounds[-1]
@@ -334,7 +338,7 @@ def _recorded(
         raise CorruptLedger(stream, number, seq, f"decision {seq}: missing")
     return RecordedRound(
         Round(
-            stream, number, epoch, at, engine, profile, tuple(refs), _decode_basis(basis), tuple(decided), snapshot,
+            stream, number, epoch, at, engine, profile, tuple(refs), decode_basis(basis), tuple(decided), snapshot,
             prev_hash, hash_, first_seq,
         ),
         events,
@@ -388,7 +392,7 @@ async def basis(database: Database, stream: str, number: int) -> Basis:
         )  # fmt: skip
     if row is None:
         raise LedgerError(f"{stream}: there is no round {number}")
-    return _decode_basis(row[0])
+    return decode_basis(row[0])
 
 
 # --- what is known -------------------------------------------------------------------------------------------------------

@@ -22,19 +22,16 @@ from wharfinger.events.codec import UndecodableError, frame_of
 from wharfinger.events.envelope import event_id
 from wharfinger.events.streams import INTAKE
 from wharfinger.kernel.hashing import genesis, round_hash
-from wharfinger.kernel.round import Basis, Head, InputRef
+from wharfinger.kernel.round import Head, InputRef
 from wharfinger.kernel.step import decision_id
 from wharfinger.runtime.ledger.bodies import PLAIN, unpack
 from wharfinger.runtime.ledger.database import Raw, Record
 from wharfinger.runtime.ledger.heads import selected
 from wharfinger.runtime.ledger.ledger import Ledger
+from wharfinger.runtime.ledger.reader import BATCH_ROUNDS, BATCH_ROWS, ROUNDS, decode_basis, within
 from wharfinger.runtime.ledger.snapshots import KEPT, snapshot_digest
 
-_BATCH_ROUNDS = 1000
-_BATCH_ROWS = 4000
 _PRECEDES = 1 << 62  # more rounds than any stream has
-
-_decode_basis = msgspec.json.Decoder(Basis).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,17 +154,7 @@ async def _stream(raw: Raw, walk: _Walk, remembered: Head | None) -> None:
 
 async def _batch(raw: Raw, walk: _Walk) -> None:
     first = walk.head.round + 1
-    rounds = await raw.fetch(
-        "select number, epoch, at_us, engine, profile, basis, first_seq, inputs, decisions, snapshot, prev_hash, hash "
-        "from round where stream = $1 and number between $2 and $3 order by number limit $4",
-        walk.id, first, walk.end.round, _BATCH_ROUNDS,
-    )  # fmt: skip
-    rows = 0
-    for count, record in enumerate(rounds):
-        rows += record[7] + record[8]
-        if rows > _BATCH_ROWS and count:
-            rounds = rounds[:count]
-            break
+    rounds = within(await raw.fetch(ROUNDS, walk.id, first, walk.end.round, BATCH_ROUNDS), BATCH_ROWS)
     if not rounds:
         raise walk.bad(first, 0, "round", first, "missing")
     last = rounds[-1][0]
@@ -215,7 +202,7 @@ def _round(walk: _Walk, record: Record, inputs: Iterator[Record], made: Iterator
     if head.stream == INTAKE:
         _accepted(walk, number, refs, decisions)
     try:
-        places = _decode_basis(basis)
+        places = decode_basis(basis)
     except msgspec.MsgspecError as error:
         raise walk.bad(number, 0, "round: basis", "topic/partition -> [incarnation, offset]", error) from None
     computed = round_hash(head.hash, head.stream, number, epoch, at, engine, profile, refs, places, decisions, snapshot)
