@@ -53,7 +53,8 @@ def webster(names: Sequence[str], weights: Sequence[int], seats: int, descending
     if seats <= 0 or total <= 0:
         return [0] * len(names)
     if seats == 1:
-        return _one_seat(names, weights, descending)
+        winner = _one_seat(names, weights, descending)
+        return [int(i == winner) for i in range(len(names))]
     held = _sure_seats(weights, total, seats)
     left = seats - sum(held)
     if left == 0:
@@ -76,13 +77,13 @@ def webster(names: Sequence[str], weights: Sequence[int], seats: int, descending
     return held
 
 
-def _one_seat(names: Sequence[str], weights: Sequence[int], descending: bool) -> list[int]:
+def _one_seat(names: Sequence[str], weights: Sequence[int], descending: bool) -> int:
+    """Whose the only seat is, by index."""
     most = max(weights)
+    if weights.count(most) == 1:
+        return weights.index(most)
     tied = [i for i, weight in enumerate(weights) if weight == most]
-    winner = tied[0] if len(tied) == 1 else (max if descending else min)(tied, key=names.__getitem__)
-    out = [0] * len(names)
-    out[winner] = 1
-    return out
+    return (max if descending else min)(tied, key=names.__getitem__)
 
 
 def _sure_seats(weights: Sequence[int], total: int, seats: int) -> list[int]:
@@ -177,6 +178,11 @@ def _shares(
     base: Mapping[str, int], clusters: Sequence[str], weights: Sequence[int], seats: int, descending: bool
 ) -> Shares:
     out = {name: n for name, n in base.items() if n > 0}
+    if seats == 1 and any(weights):  # most bindings have one replica
+        i = _one_seat(clusters, weights, descending)
+        name = clusters[i]
+        out[name] = out.get(name, 0) + 1
+        return Shares(out, {name: weights[i]})
     used = {}
     for i, n in enumerate(webster(clusters, weights, seats, descending)):
         if n:

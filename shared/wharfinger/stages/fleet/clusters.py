@@ -15,7 +15,7 @@ import msgspec
 
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.workload import Requirements
-from wharfinger.engine.fleet.estimate import NO_BOUND, Demand, Room, demand_of, room_of_count, room_of_summary
+from wharfinger.engine.fleet.estimate import NO_BOUND, Demand, Room, room_of_count, room_of_summary
 from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.streams import cluster_stream
 from wharfinger.kernel.decider import Micros
@@ -27,12 +27,13 @@ UNLIMITED = 2**31 - 1
 
 
 class Pending(msgspec.Struct, frozen=True):
-    """Replicas decided by this stream that the cluster's estimator has not accounted for yet."""
+    """Replicas decided by this stream that the cluster's estimator has not accounted for yet. `demand`: of the requirements."""
 
     seq: int
     class_key: str
     replicas: int
     requirements: Requirements
+    demand: Demand
 
 
 @dataclass(slots=True)
@@ -56,6 +57,7 @@ class ClusterState:
     doubt: dict[str, int] = field(default_factory=dict)
     # derived
     position: int = -1
+    touched: int = -1
     room: Room | None = None
     taken: dict[str, int] = field(default_factory=dict)
 
@@ -104,16 +106,16 @@ class ClusterState:
             self.room = None
         self.taken.clear()
         for entry in self.pending:
-            self._deduct(entry, demand_of(entry.requirements))
+            self._deduct(entry)
 
-    def take(self, entry: Pending, demand: Demand) -> None:
+    def take(self, entry: Pending) -> None:
         self.pending.append(entry)
-        self._deduct(entry, demand)
+        self._deduct(entry)
 
-    def _deduct(self, entry: Pending, demand: Demand) -> None:
+    def _deduct(self, entry: Pending) -> None:
         self.taken[entry.class_key] = self.taken.get(entry.class_key, 0) + entry.replicas
         if self.room is not None:
-            self.room.take(demand, entry.replicas)
+            self.room.take(entry.demand, entry.replicas)
 
     def estimate(self, class_key: str, demand: Demand) -> int:
         """How many more replicas of the class fit."""

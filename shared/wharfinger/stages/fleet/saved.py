@@ -17,6 +17,7 @@ from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import Placement
 from wharfinger.domain.value import Value, canonical
 from wharfinger.domain.workload import Requirements
+from wharfinger.engine.fleet.estimate import demand_of
 from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.proposals import EvictionProposed, FailoverProposed, RescheduleProposed
 from wharfinger.kernel.decider import Micros
@@ -119,7 +120,9 @@ def load(stream: str, sections: Mapping[str, bytes]) -> FleetState:
     for saved in _capacity.decode(sections["capacity"]):
         held = state.clusters[saved.cluster]
         held.capacity = saved.capacity
-        held.pending = deque([Pending(p.seq, p.class_key, p.replicas, p.requirements) for p in saved.pending])
+        held.pending = deque(
+            [Pending(p.seq, p.class_key, p.replicas, p.requirements, demand_of(p.requirements)) for p in saved.pending]
+        )
         held.closed, held.doubt = dict(saved.closed), dict(saved.doubt)
     for binding in _bindings.decode(sections["bindings"]):
         state.bindings[binding.spec.name] = _load_binding(binding)

@@ -10,6 +10,7 @@ Of each cluster `clusters` keeps the facts and what still fits.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -166,6 +167,8 @@ class FleetState:
     """Positions of the clusters whose estimates have changed."""
     columns: dict[str, Column] = field(default_factory=dict)
     plans: dict[bytes, Plan] = field(default_factory=dict)
+    latest: Plan | None = None
+    """Of the last binding read: most bindings have the plan of the one before."""
     asked: dict[str, None] = field(default_factory=dict)
     withdrawn: dict[str, None] = field(default_factory=dict)
     open: dict[str, None] = field(default_factory=dict)
@@ -264,14 +267,18 @@ class FleetState:
     def _read(self, record: BindingState) -> None:
         spec = record.spec
         record.class_key = spec.requirements.class_key
-        key = canonical(spec.placement)
+        if self.latest is None or self.latest.placement != spec.placement:
+            self.latest = self._plan_of(spec.placement)
+        record.plan = self.latest
+
+    def _plan_of(self, placement: Placement) -> Plan:
+        key = canonical(placement)
         plan = self.plans.get(key)
         if plan is None:
             if len(self.plans) >= CACHED:
                 self.plans.clear()
-            plan = Plan(key, spec.placement, problem_of(spec.placement))
-            self.plans[key] = plan
-        record.plan = plan
+            plan = self.plans[key] = Plan(key, placement, problem_of(placement))
+        return plan
 
     def _observe(self, facts: Cluster, cause: UUID, at: Micros) -> None:
         cluster = self.clusters.get(facts.name)
@@ -421,7 +428,7 @@ class FleetState:
         for cluster, n in targets.items():
             grown = n - held.get(cluster, 0) if same_class else n
             if grown > 0 and cluster in self.clusters:
-                self._take(self.clusters[cluster], Pending(seq, record.class_key, grown, spec.requirements))
+                self._take(self.clusters[cluster], seq, record, grown)
             if decided or record.before.get(cluster) != n:  # a decision states all its targets, a refusal what changed
                 record.assigned_by[cluster] = seq
             if cluster not in held:
@@ -446,7 +453,7 @@ class FleetState:
         record.applied_replicas, record.applied_token = spec.replicas, spec.reschedule
         record.affinity = data.affinity
         record.asked = False
-        self._reindex(record)
+        self._index(record)
         if record.refused and shrunk:  # it was not allowed to take back what it lost: that is for the next decision
             group = self.waiting.get(record.group)
             if group is not None:
@@ -505,11 +512,13 @@ class FleetState:
         if len(self.log) >= LOG_LENGTH:
             self.log.clear()
             self.layout += 1
+        cluster.touched = len(self.log)
         self.log.append(cluster.position)
 
-    def _take(self, cluster: ClusterState, entry: Pending) -> None:
-        column = self.columns.get(entry.class_key)
-        cluster.take(entry, column.demand if column is not None else demand_of(entry.requirements))
+    def _take(self, cluster: ClusterState, seq: int, record: BindingState, replicas: int) -> None:
+        requirements, column = record.spec.requirements, self.columns.get(record.class_key)
+        demand = column.demand if column is not None else demand_of(requirements)
+        cluster.take(Pending(seq, record.class_key, replicas, requirements, demand))
         self.touch(cluster)
 
     def _lay_out(self) -> None:
@@ -556,8 +565,11 @@ class FleetState:
                     del self.waiting[record.group]
 
     def _reindex(self, record: BindingState) -> None:
-        name = record.spec.name
         self._unindex(record)
+        self._index(record)
+
+    def _index(self, record: BindingState) -> None:
+        name = record.spec.name
         if record.withdrawn:
             self.withdrawn[name] = None
             return
@@ -628,7 +640,7 @@ class FleetState:
             self.columns[class_key] = column
         elif column.seen != len(self.log):
             order, values, demand = self.order, column.values, column.demand
-            for position in dict.fromkeys(self.log[column.seen :]):
+            for position in self._touched_since(column.seen):
                 n = order[position].estimate(class_key, demand)
                 if n != values[position]:
                     column.total += n - values[position]
@@ -637,6 +649,13 @@ class FleetState:
                         column.unlimited = True
             column.seen = len(self.log)
         return column
+
+    def _touched_since(self, seen: int) -> Iterable[int]:
+        """Positions of the clusters touched since the log was `seen` long, and perhaps of others. By whichever is shorter, the
+        end of the log or the list of clusters: a class that is seldom asked for has much of the log before it."""
+        if len(self.log) - seen < len(self.order):
+            return dict.fromkeys(self.log[seen:])
+        return [cluster.position for cluster in self.order if cluster.touched >= seen]
 
 
 def _differs(record: BindingState) -> bool:
