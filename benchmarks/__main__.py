@@ -110,7 +110,13 @@ async def measure(plane: PlaneUnderTest, figures: list[Figure], processes: str, 
 
 def show(figures: list[Figure]) -> None:
     table = Table(title="Wharfinger on this machine", caption=machine(), title_justify="left", caption_justify="left")
-    for column, justify in (("figure", "left"), ("measured", "right"), ("wanted", "right"), ("met", "left"), ("", "left")):
+    for column, justify in (
+        ("figure", "left"),
+        ("measured", "right"),
+        ("wanted", "right"),
+        ("met", "left"),
+        ("", "left"),
+    ):
         table.add_column(column, justify=justify)  # type: ignore[arg-type]
     for f in figures:
         wanted = "" if f.bound is None else f"{'≥' if f.higher else '≤'} {f.bound:,.0f} {f.unit}"

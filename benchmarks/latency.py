@@ -92,7 +92,8 @@ def _fleet() -> list[Submission]:
         name = f"lat-{c}"
         submissions.append(_submission(ClusterObserved(Cluster(name)), CLUSTERS.name, name, name))
         nodes = [
-            Node(f"{name}-n{i:03d}", {"cpu": 64_000, "memory": 256 * 2**30, "pods": 250}) for i in range(NODES_A_CLUSTER)
+            Node(f"{name}-n{i:03d}", {"cpu": 64_000, "memory": 256 * 2**30, "pods": 250})
+            for i in range(NODES_A_CLUSTER)
         ]
         for bucket in into_buckets(name, nodes, 2):
             key = f"{name}/nodes/{bucket.bucket}"

@@ -12,9 +12,8 @@ from rich.text import Text
 from wharfinger.events.streams import CLUSTER, FLEET
 from wharfinger.kernel.audit import AuditResult, Divergence
 from wharfinger.runtime.ledger import FirstBad, Ledger, VerifyResult, verify
-from wharfinger.runtime.replay import Deciders, ReplayResult
+from wharfinger.runtime.replay import Deciders, ReplayResult, worker_pool
 from wharfinger.runtime.replay import replay as replay_history
-from wharfinger.runtime.replay import worker_pool
 from wharfinger.stages.cluster import ClusterDecider
 from wharfinger.stages.fleet import FleetDecider
 from wharfinger_cli.app import Request

@@ -30,7 +30,19 @@ def feed(plane: PlaneUnderTest) -> threading.Thread:
     """A fleet and its bindings, accepted while the test goes on."""
     feeding = threading.Thread(
         target=plane.command,
-        args=("generate", "fleet", "--clusters", "6", "--nodes", "120", "--bindings", str(BINDINGS), "--seed", "7", "--apply"),
+        args=(
+            "generate",
+            "fleet",
+            "--clusters",
+            "6",
+            "--nodes",
+            "120",
+            "--bindings",
+            str(BINDINGS),
+            "--seed",
+            "7",
+            "--apply",
+        ),
     )
     feeding.start()
     return feeding
