@@ -18,7 +18,6 @@ the assignments topic. Neither decides anything here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 import msgspec
 
@@ -37,7 +36,7 @@ ReplicaKey = tuple[str, int]
 """Binding and ordinal."""
 
 
-class Replica(NamedTuple):
+class Replica(msgspec.Struct, frozen=True):
     """A placed replica. `at`: when, in the round's microseconds."""
 
     node: str
@@ -330,7 +329,7 @@ class Occupancy:
         elif share.node in self._floating or share.node in self._own_pods:
             self._write(share.node)
         else:
-            charged = [pair for taken in devices.values() for pair in _sane(taken)]
+            charged = [pair for taken in devices.values() for pair in _sane(taken)] if share.devices else ()
             self.table.charge(row, cls.amounts, len(devices), charged)
             self.version += 1
 

@@ -214,7 +214,7 @@ class Placer:
 
     def _judge_one(self, k: _Keys, slot: int) -> None:
         row = self.table.by_slot[slot]
-        facts = int(k.facts[slot])
+        facts = int(k.facts[slot]) if k.barred else 0
         if row is None or facts < 0:
             k.put(slot, facts)
             return

@@ -25,13 +25,15 @@ def score_row(row: NodeRow, cls: PodClass, strategy: Strategy) -> int:
     for code, amount in cls.scored:
         whole = row.allocatable[code]
         if whole > 0:
-            left = max(0, row.free[code] - amount)
+            left = row.free[code] - amount
+            left = left if left > 0 else 0
             total += (left if least else whole - left) * 100 // whole
             shares += 1
     for kind, milli in cls.kinds:
         whole = row.kind_allocatable.get(kind, 0)
         if whole > 0:
-            left = max(0, row.kind_free[kind] - milli)
+            left = row.kind_free[kind] - milli
+            left = left if left > 0 else 0
             total += (left if least else whole - left) * 100 // whole
             shares += 1
     return total // shares if shares else 0
