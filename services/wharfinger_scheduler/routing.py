@@ -67,4 +67,5 @@ class ClusterRouting:
 
 
 def _is_shard(stream: str) -> bool:
-    return stream.startswith(FLEET) and stream.removeprefix(FLEET).isdigit()
+    number = stream.removeprefix(FLEET)
+    return number.isascii() and number.isdecimal() and fleet_stream(int(number)) == stream

@@ -8,9 +8,9 @@ import pytest
 
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.node import Node
-from wharfinger.domain.value import Value
+from wharfinger.domain.value import NAME_LENGTH_MAX, Value
 from wharfinger.domain.workload import ObjectRef, Requirements
-from wharfinger.events.bindings import BindingRequested
+from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.cluster_state import NodesObserved
 from wharfinger.events.codec import INT64_MAX, INT64_MIN, UndecodableError, decode, encode
 from wharfinger.events.envelope import derived_id
@@ -70,3 +70,25 @@ def test_a_number_in_a_field_nobody_reads_harms_nobody() -> None:
     frame = json.loads(message(a_binding(replicas=MARK), 3))
     frame["data"]["later"] = 10**30
     assert decode(json.dumps(frame).encode()).data == a_binding(3)
+
+
+@pytest.mark.parametrize("name", ["shop/nul\x00name", "\x00"])
+def test_the_one_character_no_database_takes_is_refused(name: str) -> None:
+    body = encode(BindingWithdrawn(name), id=derived_id("nul"), source="/tests", subject="x")
+    with pytest.raises(UndecodableError, match=r"U\+0000"):
+        decode(body)
+
+
+def test_a_backslash_before_zeros_is_text_like_any_other() -> None:
+    name = "shop/\\u0000"
+    body = encode(BindingWithdrawn(name), id=derived_id("nul"), source="/tests", subject=name)
+    assert decode(body).data == BindingWithdrawn(name)
+
+
+def test_a_name_fits_into_an_index() -> None:
+    def withdrawn(length: int) -> bytes:
+        return encode(BindingWithdrawn("x" * length), id=derived_id("long", length), source="/tests", subject="x")
+
+    assert decode(withdrawn(NAME_LENGTH_MAX))
+    with pytest.raises(UndecodableError, match="name"):
+        decode(withdrawn(NAME_LENGTH_MAX + 1))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from wharfinger.domain.placement import Placement
-from wharfinger.domain.value import Value
+from wharfinger.domain.value import Name, Value
 from wharfinger.domain.workload import ObjectRef, Requirements
 
 
 class TargetCluster(Value, frozen=True):
     """A cluster and how many replicas it gets (0 for a workload without a count)."""
 
-    cluster: str
+    cluster: Name
     replicas: int
 
 
@@ -23,7 +23,7 @@ class Binding(Value, frozen=True):
     which a policy that comes later finds it.
     """
 
-    name: str
+    name: Name
     uid: str
     resource: ObjectRef
     replicas: int = 0

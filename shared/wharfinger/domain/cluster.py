@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wharfinger.domain.taints import Taint
-from wharfinger.domain.value import Value
+from wharfinger.domain.value import Name, Value
 
 
 class ResourceSummary(Value, frozen=True):
@@ -21,7 +21,7 @@ class Cluster(Value, frozen=True):
     and not filtered on. `lease_s`: how long its silence is normal; None: it promised nothing and is never called silent.
     """
 
-    name: str
+    name: Name
     labels: dict[str, str] = {}
     provider: str = ""
     region: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wharfinger.domain.resources import Device
 from wharfinger.domain.taints import Taint
-from wharfinger.domain.value import Value
+from wharfinger.domain.value import Name, Value
 from wharfinger.domain.workload import Requirements
 
 
@@ -14,7 +14,7 @@ class Node(Value, frozen=True):
     `addresses`: under which others know it (IPs, DNS names, without port); by them measured series find their node.
     """
 
-    name: str
+    name: Name
     allocatable: dict[str, int]
     devices: tuple[Device, ...] = ()
     labels: dict[str, str] = {}
@@ -30,9 +30,9 @@ class Pod(Value, frozen=True):
     """
 
     uid: str
-    name: str
+    name: Name
     requirements: Requirements
-    node: str = ""
-    binding: str = ""
+    node: Name = ""
+    binding: Name = ""
     ordinal: int = -1
     devices: tuple[tuple[int, int], ...] = ()

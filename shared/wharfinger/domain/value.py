@@ -8,11 +8,16 @@ are ever hashed: fields in declared order, mapping keys sorted, defaults left ou
 from __future__ import annotations
 
 import hashlib
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
+
+NAME_LENGTH_MAX = 512
+Name = Annotated[str, msgspec.Meta(max_length=NAME_LENGTH_MAX)]
+"""The name of a thing that decisions are about. They are found by it, and an index entry holds 2,704 bytes; the longest name
+that Kubernetes can make (namespace, name and kind) has 381 characters."""
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 

@@ -7,7 +7,7 @@ replicas go.
 from __future__ import annotations
 
 from wharfinger.domain.binding import Binding
-from wharfinger.domain.value import Value
+from wharfinger.domain.value import Name, Value
 
 
 class BindingRequested(Value, frozen=True):
@@ -15,4 +15,4 @@ class BindingRequested(Value, frozen=True):
 
 
 class BindingWithdrawn(Value, frozen=True):
-    name: str
+    name: Name

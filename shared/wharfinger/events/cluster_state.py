@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from wharfinger.domain.node import Node, Pod
-from wharfinger.domain.value import Value, stable_hash
+from wharfinger.domain.value import Name, Value, stable_hash
 
 
 class NodesObserved(Value, frozen=True):
-    cluster: str
+    cluster: Name
     bucket: int
     buckets: int
     nodes: tuple[Node, ...]
 
 
 class PodsObserved(Value, frozen=True):
-    cluster: str
-    node: str
+    cluster: Name
+    node: Name
     pods: tuple[Pod, ...]
 
 

@@ -7,7 +7,7 @@ ClusterForgotten ends it.
 from __future__ import annotations
 
 from wharfinger.domain.cluster import Cluster
-from wharfinger.domain.value import Value
+from wharfinger.domain.value import Name, Value
 
 
 class ClusterObserved(Value, frozen=True):
@@ -15,4 +15,4 @@ class ClusterObserved(Value, frozen=True):
 
 
 class ClusterForgotten(Value, frozen=True):
-    name: str
+    name: Name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from uuid import UUID
 
 import msgspec
@@ -49,6 +49,11 @@ def decode(body: bytes) -> Event[Value]:
     # which is found out in less than a microsecond; those that have one, if only in a name, are looked at.
     if _LONG_NUMBER in body.translate(_DIGITS) and (number := _beyond_int64(msgspec.to_builtins(data))) is not None:
         raise UndecodableError(f"data of {frame.type}: expected numbers of at most 64 bits, got {number}")
+    # U+0000 can stand in JSON, though only as this escape, and in no text of a database.
+    if b"\\u0000" in body:
+        envelope = (frame.id, frame.source, frame.subject, frame.causationid, frame.correlationid)
+        if any("\0" in text for text in (*envelope, *_texts(msgspec.to_builtins(data)))):
+            raise UndecodableError("expected text, got the character U+0000")
     if UPCASTS:
         data = upcast(data)
     return Event(
@@ -129,6 +134,20 @@ def frame_of(body: bytes) -> Frame:
         return _frame_decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UndecodableError(f"not a CloudEvent in structured JSON: {error}") from None
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Every text in `value`, which is made of JSON's types; names of members too."""
+    match value:
+        case str():
+            yield value
+        case dict():
+            for name, member in value.items():
+                yield name
+                yield from _texts(member)
+        case list() | tuple():
+            for item in value:
+                yield from _texts(item)
 
 
 def _beyond_int64(value: object) -> int | None:

@@ -6,39 +6,39 @@ commits it as decisions, or refuses it with a reason.
 
 from __future__ import annotations
 
-from wharfinger.domain.value import Value
+from wharfinger.domain.value import Name, Value
 
 
 class FailoverProposed(Value, frozen=True):
     """`cluster` is silent: place the replicas that `binding` has there elsewhere too, and keep the old ones."""
 
-    stream: str
-    binding: str
-    cluster: str
+    stream: Name
+    binding: Name
+    cluster: Name
     reason: str = ""
 
 
 class EvictionProposed(Value, frozen=True):
     """Let go what `binding` has in `cluster` (its NoExecute toleration ended) and place it elsewhere."""
 
-    stream: str
-    binding: str
-    cluster: str
+    stream: Name
+    binding: Name
+    cluster: Name
     reason: str = ""
 
 
 class RescheduleProposed(Value, frozen=True):
     """Decide `binding` afresh."""
 
-    stream: str
-    binding: str
+    stream: Name
+    binding: Name
     reason: str = ""
 
 
 class NodeRemovalProposed(Value, frozen=True):
     """`node` holds nothing and may go."""
 
-    stream: str
-    cluster: str
-    node: str
+    stream: Name
+    cluster: Name
+    node: Name
     reason: str = ""

@@ -1,0 +1,188 @@
+"""What nobody can read becomes one dead letter, row first; whoever met it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from tests.apps import a_context, running, send, standing_on, until
+
+from wharfinger.domain.binding import Binding
+from wharfinger.domain.workload import ObjectRef
+from wharfinger.events.bindings import BindingRequested
+from wharfinger.events.codec import decode, encode
+from wharfinger.events.dead_letters import MessageDeadLettered
+from wharfinger.events.envelope import derived_id
+from wharfinger.events.proposals import RescheduleProposed
+from wharfinger.events.streams import (
+    ASSIGNMENTS,
+    BINDINGS,
+    CAPACITY,
+    CLUSTER_STATE,
+    CLUSTERS,
+    DEAD_LETTERS,
+    OUTCOMES,
+    POLICIES,
+    PROPOSALS,
+    Topic,
+)
+from wharfinger.runtime.backends import Backend
+from wharfinger.runtime.ledger import DecisionQuery, Ledger, audit_verify
+from wharfinger.runtime.service import Service, ServiceContext
+from wharfinger_annotator import app as annotator
+from wharfinger_cli.dead_letters import letters_of
+from wharfinger_descheduler import app as descheduler
+from wharfinger_estimator import app as estimator
+from wharfinger_publisher.app import PublisherService
+from wharfinger_scheduler.app import cluster_stage, fleet_stage
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+READ = (CLUSTERS, CLUSTER_STATE, POLICIES, BINDINGS, CAPACITY, PROPOSALS, ASSIGNMENTS, OUTCOMES)
+"""Every topic that a service of ours reads."""
+
+
+def binding(name: str, **changes: object) -> bytes:
+    event = json.loads(
+        encode(
+            BindingRequested(Binding(name, f"uid-{name}", ObjectRef("v1", "Pod", name, "shop"), replicas=1)),
+            id=derived_id("letter", name), source="/tests", subject=name,
+        )
+    )  # fmt: skip
+    return json.dumps({k: v for k, v in {**event, **changes}.items() if v is not None}).encode()
+
+
+def with_replicas(text: str) -> bytes:
+    return binding("shop/many").replace(b'"replicas": 1', b'"replicas": ' + text.encode())
+
+
+POISON: dict[str, bytes] = {
+    "no json": b"\x00\xffnot json",
+    "no utf-8": b'{"id": "\xff\xfe"}',
+    "empty": b"",
+    "another json": b"[1, 2, 3]",
+    "half a record": binding("shop/half")[:100],
+    "unknown type": binding("shop/type", type="io.wharfinger.binding.dreamt.v1"),
+    "unknown version": binding("shop/version", type="io.wharfinger.binding.requested.v99"),
+    "another specversion": binding("shop/spec", specversion="0.3"),
+    "no id": binding("shop/id", id=None),
+    "empty id": binding("shop/id", id=""),
+    "wrong data": binding("shop/data", data={"binding": "none"}),
+    "no data": binding("shop/data", data=None),
+    "huge integer": with_replicas("1" + "0" * 400),
+    "beyond 64 bits": with_replicas("9223372036854775808"),
+    "deeply nested": b"[" * 100_000,
+    "no text for the database": binding("shop/nul\x00name"),
+    "a name without end": binding("shop/" + "".join(f"{derived_id('x', n)}" for n in range(400))),
+}
+
+
+@pytest_asyncio.fixture
+async def context(backend: Backend, database_url: str, topic_prefix: str) -> AsyncIterator[ServiceContext]:
+    ledger = await Ledger.open(database_url, "tests-letters")
+    yield await a_context(backend, ledger, topic_prefix)
+    await ledger.close()
+
+
+def every_service(context: ServiceContext) -> list[Service]:
+    builders = (fleet_stage, cluster_stage, estimator.build, descheduler.build, annotator.build, PublisherService)
+    return [build(context) for build in builders]
+
+
+async def letters(context: ServiceContext) -> list[MessageDeadLettered]:
+    return [letter.data for letter in await letters_of(context.ledger)]
+
+
+@pytest.mark.parametrize("kind", POISON)
+async def test_poison_is_one_letter_and_the_stage_goes_on(context: ServiceContext, kind: str) -> None:
+    poison = POISON[kind]
+    service = fleet_stage(context)
+    async with running(service, PublisherService(context)):
+        await send(context, BINDINGS, [("k", poison), ("k", binding("shop/well"))])
+
+        async def decided() -> bool:
+            assert service.failed() == ""
+            return bool([row async for row in context.ledger.decisions(DecisionQuery(subject="shop/well"))])
+
+        await until(decided)
+        (letter,) = await letters(context)
+        assert (letter.topic, letter.partition, letter.offset) == (BINDINGS.name, 0, 0)
+        assert letter.reason
+        assert "\n" not in letter.reason
+        assert base64.b64decode(letter.payload) == poison
+        await until(lambda: _published(context, 1))
+    assert (await audit_verify(context.ledger)).ok
+
+
+async def _published(context: ServiceContext, count: int) -> bool:
+    return len(await standing_on(context, DEAD_LETTERS)) == count
+
+
+async def test_a_letter_from_every_topic_is_written_once_however_many_read_it(context: ServiceContext) -> None:
+    services = every_service(context)
+    async with running(*services):
+        for topic in READ:
+            await send(context, topic, [("k", b"not json")])
+
+        async def all_there() -> bool:
+            assert [s.failed() for s in services if s.failed()] == []
+            return len(await letters(context)) >= len(READ)
+
+        await until(all_there, 30)
+        await asyncio.sleep(0.5)
+        found = await letters(context)
+        assert sorted(letter.topic for letter in found) == sorted(topic.name for topic in READ)
+        await until(lambda: _published(context, len(READ)))
+    async with running(*every_service(context)):  # the observers read it all again
+        await asyncio.sleep(0.5)
+    assert len(await letters(context)) == len(READ)
+    events = [decode(record.value or b"") for record in await standing_on(context, DEAD_LETTERS)]
+    assert {e.data.topic for e in events if isinstance(e.data, MessageDeadLettered)} == {topic.name for topic in READ}
+
+
+@pytest.mark.parametrize("topic", READ, ids=lambda topic: topic.name)
+async def test_an_event_on_the_wrong_topic_stops_nobody(context: ServiceContext, topic: Topic) -> None:
+    """Well-formed, but not what the readers of that topic expect."""
+    services = every_service(context)
+    lost = binding("shop/lost")
+    async with running(*services):
+        await send(context, topic, [("k", lost), ("", lost)])
+        await send(context, BINDINGS, [("k", binding("shop/well"))])
+
+        async def decided() -> bool:
+            assert [s.failed() for s in services if s.failed()] == []
+            return bool([row async for row in context.ledger.decisions(DecisionQuery(subject="shop/well"))])
+
+        await until(decided)
+    assert await letters(context) == []
+    assert (await audit_verify(context.ledger)).ok
+
+
+async def test_a_big_letter_is_cut_and_still_published(context: ServiceContext) -> None:
+    async with running(fleet_stage(context), PublisherService(context)):
+        await send(context, BINDINGS, [("k", b"x" * 900_000), ("k", b"y" * 100)])
+        await until(lambda: _published(context, 2), 30)
+        big, small = await letters(context)
+        assert (len(base64.b64decode(big.payload)), len(base64.b64decode(small.payload))) == (900_000, 100)
+
+
+@pytest.mark.parametrize("stream", ["fleet/²", "fleet/007", "fleet/99", "fleet/", "cluster/", "nowhere", ""])
+async def test_a_proposal_to_a_stream_that_is_none_stops_nobody(context: ServiceContext, stream: str) -> None:
+    proposal = RescheduleProposed(stream, "shop/well", "because")
+    fleet, cluster = fleet_stage(context), cluster_stage(context)
+    async with running(fleet, cluster):
+        await send(context, PROPOSALS, [("k", encode(proposal, id=derived_id("p", stream), source="/tests", subject=stream))])
+        await send(context, BINDINGS, [("k", binding("shop/well"))])
+
+        async def decided() -> bool:
+            assert fleet.failed() + cluster.failed() == ""
+            return bool([row async for row in context.ledger.decisions(DecisionQuery(subject="shop/well"))])
+
+        await until(decided)
+        await asyncio.sleep(0.3)
+        assert fleet.failed() + cluster.failed() == ""
+    assert {h.stream for h in await context.ledger.heads()} <= {"intake", "fleet/0", "cluster/"}
