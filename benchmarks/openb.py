@@ -50,8 +50,7 @@ def data_directory() -> Path | None:
 
 
 def pods_in(path: Path) -> int:
-    opened = gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
-    with opened as lines:
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
         return sum(1 for _ in csv.DictReader(lines))
 
 
