@@ -197,6 +197,33 @@ def test_many_touched_nodes_and_few_give_the_same_answer(classes: list[Requireme
         assert kept.diagnose(cls) == Placer(book.table, "least-allocated").diagnose(cls)
 
 
+@settings(max_examples=40, deadline=None)
+@given(some_requirements(), strategies, st.lists(st.tuples(st.booleans(), st.integers(0, 89)), max_size=60))
+def test_the_best_few_are_the_best_of_all_while_nodes_fill_and_empty(
+    r: Requirements, strategy: Strategy, steps: list[tuple[bool, int]]
+) -> None:
+    """What is kept of a class follows one node at a time; a placer that has kept nothing ranks every node anew."""
+    nodes = [Node(f"n{i}", {"cpu": 1000 + 9 * i, "memory": 50 + i % 3}, (Device(),) * (i % 3)) for i in range(90)]
+    book = book_of(nodes)
+    cls = book.class_of(r)
+    filler = Requirements({"cpu": 400, "memory": 20})
+    kept = Placer(book.table, strategy)
+    for number, (best, at) in enumerate(steps):
+        # Filling the best drains what is kept from the top; filling and emptying any node lets others rise.
+        ranked = kept.ranked(cls, 1)
+        name = ranked[0].row.name if best and ranked else f"n{at}"
+        share = NodeShare(name, (0,))
+        book.place(f"b{number}", (share,), filler, 0)
+        if not best:
+            assert kept.ranked(cls, 4)[:1] == kept.ranked(cls, 1)
+            book.release(f"b{number}", (share,))
+        fresh = Placer(book.table, strategy)
+        assert [(c.row.name, c.score) for c in kept.ranked(cls, 4)] == [
+            (c.row.name, c.score) for c in fresh.ranked(cls, len(nodes))[:4]
+        ]
+        assert kept.diagnose(cls) == fresh.diagnose(cls)
+
+
 def test_replicas_of_shares_are_read_in_order() -> None:
     assert replicas_in([NodeShare("a", (2, 5), (((0, 1000),), ((1, 500),)))]) == [
         ("a", 2, ((0, 1000),)), ("a", 5, ((1, 500),)),

@@ -183,3 +183,17 @@ def test_a_bucket_outside_its_count_says_nothing() -> None:
     assert not book.observe_nodes(NodesObserved("oslo", 4, 4, (a_node("a"),)), 0)
     assert not book.observe_nodes(NodesObserved("oslo", 0, 0, (a_node("a"),)), 0)
     assert not book.known
+
+
+def test_the_best_few_outlast_what_was_kept_of_them() -> None:
+    """Each placing takes the best node from the top; when too few of the kept ones are left, the others are ranked anew."""
+    book = book_of(*[a_node(f"n{i:02}", cpu=1000 + 10 * i, memory=100) for i in range(80)])
+    cls = book.class_of(needs(cpu=900))
+    kept = Placer(book.table, "least-allocated")
+    for number in range(80):
+        ranked = [choice.row.name for choice in kept.ranked(cls, 4)]
+        anew = Placer(book.table, "least-allocated").ranked(cls, 80)
+        assert ranked == [choice.row.name for choice in anew[:4]]
+        assert len(anew) == 80 - number
+        book.place(f"b{number}", (NodeShare(ranked[0], (0,)),), cls.requirements, 0)
+    assert kept.ranked(cls, 4) == []
