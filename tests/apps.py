@@ -66,9 +66,9 @@ async def standing_on(context: ServiceContext, topic: Topic) -> list[Record]:
 
 
 async def send(
-    context: ServiceContext, topic: Topic, records: Iterable[tuple[str, bytes]] | Mapping[str, bytes]
+    context: ServiceContext, topic: Topic, records: Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 ) -> None:
-    """(key, value) pairs, each to the partition of its key, in order."""
+    """(key, value) pairs (None: the key is deleted), each to the partition of its key, in order."""
     pairs = records.items() if isinstance(records, Mapping) else records
     count = context.partitions[topic.name]
     producer = idempotent_producer(context.backend, client_id="tests")

@@ -155,7 +155,6 @@ class ServiceApp(faust.App):
     async def stop(self) -> None:
         """Leave the group; a broker that is gone is not waited for, nor what was taken and not acknowledged: by now nobody
         works on it, and it will be read again."""
-        self.conf.stream_wait_empty = False
         try:
             async with asyncio.timeout(STOP_PATIENCE_S):
                 await super().stop()
@@ -241,7 +240,9 @@ def faust_app(
         stream_buffer_maxsize=stream_buffer_max,
         TableManager=_NoTables,
         table_standby_replicas=1,  # not for tables: it selects the assignor that gives one member co-partitioned topics
-        stream_wait_empty=True,  # a rebalance waits for what was taken to be acknowledged
+        # A rebalance does not wait for what was taken: the others wait for us meanwhile, perhaps for a lock that we give back
+        # only when told of the rebalance. What is given up unacknowledged is read again by the next owner.
+        stream_wait_empty=False,
         topic_allow_declare=False,
         topic_disable_leader=True,
         web_enabled=False,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -73,8 +74,53 @@ class Decoded:
         return event
 
 
+class InOrder:
+    """Acknowledges the records of a partition in the order of their offsets, whatever is done with first.
+
+    The consumer commits behind the first run of acknowledged offsets, even where it leaves out what comes before: a null
+    record that is done with at once would take the messages before it along, which nobody has decided yet.
+    """
+
+    def __init__(self) -> None:
+        self._pending: dict[tuple[str, int], deque[_Ack]] = {}
+
+    def expect(self, record: RawRecord) -> Callable[[], object] | None:
+        """To be called when the record is done with; None where nobody waits for it."""
+        ack = getattr(record, "ack", None)
+        if ack is None:
+            return None
+        place = record.topic, record.partition
+        pending = self._pending.get(place)
+        if pending is None:
+            pending = self._pending[place] = deque()
+        pending.append(expected := _Ack(ack, pending))
+        return expected
+
+    def forget(self) -> None:
+        """The partitions were dealt anew and are read from where they were committed: what is done with of the records
+        handed over before counts no more."""
+        for pending in self._pending.values():
+            pending.clear()
+        self._pending.clear()
+
+
+class _Ack:
+    __slots__ = ("_ack", "_done", "_pending")
+
+    def __init__(self, ack: Callable[[], object], pending: deque[_Ack]) -> None:
+        self._ack = ack
+        self._pending = pending
+        self._done = False
+
+    def __call__(self) -> None:
+        self._done = True
+        while self._pending and self._pending[0]._done:
+            self._pending.popleft()._ack()
+
+
 class Reading:
-    """`unwire` turns a broker's topic name back into the name of the stream table."""
+    """`unwire` turns a broker's topic name back into the name of the stream table. `acks` keeps the acknowledgements in order,
+    for a service whose consumer commits them."""
 
     def __init__(
         self,
@@ -84,8 +130,10 @@ class Reading:
         unwire: Callable[[str], str],
         metrics: ServiceMetrics,
         decoded: Decoded,
+        acks: InOrder | None = None,
     ) -> None:
         self._decoded = decoded
+        self._acks = acks
         self._service = service
         self._ledger = ledger
         self._incarnations = incarnations
@@ -95,9 +143,9 @@ class Reading:
     async def messages(self, records: Iterable[RawRecord]) -> list[Message]:
         """The messages among `records`; tombstones and dead letters (by then recorded) are acknowledged and left out."""
         found: list[Message] = []
-        for record in records:
+        # All of them are expected before the first is done with: a dead letter is waited for, and others come meanwhile.
+        for record, ack in [(r, self._acks.expect(r) if self._acks else getattr(r, "ack", None)) for r in records]:
             topic, value = self._unwire(record.topic), record.value
-            ack = getattr(record, "ack", None)
             if value is not None:
                 try:
                     event = self._decoded.event(topic, record.partition, record.offset, value)

@@ -17,7 +17,7 @@ from wharfinger.events.streams import Topic
 from wharfinger.kernel.decider import Decider, S
 from wharfinger.runtime.faust_app import Partition, RawStream, ServiceApp, faust_app, take
 from wharfinger.runtime.observability import METRICS
-from wharfinger.runtime.reading import BroadcastReading, Reading
+from wharfinger.runtime.reading import BroadcastReading, InOrder, Reading
 from wharfinger.runtime.service import ServiceContext
 from wharfinger.runtime.snapshot_keeper import SnapshotKeeper
 from wharfinger.runtime.stage_loop import Routing, StageLoop
@@ -50,8 +50,9 @@ class StageService(Generic[S]):
             stage.name, stage.decider, stage.routing, context.ledger, context.incarnations, context.clock, metrics,
             take_max=settings.take_max,
         )  # fmt: skip
+        self._acks = InOrder()
         self._reading = Reading(
-            stage.name, context.ledger, context.incarnations, context.unwire, metrics, context.decoded
+            stage.name, context.ledger, context.incarnations, context.unwire, metrics, context.decoded, self._acks
         )
         self._broadcast = BroadcastReading(
             stage.name, context.backend, [context.wire(t.name) for t in stage.broadcast], self._reading,
@@ -114,9 +115,11 @@ class StageService(Generic[S]):
 
     async def _revoked(self, partitions: frozenset[Partition]) -> None:
         await self.loop.revoke(sorted(p for topic, p in partitions if topic == self._primary))
+        self._acks.forget()
 
     async def _assigned(self, partitions: frozenset[Partition]) -> None:
         """Called inside the rebalance, which others wait for: recovery goes on behind it."""
+        self._acks.forget()
         self.loop.expect(sorted(p for topic, p in partitions if topic == self._primary))
         if self._taking_over is not None:
             self._taking_over.cancel()

@@ -1,0 +1,172 @@
+"""Two stage services of one consumer group: partitions move, every message is decided once, every stream has one writer."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+import pytest_asyncio
+from tests.apps import a_context, running, send, until
+from tests.counter import Counter, Counts, withdrawn
+
+from wharfinger.events.decisions import BindingReleased
+from wharfinger.events.streams import BINDINGS, CLUSTERS, INTAKE
+from wharfinger.kernel.round import Round
+from wharfinger.runtime.backends import Backend
+from wharfinger.runtime.faust_app import COMMIT_INTERVAL_S
+from wharfinger.runtime.ledger import DecisionQuery, Ledger, Transient, audit_verify
+from wharfinger.runtime.ledger.writer import CommitResult
+from wharfinger.runtime.service import ServiceContext
+from wharfinger.runtime.stage_loop import Message
+from wharfinger.runtime.stage_service import Stage, StageService
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+SHARDS = 4
+
+
+class ByPartition:
+    prefix = "fleet/"
+
+    def group_of(self, stream: str) -> int:
+        return int(stream.removeprefix("fleet/"))
+
+    def standing(self, group: int) -> Sequence[str]:
+        return (f"fleet/{group}",)
+
+    def addressed(self, message: Message) -> Sequence[str] | None:
+        return (f"fleet/{message.partition}",) if message.topic == BINDINGS.name else ()
+
+
+def a_stage(context: ServiceContext) -> StageService[Counts]:
+    return StageService(Stage("tests-stage", Counter(), ByPartition(), (BINDINGS,), (CLUSTERS,)), context)
+
+
+@pytest_asyncio.fixture
+async def contexts(backend: Backend, database_url: str, topic_prefix: str) -> AsyncIterator[list[ServiceContext]]:
+    """One of each service's own, as if each were a process."""
+    ledgers = [await Ledger.open(database_url, f"tests-{n}") for n in range(3)]
+    yield [await a_context(backend, ledger, topic_prefix, fleet_shards=SHARDS) for ledger in ledgers]
+    for ledger in ledgers:
+        await ledger.close()
+
+
+class Feed:
+    """A wave of messages every few milliseconds, over all partitions."""
+
+    def __init__(self, context: ServiceContext) -> None:
+        self.sent = 0
+        self._context = context
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        while not self._stopping.is_set():
+            wave = [withdrawn(self.sent + n, f"binding-{(self.sent + n) % 40}") for n in range(20)]
+            await send(self._context, BINDINGS, [(e.subject, e.body) for e in wave])
+            self.sent += len(wave)
+            await asyncio.sleep(0.03)
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+
+async def causes(ledger: Ledger) -> list[str]:
+    rows = ledger.decisions(DecisionQuery(stream="fleet/"))
+    return [str(row.cause) async for row in rows if isinstance(row.data(), BindingReleased)]
+
+
+async def test_partitions_move_and_every_message_is_decided_once(contexts: list[ServiceContext]) -> None:
+    first, second, third = (a_stage(context) for context in contexts)
+    ledger = contexts[0].ledger
+    feed = Feed(contexts[0])
+    async with running(first):
+        assert first.loop.owned() == [0, 1, 2, 3]
+        feeding = asyncio.create_task(feed.run())
+        try:
+            for joining in (second, third):
+                await joining.start()
+            members = (first, second, third)
+
+            def shared() -> bool:
+                owned = [group for m in members for group in m.loop.owned()]
+                return sorted(owned) == [0, 1, 2, 3] and all(m.ready() and len(m.loop.owned()) <= 2 for m in members)
+
+            await until(shared, 40)
+            await asyncio.sleep(1)
+            await second.stop()
+            await until(lambda: sorted(first.loop.owned() + third.loop.owned()) == [0, 1, 2, 3], 40)
+            await asyncio.sleep(0.5)
+            await third.stop()
+            await until(lambda: first.loop.owned() == [0, 1, 2, 3] and first.ready(), 40)
+        finally:
+            feed.stop()
+            await feeding
+            await asyncio.gather(second.stop(), third.stop())
+
+        async def all_decided() -> bool:
+            assert first.failed() == ""
+            return len(set(await causes(ledger))) == feed.sent
+
+        await until(all_decided, 30)
+    decided = await causes(ledger)
+    assert len(decided) == len(set(decided)) == feed.sent > 500
+    assert (await audit_verify(ledger)).ok
+    assert max(h.epoch for h in await ledger.heads("fleet/")) >= 3  # they did move
+
+
+async def test_a_stop_in_the_middle_leaves_the_rest_to_the_next(contexts: list[ServiceContext]) -> None:
+    """Nothing that was fetched and not decided may count as done."""
+    total = 3000
+    events = [withdrawn(n, f"binding-{n % 40}") for n in range(total)]
+    await send(contexts[0], BINDINGS, [(e.subject, e.body) for e in events])
+    ledger = contexts[0].ledger
+    for context in contexts[:2]:
+        before = len(await causes(ledger))
+        async with running(a_stage(context)):
+            await until(lambda before=before: _more_than(ledger, before), 20)
+    async with running(a_stage(contexts[2])):
+        await until(lambda: _more_than(ledger, total - 1), 40)
+    decided = await causes(ledger)
+    assert len(decided) == len(set(decided)) == total
+    assert (await audit_verify(ledger)).ok
+
+
+async def _more_than(ledger: Ledger, count: int) -> bool:
+    return len(await causes(ledger)) > count
+
+
+async def test_what_is_done_with_at_once_takes_nothing_along_that_is_not(contexts: list[ServiceContext]) -> None:
+    """A null record and a dead letter behind an event that waits for the database: were their offsets committed before the
+    event's, nobody would be given it again."""
+
+    class Stuck(Ledger):
+        async def commit(self, rounds: Sequence[Round], events: object) -> CommitResult:
+            raise Transient("database: away")
+
+    ledger = contexts[0].ledger
+    stuck = dataclasses.replace(contexts[0], ledger=Stuck(ledger.database))
+    event = withdrawn(1, "k")
+    service = a_stage(stuck)
+    async with running(service):
+        await send(contexts[0], BINDINGS, [("k", event.body), ("k", None), ("k", b"poison")])
+        await until(lambda: _letters(ledger))
+        await asyncio.sleep(3 * COMMIT_INTERVAL_S)
+    assert await causes(ledger) == []
+    async with running(a_stage(contexts[1])):
+        await until(lambda: _more_than(ledger, 0), 20)
+    assert await causes(ledger) == [str(event.id)]
+
+
+async def _letters(ledger: Ledger) -> bool:
+    return any(h.seq for h in await ledger.heads(INTAKE))
+
+
+async def test_a_crashed_app_ends_the_process(contexts: list[ServiceContext]) -> None:
+    service = a_stage(contexts[0])
+    async with running(service):
+        assert service.failed() == ""
+        assert service._app is not None
+        await service._app.crash(RuntimeError("the consumer's thread died"))
+        assert "thread died" in service.failed()
