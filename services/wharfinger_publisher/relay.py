@@ -24,6 +24,7 @@ from wharfinger.events.acceptance import MessageAccepted
 from wharfinger.events.codec import UndecodableError, frame_of
 from wharfinger.events.streams import BY_NAME, DEAD_LETTERS, DECISIONS, INTAKE
 from wharfinger.kernel.decider import Micros
+from wharfinger.runtime.broadcast import ends_of
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow, Transient
 from wharfinger.runtime.observability import ServiceMetrics
 from wharfinger_publisher.records import Record, RecordMaker
@@ -231,7 +232,7 @@ class Relay:
         found: set[str] = set()
         try:
             reader.assign(parts)
-            ends, begins = await reader.end_offsets(parts), await reader.beginning_offsets(parts)
+            ends, begins = await ends_of(reader, parts), await reader.beginning_offsets(parts)
             behind: set[TopicPartition] = set()
             for tp in parts:
                 place = f"{tp.topic.removeprefix(self._wire(''))}/{tp.partition}"

@@ -11,7 +11,7 @@ is set when every partition has reached the end that was seen at the start: befo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -24,6 +24,7 @@ from wharfinger.runtime.topics import partition_counts
 BATCH_MAX = 1000
 POLL_MS = 200  # how long an idle poll may last; a stop is noticed within this time
 METADATA_TIMEOUT_S = 10.0
+ENDS_TIMEOUT_S = 30.0
 
 
 class Record(NamedTuple):
@@ -34,6 +35,22 @@ class Record(NamedTuple):
     offset: int
     key: bytes | None
     value: bytes | None
+
+
+async def ends_of(consumer: AIOKafkaConsumer, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """Where each assigned partition ends now: the offset of the next record to come. Moves the positions.
+
+    Asked for the end, the memory broker answers with the first offset of the last *batch* and one, however many records the
+    batch has. The end that comes with fetched records is right on every broker, so one fetch behind that answer settles it.
+    """
+    begins, answers = await consumer.beginning_offsets(partitions), await consumer.end_offsets(partitions)
+    written = [partition for partition in partitions if answers[partition] > begins[partition]]
+    for partition in partitions:
+        consumer.seek(partition, max(begins[partition], answers[partition] - 1))
+    async with asyncio.timeout(ENDS_TIMEOUT_S):
+        while any(consumer.highwater(partition) is None for partition in written):
+            await consumer.getmany(*written, timeout_ms=20)
+    return {p: max(answers[p], consumer.highwater(p) or 0) if p in written else answers[p] for p in partitions}
 
 
 class BroadcastConsumer:
@@ -90,7 +107,7 @@ class BroadcastConsumer:
             partitions = await self._partitions()
             self._consumer.assign(partitions)
             begins = await self._consumer.beginning_offsets(partitions)
-            ends = await self._consumer.end_offsets(partitions)
+            ends = await ends_of(self._consumer, partitions)
         except (KafkaError, OSError) as error:
             await self.stop()
             why = " ".join(str(error).split())

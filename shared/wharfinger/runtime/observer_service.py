@@ -15,11 +15,14 @@ from dataclasses import dataclass, field
 from typing import Generic
 
 import structlog
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
 from faust.types import TP
 
 from wharfinger.events.streams import Topic
 from wharfinger.kernel.decider import Micros, S
 from wharfinger.kernel.observer import Observer
+from wharfinger.runtime.broadcast import ends_of
 from wharfinger.runtime.faust_app import Partition, RawStream, ServiceApp, faust_app, take
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.observer_loop import Loaded, ObserverLoop
@@ -49,13 +52,16 @@ class ObserverService(Generic[S]):
         self._observing = observing
         self._context = context
         self._metrics = METRICS.of(observing.name)
-        self._reading = Reading(self.name, context.ledger, context.incarnations, context.unwire, self._metrics, context.decoded)
+        self._reading = Reading(
+            self.name, context.ledger, context.incarnations, context.unwire, self._metrics, context.decoded
+        )
         self._primary = context.wire(observing.partitioned[0].name)
         # What observers tell is coalesced anyway: polling less often costs less than it delays.
         self._fetch_wait_ms = 5 * context.backend.capabilities.fetch_wait_ms
         self._groups: frozenset[int] = frozenset()
         self._ends: dict[TP, int] | None = None
         self._next: dict[TP, int] = {}
+        self._beginnings = 0
         self._broadcast_there = False
         self._beginning: asyncio.Task[None] | None = None
         self._failure = ""
@@ -73,7 +79,10 @@ class ObserverService(Generic[S]):
     async def start(self) -> None:
         await self._producer.start()
         self._app = app = faust_app(
-            self.name, self._context.backend, group=self._context.group(self.name), commits_offsets=False,
+            self.name,
+            self._context.backend,
+            group=self._context.group(self.name),
+            commits_offsets=False,
             fetch_wait_ms=self._fetch_wait_ms,
         )
         app.notify_assigned(self._assigned)
@@ -99,7 +108,8 @@ class ObserverService(Generic[S]):
         return self.loop.backlog()
 
     def failed(self) -> str:
-        return self.loop.fatal or self._failure
+        crashed = self._app.crash_reason if self._app is not None else None
+        return self.loop.fatal or self._failure or self._broadcast.failure or (repr(crashed) if crashed else "")
 
     def groups(self) -> frozenset[int]:
         """The cluster partitions this process watches."""
@@ -118,8 +128,11 @@ class ObserverService(Generic[S]):
 
     async def _read(self, stream: RawStream) -> None:
         async for records in take(stream, self._context.settings.take_max):
+            began = self._beginnings
             messages = await self._reading.messages(records)
             await self.loop.offer(m for m in messages if m.partition in self._groups)
+            if began != self._beginnings:
+                continue  # what we offered was forgotten with the old state: it says nothing of how far the new one is
             for r in records:
                 self._next[TP(r.topic, r.partition)] = r.offset + 1
             self._check_caught_up()
@@ -134,19 +147,20 @@ class ObserverService(Generic[S]):
         self._broadcast_there = False
         self._ends = None
         self._next.clear()
+        self._beginnings += 1
         if self._beginning is not None:
             self._beginning.cancel()
             await asyncio.gather(self._beginning, return_exceptions=True)
-        self._beginning = asyncio.create_task(self._begin([TP(t, p) for t, p in sorted(partitions)]), name=f"begin-{self.name}")
+        self._beginning = asyncio.create_task(
+            self._begin([TP(t, p) for t, p in sorted(partitions)]), name=f"begin-{self.name}"
+        )
 
     async def _begin(self, partitions: Sequence[TP]) -> None:
         assert self._app is not None
         try:
-            consumer = self._app.consumer
-            ends = await consumer.highwaters(*partitions) if partitions else {}
-            begins = await consumer.earliest_offsets(*partitions) if partitions else {}
+            ends = await self._patiently(partitions)
             await self.loop.begin()
-            self._ends = {tp: end for tp, end in ends.items() if end is not None and end > (begins.get(tp) or 0)}
+            self._ends = ends
             await self._broadcast.restart()
             self._check_caught_up()
         except asyncio.CancelledError:
@@ -154,6 +168,36 @@ class ObserverService(Generic[S]):
         except Exception as error:  # whatever it is, we must not publish from half a state: restart
             self._failure = f"{type(error).__name__}: {error}"
             log.exception("begin.failed", service=self.name)
+
+    async def _patiently(self, partitions: Sequence[TP]) -> dict[TP, int]:
+        """What is to be read first: the end of each partition that holds anything. Waits for a broker that is away."""
+        pause = 0.05
+        while True:
+            try:
+                return await self._ends_of(partitions)
+            except (KafkaError, OSError) as error:
+                log.warning("broker.away", service=self.name, why=f"{type(error).__name__}: {error}", retry_in_s=pause)
+                await asyncio.sleep(pause)
+                pause = min(2.0, pause * 2)
+
+    async def _ends_of(self, partitions: Sequence[TP]) -> dict[TP, int]:
+        """Asked by a consumer of its own: it looks at the ends, while the app's reads from the beginning."""
+        if not partitions:
+            return {}
+        asked = [TopicPartition(tp.topic, tp.partition) for tp in partitions]
+        backend = self._context.backend
+        consumer = AIOKafkaConsumer(
+            **backend.client_options(), client_id=f"wharfinger-{self.name}-ends", group_id=None, enable_auto_commit=False,
+            fetch_max_wait_ms=backend.capabilities.fetch_wait_ms,
+        )  # fmt: skip
+        try:
+            await consumer.start()
+            consumer.assign(asked)
+            begins = await consumer.beginning_offsets(asked)
+            ends = await ends_of(consumer, asked)
+        finally:
+            await consumer.stop()
+        return {TP(tp.topic, tp.partition): end for tp, end in ends.items() if end > begins[tp]}
 
     def _broadcast_caught_up(self) -> None:
         self._broadcast_there = True

@@ -1,0 +1,205 @@
+"""Observers against a real broker: they begin anew, and say nothing that was not counted from the whole."""
+
+# mypy: allow-untyped-calls
+# (the drivers ship no types)
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
+
+import pytest
+import pytest_asyncio
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from tests.apps import a_context, running, send, standing_on, until
+from tests.counter import withdrawn
+
+from wharfinger.domain.value import Value
+from wharfinger.events.bindings import BindingWithdrawn
+from wharfinger.events.capacity import CapacityEstimated
+from wharfinger.events.codec import decode
+from wharfinger.events.envelope import Event
+from wharfinger.events.streams import ASSIGNMENTS, BINDINGS, CAPACITY, CLUSTER_STATE
+from wharfinger.kernel.decider import Micros
+from wharfinger.kernel.observer import Publication
+from wharfinger.runtime.backends import Backend
+from wharfinger.runtime.broadcast import ends_of
+from wharfinger.runtime.ledger import DecisionQuery, Ledger
+from wharfinger.runtime.observer_loop import Loaded
+from wharfinger.runtime.observer_service import ObserverService, Observing
+from wharfinger.runtime.service import ServiceContext
+from wharfinger_annotator import app as annotator
+from wharfinger_cli.generate import FleetPlan, generate
+from wharfinger_cli.submit import submission
+from wharfinger_descheduler import app as descheduler
+from wharfinger_estimator import app as estimator
+from wharfinger_publisher.app import PublisherService
+from wharfinger_scheduler.app import cluster_stage, fleet_stage
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+
+@dataclass
+class Tally:
+    seen: set[str] = field(default_factory=set)
+    told: int = -1
+
+
+class Teller:
+    """Publishes how many different events it has folded, as the capacity of a cluster of that name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def initial(self) -> Tally:
+        return Tally()
+
+    def fold(self, state: Tally, event: Event[Value], at: Micros) -> None:
+        if isinstance(event.data, BindingWithdrawn):
+            state.seen.add(str(event.id))
+
+    def publish(self, state: Tally, at: Micros) -> list[Publication]:
+        if state.told == len(state.seen):
+            return []
+        state.told = len(state.seen)
+        data = CapacityEstimated(self.name, state.told, {}, {})
+        return [Publication(data, self.name, self.name, self.name)]
+
+    def next_due(self, state: Tally) -> Micros | None:
+        return None
+
+
+def a_teller(context: ServiceContext, name: str, loaded: Iterable[Loaded] = ()) -> ObserverService[Tally]:
+    async def load(groups: frozenset[int]) -> Iterable[Loaded]:
+        await asyncio.sleep(0.2)  # as the ledger may take its time
+        return loaded
+
+    observing = Observing("tests-teller", Teller(name), (CLUSTER_STATE, ASSIGNMENTS), (BINDINGS,), load)
+    return ObserverService(observing, context)
+
+
+@pytest_asyncio.fixture
+async def context(backend: Backend, database_url: str, topic_prefix: str) -> AsyncIterator[ServiceContext]:
+    ledger = await Ledger.open(database_url, "tests-observer")
+    yield await a_context(backend, ledger, topic_prefix)
+    await ledger.close()
+
+
+async def facts(context: ServiceContext, first: int, count: int) -> None:
+    """Half on a topic that members share, half on one that each reads whole."""
+    events = [withdrawn(n, f"k{n}") for n in range(first, first + count)]
+    await send(context, CLUSTER_STATE, [(e.subject, e.body) for e in events[::2]])
+    await send(context, BINDINGS, [(e.subject, e.body) for e in events[1::2]])
+
+
+async def told(context: ServiceContext, name: str) -> list[int]:
+    events = [decode(r.value).data for r in await standing_on(context, CAPACITY) if r.value]
+    return [data.nodes for data in events if isinstance(data, CapacityEstimated) and data.cluster == name]
+
+
+@pytest.mark.parametrize("counts", [(0,), (1,), (700,), (700, 1), (1, 700), (3, 300, 2, 500)])
+async def test_the_end_lies_behind_the_last_record_of_the_last_batch(
+    context: ServiceContext, counts: tuple[int, ...]
+) -> None:
+    for number, count in enumerate(counts):
+        await send(context, CLUSTER_STATE, [("k", withdrawn(1000 * number + n).body) for n in range(count)])
+    place = TopicPartition(context.wire(CLUSTER_STATE.name), context.cluster_partition("k"))
+    async with AIOKafkaConsumer(**context.backend.client_options(), auto_offset_reset="earliest") as consumer:
+        others = [TopicPartition(place.topic, p) for p in range(4)]
+        consumer.assign(others)
+        ends = await ends_of(consumer, others)
+    assert ends == {tp: sum(counts) if tp == place else 0 for tp in others}
+
+
+async def test_nothing_is_told_before_everything_is_read(context: ServiceContext) -> None:
+    await facts(context, 0, 6000)
+    loaded = [(withdrawn(n), 1) for n in range(9000, 9010)]
+    service = a_teller(context, "oslo", loaded)
+    async with running(service):
+        await until(lambda: _tells(context, "oslo", 6010))
+        await facts(context, 6000, 2)
+        await until(lambda: _tells(context, "oslo", 6012))
+    assert (await told(context, "oslo"))[0] == 6010
+
+
+async def test_a_restarted_observer_reads_everything_again(context: ServiceContext) -> None:
+    await facts(context, 0, 500)
+    for name in ("oslo", "bergen"):
+        async with running(a_teller(context, name)):
+            await until(lambda name=name: _tells(context, name, 500))
+        assert await told(context, name) == [500]
+
+
+async def test_members_that_come_and_go_never_tell_less_than_their_share(context: ServiceContext) -> None:
+    """After every change each counts its share from the beginning: what it tells first is the whole of it."""
+    await facts(context, 0, 2000)
+    broadcast = 1000
+    first, second = a_teller(context, "oslo"), a_teller(context, "bergen")
+    async with running(first):
+        await until(lambda: _tells(context, "oslo", 2000))
+        async with running(second):
+            await until(
+                lambda: len(first.groups()) == len(second.groups()) == 2 and first.ready() and second.ready(), 30
+            )
+            await until(lambda: _told_something(context, "bergen"))
+            shares = [len(m.loop.state.seen) for m in (first, second)]
+            assert sum(shares) - 2 * broadcast == 1000
+            await until(lambda: _tells(context, "oslo", shares[0]))
+            assert set(await told(context, "bergen")) == {shares[1]}
+        await until(lambda: len(first.groups()) == 4 and first.ready(), 30)
+        await until(lambda: _tells(context, "oslo", 2000))
+    assert set(await told(context, "oslo")) == {2000, shares[0]}
+
+
+async def _tells(context: ServiceContext, name: str, count: int) -> bool:
+    return (await told(context, name))[-1:] == [count]
+
+
+async def _told_something(context: ServiceContext, name: str) -> bool:
+    return bool(await told(context, name))
+
+
+# --- the estimator -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_restarted_estimator_counts_as_before(context: ServiceContext) -> None:
+    ledger = context.ledger
+    bindings = 150
+    fleet = [submission(f, None) for f in generate(FleetPlan(clusters=4, nodes=40, bindings=bindings, seed=11))]
+    stages = [fleet_stage(context), cluster_stage(context), PublisherService(context)]
+    observers = [descheduler.build(context), annotator.build(context)]
+    before = estimator.build(context)
+    async with running(*stages, *observers):
+        async with running(before):
+            await ledger.accept(fleet)
+            await until(lambda: _at_rest(ledger, bindings), 60)
+            counted = await _latest(context)
+        again = estimator.build(context)
+        already = len(await standing_on(context, CAPACITY))
+        async with running(again):
+            await until(lambda: _more_capacity(context, already, 4), 30)
+            await asyncio.sleep(0.5)
+            recounted = await _latest(context)
+    assert len(counted) == 4
+    assert {name: c.free for name, c in recounted.items()} == {name: c.free for name, c in counted.items()}
+    assert {name: c.devices for name, c in recounted.items()} == {name: c.devices for name, c in counted.items()}
+    assert {name: c.nodes for name, c in recounted.items()} == {name: c.nodes for name, c in counted.items()}
+    assert {name: c.classes for name, c in recounted.items()} == {name: c.classes for name, c in counted.items()}
+
+
+async def _latest(context: ServiceContext) -> dict[str, CapacityEstimated]:
+    events = [decode(r.value).data for r in await standing_on(context, CAPACITY) if r.value]
+    return {data.cluster: data for data in events if isinstance(data, CapacityEstimated)}
+
+
+async def _more_capacity(context: ServiceContext, already: int, more: int) -> bool:
+    return len(await standing_on(context, CAPACITY)) >= already + more
+
+
+async def _at_rest(ledger: Ledger, bindings: int) -> bool:
+    """Every binding has a fleet decision, and nothing has moved for a second."""
+    subjects = {row.subject async for row in ledger.decisions(DecisionQuery(stream="fleet/"))}
+    before = await ledger.heads()
+    await asyncio.sleep(1.5)
+    return len(subjects) >= bindings and await ledger.heads() == before
