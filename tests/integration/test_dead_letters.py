@@ -175,7 +175,9 @@ async def test_a_proposal_to_a_stream_that_is_none_stops_nobody(context: Service
     proposal = RescheduleProposed(stream, "shop/well", "because")
     fleet, cluster = fleet_stage(context), cluster_stage(context)
     async with running(fleet, cluster):
-        await send(context, PROPOSALS, [("k", encode(proposal, id=derived_id("p", stream), source="/tests", subject=stream))])
+        await send(
+            context, PROPOSALS, [("k", encode(proposal, id=derived_id("p", stream), source="/tests", subject=stream))]
+        )
         await send(context, BINDINGS, [("k", binding("shop/well"))])
 
         async def decided() -> bool:

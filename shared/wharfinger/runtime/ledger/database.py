@@ -142,6 +142,9 @@ class Database:
             server_settings={
                 "application_name": self._application_name,
                 "timezone": "UTC",
+                # A plan kept from when the tables were empty would scan them when they are not.
+                "plan_cache_mode": "force_custom_plan",
+                "jit": "off",
                 # A server that lost us must not keep our locks until the kernel's two hours are over.
                 "tcp_keepalives_idle": "5",
                 "tcp_keepalives_interval": "2",
