@@ -81,10 +81,14 @@ test: check ## The checks and every test but the long ones
 test-long: setup ## The tests that take minutes
 	@$(BIN)/python -m pytest -m long $(ARGS) || test $$? = 5 # pytest's word for: there are none
 
+# These start the embedded broker whatever else is there, so another broker would tell nothing new.
+EMBEDDED_ONLY := $(addprefix --ignore=tests/integration/,test_cli.py test_supervisor.py test_embedded.py test_local_kafka.py \
+  test_test_backends.py test_prometheus.py)
+
 .PHONY: test-kafka
 test-kafka: setup ## The integration tests against a real Apache Kafka (needs Java 17 and Maven)
 	@$(BIN)/python infra/kafka/local.py run $(KAFKA_DIR) -- $(BIN)/python infra/postgres/local.py -- \
-	  $(BIN)/python -m pytest -m "integration and not long" $(ARGS)
+	  $(BIN)/python -m pytest -m "integration and not long and not chaos and not data" $(EMBEDDED_ONLY) $(ARGS)
 
 .PHONY: kafka kafka-down
 kafka: setup ## Start that Kafka and leave it running; prints host:port

@@ -70,7 +70,7 @@ DURABLE = Capabilities(
 
 # The embedded broker lets a group join after half a session (never before one second), lets a member that left come back
 # after up to two sessions, and answers a long poll after half of what remains of it: short sessions and a fetch wait of
-# some milliseconds are what make it quick (20 ms: half the idle CPU of 10 ms, 1.5 ms more delay). One second held without
+# some milliseconds are what make it quick (observers, which coalesce anyway, wait ten times as long). One second held without
 # a false expiry under five apps in one process whose loop was blocked for 1.5 s at a time, on a machine with twice as many
 # busy processes as cores.
 MEMORY = Capabilities(
@@ -84,7 +84,7 @@ MEMORY = Capabilities(
     session_s=1.0,
     heartbeat_s=0.2,
     rebalance_s=5.0,
-    fetch_wait_ms=20,
+    fetch_wait_ms=10,
     metadata_max_age_ms=10_000,
 )
 

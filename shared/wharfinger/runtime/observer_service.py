@@ -57,7 +57,7 @@ class ObserverService(Generic[S]):
         )
         self._primary = context.wire(observing.partitioned[0].name)
         # What observers tell is coalesced anyway: polling less often costs less than it delays.
-        self._fetch_wait_ms = 5 * context.backend.capabilities.fetch_wait_ms
+        self._fetch_wait_ms = 10 * context.backend.capabilities.fetch_wait_ms
         self._groups: frozenset[int] = frozenset()
         self._ends: dict[TP, int] | None = None
         self._next: dict[TP, int] = {}
