@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import UUID
 
+import msgspec
 import pytest
 import pytest_asyncio
 from tests.counter import Counter, Writer, withdrawn
@@ -188,6 +189,16 @@ async def test_a_round_without_its_bodies_is_refused(ledger: Ledger) -> None:
 def submission(number: int) -> Submission:
     event = withdrawn(number)
     return Submission(event, BINDINGS.name, event.subject, f"{event.subject}/p")
+
+
+async def test_an_event_no_broker_would_take_is_refused_before_it_is_recorded(ledger: Ledger) -> None:
+    fits = submission(1)
+    big = Submission(
+        msgspec.structs.replace(fits.event, body=b"x" * 1_000_001), fits.topic, fits.key, fits.partition_key
+    )
+    with pytest.raises(LedgerError, match="1,000,001 bytes; expected at most 1,000,000"):
+        await ledger.accept([big])
+    assert await ledger.rows_after({}, 10) == []
 
 
 async def test_intake_accepts_an_id_once(ledger: Ledger) -> None:

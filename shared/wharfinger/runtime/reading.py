@@ -31,8 +31,8 @@ Offer = Callable[[Iterable[Message]], Awaitable[None]]
 
 log = structlog.get_logger()
 
-PAYLOAD_BYTES_MAX = 1024 * 1024
-"""More of a dead letter than this is cut off and said to be."""
+PAYLOAD_BYTES_MAX = 512 * 1024
+"""More of a dead letter than this is cut off and said to be: as base64 it must still be a record that any broker takes."""
 
 
 class RawRecord(Protocol):

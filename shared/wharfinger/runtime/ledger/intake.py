@@ -21,12 +21,16 @@ from wharfinger.kernel.hashing import round_hash
 from wharfinger.kernel.round import Head, InputRef, Round
 from wharfinger.kernel.step import ENGINE, decision_id
 from wharfinger.runtime.ledger.database import Database, Raw
+from wharfinger.runtime.ledger.errors import LedgerError
 from wharfinger.runtime.ledger.heads import Locked, lock
 from wharfinger.runtime.ledger.retries import retried
 from wharfinger.runtime.ledger.writer import EventRow, event_row, is_written, write
 
 CHUNK = 1000
 """Events a round: long enough for COPY to pay, short enough for other appenders not to wait long."""
+
+EVENT_BYTES_MAX = 1_000_000
+"""A broker refuses records beyond a mebibyte unless told otherwise, and what is refused would hold up all that follows."""
 
 PROFILE = "intake"
 OUTCOME = "accepted"
@@ -108,6 +112,11 @@ async def _known(raw: Raw, stream: int, ids: Sequence[UUID]) -> set[UUID]:
 
 
 def _prepare(submission: Submission) -> _Prepared:
+    size = len(submission.event.body)
+    if size > EVENT_BYTES_MAX:
+        raise LedgerError(
+            f"{submission.event.subject}: an event of {size:,} bytes; expected at most {EVENT_BYTES_MAX:,}, which a broker takes"
+        )
     data = MessageAccepted(submission.topic, submission.key, submission.partition_key)
     return _Prepared(submission, event_row(submission.event), data, canonical(data))
 
