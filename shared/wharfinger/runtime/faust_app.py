@@ -90,14 +90,13 @@ class _Consumer(Consumer):
             while not (stopped() or fetcher_stopped()):
                 await self.sleep(0)
                 async for tp, message in self.getmany(timeout=1.0):
-                    read = self._read_offset[tp]
-                    if read is not None and message.offset < read:
-                        continue
+                    # Faust drops what lies behind the offset it noted last. A note made while a rebalance seeks back would
+                    # drop what is to be read again; twice does no harm, for every reader knows what it has had.
+                    self._read_offset[tp] = message.offset
                     if self.flow_active and not self.suspend_flow.is_set():
                         await self.callback(message)
                     else:
                         await self.wait_first(self.callback(message), self.suspend_flow.wait())
-                    self._read_offset[tp] = message.offset
                     handed += 1
                     if handed % BREATH_EVERY == 0:
                         await asyncio.sleep(0)
