@@ -10,20 +10,16 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from wharfinger.events.streams import CLUSTER, FLEET
+from wharfinger.history.deciders import DECIDERS
 from wharfinger.kernel.audit import AuditResult, Divergence
 from wharfinger.runtime.ledger import FirstBad, Ledger, VerifyResult, verify
-from wharfinger.runtime.replay import Deciders, ReplayResult, worker_pool
+from wharfinger.runtime.replay import ReplayResult, worker_pool
 from wharfinger.runtime.replay import replay as replay_history
-from wharfinger.stages.cluster import ClusterDecider
-from wharfinger.stages.fleet import FleetDecider
 from wharfinger_cli.app import Request
 from wharfinger_cli.bulk import bar
 from wharfinger_cli.connection import opened_ledger, run, settings_of
 from wharfinger_cli.failures import DIFFERENCE, CommandError, NotFoundError
 from wharfinger_cli.output import BAD, GOOD, Plain, count, messages, new_table, show
-
-DECIDERS: Deciders = {FLEET: FleetDecider.of_profile, CLUSTER: ClusterDecider.of_profile}
-"""Who decides each kind of stream: the same classes that the scheduler runs, with the settings that each round recorded."""
 
 DIVERGENCES_SHOWN_MAX = 20
 

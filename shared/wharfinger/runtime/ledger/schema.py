@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     Identity,
     Index,
@@ -23,12 +24,14 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     Uuid,
+    true,
 )
+from sqlalchemy.dialects.postgresql import ARRAY
 
 from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.errors import LedgerError, LedgerUnavailable
 
-VERSION = "0001"
+VERSION = "0002"
 """The newest migration: what a database must be at for this code to use it."""
 
 CHANNEL = "wharfinger_ledger"
@@ -124,6 +127,8 @@ snapshot = Table(
     Column("stream", Integer, primary_key=True, autoincrement=False),
     Column("round", BigInteger, primary_key=True, autoincrement=False),  # the last round it has in it
     Column("digest", LargeBinary, nullable=False),
+    # A whole one holds everything and is vouched for by the chain; the others hold what changed since the one before.
+    Column("whole", Boolean, nullable=False, server_default=true()),
 )
 
 snapshot_section = Table(
@@ -135,6 +140,15 @@ snapshot_section = Table(
     Column("sha256", LargeBinary, nullable=False),
     Column("encoding", SmallInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
+    Column("names", ARRAY(BigInteger)),  # of what a section holds items of: 64-bit hashes of their names
+)
+
+plan = Table(
+    "plan",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("made_at_us", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),  # canonical JSON, compressed by nobody: it is read once
 )
 
 cursor = Table(
