@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from wharfinger.events.assignments import MAX_ITEMS, AssignmentItem, AssignmentsDecided
 from wharfinger.events.bindings import BindingWithdrawn
 from wharfinger.events.clusters import ClusterForgotten
 from wharfinger.events.codec import encode, encode_raw
-from wharfinger.events.envelope import derived_id
-from wharfinger.events.fanout import assignment_items, outcome_item
-from wharfinger.events.outcomes import OutcomeItem, OutcomesDecided
+from wharfinger.events.fanout import Fanout, InternalMessage, message_id
+from wharfinger.events.outcomes import OutcomesDecided
 from wharfinger.events.policies import PolicyRemoved
 from wharfinger.events.registry import type_of
 from wharfinger.events.streams import ASSIGNMENTS, BY_NAME, DECISIONS, OUTCOMES, PartitionBy
@@ -57,33 +55,18 @@ class RecordMaker:
     def records(self, rows: Iterable[LedgerRow]) -> list[Record]:
         """Rows of several streams, each stream's in order of seq."""
         out: list[Record] = []
-        assigned: dict[tuple[str, str], list[AssignmentItem]] = {}
-        outcomes: dict[tuple[str, str, int], list[OutcomeItem]] = {}
+        fanout = Fanout(self._shard_of)
         for row in rows:
             if row.accepted is not None:
                 out.extend(self._accepted(row.accepted))
                 continue
             out.append(self._decision(row))
-            data = row.data()
-            decision = str(row.id)
-            for cluster, item in assignment_items(row.seq, decision, data):
-                items = assigned.setdefault((row.stream, cluster), [])
-                items.append(item)
-                if len(items) >= MAX_ITEMS:
-                    out.append(self._assignments(row.stream, cluster, items))
-                    items.clear()
-            answer = outcome_item(row.seq, decision, data)
-            if answer is not None:
-                cluster, binding, outcome = answer
-                shard = self._partition_for(binding, self.partitions[OUTCOMES.name])
-                answers = outcomes.setdefault((row.stream, cluster, shard), [])
-                answers.append(outcome)
-                if len(answers) >= MAX_ITEMS:
-                    out.append(self._outcomes(row.stream, cluster, shard, answers))
-                    answers.clear()
-        out += [self._assignments(stream, cluster, items) for (stream, cluster), items in assigned.items() if items]
-        out += [self._outcomes(stream, cluster, shard, it) for (stream, cluster, shard), it in outcomes.items() if it]
+            out += map(self._internal, fanout.add(row.stream, row.seq, str(row.id), row.data()))
+        out += map(self._internal, fanout.rest())
         return out
+
+    def _shard_of(self, binding: str) -> int:
+        return self._partition_for(binding, self.partitions[OUTCOMES.name])
 
     def _accepted(self, accepted: Accepted) -> Iterable[Record]:
         topic = BY_NAME[accepted.topic]
@@ -103,17 +86,11 @@ class RecordMaker:
         partition = self._partition_for(row.subject, self.partitions[DECISIONS.name])
         return Record(DECISIONS.name, partition, row.subject.encode(), value, id)
 
-    def _assignments(self, stream: str, cluster: str, items: list[AssignmentItem]) -> Record:
-        first, last = items[0].seq, items[-1].seq
-        data = AssignmentsDecided(cluster, stream, last, tuple(items))
-        id = derived_id("assignments", stream, cluster, first, last)
-        value = encode(data, id=id, source=f"/wharfinger/{stream}", subject=cluster)
-        partition = self._partition_for(cluster, self.partitions[ASSIGNMENTS.name])
-        return Record(ASSIGNMENTS.name, partition, cluster.encode(), value)
-
-    def _outcomes(self, stream: str, cluster: str, shard: int, items: list[OutcomeItem]) -> Record:
-        first, last = items[0].seq, items[-1].seq
-        data = OutcomesDecided(cluster, shard, stream, last, tuple(items))
-        id = derived_id("outcomes", stream, shard, first, last)
-        value = encode(data, id=id, source=f"/wharfinger/{stream}", subject=cluster)
-        return Record(OUTCOMES.name, shard, str(shard).encode(), value)
+    def _internal(self, message: InternalMessage) -> Record:
+        value = encode(
+            message, id=message_id(message), source=f"/wharfinger/{message.stream}", subject=message.cluster
+        )  # fmt: skip
+        if isinstance(message, OutcomesDecided):
+            return Record(OUTCOMES.name, message.shard, str(message.shard).encode(), value)
+        partition = self._partition_for(message.cluster, self.partitions[ASSIGNMENTS.name])
+        return Record(ASSIGNMENTS.name, partition, message.cluster.encode(), value)

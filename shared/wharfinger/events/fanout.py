@@ -10,14 +10,17 @@ against its cluster from the assignment on, and every message a stage takes in i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from uuid import UUID
 
 from wharfinger.domain.binding import TargetCluster
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import Requirements
 from wharfinger.events.assignments import (
+    MAX_ITEMS,
     Assigned,
     AssignmentItem,
+    AssignmentsDecided,
     NodeClosed,
     Placed,
     Recovered,
@@ -36,7 +39,68 @@ from wharfinger.events.decisions import (
     ScheduleDecided,
     ScheduleRefused,
 )
-from wharfinger.events.outcomes import OutcomeItem
+from wharfinger.events.envelope import derived_id
+from wharfinger.events.outcomes import OutcomeItem, OutcomesDecided
+
+InternalMessage = AssignmentsDecided | OutcomesDecided
+
+
+class Fanout:
+    """Gathers what decisions say to clusters and fleet shards into messages of up to `MAX_ITEMS`, because the cost of a message
+    is what limits the services that read them. `shard_of`: binding -> fleet shard.
+
+    Decisions of several streams may be added, each stream's in order of seq; `rest` gives what is not full and begins anew.
+    """
+
+    def __init__(self, shard_of: Callable[[str], int]) -> None:
+        self._shard_of = shard_of
+        self._assigned: dict[tuple[str, str], list[AssignmentItem]] = {}
+        self._outcomes: dict[tuple[str, str, int], list[OutcomeItem]] = {}
+
+    def add(self, stream: str, seq: int, decision: str, data: Value) -> list[InternalMessage]:
+        """The messages that this decision has filled: mostly none."""
+        full: list[InternalMessage] = []
+        for cluster, item in assignment_items(seq, decision, data):
+            items = self._assigned.setdefault((stream, cluster), [])
+            items.append(item)
+            if len(items) >= MAX_ITEMS:
+                full.append(_assignments(stream, cluster, items))
+                items.clear()
+        answer = outcome_item(seq, decision, data)
+        if answer is not None:
+            cluster, binding, outcome = answer
+            shard = self._shard_of(binding)
+            answers = self._outcomes.setdefault((stream, cluster, shard), [])
+            answers.append(outcome)
+            if len(answers) >= MAX_ITEMS:
+                full.append(_outcomes(stream, cluster, shard, answers))
+                answers.clear()
+        return full
+
+    def rest(self) -> list[InternalMessage]:
+        assigned, outcomes = self._assigned, self._outcomes
+        self._assigned, self._outcomes = {}, {}
+        left: list[InternalMessage] = [
+            _assignments(stream, cluster, items) for (stream, cluster), items in assigned.items() if items
+        ]
+        left += [_outcomes(stream, cluster, shard, its) for (stream, cluster, shard), its in outcomes.items() if its]
+        return left
+
+
+def message_id(message: InternalMessage) -> UUID:
+    """Derived from what is in it: the same items make the same message."""
+    first = message.items[0].seq
+    if isinstance(message, AssignmentsDecided):
+        return derived_id("assignments", message.stream, message.cluster, first, message.through)
+    return derived_id("outcomes", message.stream, message.shard, first, message.through)
+
+
+def _assignments(stream: str, cluster: str, items: list[AssignmentItem]) -> AssignmentsDecided:
+    return AssignmentsDecided(cluster, stream, items[-1].seq, tuple(items))
+
+
+def _outcomes(stream: str, cluster: str, shard: int, items: list[OutcomeItem]) -> OutcomesDecided:
+    return OutcomesDecided(cluster, shard, stream, items[-1].seq, tuple(items))
 
 
 def assignment_items(seq: int, decision: str, data: Value) -> Iterator[tuple[str, AssignmentItem]]:
