@@ -253,9 +253,9 @@ app.add_typer(audits, name="audit", rich_help_panel=HISTORY)
 @audits.command("verify")
 def audit_verify(context: typer.Context, stream: Stream = "", data_dir: Dir = None, output: Out = None) -> None:
     """Walk chains, heads and snapshots, and name the first bad row. Ends with 1 when there is one."""
-    from wharfinger_cli import history
+    from wharfinger_cli import audit
 
-    history.audit_verify(_request(context, data_dir, output), stream)
+    audit.verify(_request(context, data_dir, output), stream)
 
 
 @app.command(rich_help_panel=HISTORY)

@@ -40,6 +40,7 @@ from wharfinger.runtime.replay import ReplayResult
 from wharfinger.runtime.settings import ENV_PREFIX, load_settings
 from wharfinger.runtime.supervisor import STEPS, take_down
 from wharfinger_cli.app import Request
+from wharfinger_cli.audit import verified_page
 from wharfinger_cli.bulk import bar
 from wharfinger_cli.connection import opened_ledger
 from wharfinger_cli.decisions import TYPES
@@ -47,7 +48,7 @@ from wharfinger_cli.explain import account_of, account_page
 from wharfinger_cli.facts import Facts, known_facts
 from wharfinger_cli.failures import CommandError
 from wharfinger_cli.generate import FleetPlan, generate
-from wharfinger_cli.history import replayed_page, verified_page, watched_replay
+from wharfinger_cli.history import replayed_page, watched_replay
 from wharfinger_cli.lifecycle import start_detached
 from wharfinger_cli.output import DARK, GOOD, count, messages, new_table
 from wharfinger_cli.status import Seen, look
