@@ -25,7 +25,7 @@ from wharfinger.events.cluster_state import NodesObserved, PodsObserved
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.codec import made
 from wharfinger.events.envelope import Event, derived_id
-from wharfinger.events.fanout import Fanout, message_id
+from wharfinger.events.fanout import Fanout, InternalMessage, message_id
 from wharfinger.events.outcomes import OutcomesDecided
 from wharfinger.events.proposals import EvictionProposed, FailoverProposed, NodeRemovalProposed, RescheduleProposed
 from wharfinger.events.registry import type_of
@@ -100,6 +100,12 @@ class World:
         """Let a stream begin where it stood. The state is the world's from now on. `settle_in` when all have been adopted."""
         self.streams[stream] = Running(decider, state, head)
         self.at = max(self.at, head.at)
+
+    def hand_in(self, messages: Iterable[InternalMessage]) -> None:
+        """Outcomes that an adopted fleet stream has not heard of yet. What it knows already changes nothing."""
+        for message in messages:
+            if isinstance(message, OutcomesDecided):
+                self._deliver(self._event(message, message_id(message), message.stream, message.cluster))
 
     def settle_in(self, policies: Iterable[Event[Value]] = ()) -> list[RecordedRound]:
         """Bring the observers to where the adopted streams stand, hand over what one stream has decided and another not yet

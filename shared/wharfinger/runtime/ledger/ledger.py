@@ -115,6 +115,12 @@ class Ledger:
     ) -> AsyncIterator[RecordedRound]:
         return reader.recorded_rounds(self._database, stream, from_round, to_round, batch_rows, judged_from)
 
+    async def round_at(self, stream: str, at: Micros) -> int:
+        return await reader.round_at(self._database, stream, at)
+
+    async def profile_at(self, stream: str, number: int) -> str:
+        return await reader.profile_at(self._database, stream, number)
+
     async def basis(self, stream: str, number: int) -> Basis:
         return await reader.basis(self._database, stream, number)
 

@@ -381,6 +381,29 @@ async def head_at(database: Database, stream: str, number: int) -> Head:
     return Head(stream, *row)
 
 
+async def round_at(database: Database, stream: str, at: Micros) -> int:
+    """The number of the last round not later than `at`; 0 before the first."""
+    async with database.reading() as raw:
+        row = await raw.fetchrow(
+            "select coalesce((select r.number from round r where r.stream = s.id and r.at_us <= $2 "
+            "order by r.at_us desc, r.number desc limit 1), 0) from stream s where s.name = $1",
+            stream, at,
+        )  # fmt: skip
+    if row is None:
+        raise LedgerError(f"unknown stream {stream}")
+    return int(row[0])
+
+
+async def profile_at(database: Database, stream: str, number: int) -> str:
+    """The profile under which round `number` was decided; empty before the first."""
+    async with database.reading() as raw:
+        row = await raw.fetchrow(
+            "select r.profile from round r join stream s on s.id = r.stream where s.name = $1 and r.number = $2",
+            stream, number,
+        )  # fmt: skip
+    return "" if row is None else str(row[0])
+
+
 async def basis(database: Database, stream: str, number: int) -> Basis:
     """The basis of round `number`: what its writer had read. Empty before the first round."""
     if number == 0:
