@@ -12,7 +12,7 @@ from wharfinger.domain.value import NAME_LENGTH_MAX, Value
 from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.cluster_state import NodesObserved
-from wharfinger.events.codec import INT64_MAX, INT64_MIN, UndecodableError, decode, encode
+from wharfinger.events.codec import INT64_MAX, INT64_MIN, UndecodableError, decode, encode, encode_raw, frame_of
 from wharfinger.events.envelope import derived_id
 
 MARK = 4711
@@ -92,3 +92,8 @@ def test_a_name_fits_into_an_index() -> None:
     assert decode(withdrawn(NAME_LENGTH_MAX))
     with pytest.raises(UndecodableError, match="name"):
         decode(withdrawn(NAME_LENGTH_MAX + 1))
+
+
+def test_a_decision_for_the_world_says_its_place_in_its_stream() -> None:
+    frame = frame_of(encode_raw(b"{}", "t", id="i", source="/wharfinger/fleet/0", subject="s", sequence="7"))
+    assert (frame.source, frame.sequence) == ("/wharfinger/fleet/0", "7")

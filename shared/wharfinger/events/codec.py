@@ -110,7 +110,7 @@ def encode_raw(
         Frame(
             specversion=SPECVERSION, id=id, source=source, type=type, subject=subject, time=time,
             datacontenttype="application/json", dataschema=SCHEMA_ROOT + type, partitionkey=key, causationid=causation,
-            correlationid=correlation, data=msgspec.Raw(data),
+            correlationid=correlation, sequence=sequence, data=msgspec.Raw(data),
         )
     )  # fmt: skip
 
