@@ -24,6 +24,7 @@ app = typer.Typer(
 PLANE = "The plane"
 INTAKE = "Tell it"
 ANSWERS = "Ask it"
+AHEAD = "Before it happens"
 HISTORY = "Its history"
 
 Dir = Annotated[
@@ -37,12 +38,15 @@ Stream = Annotated[
         "--stream", metavar="NAME", help="A stream or the beginning of its name: `fleet` is all fleet shards."
     ),
 ]
-Manifests = Annotated[
-    list[str],
-    typer.Option(
-        "--filename", "-f", metavar="FILE|DIR|-", help="A manifest, a directory of them, or - for standard input."
-    ),
-]
+FILENAME = typer.Option(
+    "--filename", "-f", metavar="FILE|DIR|-", help="A manifest, a directory of them, or - for standard input."
+)
+Manifests = Annotated[list[str], FILENAME]
+ManyManifests = Annotated[list[str] | None, FILENAME]
+POINT = "a round such as fleet/0:12, a time, or an age such as 10m"
+At = Annotated[str, typer.Option("--at", metavar="POINT", help=f"As it was then: {POINT}.")]
+FromPoint = Annotated[str, typer.Option("--from", metavar="POINT", help=f"Begin there: {POINT}.")]
+ToPoint = Annotated[str, typer.Option("--to", metavar="POINT", help=f"End there: {POINT}.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +134,19 @@ def demo(
 
 
 @app.command(rich_help_panel=INTAKE)
-def apply(context: typer.Context, filename: Manifests, data_dir: Dir = None, output: Out = None) -> None:
-    """Accept manifests (Karmada, OCM, crane, Karpenter, Kubernetes). All of them are good, or nothing is accepted."""
+def apply(
+    context: typer.Context,
+    filename: ManyManifests = None,
+    plan: Annotated[
+        str, typer.Option("--plan", metavar="ID", help="A plan that was made: it happens as planned, or not at all.")
+    ] = "",
+    data_dir: Dir = None,
+    output: Out = None,
+) -> None:
+    """Accept manifests (Karmada, OCM, crane, Karpenter, Kubernetes), all or nothing; or carry out a plan."""
     from wharfinger_cli import apply as module
 
-    module.apply(_request(context, data_dir, output), filename)
+    module.apply(_request(context, data_dir, output), filename or [], plan)
 
 
 @app.command(rich_help_panel=INTAKE)
@@ -202,13 +214,14 @@ def get(
     context: typer.Context,
     what: Annotated[Literal["clusters", "nodes", "bindings", "policies"], typer.Argument()],
     name: Annotated[str | None, typer.Argument(help="Only this one.")] = None,
+    at: At = "",
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
-    """What the plane knows, and where its bindings are now."""
+    """What the plane knows, and where its bindings are; now, or as it was."""
     from wharfinger_cli import facts
 
-    facts.get(_request(context, data_dir, output), what, name)
+    facts.get(_request(context, data_dir, output), what, name, at)
 
 
 @app.command(rich_help_panel=ANSWERS)
@@ -234,16 +247,131 @@ def decisions(
 def explain(
     context: typer.Context,
     binding: Annotated[str, typer.Argument(help="namespace/name, or the name where only one binding has it.")],
+    at: At = "",
     decision: Annotated[
         str, typer.Option("--decision", metavar="ID", help="This decision instead of the latest.")
     ] = "",
+    every: Annotated[bool, typer.Option("--all", help="Every cluster and node, not only the nearest few.")] = False,
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
-    """Why it is where it is: the decision as it was recorded, what it led to, and what came before."""
+    """Why it is where it is, why not elsewhere, and what the smallest change is that would let it in there."""
     from wharfinger_cli import explain as module
 
-    module.explain(_request(context, data_dir, output), binding, decision)
+    module.explain(_request(context, data_dir, output), binding, at, decision, every=every)
+
+
+@app.command(rich_help_panel=ANSWERS)
+def history(
+    context: typer.Context,
+    binding: Annotated[str, typer.Argument(help="namespace/name, or the name where only one binding has it.")],
+    limit: Annotated[int, typer.Option(min=1, help="The latest so many.")] = 50,
+    data_dir: Dir = None,
+    output: Out = None,
+) -> None:
+    """Every decision about a binding, in all streams, with what caused it."""
+    from wharfinger_cli import timeline
+
+    timeline.history(_request(context, data_dir, output), binding, limit)
+
+
+@app.command(rich_help_panel=ANSWERS)
+def lineage(
+    context: typer.Context,
+    binding: Annotated[str | None, typer.Argument(help="The latest decision about this binding.")] = None,
+    decision: Annotated[str, typer.Option("--decision", metavar="ID", help="This decision.")] = "",
+    event: Annotated[str, typer.Option("--event", metavar="ID", help="This event.")] = "",
+    data_dir: Dir = None,
+    output: Out = None,
+) -> None:
+    """What led to it and what it led to, from service to service, with the ids of the events."""
+    from wharfinger_cli import lineage as module
+
+    module.lineage(_request(context, data_dir, output), binding, decision, event)
+
+
+@app.command(rich_help_panel=ANSWERS)
+def diff(
+    context: typer.Context,
+    a: Annotated[str, typer.Argument(metavar="A", help=f"Before: {POINT}.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="After: the same, or now.")] = "now",
+    stream: Stream = "",
+    data_dir: Dir = None,
+    output: Out = None,
+) -> None:
+    """What changed between two moments: clusters, bindings, replicas, nodes. Ends with 1 when something did."""
+    from wharfinger_cli import diff as module
+
+    module.diff(_request(context, data_dir, output), a, b, stream)
+
+
+plans = typer.Typer(
+    help="See what would happen before it does. Ends with 0 when nothing would, with 1 when something would.",
+    invoke_without_command=True,
+    context_settings=HELP,
+)
+app.add_typer(plans, name="plan", rich_help_panel=AHEAD)
+
+
+@plans.callback()
+def plan(
+    context: typer.Context,
+    filename: ManyManifests = None,
+    policy: Annotated[
+        list[str] | None, typer.Option("--policy", metavar="FILE", help="Policies as if they were applied.")
+    ] = None,
+    data_dir: Dir = None,
+    output: Out = None,
+) -> None:
+    """What applying manifests would move, place and refuse. Nothing is told to the plane; `apply --plan ID` does it."""
+    if context.invoked_subcommand is not None:
+        context.obj = _request(context, data_dir, output)
+        return
+    from wharfinger_cli import plan as module
+
+    module.plan(_request(context, data_dir, output), filename or [], policy or [])
+
+
+@plans.command("drain")
+def plan_drain(
+    context: typer.Context,
+    what: Annotated[str, typer.Argument(metavar="NODE|CLUSTER", help="A node as cluster/node or node, or a cluster.")],
+    data_dir: Dir = None,
+    output: Out = None,
+) -> None:
+    """Where everything on a node or a cluster would go, and what would stay stuck."""
+    from wharfinger_cli import plan as module
+
+    module.drain(_request(context, data_dir, output), what)
+
+
+@plans.command("scale")
+def plan_scale(
+    context: typer.Context,
+    binding: Annotated[str, typer.Argument(help="namespace/name, or the name where only one binding has it.")],
+    replicas: Annotated[int, typer.Argument(min=0)],
+    data_dir: Dir = None,
+    output: Out = None,
+) -> None:
+    """What so many replicas of a binding would do."""
+    from wharfinger_cli import plan as module
+
+    module.scale(_request(context, data_dir, output), binding, replicas)
+
+
+@app.command(rich_help_panel=AHEAD)
+def rollback(
+    context: typer.Context,
+    what: Annotated[str, typer.Argument(metavar="BINDING|POLICY", help="A binding, or a policy by name or key.")],
+    to: Annotated[str, typer.Option("--to", metavar="DECISION|POINT", help=f"A decision's id, or {POINT}.")],
+    apply_: Annotated[bool, typer.Option("--apply", help="Do it, instead of saying what it would do.")] = False,
+    data_dir: Dir = None,
+    output: Out = None,
+) -> None:
+    """Back to where it was: planned first, and refused where the old places are gone."""
+    from wharfinger_cli import rollback as module
+
+    module.rollback(_request(context, data_dir, output), what, to, apply=apply_)
 
 
 audits = typer.Typer(help="Prove that the history is as it was written.", no_args_is_help=True)
@@ -251,29 +379,170 @@ app.add_typer(audits, name="audit", rich_help_panel=HISTORY)
 
 
 @audits.command("verify")
-def audit_verify(context: typer.Context, stream: Stream = "", data_dir: Dir = None, output: Out = None) -> None:
+def audit_verify(
+    context: typer.Context,
+    stream: Stream = "",
+    topic: Annotated[
+        bool, typer.Option("--topic", help="Also hold the published decisions against the ledger.")
+    ] = False,
+    checkpoint: Annotated[
+        list[Path] | None,
+        typer.Option("--checkpoint", metavar="FILE", help="A signed checkpoint the ledger must still agree with."),
+    ] = None,
+    public_key: Annotated[
+        Path | None, typer.Option("--public-key", metavar="FILE", help="Who must have signed it.")
+    ] = None,
+    data_dir: Dir = None,
+    output: Out = None,
+) -> None:
     """Walk chains, heads and snapshots, and name the first bad row. Ends with 1 when there is one."""
     from wharfinger_cli import audit
 
-    audit.verify(_request(context, data_dir, output), stream)
+    audit.verify(_request(context, data_dir, output), stream, topic, checkpoint or [], public_key)
+
+
+@audits.command("checkpoint")
+def audit_checkpoint(
+    context: typer.Context,
+    key: Annotated[Path, typer.Option("--key", metavar="FILE", help="Private key, made by `audit key`.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write it; keep it elsewhere.")],
+    data_dir: Dir = None,
+    output: Out = None,
+) -> None:
+    """Sign where every stream stands. Held against the ledger later, it shows a history that was rewritten as a whole."""
+    from wharfinger_cli import audit
+
+    audit.checkpoint(_request(context, data_dir, output), key, out)
+
+
+@audits.command("key")
+def audit_key(path: Annotated[Path, typer.Argument(metavar="FILE")]) -> None:
+    """Make a key to sign checkpoints with: FILE, for you alone, and FILE.pub, for everybody."""
+    from wharfinger_cli import audit
+
+    audit.make_key(path)
 
 
 @app.command(rich_help_panel=HISTORY)
 def replay(
     context: typer.Context,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="An exported history, instead of the plane's ledger.")
+    ] = None,
     stream: Stream = "",
-    from_: Annotated[int | None, typer.Option("--from", min=1, metavar="ROUND", help="First round.")] = None,
-    to: Annotated[int | None, typer.Option("--to", min=1, metavar="ROUND", help="Last round.")] = None,
+    from_: FromPoint = "",
+    to: ToPoint = "",
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes that share the streams. Default: one a core.")
+        int | None, typer.Option(min=1, help="Processes that share the work. Default: one a core.")
+    ] = None,
+    strict_engine: Annotated[
+        bool, typer.Option("--strict-engine", help="Also end with 1 where another version decided otherwise.")
+    ] = False,
+    with_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with", metavar="FILE|NAME=VALUE", help="What if: policies from a file, or a setting of the engine."
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="What if: write the comparison as a page.")
+    ] = None,
+    prices: Annotated[
+        Path | None, typer.Option("--prices", metavar="FILE", help="What if: CSV of instance types and hourly prices.")
+    ] = None,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option("--fail-if", metavar="EXPR", help="What if: end with 1 when true, such as 'moves>5%'."),
+    ] = None,
+    tenant: Annotated[
+        str,
+        typer.Option("--tenant", metavar="LABEL", help="What if: label that names the tenant.  [default: namespace]"),
+    ] = "",
+    propose: Annotated[
+        bool, typer.Option("--propose", help="What if: propose what is better; the scheduler checks and decides.")
+    ] = False,
+    only_better: Annotated[
+        bool, typer.Option("--only-better", help="Propose only what the objective gains by.")
+    ] = False,
+    objective: Annotated[
+        Literal["spread", "pack", "cost", "moves"], typer.Option(help="What better means, for --propose.")
+    ] = "spread",
+    budget: Annotated[int | None, typer.Option(min=0, help="Propose at most so many.")] = None,
+    data_dir: Dir = None,
+    output: Out = None,
+) -> None:
+    """Take every recorded decision again and compare bytes; or, --with other policies, compare what would have happened."""
+    request = _request(context, data_dir, output)
+    if with_ or propose:
+        from wharfinger_cli import whatif
+
+        whatif.replay_with(
+            request,
+            whatif.Options(
+                with_ or [],
+                stream,
+                from_,
+                to,
+                report,
+                prices,
+                fail_if or [],
+                propose,
+                only_better,
+                budget,
+                objective,
+                tenant,
+            ),
+        )
+    elif file is not None:
+        from wharfinger_cli import ledger_file
+
+        ledger_file.replay_file(request, file)
+    else:
+        from wharfinger_cli import history as module
+
+        module.replay(request, stream, from_, to, workers, strict_engine=strict_engine)
+
+
+ledgers = typer.Typer(help="The history as a whole: take it along, let its oldest part go.", no_args_is_help=True)
+app.add_typer(ledgers, name="ledger", rich_help_panel=HISTORY)
+
+
+@ledgers.command("export")
+def ledger_export(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE")],
+    stream: Stream = "",
+    from_: FromPoint = "",
+    to: ToPoint = "",
+    redact: Annotated[
+        Path | None, typer.Option("--redact", metavar="KEYFILE", help="Replace every name, by a hash under this key.")
     ] = None,
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
-    """Take every recorded decision again and compare bytes. Ends with 1 when one differs."""
-    from wharfinger_cli import history
+    """One file that can be verified and replayed anywhere, without a database."""
+    from wharfinger_cli import ledger_file
 
-    history.replay(_request(context, data_dir, output), stream, from_, to, workers)
+    ledger_file.export(_request(context, data_dir, output), file, stream, from_, to, redact)
+
+
+@ledgers.command("retire")
+def ledger_retire(
+    context: typer.Context,
+    before: Annotated[str, typer.Option("--before", metavar="TIME", help="What is older may go.")],
+    checkpoint: Annotated[
+        Path,
+        typer.Option("--checkpoint", metavar="FILE", help="The signed checkpoint that vouches for it from now on."),
+    ],
+    archive: Annotated[Path | None, typer.Option("--archive", metavar="DIR", help="Export it there first.")] = None,
+    drop: Annotated[bool, typer.Option("--drop", help="Drop the detached tables instead of keeping them.")] = False,
+    data_dir: Dir = None,
+    output: Out = None,
+) -> None:
+    """Detach the oldest part of the history. What is still true is kept, and what remains can be verified and replayed."""
+    from wharfinger_cli import retention
+
+    retention.retire(_request(context, data_dir, output), before, checkpoint, archive, drop)
 
 
 letters = typer.Typer(help="Messages nobody could read.", no_args_is_help=True)
