@@ -85,7 +85,8 @@ class DecisionQuery:
 
 # --- rows ----------------------------------------------------------------------------------------------------------------
 
-_ROW = "s.name, d.seq, d.round, r.at_us, d.id, d.type, d.subject, d.outcome, d.cause, d.encoding, d.body"
+# Of a decision `d`, its stream `s` and its round `r`.
+ROW = "s.name, d.seq, d.round, r.at_us, d.id, d.type, d.subject, d.outcome, d.cause, d.encoding, d.body"
 
 # The keys are chosen first and the bodies fetched for those alone: with many streams behind, most candidates lose. Because
 # seq is dense, a stream's next rows are a bounded range, which the planner can only answer from the index. The accepted
@@ -119,14 +120,14 @@ order by s.at_us, s.name, d.seq
 """
 
 _DECISION = f"""
-select {_ROW} from decision d
+select {ROW} from decision d
 join stream s on s.id = d.stream join round r on r.stream = d.stream and r.number = d.round
 where d.id = $1
 """
 
 # The index has all that is needed to find the latest of each; only those are then fetched whole.
 _CURRENT = f"""
-select {_ROW} from (
+select {ROW} from (
     select d.subject, d.stream, max(d.seq) as seq from decision d
     where d.subject >= $1 and ($2::text is null or d.subject < $2)
     group by d.subject, d.stream
@@ -148,7 +149,7 @@ async def rows_after(database: Database, cursors: Mapping[str, int], limit: int)
 async def decision(database: Database, id_: UUID) -> LedgerRow | None:
     async with database.reading() as raw:
         found = await raw.fetchrow(_DECISION, id_)
-    return None if found is None else _row(found)
+    return None if found is None else row_of(found)
 
 
 async def current(database: Database, subject: str, stream: str) -> list[LedgerRow]:
@@ -159,7 +160,7 @@ async def current(database: Database, subject: str, stream: str) -> list[LedgerR
     async with database.reading() as raw:
         names = [name for name in await _names(raw, stream) if stream or name != INTAKE]
         found = await raw.fetch(_CURRENT, subject, _after_prefix(subject), names)
-    return [_row(record) for record in found]
+    return [row_of(record) for record in found]
 
 
 async def decisions(database: Database, query: DecisionQuery) -> AsyncIterator[LedgerRow]:
@@ -185,7 +186,7 @@ async def decisions(database: Database, query: DecisionQuery) -> AsyncIterator[L
         if query.subject is not None:
             where("d.subject = {}", query.subject)
         statement = f"""
-            select {_ROW} from stream s
+            select {ROW} from stream s
             left join unnest($1::text[], $2::bigint[]) as c(name, seq) on c.name = s.name
             join decision d on d.stream = s.id and d.seq > coalesce(c.seq, 0)
             join round r on r.stream = d.stream and r.number = d.round
@@ -193,7 +194,7 @@ async def decisions(database: Database, query: DecisionQuery) -> AsyncIterator[L
             order by r.at_us, s.name, d.seq {"" if query.limit is None else f"limit {query.limit:d}"}
         """
         async for record in raw.cursor(statement, *values, prefetch=_SHOWN_AT_ONCE):
-            yield _row(record)
+            yield row_of(record)
 
 
 async def _names(raw: Raw, wanted: str) -> list[str]:
@@ -206,7 +207,7 @@ def _after_prefix(prefix: str) -> str | None:
 
 
 def _relayed(record: Record) -> LedgerRow:
-    row = _row(record)
+    row = row_of(record)
     if row.stream != INTAKE:
         return row
     event_id, event_type, encoding, stored = record[11:]
@@ -221,7 +222,8 @@ def _relayed(record: Record) -> LedgerRow:
     return replace(row, accepted=Accepted(event_id, event_type, body, data.topic, data.key, data.partition_key))
 
 
-def _row(record: Record) -> LedgerRow:
+def row_of(record: Record) -> LedgerRow:
+    """What `ROW` selects, as a row; what follows it in the record is left to the caller."""
     stream, seq, number, at, id_, type_, subject, outcome, cause, encoding, stored = record[:11]
     body = _plain(stream, number, seq, encoding, stored)
     return LedgerRow(stream, seq, number, at, id_, type_, subject, outcome, cause, body)
