@@ -78,7 +78,7 @@ def replayed_plain(result: ReplayResult) -> Plain:
 
 def _divergence_plain(d: Divergence) -> Plain:
     return {
-        "stream": d.stream, "round": d.round, "seq": d.seq, "what": d.what, "recorded": d.recorded,
+        "stream": d.stream, "round": d.round, "seq": d.seq, "step": d.step, "recorded": d.recorded,
         "replayed": d.replayed,
     }  # fmt: skip
 
@@ -94,6 +94,6 @@ def replayed_page(result: ReplayResult) -> Iterator[RenderableType]:
     if not same:
         table = new_table("stream", "round", "seq", "what", "recorded", "replayed", right=("round", "seq"))
         for d in result.divergences[:DIVERGENCES_SHOWN_MAX]:
-            table.add_row(d.stream, str(d.round), str(d.seq), d.what, d.recorded, d.replayed)
+            table.add_row(d.stream, str(d.round), str(d.seq), d.step, d.recorded, d.replayed)
         yield table
         yield count(len(result.divergences), "divergence")

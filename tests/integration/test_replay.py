@@ -59,7 +59,7 @@ async def test_only_what_is_asked_for_is_judged(ledger: Ledger) -> None:
 async def test_what_would_be_decided_otherwise_today_is_named(ledger: Ledger) -> None:
     result = await replay(ledger, {"fleet/": lambda _: Counter(every=1000)}, "fleet")
     first = result.divergences[0]
-    assert (first.stream, first.round, first.seq, first.what) == ("fleet/0", 1, 4, "decision")
+    assert (first.stream, first.round, first.seq, first.step) == ("fleet/0", 1, 4, "trigger")
     assert "resumed" in first.recorded
     assert "resumed" not in first.replayed
 
@@ -88,7 +88,7 @@ async def test_a_changed_decision_is_found_at_its_round(ledger: Ledger, number: 
             number,
         )
     result = await replay(ledger, DECIDERS)
-    assert [(d.stream, d.round, d.what) for d in result.divergences] == [("cluster/b", number, "decision")]
+    assert [(d.stream, d.round, d.step) for d in result.divergences] == [("cluster/b", number, "held")]
     assert "9/9" in result.divergences[0].recorded
 
 
@@ -112,7 +112,7 @@ async def test_what_cannot_be_read_is_a_divergence_of_its_stream_alone(ledger: L
         await raw.execute(statement.format(stream, event=private.id))
     result = await replay(ledger, DECIDERS)
     # A decision's body is only compared, never read, so that bytes which mean nothing are simply other bytes.
-    what = "decision" if statement.startswith("update decision") else "unreadable"
-    assert [(d.stream, d.what) for d in result.divergences] == [("cluster/a", what)]
+    what = "bytes" if statement.startswith("update decision") else "unreadable"
+    assert [(d.stream, d.step) for d in result.divergences] == [("cluster/a", what)]
     assert result.divergences[0].round == (ROUNDS + 1 if "event" in statement else 3)
     assert result.streams == tuple(sorted(STREAMS))

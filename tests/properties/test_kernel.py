@@ -66,7 +66,7 @@ def test_a_changed_body_is_found_at_its_round(history: list[list[str]], every: i
     recorded[place] = replace(recorded[place], round=replace(r, decisions=tuple(decisions)))
     decider = Counter(every)
     result = audit(decider, decider.initial("fleet/0"), empty_head("fleet/0"), recorded)
-    assert [(d.round, d.seq, d.what) for d in result.divergences] == [(r.number, r.decisions[index].seq, "decision")]
+    assert [(d.round, d.seq, d.step) for d in result.divergences] == [(r.number, r.decisions[index].seq, "bytes")]
 
 
 def hash_of(r: Round) -> bytes:

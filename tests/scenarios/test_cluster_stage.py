@@ -369,7 +369,7 @@ def test_a_cluster_that_changed_its_strategy_is_replayed_with_both() -> None:
     found = audit(decider, decider.initial(STREAM), empty_head(STREAM), history, ClusterDecider.of_profile)
     assert (found.rounds, found.divergences) == (len(history), [])
     other = audit(decider, decider.initial(STREAM), empty_head(STREAM), history)
-    assert [d.what for d in other.divergences] == ["decision"]
+    assert [d.step for d in other.divergences] == ["score"]
 
 
 @pytest.mark.parametrize("strategy", ["least-allocated", "most-allocated"])

@@ -30,7 +30,7 @@ def history(rounds: int = 5, per_round: int = 3) -> tuple[Writer, list[RecordedR
 def divergences(recorded: list[RecordedRound], decider: Counter | None = None) -> list[tuple[int, str]]:
     decider = decider or Counter()
     result = audit(decider, decider.initial("fleet/0"), empty_head("fleet/0"), recorded)
-    return [(d.round, d.what) for d in result.divergences]
+    return [(d.round, d.step) for d in result.divergences]
 
 
 def with_round(recorded: list[RecordedRound], place: int, round_: Round) -> list[RecordedRound]:
@@ -105,35 +105,37 @@ def test_an_untouched_history_has_no_divergence() -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "step"),
     [
-        lambda d: structs.replace(d, body=b"{}"),
-        lambda d: structs.replace(d, subject="other"),
-        lambda d: structs.replace(d, outcome="other"),
-        lambda d: structs.replace(d, type="other"),
-        lambda d: structs.replace(d, cause=None),
-        lambda d: structs.replace(d, id=decision_id("x", 1)),
+        (lambda d: structs.replace(d, body=b"{}"), "bytes"),
+        (lambda d: structs.replace(d, subject="other"), "id"),
+        (lambda d: structs.replace(d, outcome="other"), "id"),
+        (lambda d: structs.replace(d, type="other"), "id"),
+        (lambda d: structs.replace(d, cause=None), "trigger"),
+        (lambda d: structs.replace(d, id=decision_id("x", 1)), "id"),
     ],
     ids=["body", "subject", "outcome", "type", "cause", "id"],
 )
-def test_a_changed_decision_is_found_though_the_hash_was_left(change: Callable[[Decision], Decision]) -> None:
+def test_a_changed_decision_is_found_though_the_hash_was_left(
+    change: Callable[[Decision], Decision], step: str
+) -> None:
     _, recorded = history()
     r = recorded[2].round
     changed = replace(r, decisions=(change(r.decisions[0]), *r.decisions[1:]))
-    assert divergences(with_round(recorded, 2, changed)) == [(3, "decision")]
+    assert divergences(with_round(recorded, 2, changed)) == [(3, step)]
 
 
 def test_a_decision_less_or_more_is_counted() -> None:
     _, recorded = history()
     r = recorded[2].round
-    assert divergences(with_round(recorded, 2, replace(r, decisions=r.decisions[:-1])))[0] == (3, "count")
+    assert divergences(with_round(recorded, 2, replace(r, decisions=r.decisions[:-1])))[0] == (3, "trigger")
 
 
 def test_a_forged_round_is_found_and_so_is_the_chain_that_does_not_know_it() -> None:
     _, recorded = history()
     r = recorded[2].round
     forged = rehashed(replace(r, decisions=(structs.replace(r.decisions[0], body=b"{}"), *r.decisions[1:])))
-    assert divergences(with_round(recorded, 2, forged)) == [(3, "decision"), (4, "chain")]
+    assert divergences(with_round(recorded, 2, forged)) == [(3, "bytes"), (4, "chain")]
 
 
 def test_an_event_that_was_changed_is_found() -> None:
@@ -183,6 +185,6 @@ def test_a_profile_that_nobody_knows_is_a_divergence() -> None:
     strange = with_round(recorded, 1, rehashed(replace(recorded[1].round, profile="tally/3")))
     decider = Counter()
     result = audit(decider, decider.initial("fleet/0"), empty_head("fleet/0"), strange, Counter.of_profile)
-    assert [(d.round, d.what, d.recorded, d.replayed) for d in result.divergences] == [
+    assert [(d.round, d.step, d.recorded, d.replayed) for d in result.divergences] == [
         (2, "profile", "tally/3", "counter/3")
     ]

@@ -56,7 +56,7 @@ class SnapshotFollower(Generic[S]):
             await asyncio.to_thread(audit.replay, recorded)
             if audit.result.divergences:
                 parted = audit.result.divergences[0]
-                log.error("snapshot_follower.diverged", stream=self._stream, round=parted.round, what=parted.what)
+                log.error("snapshot_follower.diverged", stream=self._stream, round=parted.round, step=parted.step)
                 break
             number = recorded.round.number
             if number % self._every_rounds == 0:
