@@ -228,10 +228,10 @@ class _Run:
         """Known bindings that another policy, or another placement of their own policy, now holds for."""
         facts: list[Fact] = []
         for known in self.bindings.values():
-            if known.name in self.handled or _has_own_placement(known):
+            if known.name in self.handled or has_own_placement(known):
                 continue
             policy = policy_for(known.resource, known.labels, self.policies.values())
-            if policy is not None and (moved := _under(known, policy)) != known:
+            if policy is not None and (moved := under(known, policy)) != known:
                 facts.append(BindingRequested(moved))
         return facts
 
@@ -251,7 +251,7 @@ class _Run:
                 reschedule=known.reschedule if known else "", labels=labels,
             )  # fmt: skip
             if (policy := policy_for(resource, labels, self.policies.values())) is not None:
-                return _under(binding, policy)
+                return under(binding, policy)
             if model.annotations.get(PLACEMENT) == ANY:
                 return binding
             self._without_policy(manifest, resource)
@@ -307,7 +307,7 @@ def bound_name(resource: ObjectRef) -> str:
     return f"{resource.namespace}/{name}" if resource.namespace else name
 
 
-def _under(binding: Binding, policy: Policy) -> Binding:
+def under(binding: Binding, policy: Policy) -> Binding:
     """The binding as `policy` would have it."""
     assert policy.propagation is not None, "only policies that propagate select workloads"
     return msgspec.structs.replace(
@@ -315,7 +315,7 @@ def _under(binding: Binding, policy: Policy) -> Binding:
     )
 
 
-def _has_own_placement(binding: Binding) -> bool:
+def has_own_placement(binding: Binding) -> bool:
     """Applied by hand, or requested by somebody who knew where it should go: no policy takes it over."""
     return binding.policy.startswith(BY_HAND) or (not binding.policy and binding.placement != ANYWHERE)
 
