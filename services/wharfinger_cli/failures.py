@@ -19,6 +19,9 @@ EXPECTED: tuple[tuple[str, str], ...] = (
     ("wharfinger.runtime.ledger.errors", "LedgerError"),
 )
 
+MISSING: tuple[tuple[str, str], ...] = (("wharfinger.history.names", "UnknownNameError"),)
+"""Those of them that mean: the thing asked for does not exist."""
+
 
 class CommandError(Exception):
     """Lines for standard error; the command ends with `code` and prints nothing else. Never a traceback."""
@@ -38,9 +41,13 @@ class NotFoundError(CommandError):
 
 def expected_failure(error: Exception) -> CommandError | None:
     """The same failure as a person reads it; None when it is none of those we expect."""
-    known = tuple(getattr(sys.modules[module], name) for module, name in EXPECTED if module in sys.modules)
     if isinstance(error, ExceptionGroup):
         return expected_failure(error.exceptions[0])
-    if not isinstance(error, known):
+    if not isinstance(error, _loaded(EXPECTED)):
         return None
-    return CommandError(*(" ".join(line.split()) for line in str(error).splitlines() if line.strip()))
+    lines = (" ".join(line.split()) for line in str(error).splitlines() if line.strip())
+    return CommandError(*lines, code=DIFFERENCE if isinstance(error, _loaded(MISSING)) else FAILURE)
+
+
+def _loaded(errors: tuple[tuple[str, str], ...]) -> tuple[type[Exception], ...]:
+    return tuple(getattr(sys.modules[module], name) for module, name in errors if module in sys.modules)
