@@ -14,7 +14,6 @@ import numpy as np
 from wharfinger.domain.resources import DEVICE_MILLI, DeviceRequest
 from wharfinger.domain.selectors import NodeTerm
 from wharfinger.domain.taints import Taint, Toleration
-from wharfinger.domain.value import stable_hash
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.nodes.columns import (
     CPU,
@@ -160,7 +159,7 @@ def compile_class(table: NodeTable, requirements: Requirements, key: str) -> Pod
         kinds=tuple(sorted(kinds.items())),
         simple=not needs or (len(needs) == 1 and (needs[0].count == 1 or needs[0].milli >= DEVICE_MILLI)),
         claiming=bool(requirements.node_selector or requirements.node_terms),
-        seed=stable_hash(key),
+        seed=table.seed(key),
     )
 
 

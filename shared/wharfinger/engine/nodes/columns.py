@@ -10,7 +10,8 @@ This module knows no pods and no bindings: `occupancy` decides what is charged t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +39,32 @@ _CLIP = 2**62
 
 Taken = tuple[tuple[int, int], ...]
 """(device index, thousandths) for each device a replica holds."""
+
+
+class MissingTie(LookupError):  # noqa: N818  (named after what is the case)
+    """A history whose names were replaced lacks a tie value that a decision in it needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ties:
+    """Tie values of a history whose names were replaced: equal scores break as they did under the old names, which nobody here
+    knows. `nodes`: name -> what stands for its hash; `classes`: class key -> what stands for its seed. Only their xor decides.
+    """
+
+    nodes: Mapping[str, int]
+    classes: Mapping[str, int]
+
+    def node(self, name: str) -> int:
+        return self._value(self.nodes, "node", name)
+
+    def class_(self, key: str) -> int:
+        return self._value(self.classes, "requirement class", key)
+
+    def _value(self, values: Mapping[str, int], what: str, name: str) -> int:
+        value = values.get(name)
+        if value is None:
+            raise MissingTie(f"{what} {name} has no tie value")
+        return value
 
 
 class ChangeLog:
@@ -112,10 +139,12 @@ class DeviceView:
 
 
 class NodeTable:
-    """The rows and columns of one cluster's nodes. `names`: raised whenever a node comes or goes."""
+    """The rows and columns of one cluster's nodes. `names`: raised whenever a node comes or goes. `ties`: where the hashes
+    of names are not to be taken from the names."""
 
-    def __init__(self, capacity: int = 64) -> None:
+    def __init__(self, capacity: int = 64, ties: Ties | None = None) -> None:
         self.capacity = capacity
+        self.ties = ties
         self.rows: dict[str, NodeRow] = {}
         self.by_slot: list[NodeRow | None] = []
         self.names = 0
@@ -302,7 +331,7 @@ class NodeTable:
         row.allocatable = [0] * len(self.resources)
         row.free = [0] * len(self.resources)
         self.by_slot[slot] = self.rows[name] = row
-        self.hashes[slot] = stable_hash(name)
+        self.hashes[slot] = stable_hash(name) if self.ties is None else self.ties.node(name)
         self.names += 1
         return row
 
@@ -394,6 +423,10 @@ class NodeTable:
         return np.where(admits[self.device_group[rows]], self.device_free[rows], 0)
 
     # --- order
+
+    def seed(self, class_key: str) -> int:
+        """What the ties of a requirement class are mixed with."""
+        return stable_hash(class_key) if self.ties is None else self.ties.class_(class_key)
 
     def tie_ranks(self, seed: int) -> Column:
         """A rank for each slot, all different: the order in which equal scores are broken for one seed.

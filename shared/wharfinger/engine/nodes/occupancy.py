@@ -26,7 +26,7 @@ from wharfinger.domain.resources import DEVICE_MILLI
 from wharfinger.domain.taints import Taint
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.nodes.classes import DeviceNeed, PodClass, compile_class
-from wharfinger.engine.nodes.columns import NodeRow, NodeTable, Taken
+from wharfinger.engine.nodes.columns import NodeRow, NodeTable, Taken, Ties
 from wharfinger.events.cluster_state import NodesObserved, PodsObserved
 from wharfinger.events.decisions import NodeShare
 
@@ -71,10 +71,11 @@ class Occupancy:
     """`known`: all buckets of nodes have been seen. `version`: raised by every change that shows in columns or unbound counts.
 
     `lost`: nodes that hold replicas and are not there (any more). `unbound`: class key -> replicas assigned, on no node.
+    `ties`: see `NodeTable`.
     """
 
-    def __init__(self) -> None:
-        self.table = NodeTable()
+    def __init__(self, ties: Ties | None = None) -> None:
+        self.table = NodeTable(ties=ties)
         self.version = 0
         self.buckets: dict[int, dict[str, Node]] = {}
         self.bucket_count = 0

@@ -19,6 +19,7 @@ from uuid import UUID
 
 from wharfinger.domain.reasons import ProposalRefusal
 from wharfinger.domain.value import Value
+from wharfinger.engine.nodes.columns import Ties
 from wharfinger.engine.nodes.fit import most_common
 from wharfinger.engine.nodes.occupancy import Held, Replica, shares_of, taint_name
 from wharfinger.engine.nodes.place import Choice, Diagnosis
@@ -57,28 +58,30 @@ _SECOND = 1_000_000
 
 
 class ClusterDecider:
-    """Decides one cluster stream. Holds settings only; everything else is in the state."""
+    """Decides one cluster stream. Holds settings only; everything else is in the state. `ties`: of a history whose names
+    were replaced."""
 
-    def __init__(self, profile: ClusterProfile | None = None) -> None:
+    def __init__(self, profile: ClusterProfile | None = None, ties: Ties | None = None) -> None:
         self._profile = profile or ClusterProfile()
+        self._ties = ties
 
     @classmethod
-    def of_profile(cls, text: str) -> Self:
+    def of_profile(cls, text: str, ties: Ties | None = None) -> Self:
         """As a recorded round names it; the default one where the text is unknown."""
-        return cls(ClusterProfile.of(text))
+        return cls(ClusterProfile.of(text), ties)
 
     @property
     def profile(self) -> str:
         return self._profile.text
 
     def initial(self, stream: str) -> ClusterState:
-        return empty_state(stream, self._profile.strategy)
+        return empty_state(stream, self._profile.strategy, self._ties)
 
     def dump(self, state: ClusterState) -> dict[str, bytes]:
         return dump(state)
 
     def load(self, stream: str, sections: Mapping[str, bytes]) -> ClusterState:
-        return load(stream, sections, self._profile.strategy)
+        return load(stream, sections, self._profile.strategy, self._ties)
 
     # --- fold
 

@@ -13,7 +13,7 @@ import msgspec
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.value import Value, canonical
 from wharfinger.domain.workload import Requirements
-from wharfinger.engine.nodes.columns import Taken
+from wharfinger.engine.nodes.columns import Taken, Ties
 from wharfinger.engine.nodes.occupancy import Occupancy
 from wharfinger.engine.nodes.place import Placer
 from wharfinger.engine.nodes.score import Strategy
@@ -42,8 +42,8 @@ class ClusterState:
         return self.stream.removeprefix(CLUSTER)
 
 
-def empty_state(stream: str, strategy: Strategy) -> ClusterState:
-    book = Occupancy()
+def empty_state(stream: str, strategy: Strategy, ties: Ties | None = None) -> ClusterState:
+    book = Occupancy(ties)
     return ClusterState(stream, book, Placer(book.table, strategy))
 
 
@@ -95,6 +95,10 @@ class _Stream(Value, frozen=True):
     causes: dict[str, str]
 
 
+SECTIONS: dict[str, type[Value]] = {"nodes": _Nodes, "pods": _Pods, "bindings": _Bindings, "stream": _Stream}
+"""What each section holds."""
+
+
 def dump(state: ClusterState) -> dict[str, bytes]:
     book = state.book
     classes: dict[str, Requirements] = {}
@@ -127,9 +131,9 @@ def _buckets(buckets: Mapping[int, Mapping[str, Node]]) -> tuple[tuple[int, tupl
     )
 
 
-def load(stream: str, sections: Mapping[str, bytes], strategy: Strategy) -> ClusterState:
+def load(stream: str, sections: Mapping[str, bytes], strategy: Strategy, ties: Ties | None = None) -> ClusterState:
     """Facts first, then the book, as they came: what is derived is derived again on the way."""
-    state = empty_state(stream, strategy)
+    state = empty_state(stream, strategy, ties)
     book = state.book
     nodes = msgspec.json.decode(sections["nodes"], type=_Nodes)
     for bucket, said in nodes.buckets:

@@ -87,6 +87,15 @@ class SavedFleet(Value, frozen=True):
     outcomes: dict[str, int]
 
 
+SECTIONS: dict[str, object] = {
+    "fleet": SavedFleet,
+    "clusters": tuple[SavedCluster, ...],
+    "capacity": tuple[SavedCapacity, ...],
+    "bindings": tuple[SavedBinding, ...],
+    "proposals": tuple[SavedProposal, ...],
+}
+"""What each section holds."""
+
 _clusters = msgspec.json.Decoder(tuple[SavedCluster, ...])
 _capacity = msgspec.json.Decoder(tuple[SavedCapacity, ...])
 _bindings = msgspec.json.Decoder(tuple[SavedBinding, ...])
