@@ -16,9 +16,21 @@ from wharfinger.events.streams import INTAKE
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.recover import RecordedRound
 from wharfinger.kernel.round import Basis, Head, Round
-from wharfinger.runtime.ledger import cursors, heads, intake, locks, notifications, reader, schema, snapshots, writer
+from wharfinger.runtime.ledger import (
+    cursors,
+    exogenous,
+    heads,
+    intake,
+    locks,
+    notifications,
+    reader,
+    schema,
+    snapshots,
+    writer,
+)
 from wharfinger.runtime.ledger.cursors import Cursor
 from wharfinger.runtime.ledger.database import Database
+from wharfinger.runtime.ledger.exogenous import TakenIn
 from wharfinger.runtime.ledger.intake import AcceptResult, Submission
 from wharfinger.runtime.ledger.locks import PartitionLock
 from wharfinger.runtime.ledger.reader import BATCH_ROWS, DecisionQuery, LedgerRow
@@ -123,6 +135,19 @@ class Ledger:
 
     async def basis(self, stream: str, number: int) -> Basis:
         return await reader.basis(self._database, stream, number)
+
+    def taken_in(
+        self,
+        types: Collection[str],
+        requests: Collection[str],
+        requested_by: str,
+        after: Micros = -1,
+        until: Micros | None = None,
+    ) -> AsyncIterator[TakenIn]:
+        return exogenous.taken_in(self._database, types, requests, requested_by, after, until)
+
+    async def first_and_last(self) -> tuple[Micros, Micros] | None:
+        return await exogenous.first_and_last(self._database)
 
     async def notifications(self, wakeup: asyncio.Event) -> None:
         await notifications.notifications(self._database, wakeup)

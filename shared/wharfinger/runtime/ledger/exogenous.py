@@ -1,0 +1,93 @@
+"""What came from outside, in the order in which it took effect.
+
+An event from outside is accepted by the intake, or sent directly by a collector, and then taken in by one stage or several. It
+takes effect when the first stage takes it in; one that none has taken in (a policy, say, which only observers read) counts
+as of its acceptance. The inputs of one round stay together, because the round saw them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from dataclasses import dataclass
+
+from sqlalchemy import text
+
+from wharfinger.domain.value import Value
+from wharfinger.events.codec import decode
+from wharfinger.events.envelope import Event
+from wharfinger.events.streams import INTAKE
+from wharfinger.kernel.decider import Micros
+from wharfinger.runtime.ledger.bodies import PLAIN, unpack
+from wharfinger.runtime.ledger.database import Database, Record
+from wharfinger.runtime.ledger.errors import CorruptLedger
+
+_FETCHED_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class TakenIn:
+    """Events that took effect together: those of round `number` of `stream`, at its time."""
+
+    at: Micros
+    stream: str
+    number: int
+    events: tuple[Event[Value], ...]
+
+
+# A stage's input comes before the intake's of the same event, so `distinct on` keeps the first stage's where there is one.
+_TAKEN_IN = f"""
+select f.at_us, f.name, f.round, e.encoding, e.body
+from (
+    select distinct on (i.event) i.event, i.sha256, i.round, i.ordinal, r.at_us, s.name
+    from input i
+    join event e on e.id = i.event and e.sha256 = i.sha256
+    join stream s on s.id = i.stream
+    join round r on r.stream = i.stream and r.number = i.round
+    where e.type = any($1::text[]) or (e.type = any($2::text[]) and e.source = $3)
+    order by i.event, s.name = '{INTAKE}', r.at_us, s.name, i.round, i.ordinal
+) f
+join event e on e.id = f.event and e.sha256 = f.sha256
+where f.at_us > $4 and ($5::bigint is null or f.at_us <= $5)
+order by f.at_us, f.name <> '{INTAKE}', f.name, f.round, f.ordinal
+"""
+
+
+async def taken_in(
+    database: Database,
+    types: Collection[str],
+    requests: Collection[str],
+    requested_by: str,
+    after: Micros,
+    until: Micros | None,
+) -> AsyncIterator[TakenIn]:
+    """What took effect after `after` and not after `until`: events of `types`, and of `requests` those whose source is
+    `requested_by`. Fetched as it is consumed, all as of the first fetch. CorruptLedger: a body cannot be read."""
+    async with database.transaction() as transaction:
+        await transaction.execute(text("set transaction isolation level repeatable read, read only"))
+        rows = transaction.raw.cursor(
+            _TAKEN_IN, sorted(types), sorted(requests), requested_by, after, until, prefetch=_FETCHED_AT_ONCE
+        )
+        together: list[Event[Value]] = []
+        place: tuple[Micros, str, int] | None = None
+        async for at, stream, number, encoding, body in rows:
+            if place is not None and place != (at, stream, number):
+                yield TakenIn(*place, tuple(together))
+                together = []
+            place = (at, stream, number)
+            together.append(_event(stream, number, encoding, body))
+        if place is not None:
+            yield TakenIn(*place, tuple(together))
+
+
+async def first_and_last(database: Database) -> tuple[Micros, Micros] | None:
+    """When the first and the last round of any stream took place; None: there is none."""
+    async with database.reading() as raw:
+        row: Record | None = await raw.fetchrow("select min(at_us), max(at_us) from round")
+    return None if row is None or row[0] is None else (row[0], row[1])
+
+
+def _event(stream: str, number: int, encoding: int, stored: bytes) -> Event[Value]:
+    try:
+        return decode(stored if encoding == PLAIN else unpack(encoding, stored))
+    except ValueError as error:
+        raise CorruptLedger(stream, number, 0, f"an input: {error}") from None
