@@ -112,14 +112,14 @@ where e.type = any($3::text[])
 order by i.round, s.name, i.ordinal limit $5
 """
 
-# The last thing told under a key no later than a round of the intake; whoever told it is the round's input.
+# The last thing told about a subject before a round of the intake; the decision's cause is the event that told it.
 _TOLD = f"""
-select w.subject, e.encoding, e.body, r.at_us
+select w.subject, w.round, e.encoding, e.body, r.at_us
 from unnest($1::text[], $2::bigint[]) as w(subject, round)
 join stream s on s.name = '{INTAKE}'
 cross join lateral (
     select d.stream, d.round, d.cause from decision d
-    where d.subject = w.subject and d.stream = s.id and d.round <= w.round order by d.seq desc limit 1
+    where d.subject = w.subject and d.stream = s.id and d.round < w.round order by d.seq desc limit 1
 ) d
 join round r on r.stream = d.stream and r.number = d.round
 cross join lateral (
@@ -239,12 +239,14 @@ async def inputs_after(
     return [(Place(stream, number), _event(encoding, body)) for stream, number, encoding, body in found]
 
 
-async def told_by(database: Database, wanted: Iterable[tuple[str, int]]) -> dict[str, tuple[Event[Value], Micros]]:
-    """(subject, round of the intake) -> what was told last about it up to that round, and when. Nothing: no entry."""
+async def told_before(
+    database: Database, wanted: Iterable[tuple[str, int]]
+) -> dict[tuple[str, int], tuple[Event[Value], Micros]]:
+    """(subject, round of the intake) -> what was told last about it before that round, and when; none where nothing was."""
     subjects, rounds = _columns(wanted)
     async with database.reading() as raw:
         found = await raw.fetch(_TOLD, subjects, rounds)
-    return {subject: (_event(encoding, body), at) for subject, encoding, body, at in found}
+    return {(subject, number): (_event(encoding, body), at) for subject, number, encoding, body, at in found}
 
 
 def _columns(pairs: Iterable[tuple[str, int]]) -> tuple[list[str], list[int]]:

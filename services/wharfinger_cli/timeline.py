@@ -1,0 +1,85 @@
+"""`history`: a binding's decisions in the order in which they were taken, and why each was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from wharfinger.history.timeline import Cause, Entry, Timeline, timeline
+from wharfinger.kernel.decider import Micros
+from wharfinger_cli.app import Request
+from wharfinger_cli.connection import opened_ledger, run, settings_of
+from wharfinger_cli.decisions import as_plain, short_type, styled_outcome
+from wharfinger_cli.output import DARK, Plain, as_clock, count, new_table, show
+from wharfinger_cli.summary import summary
+from wharfinger_cli.words import because
+
+UNITS: tuple[tuple[str, int], ...] = (
+    ("d", 86_400_000_000),
+    ("h", 3_600_000_000),
+    ("min", 60_000_000),
+    ("s", 1_000_000),
+)
+
+
+def history(request: Request, binding: str, limit: int) -> None:
+    found = run(_history(request, binding, limit))
+    ids = [str(entry.row.id) for entry in found.entries]
+    show(request.format, history_plain(found), ids, lambda: history_page(found))
+
+
+async def _history(request: Request, binding: str, limit: int) -> Timeline:
+    async with opened_ledger(settings_of(request)) as ledger:
+        return await timeline(ledger, binding, limit)
+
+
+def history_plain(found: Timeline) -> Plain:
+    return {
+        "binding": found.binding,
+        "total": found.total,
+        "decisions": [_entry_plain(entry) for entry in found.entries],
+    }
+
+
+def _entry_plain(entry: Entry) -> Plain:
+    after = None if entry.after is None else entry.after / 1_000_000
+    return {**as_plain(entry.row), "after_s": after, "because": cause_plain(entry.cause)}
+
+
+def cause_plain(cause: Cause) -> Plain:
+    kind = "event" if cause.event else "decision" if cause.decision else "time" if cause.id is None else "unknown"
+    named: dict[str, object] = {"kind": kind, "id": None if cause.id is None else str(cause.id), "said": because(cause)}
+    if cause.event is not None:
+        named |= {"type": cause.event.type, "source": cause.event.source, "subject": cause.event.subject}
+    if cause.decision is not None:
+        row = cause.decision
+        named |= {"type": row.type, "stream": row.stream, "seq": row.seq, "subject": row.subject}
+    return named
+
+
+def history_page(found: Timeline) -> Iterator[RenderableType]:
+    shown = len(found.entries)
+    more = f", the last {shown:,} of them" if shown < found.total else ""
+    yield Text(found.binding, "bold").append(f"  {count(found.total, 'decision')}{more}", "not bold " + DARK)
+    yield ""
+    table = new_table("taken", "after", "stream", "seq", "outcome", "", "because", right=("after", "seq"))
+    for entry in found.entries:
+        row = entry.row
+        table.add_row(
+            as_clock(row.at), Text("" if entry.after is None else f"+{span(entry.after)}", DARK), row.stream,
+            f"{row.seq:,}", styled_outcome(row.outcome), summary(row.data()) or short_type(row.type),
+            Text(because(entry.cause), DARK),
+        )  # fmt: skip
+    yield table
+
+
+def span(micros: Micros) -> str:
+    """`40 ms`, `2.5 s`, `3 min`, `5 h`, `12 d`."""
+    if micros < 1_000_000:
+        return f"{micros / 1000:.0f} ms"
+    if micros < 10_000_000:
+        return f"{micros / 1_000_000:.1f} s"
+    unit, size = next((unit, size) for unit, size in UNITS if micros >= 2 * size)
+    return f"{micros // size:,} {unit}"
