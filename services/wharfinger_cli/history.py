@@ -3,69 +3,93 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from wharfinger.events.streams import CLUSTER, FLEET
 from wharfinger.history.deciders import DECIDERS
-from wharfinger.kernel.audit import AuditResult, Divergence
+from wharfinger.history.points import moment_of, point_of
+from wharfinger.kernel.divergence import Divergence
 from wharfinger.runtime.ledger import Ledger
-from wharfinger.runtime.replay import ReplayResult, worker_pool
-from wharfinger.runtime.replay import replay as replay_history
+from wharfinger.runtime.replay import (
+    Asked,
+    EngineReplay,
+    ReplayResult,
+    plan_replay,
+    replay_ranges,
+    worker_pool,
+)
 from wharfinger_cli.app import Request
 from wharfinger_cli.bulk import bar
 from wharfinger_cli.connection import opened_ledger, run, settings_of
-from wharfinger_cli.failures import DIFFERENCE, CommandError, NotFoundError
-from wharfinger_cli.output import BAD, GOOD, Plain, count, new_table, show
+from wharfinger_cli.failures import DIFFERENCE, CommandError
+from wharfinger_cli.output import BAD, DARK, GOOD, WARN, Plain, count, new_table, show
 
 DIVERGENCES_SHOWN_MAX = 20
 
 
-def replay(request: Request, stream: str, from_round: int | None, to_round: int | None, workers: int | None) -> None:
-    if from_round is not None and to_round is not None and from_round > to_round:
-        raise CommandError(f"replay: expected --from to be at most --to, got {from_round} and {to_round}")
+def replay(request: Request, stream: str, from_: str, to: str, workers: int | None, *, strict_engine: bool) -> None:
+    """`from_`, `to`: rounds or times as people write them; empty: from the beginning, to the end."""
     share = workers or os.cpu_count() or 1
     with worker_pool(share) as pool:
-        result = run(_replay(request, stream, from_round or 1, to_round, share, pool))
+        result = run(_replay(request, stream, from_, to, share, pool))
     show(request.format, replayed_plain(result), result.streams, lambda: replayed_page(result))
-    if result.divergences:
+    if result.divergences or (strict_engine and not all(engine.same for engine in result.other_engines)):
         raise SystemExit(DIFFERENCE)
 
 
 async def _replay(
-    request: Request, stream: str, from_round: int, to_round: int | None, workers: int, pool: Executor | None
+    request: Request, stream: str, from_: str, to: str, workers: int, pool: Executor | None
 ) -> ReplayResult:
     async with opened_ledger(settings_of(request)) as ledger:
-        result = await watched_replay(ledger, stream, from_round, to_round, workers, pool)
-    if stream and not result.streams:
-        raise NotFoundError(f"no stream of decisions is named {stream} or begins with it")
-    return result
+        return await watched_replay(ledger, await asked_for(ledger, stream, from_, to), workers, pool)
+
+
+async def asked_for(ledger: Ledger, stream: str, from_: str, to: str) -> Asked:
+    """A bare number is a round of every stream asked for; one with its stream (`fleet/0:12`) is a moment for the others.
+
+    PointError, CommandError: it is no such thing, or the end lies before the beginning.
+    """
+    asked = Asked(stream)
+    if from_:
+        number, at = await _place(ledger, from_, stream)
+        asked = replace(asked, from_round=number, since=at)
+    if to:
+        number, at = await _place(ledger, to, stream)
+        asked = replace(asked, to_round=number, until=at)
+    backwards = (asked.from_round or 0) > (asked.to_round or asked.from_round or 0)
+    if backwards or (asked.since is not None and asked.until is not None and asked.since > asked.until):
+        raise CommandError(f"replay: expected --from to be at most --to, got {from_} and {to}")
+    return asked
+
+
+async def _place(ledger: Ledger, text: str, stream: str) -> tuple[int | None, int | None]:
+    """(round, time), one of them or neither: now."""
+    point = point_of(text, time.time_ns() // 1000)
+    if point.round is not None and point.stream in ("", stream):
+        if not point.round:
+            raise CommandError("replay: rounds are numbered from 1, got 0")
+        return point.round, None
+    return None, await moment_of(ledger, point)
 
 
 async def watched_replay(
-    ledger: Ledger,
-    stream: str = "",
-    from_round: int = 1,
-    to_round: int | None = None,
-    workers: int = 1,
-    pool: Executor | None = None,
+    ledger: Ledger, asked: Asked | None = None, workers: int = 1, pool: Executor | None = None
 ) -> ReplayResult:
-    """Replay with a bar that counts streams."""
-    streams = [h.stream for h in await ledger.heads(stream) if h.stream.startswith((FLEET, CLUSTER))]
-    with bar("replaying", len(streams)) as step:
-        return await replay_history(ledger, DECIDERS, stream, from_round, to_round, workers, _counting(step), pool)
-
-
-def _counting(step: Callable[[int], None]) -> Callable[[AuditResult], object]:
-    return lambda _: step(1)
+    """Replay with a bar that counts rounds."""
+    ranges = await plan_replay(ledger, DECIDERS, asked or Asked(), workers)
+    with bar("replaying", sum([piece.rounds for piece in ranges])) as step:
+        return await replay_ranges(ledger, DECIDERS, ranges, workers, lambda done: step(done.rounds), pool)
 
 
 def replayed_plain(result: ReplayResult) -> Plain:
     return {
         "streams": len(result.streams),
+        "ranges": result.ranges,
         "rounds": result.rounds,
         "decisions": result.decisions,
         "inputs": result.inputs,
@@ -73,13 +97,25 @@ def replayed_plain(result: ReplayResult) -> Plain:
         "seconds": round(result.seconds, 3),
         "decisions_per_s": round(result.decisions_per_s),
         "first_divergences": [_divergence_plain(d) for d in result.divergences[:DIVERGENCES_SHOWN_MAX]],
+        "other_engines": [_engine_plain(engine) for engine in result.other_engines],
+    }
+
+
+def _engine_plain(engine: EngineReplay) -> Plain:
+    return {
+        "engine": engine.engine,
+        "rounds": engine.rounds,
+        "decisions": engine.decisions,
+        "same": engine.same,
+        "differing_rounds": engine.differing_rounds,
+        "first_divergences": [_divergence_plain(d) for d in engine.divergences[:DIVERGENCES_SHOWN_MAX]],
     }
 
 
 def _divergence_plain(d: Divergence) -> Plain:
     return {
-        "stream": d.stream, "round": d.round, "seq": d.seq, "step": d.step, "recorded": d.recorded,
-        "replayed": d.replayed,
+        "stream": d.stream, "round": d.round, "seq": d.seq, "subject": d.subject, "step": d.step, "recorded": d.recorded,
+        "replayed": d.replayed, "blame": d.blame, "engine": d.engine, "follows": d.follows,
     }  # fmt: skip
 
 
@@ -91,9 +127,34 @@ def replayed_page(result: ReplayResult) -> Iterator[RenderableType]:
         f" {count(len(result.streams), 'stream')} in {result.seconds:.1f} s ({result.decisions_per_s:,.0f}/s)",
         "default",
     )
-    if not same:
-        table = new_table("stream", "round", "seq", "what", "recorded", "replayed", right=("round", "seq"))
-        for d in result.divergences[:DIVERGENCES_SHOWN_MAX]:
-            table.add_row(d.stream, str(d.round), str(d.seq), d.step, d.recorded, d.replayed)
-        yield table
-        yield count(len(result.divergences), "divergence")
+    yield from _differences(result.divergences)
+    for engine in result.other_engines:
+        yield from _engine_page(engine)
+
+
+def _engine_page(engine: EngineReplay) -> Iterator[RenderableType]:
+    verdict = Text("the same", GOOD) if engine.same else Text(f"{count(engine.differing_rounds, 'round')} differ", WARN)
+    line = Text(f"{count(engine.rounds, 'round')} decided by {engine.engine}: ").append(verdict)
+    yield line.append(f" ({count(engine.decisions, 'decision')})", "default")
+    yield from _differences(engine.divergences)
+
+
+def _differences(divergences: Sequence[Divergence]) -> Iterator[RenderableType]:
+    if not divergences:
+        return
+    table = new_table("stream", "round", "seq", "about", "step", "recorded", "replayed", "why", right=("round", "seq"))
+    for d in divergences[:DIVERGENCES_SHOWN_MAX]:
+        table.add_row(
+            d.stream, str(d.round), str(d.seq or ""), d.subject, d.step, d.recorded, d.replayed, _why(d)
+        )  # fmt: skip
+    yield table
+    more = len(divergences) - DIVERGENCES_SHOWN_MAX
+    yield Text(
+        count(len(divergences), "divergence") + (f", the first {DIVERGENCES_SHOWN_MAX} shown" if more > 0 else "")
+    )
+
+
+def _why(d: Divergence) -> Text:
+    """Who is to blame, and whether it is perhaps only a consequence."""
+    why = "the record was changed" if d.blame == "record" else "the decider decides otherwise"
+    return Text(f"{why}, perhaps as a consequence" if d.follows else why, DARK if d.follows else "default")

@@ -79,11 +79,15 @@ class Audit(Generic[S]):
         if r.at < head.at:
             self.part(r, "time", str(r.at), f"not before {head.at}")
         base = Head(r.stream, r.number - 1, r.first_seq - 1, r.prev_hash, r.epoch, r.at, head.snapshot)
-        again = step(self.decider, self.state, base, recorded.events, r.at, r.basis, r.snapshot, r.engine)
         tally = self._tally if r.engine == self._engine else self._tally_of(r.engine)
-        # The hash says what was decided then; the rows beside it could have been changed since.
-        if again.hash != r.hash or not _same(r, again):
-            self._differ(r, again, tally)
+        try:
+            again = step(self.decider, self.state, base, recorded.events, r.at, r.basis, r.snapshot, r.engine)
+        except Exception as error:  # deciders assert what cannot be; a changed record, or a bug, makes it be
+            self._fail(r, error, tally)
+        else:
+            # The hash says what was decided then; the rows beside it could have been changed since.
+            if again.hash != r.hash or not _same(r, again):
+                self._differ(r, again, tally)
         tally.rounds += 1
         tally.decisions += len(r.decisions)
         result.rounds += 1
@@ -111,6 +115,19 @@ class Audit(Generic[S]):
     def _tally_of(self, engine: str) -> EngineResult:
         self._engine, self._tally = engine, self.result.engines.setdefault(engine, EngineResult())
         return self._tally
+
+    def _fail(self, r: Round, error: Exception, tally: EngineResult) -> None:
+        """Nobody knows what became of the state."""
+        blame: Blame = "decider" if _hash_of(r, r.inputs) == r.hash else "record"
+        found = f"{type(error).__name__}: {error}"
+        self.result.divergences.append(
+            Divergence(
+                r.stream, r.number, r.first_seq, "failure", f"{len(r.decisions)} decisions", found, "", blame, r.engine,
+                self.parted,
+            )
+        )  # fmt: skip
+        tally.differing += blame == "decider"
+        self.parted = True
 
     def _differ(self, r: Round, again: Round, tally: EngineResult) -> None:
         """Who is to blame decides how it goes on: with the state that the recorded rows, or that the recorded hash speaks of."""

@@ -1,43 +1,86 @@
-"""Replay: decide the recorded history again and compare bytes, each stream by itself.
+"""Replay: decide the recorded history again and compare bytes. Reads the ledger, and writes nothing anywhere.
 
-The stages' deciders are handed in by prefix of stream, so that this module knows none. A stream begins at its nearest
-snapshot, or at its genesis; what lies between there and the first round asked for is recovered, not judged. Streams are
-independent, so more workers are simply more streams at once.
+The stages' deciders are handed in by prefix of stream, so that this module knows none. `replay_ranges` says where each piece
+begins; several processes take pieces at once. Rounds of another version of the engine are decided again too: what it did
+otherwise is reported apart, since that is what versions are for.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from typing import Any
 
-from wharfinger.kernel.audit import Audit, AuditResult, Divergence
-from wharfinger.kernel.decider import Decider
-from wharfinger.kernel.recover import recover
-from wharfinger.runtime.ledger.errors import CorruptLedger
-from wharfinger.runtime.ledger.heads import selected
-from wharfinger.runtime.ledger.ledger import Ledger
+from wharfinger.kernel.audit import Audit, AuditResult, EngineResult
+from wharfinger.kernel.decider import Decider, Micros
+from wharfinger.kernel.divergence import Divergence
+from wharfinger.kernel.recover import RecordedRound, recover
+from wharfinger.kernel.step import ENGINE
+from wharfinger.runtime.ledger import CorruptLedger, Ledger
+from wharfinger.runtime.ledger.starts import digest_of
 from wharfinger.runtime.memory import seldom_collect
+from wharfinger.runtime.replay_ranges import Asked, Range, RangeError, ranges_of, shares_of
+
+__all__ = [
+    "Asked",
+    "Deciders",
+    "EngineReplay",
+    "Range",
+    "RangeError",
+    "ReplayResult",
+    "plan_replay",
+    "replay",
+    "replay_ranges",
+    "worker_pool",
+]
 
 Deciders = Mapping[str, Callable[[str], Decider[Any]]]
 """Prefix of stream -> what makes the decider of a recorded profile; the default one where the profile is unknown, which the
 replay then says. With more than one worker the makers must be importable functions."""
 
+RECOVERED_MAX = 16
+"""So often a range is brought back to what was recorded after the decider has decided otherwise. Each time costs a recovery from
+the range's start; beyond it, what differs is marked as possibly a consequence."""
+
+SHARES_A_WORKER = 3
+"""Smaller shares end at about the same time; each costs a connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReplay:
+    """What another version of the engine decided, decided again by this one. `divergences`: where the two differ."""
+
+    engine: str
+    rounds: int
+    decisions: int
+    differing_rounds: int
+    divergences: tuple[Divergence, ...] = ()
+
+    @property
+    def same(self) -> bool:
+        return not self.differing_rounds
+
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """`streams`: those replayed. Streams without a decider (the intake decides nothing) are not among them."""
+    """`streams`: those replayed, in order of name. Streams without a decider (the intake decides nothing) are not among them.
+
+    `divergences`: in order of stream and round; what only another version of the engine decided otherwise is not among them
+    but in `other_engines`. `ranges`: in how many pieces it was done. `seconds`: on the wall.
+    """
 
     streams: tuple[str, ...] = ()
+    ranges: int = 0
     rounds: int = 0
     decisions: int = 0
     inputs: int = 0
     divergences: tuple[Divergence, ...] = ()
+    other_engines: tuple[EngineReplay, ...] = ()
     seconds: float = 0.0
 
     @property
@@ -48,10 +91,8 @@ class ReplayResult:
 @dataclass(frozen=True, slots=True)
 class _Task:
     database_url: str
-    streams: tuple[str, ...]
+    ranges: tuple[Range, ...]
     deciders: Deciders = field(repr=False)
-    from_round: int
-    to_round: int | None
 
 
 @contextmanager
@@ -69,75 +110,132 @@ async def replay(
     ledger: Ledger,
     deciders: Deciders,
     prefix: str = "",
-    from_round: int = 1,
+    from_round: int | None = None,
     to_round: int | None = None,
     workers: int = 1,
-    on_stream: Callable[[AuditResult], object] | None = None,
+    on_range: Callable[[AuditResult], object] | None = None,
+    pool: Executor | None = None,
+    *,
+    since: Micros | None = None,
+    until: Micros | None = None,
+) -> ReplayResult:
+    """Replay rounds `from_round` to `to_round`, or what was decided from `since` to `until`, of the stream `prefix` or of all
+    whose names begin with it. `on_range` hears of each piece done.
+
+    RangeError: no such stream, round or time. `pool`: processes made by `worker_pool` before the ledger was opened; without
+    it `workers` are started here, which costs half a second.
+    """
+    asked = Asked(prefix, from_round, to_round, since, until)
+    return await replay_ranges(
+        ledger, deciders, await plan_replay(ledger, deciders, asked, workers), workers, on_range, pool
+    )
+
+
+async def plan_replay(ledger: Ledger, deciders: Deciders, asked: Asked, workers: int = 1) -> list[Range]:
+    """What `replay` would go through, in pieces for so many workers. RangeError: no such stream, round or time."""
+    return await ranges_of(ledger, asked, deciders, workers)
+
+
+async def replay_ranges(
+    ledger: Ledger,
+    deciders: Deciders,
+    ranges: Sequence[Range],
+    workers: int = 1,
+    on_range: Callable[[AuditResult], object] | None = None,
     pool: Executor | None = None,
 ) -> ReplayResult:
-    """Replay the rounds `from_round` to `to_round` of a stream, or of all with a prefix. `on_stream` hears of each done.
-
-    `pool`: processes made by `worker_pool` before the ledger was opened; without it `workers` are started here, which costs
-    half a second.
-    """
+    """Replay what `plan_replay` found."""
     seldom_collect()
     began = time.perf_counter()
-    heads = {head.stream: head for head in await ledger.heads()}
-    streams = [name for name in selected(list(heads), prefix) if _maker(deciders, name) is not None]
     results: list[AuditResult] = []
 
     def done(result: AuditResult) -> None:
         results.append(result)
-        if on_stream is not None:
-            on_stream(result)
+        if on_range is not None:
+            on_range(result)
 
-    if workers <= 1 or len(streams) <= 1:
-        for name in streams:
-            done(await _replay_stream(ledger, deciders, name, from_round, to_round))
+    if workers <= 1 or len(ranges) <= 1:
+        for piece in ranges:
+            done(await _replay_range(ledger, deciders, piece))
     else:
-        shares = _shares({name: heads[name].seq + heads[name].round for name in streams}, workers)
-        tasks = [_Task(ledger.database.url, tuple(share), deciders, from_round, to_round) for share in shares]
+        shares = shares_of(ranges, SHARES_A_WORKER * workers)
+        tasks = [_Task(ledger.database.url, tuple(share), deciders) for share in shares]
         loop = asyncio.get_running_loop()
         with ExitStack() as stack:
             # Spawned, not forked: a fork would share the sockets of the ledger that is open here.
-            workers_ = pool or stack.enter_context(ProcessPoolExecutor(len(tasks), mp_context=get_context("spawn")))
-            for share_done in asyncio.as_completed([loop.run_in_executor(workers_, _replay_share, t) for t in tasks]):
+            hands = pool or stack.enter_context(ProcessPoolExecutor(workers, mp_context=get_context("spawn")))
+            for share_done in asyncio.as_completed([loop.run_in_executor(hands, _replay_share, t) for t in tasks]):
                 for result in await share_done:
                     done(result)
-    results.sort(key=lambda result: result.stream)
-    return ReplayResult(
-        tuple(result.stream for result in results),
-        sum(result.rounds for result in results),
-        sum(result.decisions for result in results),
-        sum(result.inputs for result in results),
-        tuple(divergence for result in results for divergence in result.divergences),
-        time.perf_counter() - began,
-    )
+    return _joined(results, time.perf_counter() - began)
 
 
-async def _replay_stream(
-    ledger: Ledger, deciders: Deciders, stream: str, from_round: int, to_round: int | None
-) -> AuditResult:
-    make = _maker(deciders, stream)
-    assert make is not None
+async def _replay_range(ledger: Ledger, deciders: Deciders, piece: Range) -> AuditResult:
+    stream, make = piece.stream, _maker(deciders, piece.stream)
     decider = make("")
-    first = max(1, from_round)
-    snapshot = await ledger.latest_snapshot(stream, first - 1)
-    if snapshot is None:
-        state, at_round = decider.initial(stream), 0
-    else:
-        state, at_round = decider.load(stream, snapshot.sections), snapshot.round
-    audit = Audit(decider, state, await ledger.head_at(stream, at_round), make)
+    audit = Audit(decider, None, await ledger.head_at(stream, piece.start), make)
+    recovered = 0
     try:
-        async for recorded in ledger.recorded_rounds(stream, at_round + 1, to_round, judged_from=first):
-            if recorded.round.number < first:
-                recover(decider, state, (recorded,))
+        audit.resume(await _state_at_start(ledger, decider, piece))
+        async for recorded in ledger.recorded_rounds(stream, piece.start + 1, piece.last, judged_from=piece.first):
+            if recorded.round.number < piece.first:
+                _fold(audit.decider, audit.state, recorded)
                 audit.head = recorded.round.head()
-            else:
-                audit.replay(recorded)
+                continue
+            audit.replay(recorded)
+            if audit.parted and recovered < RECOVERED_MAX:
+                recovered += 1
+                audit.resume(await _state_after(ledger, audit.decider, piece, recorded.round.number))
+        if piece.arrives:
+            _arrived(audit, piece)
     except CorruptLedger as error:  # what cannot be read cannot be decided again; the other streams can
         audit.result.divergences.append(Divergence(stream, error.round, error.seq, "unreadable", error.what, ""))
     return audit.result
+
+
+async def _state_at_start(ledger: Ledger, decider: Decider[Any], piece: Range) -> Any:
+    if not piece.start:
+        return decider.initial(piece.stream)
+    snapshot = await ledger.latest_snapshot(piece.stream, piece.start)
+    if snapshot is None or snapshot.round != piece.start:
+        raise CorruptLedger(piece.stream, piece.start, 0, "snapshot: it is no longer there")
+    try:
+        return decider.load(piece.stream, snapshot.sections)
+    except Exception as error:
+        raise CorruptLedger(piece.stream, piece.start, 0, f"snapshot: {_said(error)}") from None
+
+
+async def _state_after(ledger: Ledger, decider: Decider[Any], piece: Range, number: int) -> Any:
+    """As it was recorded: nothing is decided on the way."""
+    state = await _state_at_start(ledger, decider, piece)
+    async for recorded in ledger.recorded_rounds(piece.stream, piece.start + 1, number):
+        _fold(decider, state, recorded)
+    return state
+
+
+def _fold(decider: Decider[Any], state: Any, recorded: RecordedRound) -> None:
+    """A record that was changed may say what a state refuses."""
+    try:
+        recover(decider, state, (recorded,))
+    except Exception as error:
+        r = recorded.round
+        raise CorruptLedger(r.stream, r.number, r.first_seq, f"cannot be folded: {_said(error)}") from None
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _arrived(audit: Audit[Any], piece: Range) -> None:
+    """The next range begins at the snapshot of this one's last round: it must be what was decided here."""
+    digest = digest_of(audit.decider.dump(audit.state))
+    if digest != piece.arrives:
+        audit.result.divergences.append(
+            Divergence(
+                piece.stream, piece.last, 0, "snapshot", f"state {piece.arrives.hex()[:16]}", f"state {digest.hex()[:16]}",
+                follows=audit.parted,
+            )
+        )  # fmt: skip
 
 
 def _replay_share(task: _Task) -> list[AuditResult]:
@@ -147,28 +245,48 @@ def _replay_share(task: _Task) -> list[AuditResult]:
     async def run() -> list[AuditResult]:
         ledger = await Ledger.open(task.database_url, "wharfinger-replay", pool_size=1)
         try:
-            return [
-                await _replay_stream(ledger, task.deciders, name, task.from_round, task.to_round)
-                for name in task.streams
-            ]
+            return [await _replay_range(ledger, task.deciders, piece) for piece in task.ranges]
         finally:
             await ledger.close()
 
     return asyncio.run(run())
 
 
-def _maker(deciders: Deciders, stream: str) -> Callable[[str], Decider[Any]] | None:
-    """Of the longest prefix that fits."""
-    fitting = [prefix for prefix in deciders if stream.startswith(prefix)]
-    return deciders[max(fitting, key=len)] if fitting else None
+def _joined(results: Sequence[AuditResult], seconds: float) -> ReplayResult:
+    found = [d for result in results for d in result.divergences]
+    found.sort(key=lambda d: (d.stream, d.round, d.seq))
+    theirs = [d for d in found if d.blame == "decider" and d.engine != ENGINE]
+    apart = set(map(id, theirs))
+    return ReplayResult(
+        tuple(sorted({result.stream for result in results})),
+        len(results),
+        sum([result.rounds for result in results]),
+        sum([result.decisions for result in results]),
+        sum([result.inputs for result in results]),
+        tuple([d for d in found if id(d) not in apart]),
+        _by_engine(results, theirs),
+        seconds,
+    )
 
 
-def _shares(weights: Mapping[str, int], workers: int) -> list[list[str]]:
-    """Heaviest first, each to whoever has the least: about equal work, the same on every run."""
-    shares: list[tuple[int, list[str]]] = [(0, []) for _ in range(min(workers, len(weights)))]
-    for name in sorted(weights, key=lambda name: (-weights[name], name)):
-        least = min(range(len(shares)), key=lambda place: shares[place][0])
-        load, names = shares[least]
-        names.append(name)
-        shares[least] = (load + weights[name], names)
-    return [names for _, names in shares]
+def _by_engine(results: Sequence[AuditResult], theirs: Sequence[Divergence]) -> tuple[EngineReplay, ...]:
+    tallies: dict[str, list[EngineResult]] = {}
+    for result in results:
+        for engine, tally in result.engines.items():
+            if engine != ENGINE:
+                tallies.setdefault(engine, []).append(tally)
+    return tuple(
+        EngineReplay(
+            engine,
+            sum([t.rounds for t in tallies[engine]]),
+            sum([t.decisions for t in tallies[engine]]),
+            sum([t.differing for t in tallies[engine]]),
+            tuple([d for d in theirs if d.engine == engine]),
+        )
+        for engine in sorted(tallies)
+    )
+
+
+def _maker(deciders: Deciders, stream: str) -> Callable[[str], Decider[Any]]:
+    """Of the longest prefix that fits; a range is only made of streams that have one."""
+    return deciders[max([prefix for prefix in deciders if stream.startswith(prefix)], key=len)]

@@ -1,0 +1,148 @@
+"""What is to be replayed, cut into ranges that can be replayed apart: of each stream, and of a long stream at its snapshots.
+
+A range begins at a whole snapshot, or at the genesis of its stream. Where another range begins at the end of one, the first
+must arrive at just that snapshot: so nothing is taken on trust that is not decided again next door, and the pieces
+together say as much as one walk through all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from wharfinger.kernel.decider import Micros
+from wharfinger.kernel.round import Head
+from wharfinger.runtime.ledger import Ledger, LedgerError
+from wharfinger.runtime.ledger.heads import selected
+from wharfinger.runtime.ledger.starts import Start, starts
+
+NAMED_MAX = 5
+
+
+class RangeError(LedgerError):
+    """There is no such range: one line that says what there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which rounds are wanted: of the stream `prefix`, or of all whose names begin with it. Rounds are numbers of each
+    stream; `since` and `until` are times, both included. None: from the beginning, or to the end."""
+
+    prefix: str = ""
+    from_round: int | None = None
+    to_round: int | None = None
+    since: Micros | None = None
+    until: Micros | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Rounds `first` to `last` of a stream, judged, from the snapshot after round `start` (0: the genesis). What lies between
+    is recovered. `weight`: about how much work it is. `arrives`: the digest that the state at its end must have; empty:
+    nobody begins there."""
+
+    stream: str
+    start: int
+    first: int
+    last: int
+    weight: int
+    arrives: bytes = b""
+
+    @property
+    def rounds(self) -> int:
+        return self.last - self.first + 1
+
+
+async def ranges_of(ledger: Ledger, asked: Asked, deciding: Iterable[str], parts: int = 1) -> list[Range]:
+    """`deciding`: prefixes of the streams that decide anything. `parts`: how many would like to work at once.
+
+    RangeError: no such stream, round or time.
+    """
+    prefixes = tuple(deciding)
+    heads = {head.stream: head for head in await ledger.heads() if head.stream.startswith(prefixes)}
+    wanted = selected(list(heads), asked.prefix)
+    if not wanted and asked.prefix:
+        raise RangeError(f"no stream of decisions is named {asked.prefix} or begins with it; there {_are(list(heads))}")
+    bounds = {name: bound for name in wanted if (bound := await _bound(ledger, heads[name], asked)) is not None}
+    if wanted and not bounds:
+        raise RangeError(_nothing_there(asked, [heads[name] for name in wanted]))
+    stored = await starts(ledger.database, bounds)
+    whole = sum([_weight(heads[name].round, heads[name].seq) for name in bounds])
+    found: list[Range] = []
+    for name, (first, last) in bounds.items():
+        found += _cut(heads[name], first, last, stored[name], max(1, whole // max(1, parts)) if parts > 1 else 0)
+    return found
+
+
+def shares_of(ranges: Sequence[Range], workers: int) -> list[list[Range]]:
+    """Heaviest first, each to whoever has the least: about equal work, the same on every run."""
+    shares: list[tuple[int, list[Range]]] = [(0, []) for _ in range(min(workers, len(ranges)))]
+    for piece in sorted(ranges, key=lambda r: (-r.weight, r.stream, r.first)):
+        least = min(range(len(shares)), key=lambda place: shares[place][0])
+        load, mine = shares[least]
+        mine.append(piece)
+        shares[least] = (load + piece.weight, mine)
+    return [mine for _, mine in shares]
+
+
+async def _bound(ledger: Ledger, head: Head, asked: Asked) -> tuple[int, int] | None:
+    """First and last round of the stream that is wanted; None: it has none there."""
+    first, last = asked.from_round or 1, head.round
+    if asked.since is not None:
+        first = max(first, await ledger.round_at(head.stream, asked.since - 1) + 1)
+    if asked.to_round is not None:
+        last = min(last, asked.to_round)
+    if asked.until is not None:
+        last = min(last, await ledger.round_at(head.stream, asked.until))
+    return (first, last) if first <= last else None
+
+
+def _cut(head: Head, first: int, last: int, stored: Sequence[Start], goal: int) -> list[Range]:
+    """At snapshots that lie about `goal` of work apart; 0: in one piece, from the last snapshot before it."""
+    before = [s for s in stored if s.round < first]
+    begin = before[-1] if before else Start(0, 0, b"")
+    cuts = _spaced([s for s in stored if first <= s.round < last], begin, goal) if goal else []
+    end = _weight(head.round, head.seq)
+    pieces: list[Range] = []
+    for start, until in zip([begin, *cuts], [*cuts, None], strict=True):
+        upto, weight = (last, end) if until is None else (until.round, _weight(until.round, until.seq))
+        arrives = b"" if until is None else until.digest
+        judged = max(first, start.round + 1)
+        pieces.append(
+            Range(head.stream, start.round, judged, upto, weight - _weight(start.round, start.seq), arrives)
+        )  # fmt: skip
+    return pieces
+
+
+def _spaced(stored: Sequence[Start], begin: Start, goal: int) -> list[Start]:
+    """Twice as fine as the goal, so that unequal pieces can still be dealt out equally."""
+    kept, at = [], _weight(begin.round, begin.seq)
+    for start in stored:
+        weight = _weight(start.round, start.seq)
+        if weight - at >= goal // 2:
+            kept.append(start)
+            at = weight
+    return kept
+
+
+def _weight(rounds: int, seq: int) -> int:
+    """A round costs about as much as a decision besides those in it."""
+    return rounds + seq
+
+
+def _nothing_there(asked: Asked, heads: Sequence[Head]) -> str:
+    """Why not one stream has a round in the range: they all end before it, or begin after."""
+    longest = max(heads, key=lambda head: head.round)
+    name = longest.stream if len(heads) == 1 else f"the longest of {len(heads)} streams, {longest.stream},"
+    if asked.from_round is not None and asked.from_round > longest.round:
+        return f"there is no round {asked.from_round}: {name} ends at round {longest.round}"
+    if not longest.round:
+        return f"nothing has been decided yet: {name} has no round"
+    return f"there is no round between these two points: {name} has rounds 1 to {longest.round}"
+
+
+def _are(names: Sequence[str]) -> str:
+    if not names:
+        return "are none yet"
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return f"{'is' if len(names) == 1 else 'are'} {', '.join(sorted(names)[:NAMED_MAX])}{more}"
