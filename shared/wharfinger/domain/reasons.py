@@ -44,4 +44,15 @@ ProposalRefusal = Literal[
     "FleetHeld",
     "NodeNotEmpty",
     "Unschedulable",
+    "ReplicasDiffer",
+    "ClusterInfeasible",
+    "NoRoom",
+    "SpreadConstraint",
+    "NotBetter",
 ]
+"""The last five are for proposals that name their targets: what is asked for now is another number of replicas, a target is not
+feasible, has no room, the targets together break the spread, or are no better by the objective that was stated."""
+
+PlanRefusal = Literal["InputChanged", "OutcomeDiffers", "NotPlannable"]
+"""What the plan would replace was replaced meanwhile; the same steps would lead elsewhere now; or the stream cannot take such
+steps at all."""

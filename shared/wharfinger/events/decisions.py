@@ -2,14 +2,14 @@
 
 Each class here is the data of one decision as the ledger stores and hashes it; its event id is the decision's id. Fleet
 streams write the Schedule*, Binding*, Cluster* and Failover* decisions, cluster streams the Replicas* and Node* ones,
-both ProposalRefused. `explanation` is the recorded explanation: hashed, published, at most 2 KiB.
+both ProposalRefused and the Plan* ones. `explanation` is the recorded explanation: hashed, published, at most 2 KiB.
 """
 
 from __future__ import annotations
 
 from wharfinger.domain.binding import TargetCluster
-from wharfinger.domain.reasons import ProposalRefusal, Trigger
-from wharfinger.domain.value import Value
+from wharfinger.domain.reasons import PlanRefusal, ProposalRefusal, Trigger
+from wharfinger.domain.value import Name, Value
 from wharfinger.domain.workload import Requirements
 
 
@@ -39,7 +39,8 @@ class Explanation(Value, frozen=True):
 class ScheduleDecided(Value, frozen=True):
     """The binding now has exactly `targets`; before it had `previous`. Fully placed: the targets hold all replicas.
 
-    `suspect`: clusters among the targets that are silent and whose replicas are also counted elsewhere meanwhile.
+    `suspect`: clusters among the targets that are silent and whose replicas are also counted elsewhere meanwhile. `answers`: id
+    of the proposal that this answers, where that is not the decision's cause: it then was made for a plan or a replay.
     """
 
     binding: str
@@ -53,10 +54,14 @@ class ScheduleDecided(Value, frozen=True):
     priority: int = 0
     requirements: Requirements = Requirements()
     explanation: Explanation = Explanation()
+    answers: str = ""
 
 
 class ScheduleRefused(Value, frozen=True):
-    """No (further) place was found. What the binding holds stays as it is in `targets`; it waits until something changes."""
+    """No (further) place was found. What the binding holds stays as it is in `targets`; it waits until something changes.
+
+    `answers`: as in `ScheduleDecided`.
+    """
 
     binding: str
     uid: str
@@ -69,6 +74,7 @@ class ScheduleRefused(Value, frozen=True):
     priority: int = 0
     requirements: Requirements = Requirements()
     explanation: Explanation = Explanation()
+    answers: str = ""
 
 
 class BindingReleased(Value, frozen=True):
@@ -110,6 +116,38 @@ class ProposalRefused(Value, frozen=True):
     target: str
     reason: ProposalRefusal
     detail: str = ""
+
+
+class Outcome(Value, frozen=True):
+    """What a stream decides about a subject, and where that leaves it.
+
+    `outcome`: the decision's own word (`scheduled`, `placed`, `refused`, ...). `places`: of a binding, cluster -> replicas in a fleet
+    stream, node -> replicas in a cluster stream. `reason`: of a refusal.
+    """
+
+    subject: Name
+    outcome: str
+    places: dict[str, int] = {}
+    reason: str = ""
+
+
+class PlanCommitted(Value, frozen=True):
+    """All steps of the plan were taken in this round, and what was expected of them follows here as decisions of their own."""
+
+    plan: str
+    steps: int
+
+
+class PlanRefused(Value, frozen=True):
+    """The plan is out of date and nothing of it happened. `subject`: of the first difference; `expected` and `found`: what was to
+    come of it and what would, None: nothing. `changed`: which inputs are not what the plan was made from, the nearest first."""
+
+    plan: str
+    reason: PlanRefusal
+    subject: str = ""
+    expected: Outcome | None = None
+    found: Outcome | None = None
+    changed: tuple[str, ...] = ()
 
 
 class NodeShare(Value, frozen=True):

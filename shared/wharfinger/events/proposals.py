@@ -6,6 +6,7 @@ commits it as decisions, or refuses it with a reason.
 
 from __future__ import annotations
 
+from wharfinger.domain.binding import TargetCluster
 from wharfinger.domain.value import Name, Value
 
 
@@ -28,11 +29,20 @@ class EvictionProposed(Value, frozen=True):
 
 
 class RescheduleProposed(Value, frozen=True):
-    """Decide `binding` afresh."""
+    """Decide `binding` afresh; or, where `targets` are named, move it to exactly these.
+
+    `replay`: id of the replay that found them: it becomes the cause of the decision. `objective`: by which they are better than what
+    there is (`spread`, `pack`, `cost`, `moves`; empty: no such claim), checked again against the present; `gain`: by how much they
+    were better when that was found, in the objective's own unit.
+    """
 
     stream: Name
     binding: Name
     reason: str = ""
+    targets: tuple[TargetCluster, ...] = ()
+    replay: str = ""
+    objective: str = ""
+    gain: int = 0
 
 
 class NodeRemovalProposed(Value, frozen=True):
