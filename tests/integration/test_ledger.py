@@ -170,7 +170,7 @@ async def test_an_event_taken_in_twice_is_refused_whole(ledger: Ledger) -> None:
     writer = await writer_of(ledger, "fleet/0")
     await committed(ledger, writer, 1)
     before = await ledger.heads()
-    with pytest.raises(LedgerError, match="uq_input_stream_event"):
+    with pytest.raises(LedgerError, match="pk_taken"):
         await ledger.commit([writer.step([withdrawn(0)])], writer.events)
     assert await ledger.heads() == before
 

@@ -74,7 +74,7 @@ TAMPERINGS: list[tuple[str, list[str], int, int | None, str]] = [
         f"delete from decision where stream = {FLEET} and seq = (select max(seq) from decision where stream = {FLEET})"],
         8, 32, "decision"),
     ("a decision is added at the end", [
-        "insert into decision select stream, seq + 1, round, gen_random_uuid(), type, subject, outcome, cause, encoding, "
+        "insert into decision select stream, day, seq + 1, round, gen_random_uuid(), type, subject, outcome, cause, encoding, "
         f"body from decision where stream = {FLEET} order by seq desc limit 1"], 8, None, "decision"),
     ("two decisions change places", [
         f"update decision set seq = -1 where stream = {FLEET} and seq = 5",
@@ -103,7 +103,7 @@ TAMPERINGS: list[tuple[str, list[str], int, int | None, str]] = [
         f"update input set ordinal = 0 where stream = {FLEET} and round = 2 and ordinal = 1",
         f"update input set ordinal = 1 where stream = {FLEET} and round = 2 and ordinal = 9"], 2, 0, "round: hash"),
     ("an input is added", [
-        f"insert into input select stream, 8, 3, gen_random_uuid(), sha256 from input where stream = {FLEET} limit 1"],
+        f"insert into input select stream, day, 8, 3, gen_random_uuid(), sha256 from input where stream = {FLEET} limit 1"],
         8, 3, "input"),
     ("a round took place at another time", [
         f"update round set at_us = at_us + 1 where stream = {FLEET} and number = 4"], 4, 0, "round: hash"),

@@ -423,12 +423,12 @@ async def basis(database: Database, stream: str, number: int) -> Basis:
 # --- what is known -------------------------------------------------------------------------------------------------------
 
 
-# One probe of the unique index an id, whatever the planner believes of a table that grew since it last looked: as a join it
-# walks every input of the stream.
+# One probe of the key an id, whatever the planner believes of a table that grew since it last looked: as a join it walks
+# all that the stream has taken in.
 _KNOWN = """
 select w.name, w.event from unnest($1::text[], $2::uuid[]) as w(name, event)
 join stream s on s.name = w.name
-cross join lateral (select from input i where i.stream = s.id and i.event = w.event limit 1) probe
+cross join lateral (select from taken t where t.stream = s.id and t.event = w.event limit 1) probe
 """
 
 

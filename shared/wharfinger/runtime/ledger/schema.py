@@ -19,19 +19,20 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    PrimaryKeyConstraint,
     SmallInteger,
     Table,
     Text,
-    UniqueConstraint,
     Uuid,
     true,
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
+from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.errors import LedgerError, LedgerUnavailable
 
-VERSION = "0002"
+VERSION = "0003"
 """The newest migration: what a database must be at for this code to use it."""
 
 CHANNEL = "wharfinger_ledger"
@@ -46,6 +47,20 @@ metadata = MetaData(
 )
 
 _Name = Text(collation="C")
+
+DAY_US = 86_400_000_000
+
+
+def day_of(at: Micros) -> int:
+    """Days since the epoch, UTC: by them the history lies in partitions. Everything that belongs to a round has its day,
+    the bodies of its inputs too, so that a partition can be taken away whole."""
+    return at // DAY_US
+
+
+def _day() -> Column[int]:
+    # Second in every row because four bytes fit between stream and round for nothing.
+    return Column("day", Integer, primary_key=True, autoincrement=False)
+
 
 stream = Table(
     "stream",
@@ -66,6 +81,7 @@ round_ = Table(
     "round",
     metadata,
     Column("stream", Integer, primary_key=True, autoincrement=False),
+    _day(),
     Column("number", BigInteger, primary_key=True, autoincrement=False),
     Column("epoch", BigInteger, nullable=False),
     Column("at_us", BigInteger, nullable=False),
@@ -78,23 +94,36 @@ round_ = Table(
     Column("snapshot", LargeBinary, nullable=False),
     Column("prev_hash", LargeBinary, nullable=False),
     Column("hash", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("stream", "number", "day"),
     Index(None, "stream", "at_us"),  # "since when" becomes "from which round"
+    postgresql_partition_by="range (day)",
 )
 
 input_ = Table(
     "input",
     metadata,
     Column("stream", Integer, primary_key=True, autoincrement=False),
+    _day(),
     Column("round", BigInteger, primary_key=True, autoincrement=False),
     Column("ordinal", Integer, primary_key=True, autoincrement=False),
     Column("event", Uuid, nullable=False),
     Column("sha256", LargeBinary, nullable=False),
-    UniqueConstraint("stream", "event"),  # a stream takes an event in once
+    PrimaryKeyConstraint("stream", "round", "ordinal", "day"),
+    postgresql_partition_by="range (day)",
+)
+
+taken = Table(
+    "taken",
+    metadata,
+    # A stream takes an event in once, for ever: no partition can promise that for all of them, and no retirement ends it.
+    Column("stream", Integer, primary_key=True, autoincrement=False),
+    Column("event", Uuid, primary_key=True),
 )
 
 event = Table(
     "event",
     metadata,
+    _day(),
     Column("id", Uuid, primary_key=True),
     Column("sha256", LargeBinary, primary_key=True),  # of the plain body; one id with two bodies is kept twice
     Column("type", _Name, nullable=False),
@@ -102,12 +131,15 @@ event = Table(
     Column("source", _Name, nullable=False),
     Column("encoding", SmallInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("id", "sha256", "day"),
+    postgresql_partition_by="range (day)",
 )
 
 decision = Table(
     "decision",
     metadata,
     Column("stream", Integer, primary_key=True, autoincrement=False),
+    _day(),
     Column("seq", BigInteger, primary_key=True, autoincrement=False),
     Column("round", BigInteger, nullable=False),
     Column("id", Uuid, nullable=False),
@@ -117,8 +149,46 @@ decision = Table(
     Column("cause", Uuid),
     Column("encoding", SmallInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),  # canonical JSON
+    PrimaryKeyConstraint("stream", "seq", "day"),
     Index(None, "id"),
     Index(None, "subject", "stream", "seq"),
+    postgresql_partition_by="range (day)",
+)
+
+fact = Table(
+    "fact",
+    metadata,
+    # What the intake was told last under each key: true until something else is told, however long ago it was.
+    Column("topic", _Name, primary_key=True),
+    Column("key", _Name, primary_key=True),
+    Column("partition_key", _Name, nullable=False),
+    Column("event", Uuid, nullable=False),
+    Column("sha256", LargeBinary, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("at_us", BigInteger, nullable=False),
+)
+
+retirement = Table(
+    "retirement",
+    metadata,
+    Column("sha256", LargeBinary, primary_key=True),  # of the checkpoint
+    Column("made_at_us", BigInteger, nullable=False),
+    Column("before_day", Integer, nullable=False),
+    Column("checkpoint", LargeBinary, nullable=False),
+)
+
+horizon = Table(
+    "horizon",
+    metadata,
+    # The last round of a stream that was retired: the history begins behind it, at the state of a whole snapshot.
+    Column("stream", Integer, primary_key=True, autoincrement=False),
+    Column("round", BigInteger, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("hash", LargeBinary, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("at_us", BigInteger, nullable=False),
+    Column("snapshot", LargeBinary, nullable=False),  # digest of the whole snapshot of that round; empty: of the intake
+    Column("retirement", LargeBinary, nullable=False),  # whose checkpoint vouches for it
 )
 
 snapshot = Table(

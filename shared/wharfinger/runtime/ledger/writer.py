@@ -21,10 +21,10 @@ from wharfinger.runtime.ledger.database import Database, Raw
 from wharfinger.runtime.ledger.errors import LedgerError
 from wharfinger.runtime.ledger.heads import lock
 from wharfinger.runtime.ledger.retries import retried
-from wharfinger.runtime.ledger.schema import CHANNEL
+from wharfinger.runtime.ledger.schema import CHANNEL, day_of
 
-EventRow = tuple[UUID, bytes, str, str, str, int, bytes]
-"""id, sha256, type, subject, source, encoding, body: a row of `event`."""
+EventRow = tuple[UUID, bytes, int, str, str, str, int, bytes]
+"""id, sha256, day, type, subject, source, encoding, body: a row of `event`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ async def _attempt(
             await write(
                 raw,
                 [(locked[name].id, chains[name]) for name in fresh],
-                {(row[0], row[1]): row for name in fresh for row in bodies[name]}.values(),
+                {row[:3]: row for name in fresh for row in bodies[name]}.values(),
             )
     committed.update(fresh)
     return CommitResult(
@@ -108,51 +108,57 @@ async def is_written(raw: Raw, stream: int, round_: Round) -> bool:
 def _event_rows(chain: Sequence[Round], events: Mapping[UUID, Event[Value]]) -> list[EventRow]:
     rows: list[EventRow] = []
     for round_ in chain:
+        day = day_of(round_.at)
         for ref in round_.inputs:
             event = events.get(ref.id)
             if event is None or event.sha256 != ref.sha256:
                 raise LedgerError(
                     f"{round_.stream}: round {round_.number} refers to event {ref.id}, its body is missing"
                 )
-            rows.append(event_row(event))
+            rows.append(event_row(event, day))
     return rows
 
 
-def event_row(event: Event[Value]) -> EventRow:
-    return (event.id, event.sha256, event.type, event.subject, event.source, *pack(event.body))
+def event_row(event: Event[Value], day: int) -> EventRow:
+    """A body lies once in each day whose rounds refer to it: a day needs no other."""
+    return (event.id, event.sha256, day, event.type, event.subject, event.source, *pack(event.body))
 
 
 # --- the rows of a transaction -----------------------------------------------------------------------------------------
 
 # Heads, bodies, rounds and the notification in one statement, so that a small round is a few trips to the server. Bodies
-# go in order of id: two transactions that bring the same ones wait for each other, never in a ring.
+# go in order of id: two transactions that bring the same ones wait for each other, never in a ring. An event that a stream
+# has taken in before breaks the key of `taken`, whichever partition its input lies in.
 _WRITE = """
 with moved as (
     update stream s set round = n.round, seq = n.seq, hash = n.hash, at_us = n.at_us
     from unnest($1::int[], $2::bigint[], $3::bigint[], $4::bytea[], $5::bigint[]) as n(id, round, seq, hash, at_us)
     where s.id = n.id
 ), bodies as (
-    insert into event (id, sha256, type, subject, source, encoding, body)
-    select * from unnest($6::uuid[], $7::bytea[], $8::text[], $9::text[], $10::text[], $11::smallint[], $12::bytea[])
+    insert into event (id, sha256, day, type, subject, source, encoding, body)
+    select * from unnest($6::uuid[], $7::bytea[], $8::int[], $9::text[], $10::text[], $11::text[], $12::smallint[],
+                         $13::bytea[])
     on conflict do nothing
 ), rounds as (
-    insert into round (stream, number, epoch, at_us, engine, profile, basis, first_seq, inputs, decisions, snapshot,
+    insert into round (stream, day, number, epoch, at_us, engine, profile, basis, first_seq, inputs, decisions, snapshot,
                        prev_hash, hash)
-    select * from unnest($13::int[], $14::bigint[], $15::bigint[], $16::bigint[], $17::text[], $18::text[], $19::bytea[],
-                         $20::bigint[], $21::int[], $22::int[], $23::bytea[], $24::bytea[], $25::bytea[])
+    select * from unnest($14::int[], $15::int[], $16::bigint[], $17::bigint[], $18::bigint[], $19::text[], $20::text[],
+                         $21::bytea[], $22::bigint[], $23::int[], $24::int[], $25::bytea[], $26::bytea[], $27::bytea[])
+), takings as (
+    insert into taken (stream, event) select * from unnest($28::int[], $29::uuid[])
 ), inputs as (
-    insert into input (stream, round, ordinal, event, sha256)
-    select * from unnest($26::int[], $27::bigint[], $28::int[], $29::uuid[], $30::bytea[])
+    insert into input (stream, day, round, ordinal, event, sha256)
+    select * from unnest($30::int[], $31::int[], $32::bigint[], $33::int[], $34::uuid[], $35::bytea[])
 ), decisions as (
-    insert into decision (stream, seq, round, id, type, subject, outcome, cause, encoding, body)
-    select * from unnest($31::int[], $32::bigint[], $33::bigint[], $34::uuid[], $35::text[], $36::text[], $37::text[],
-                         $38::uuid[], $39::smallint[], $40::bytea[])
+    insert into decision (stream, day, seq, round, id, type, subject, outcome, cause, encoding, body)
+    select * from unnest($36::int[], $37::int[], $38::bigint[], $39::bigint[], $40::uuid[], $41::text[], $42::text[],
+                         $43::text[], $44::uuid[], $45::smallint[], $46::bytea[])
 )
-select pg_notify($41, $42)
+select pg_notify($47, $48)
 """
 
-_INPUT_COLUMNS = ("stream", "round", "ordinal", "event", "sha256")
-_DECISION_COLUMNS = ("stream", "seq", "round", "id", "type", "subject", "outcome", "cause", "encoding", "body")
+_INPUT_COLUMNS = ("stream", "day", "round", "ordinal", "event", "sha256")
+_DECISION_COLUMNS = ("stream", "day", "seq", "round", "id", "type", "subject", "outcome", "cause", "encoding", "body")
 
 # From here on COPY is quicker than arrays by more than its own trips to the server.
 _COPY_FROM_ROWS = 100
@@ -162,8 +168,12 @@ async def write(raw: Raw, chains: Sequence[tuple[int, Sequence[Round]]], bodies:
     """Add the rounds of locked streams, given by their small numbers, and move their heads."""
     lasts = [(id_, chain[-1].head()) for id_, chain in chains]
     rounds = [(id_, r) for id_, chain in chains for r in chain]
-    inputs = [(id_, r.number, ordinal, ref.id, ref.sha256) for id_, r in rounds for ordinal, ref in enumerate(r.inputs)]
-    decisions = [_decision_row(id_, r.number, d) for id_, r in rounds for d in r.decisions]
+    inputs = [
+        (id_, day_of(r.at), r.number, ordinal, ref.id, ref.sha256)
+        for id_, r in rounds
+        for ordinal, ref in enumerate(r.inputs)
+    ]
+    decisions = [_decision_row(id_, day_of(r.at), r.number, d) for id_, r in rounds for d in r.decisions]
     copied_inputs = inputs if len(inputs) >= _COPY_FROM_ROWS else []
     copied_decisions = decisions if len(decisions) >= _COPY_FROM_ROWS else []
     await raw.execute(
@@ -173,10 +183,12 @@ async def write(raw: Raw, chains: Sequence[tuple[int, Sequence[Round]]], bodies:
         [h.seq for _, h in lasts],
         [h.hash for _, h in lasts],
         [h.at for _, h in lasts],
-        *_columns(sorted(bodies, key=lambda row: row[:2]), 7),
-        *_columns([_round_row(id_, r) for id_, r in rounds], 13),
-        *_columns([] if copied_inputs else inputs, 5),
-        *_columns([] if copied_decisions else decisions, 10),
+        *_columns(sorted(bodies, key=lambda row: row[:3]), 8),
+        *_columns([_round_row(id_, r) for id_, r in rounds], 14),
+        [row[0] for row in inputs],
+        [row[4] for row in inputs],
+        *_columns([] if copied_inputs else inputs, 6),
+        *_columns([] if copied_decisions else decisions, 11),
         CHANNEL,
         chains[0][1][0].stream,
     )
@@ -192,11 +204,11 @@ def _columns(rows: Sequence[tuple[object, ...]], width: int) -> list[tuple[objec
 
 def _round_row(id_: int, r: Round) -> tuple[object, ...]:
     return (
-        id_, r.number, r.epoch, r.at, r.engine, r.profile, canonical(r.basis), r.first_seq, len(r.inputs),
+        id_, day_of(r.at), r.number, r.epoch, r.at, r.engine, r.profile, canonical(r.basis), r.first_seq, len(r.inputs),
         len(r.decisions), r.snapshot, r.prev_hash, r.hash,
     )  # fmt: skip
 
 
-def _decision_row(id_: int, number: int, d: Decision) -> tuple[object, ...]:
+def _decision_row(id_: int, day: int, number: int, d: Decision) -> tuple[object, ...]:
     encoding, body = pack(d.body)
-    return (id_, d.seq, number, d.id, d.type, d.subject, d.outcome, d.cause, encoding, body)
+    return (id_, day, d.seq, number, d.id, d.type, d.subject, d.outcome, d.cause, encoding, body)
