@@ -365,6 +365,21 @@ def test_failover_adds_elsewhere_and_recovery_takes_back_what_was_added(plane: F
     assert plane.then_scheduled("web", oslo=3).suspect == ()
 
 
+def test_two_clusters_of_one_binding_are_heard_again_at_once(plane: FleetPlane) -> None:
+    """Settled for the one it is settled for the other as well."""
+    three_clusters(plane, lease_s=600)
+    for name in ("lund", "malmo"):
+        plane.given(a_cluster(name, lease_s=600), room(name, 9))
+    plane.given(a_cluster("oslo", lease_s=30), a_cluster("bergen", lease_s=30))
+    plane.given(a_binding("web", 4, static(oslo=1, bergen=1)))
+    plane.wait(60)
+    plane.given(failover("web", "oslo"), failover("web", "bergen"))
+    assert plane.state.bindings["web"].suspect == ("bergen", "oslo")
+    plane.when(a_cluster("oslo", lease_s=30), a_cluster("bergen", lease_s=30))
+    assert plane.then_scheduled("web", bergen=2, oslo=2).suspect == ()
+    plane.check()
+
+
 def test_a_failover_that_fits_nowhere_is_declined(plane: FleetPlane) -> None:
     three_clusters(plane, lease_s=600)
     plane.given(a_cluster("oslo", lease_s=30))

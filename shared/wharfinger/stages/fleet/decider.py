@@ -138,7 +138,7 @@ def settle_recovered(state: FleetState) -> Iterator[Draft]:
         cluster = state.clusters.get(name)
         if cluster is not None and cluster.silent_since is not None:
             continue
-        for binding in sorted(state.suspected[name]):
+        for binding in sorted(state.suspected.get(name, ())):  # settled for one cluster, perhaps settled for the next
             record = state.bindings[binding]
             if name in record.suspect and not record.spec.suspended:
                 yield _settled(state, record, cluster)
