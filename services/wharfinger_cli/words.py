@@ -9,7 +9,13 @@ from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.cluster_state import NodesObserved, PodsObserved
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
-from wharfinger.events.decisions import ClusterRecovered, ClusterSilenced, ReplicasRefused, ReplicasReleased
+from wharfinger.events.decisions import (
+    ClusterRecovered,
+    ClusterSilenced,
+    ReplicasRefused,
+    ReplicasReleased,
+    ScheduleDecided,
+)
 from wharfinger.events.envelope import Event
 from wharfinger.events.outcomes import OutcomesDecided
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
@@ -19,7 +25,7 @@ from wharfinger.history.timeline import Cause
 from wharfinger.runtime.ledger import LedgerRow
 from wharfinger_cli.decisions import short_type
 from wharfinger_cli.output import count
-from wharfinger_cli.summary import summary
+from wharfinger_cli.summary import summary, targets
 
 OURS = "/wharfinger/"
 
@@ -100,6 +106,8 @@ def decided(row: LedgerRow) -> str:
     data = row.data()
     where = f"{row.stream} {row.seq}"
     match data:
+        case ScheduleDecided():
+            return f"scheduled {targets(data.targets) or 'nowhere'} ({where})"
         case ReplicasRefused():
             return f"{data.cluster} gave {count(data.count, 'replica')} back: {data.reason} ({where})"
         case ReplicasReleased():

@@ -15,7 +15,6 @@ from wharfinger.domain.binding import Binding
 from wharfinger.domain.value import Value
 from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.envelope import Event
-from wharfinger.events.streams import INTAKE
 from wharfinger.history.names import full_name
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger import Ledger, LedgerRow, trails
@@ -89,8 +88,7 @@ async def asked_before(ledger: Ledger, events: Collection[Event[Value]]) -> dict
     if not requests:
         return {}
     accepted = {
-        taken.event: (requests[taken.event], taken.round)
-        for taken in await trails.taken_in(ledger.database, requests, [INTAKE])
+        id_: (requests[id_], taken.round) for id_, taken in (await trails.accepted(ledger.database, requests)).items()
     }
     told = await trails.told_before(ledger.database, set(accepted.values()))
     before = {id_: told[place][0].data for id_, place in accepted.items() if place in told}

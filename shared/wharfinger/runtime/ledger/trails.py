@@ -22,6 +22,7 @@ from wharfinger.runtime.ledger.bodies import unpack
 from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.errors import LedgerError
 from wharfinger.runtime.ledger.reader import ROW, LedgerRow, row_of
+from wharfinger.runtime.ledger.schema import DAY_US
 
 
 class Place(NamedTuple):
@@ -68,12 +69,28 @@ join stream s on s.id = d.stream join round r on r.stream = d.stream and r.numbe
 
 _EVENTS = "select distinct on (id) id, encoding, body from event where id = any($1::uuid[]) order by id"
 
-_TAKEN_IN = """
-select i.event, s.name, i.round, r.at_us, r.first_seq - 1
-from unnest($1::uuid[]) as w(event) cross join stream s
-cross join lateral (select i.event, i.round from input i where i.stream = s.id and i.event = w.event limit 1) i
+# The intake decides once about each event, under the event's subject and on the day under which its body lies.
+_ACCEPTED = f"""
+select d.cause, s.name, d.round, r.at_us, r.first_seq - 1
+from (select distinct id, subject, day from event where id = any($1::uuid[])) e
+join stream s on s.name = '{INTAKE}'
+join decision d on d.subject = e.subject and d.stream = s.id and d.day = e.day and d.cause = e.id
+join round r on r.stream = d.stream and r.number = d.round
+"""
+
+# That a stream has taken an event in has an index, when has none: it is looked for among the stream's inputs of that day.
+_TAKEN_IN = f"""
+select e.id, s.name, i.round, r.at_us, r.first_seq - 1
+from (select distinct id, day from event where id = any($1::uuid[])) e
+cross join stream s
+cross join lateral (select from taken t where t.stream = s.id and t.event = e.id limit 1) t
+cross join lateral (
+    select min(r.number) as first, max(r.number) as last from round r
+    where r.stream = s.id and r.at_us >= e.day * {DAY_US}::bigint and r.at_us < (e.day + 1) * {DAY_US}::bigint
+) span
+join input i on i.stream = s.id and i.day = e.day and i.round between span.first and span.last and i.event = e.id
 join round r on r.stream = s.id and r.number = i.round
-where s.name = any($2::text[])
+where s.name <> '{INTAKE}'
 """
 
 _CAUSED_ABOUT = f"""
@@ -97,7 +114,7 @@ select s.name, i.round, e.encoding, e.body
 from unnest($1::text[], $2::bigint[]) as w(name, round)
 join stream s on s.name = w.name
 join input i on i.stream = s.id and i.round = w.round
-join event e on e.id = i.event and e.sha256 = i.sha256
+join event e on e.id = i.event and e.sha256 = i.sha256 and e.day = i.day
 where e.type = any($3::text[])
 order by s.name, i.round, i.ordinal
 """
@@ -107,7 +124,7 @@ select s.name, i.round, e.encoding, e.body
 from unnest($1::text[], $2::bigint[]) as w(name, round)
 join stream s on s.name = w.name
 join input i on i.stream = s.id and i.round >= w.round and i.round < w.round + $4
-join event e on e.id = i.event and e.sha256 = i.sha256
+join event e on e.id = i.event and e.sha256 = i.sha256 and e.day = i.day
 where e.type = any($3::text[])
 order by i.round, s.name, i.ordinal limit $5
 """
@@ -123,7 +140,8 @@ cross join lateral (
 ) d
 join round r on r.stream = d.stream and r.number = d.round
 cross join lateral (
-    select e.encoding, e.body from input i join event e on e.id = i.event and e.sha256 = i.sha256
+    select e.encoding, e.body from input i
+    join event e on e.id = i.event and e.sha256 = i.sha256 and e.day = i.day
     where i.stream = d.stream and i.event = d.cause limit 1
 ) e
 """
@@ -193,10 +211,17 @@ async def events_named(database: Database, ids: Collection[UUID]) -> dict[UUID, 
     return {event.id: event for event in (_event(encoding, body) for _, encoding, body in found)}
 
 
-async def taken_in(database: Database, ids: Collection[UUID], streams: Collection[str]) -> list[TakenIn]:
-    """Where and when `streams` took in the events, in order of time. One probe an event and stream."""
+async def accepted(database: Database, ids: Collection[UUID]) -> dict[UUID, TakenIn]:
+    """When those of `ids` that came by the intake were accepted. Looks through a day of the event's own subject."""
     async with database.reading() as raw:
-        found = await raw.fetch(_TAKEN_IN, list(ids), list(streams))
+        found = await raw.fetch(_ACCEPTED, list(ids))
+    return {taken.event: taken for taken in (TakenIn(*record) for record in found)}
+
+
+async def taken_in(database: Database, ids: Collection[UUID]) -> list[TakenIn]:
+    """Where and when the deciding streams took the events in, in order of time. Looks through a day of each such stream."""
+    async with database.reading() as raw:
+        found = await raw.fetch(_TAKEN_IN, list(ids))
     return sorted((TakenIn(*record) for record in found), key=lambda t: (t.at, t.stream, t.round))
 
 

@@ -1,0 +1,106 @@
+"""`lineage`: a tree from the first cause to the last effect, a line a link, with the ids under which they are recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import UUID
+
+from rich.console import RenderableType
+from rich.text import Text
+from rich.tree import Tree
+
+from wharfinger.history.lineage import (
+    Lineage,
+    Link,
+    lineage_of_binding,
+    lineage_of_decision,
+    lineage_of_event,
+)
+from wharfinger_cli.app import Request
+from wharfinger_cli.connection import opened_ledger, run, settings_of
+from wharfinger_cli.decisions import short_type, styled_outcome
+from wharfinger_cli.failures import CommandError
+from wharfinger_cli.output import DARK, WARN, Plain, as_clock, as_time, show
+from wharfinger_cli.summary import summary
+from wharfinger_cli.words import said, sent_by
+
+
+def lineage(request: Request, binding: str | None, decision: str, event: str) -> None:
+    if sum(1 for asked in (binding, decision, event) if asked) != 1:
+        raise CommandError("lineage: expected one of BINDING, --decision ID and --event ID")
+    found = run(_lineage(request, binding or "", decision, event))
+    ids = dict.fromkeys(str(link.id) for link in found.links())
+    show(request.format, lineage_plain(found), ids, lambda: lineage_page(found))
+
+
+async def _lineage(request: Request, binding: str, decision: str, event: str) -> Lineage:
+    async with opened_ledger(settings_of(request)) as ledger:
+        if decision:
+            return await lineage_of_decision(ledger, _id("--decision", decision))
+        if event:
+            return await lineage_of_event(ledger, _id("--event", event))
+        return await lineage_of_binding(ledger, binding)
+
+
+def _id(option: str, text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise CommandError(f"{option}: expected an id such as those of `decisions -o json`, got {text!r}") from None
+
+
+def lineage_plain(found: Lineage) -> Plain:
+    return {"subject": found.subject, "cut": found.cut, "roots": [_link_plain(root, found) for root in found.roots]}
+
+
+def _link_plain(link: Link, found: Lineage) -> Plain:
+    named: dict[str, object] = {
+        "id": str(link.id),
+        "kind": "decision" if link.decision else "event" if link.event else "unrecorded",
+        "time": None if link.at is None else as_time(link.at),
+        "asked": link.id in found.asked,
+    }
+    if link.decision is not None:
+        row = link.decision
+        named |= {"type": row.type, "subject": row.subject, "stream": row.stream, "seq": row.seq, "round": row.round,
+                  "outcome": row.outcome, "said": summary(row.data())}  # fmt: skip
+    if link.event is not None:
+        event = link.event
+        named |= {"type": event.type, "subject": event.subject, "source": event.source,
+                  "said": said(event.data, link.before)}  # fmt: skip
+    return {**named, "children": [_link_plain(child, found) for child in link.children]}
+
+
+def lineage_page(found: Lineage) -> Iterator[RenderableType]:
+    for root in found.roots:
+        tree = Tree(_line(root, found), guide_style=DARK)
+        _grow(tree, root, found)
+        yield tree
+    if found.cut:
+        yield Text("there is more than is shown", WARN)
+
+
+def _grow(tree: Tree, link: Link, found: Lineage) -> None:
+    for child in link.children:
+        _grow(tree.add(_line(child, found)), child, found)
+
+
+def _line(link: Link, found: Lineage) -> Text:
+    """What it says first; then where and when; the id last, where it can be copied."""
+    line = Text()
+    if link.decision is not None:
+        row = link.decision
+        line.append(f"{row.stream} {row.seq}  ", "bold" if link.id in found.asked else "")
+        line.append_text(styled_outcome(row.outcome))
+        line.append(f"  {summary(row.data()) or short_type(row.type)}", "default")
+        if row.subject != found.subject:
+            line.append(f"  {row.subject}")
+    elif link.event is not None:
+        line.append(f"{said(link.event.data, link.before)}", "bold" if link.id in found.asked else "")
+        line.append(f", {sent_by(link.event)}")
+        if link.event.subject != found.subject and link.event.subject not in line.plain:
+            line.append(f"  {link.event.subject}")
+    else:
+        line.append("of which this ledger has no record")
+    when = "" if link.at is None else f"  {as_clock(link.at)}"
+    return line.append(f"{when}  {link.id}", DARK)
