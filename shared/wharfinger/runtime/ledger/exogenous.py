@@ -2,7 +2,9 @@
 
 An event from outside is accepted by the intake, or sent directly by a collector, and then taken in by one stage or several. It
 takes effect when the first stage takes it in; one that none has taken in (a policy, say, which only observers read) counts
-as of its acceptance. The inputs of one round stay together, because the round saw them together.
+as of its acceptance. So do events that observers act on before any stage has (nodes and pods: the estimator has counted them
+and the fleet has heard of it when their own cluster's stage still wakes up). The inputs of one round stay together, because
+the round saw them together.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ class TakenIn:
     events: tuple[Event[Value], ...]
 
 
-# A stage's input comes before the intake's of the same event, so `distinct on` keeps the first stage's where there is one.
+# A stage's input comes before the intake's of the same event, so `distinct on` keeps the first stage's where there is one;
+# for the types of $6 it is the other way round.
 _TAKEN_IN = f"""
 select f.at_us, f.name, f.round, e.encoding, e.body
 from (
@@ -44,7 +47,7 @@ from (
     join stream s on s.id = i.stream
     join round r on r.stream = i.stream and r.number = i.round
     where e.type = any($1::text[]) or (e.type = any($2::text[]) and e.source = $3)
-    order by i.event, s.name = '{INTAKE}', r.at_us, s.name, i.round, i.ordinal
+    order by i.event, (s.name = '{INTAKE}') <> (e.type = any($6::text[])), r.at_us, s.name, i.round, i.ordinal
 ) f
 join event e on e.id = f.event and e.sha256 = f.sha256
 where f.at_us > $4 and ($5::bigint is null or f.at_us <= $5)
@@ -59,13 +62,21 @@ async def taken_in(
     requested_by: str,
     after: Micros,
     until: Micros | None,
+    observed: Collection[str] = (),
 ) -> AsyncIterator[TakenIn]:
     """What took effect after `after` and not after `until`: events of `types`, and of `requests` those whose source is
-    `requested_by`. Fetched as it is consumed, all as of the first fetch. CorruptLedger: a body cannot be read."""
+    `requested_by`. `observed`: those of `types` that count as of their acceptance. Fetched as it is consumed, all as of the first fetch. CorruptLedger: a body cannot be read."""
     async with database.transaction() as transaction:
         await transaction.execute(text("set transaction isolation level repeatable read, read only"))
         rows = transaction.raw.cursor(
-            _TAKEN_IN, sorted(types), sorted(requests), requested_by, after, until, prefetch=_FETCHED_AT_ONCE
+            _TAKEN_IN,
+            sorted(types),
+            sorted(requests),
+            requested_by,
+            after,
+            until,
+            sorted(observed),
+            prefetch=_FETCHED_AT_ONCE,
         )
         together: list[Event[Value]] = []
         place: tuple[Micros, str, int] | None = None

@@ -33,7 +33,7 @@ from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.exogenous import TakenIn
 from wharfinger.runtime.ledger.intake import AcceptResult, Submission
 from wharfinger.runtime.ledger.locks import PartitionLock
-from wharfinger.runtime.ledger.reader import BATCH_ROWS, DecisionQuery, LedgerRow
+from wharfinger.runtime.ledger.reader import BATCH_ROWS, DecisionQuery, Fact, LedgerRow
 from wharfinger.runtime.ledger.retries import retried
 from wharfinger.runtime.ledger.snapshots import Snapshot
 from wharfinger.runtime.ledger.writer import CommitResult
@@ -50,6 +50,7 @@ class Ledger:
     def __init__(self, database: Database, clock: Callable[[], Micros] = wall_clock) -> None:
         self._database = database
         self._clock = clock
+        self._days = reader.Days()
 
     @classmethod
     async def open(
@@ -83,6 +84,9 @@ class Ledger:
     async def head_at(self, stream: str, number: int) -> Head:
         return await reader.head_at(self._database, stream, number)
 
+    async def bases(self) -> dict[str, Head]:
+        return await reader.bases(self._database)
+
     async def raise_epoch(self, names: Collection[str]) -> dict[str, Head]:
         return await retried(lambda: heads.raise_epoch(self._database, names))
 
@@ -106,7 +110,13 @@ class Ledger:
         return await reader.missing_bodies(self._database, ids)
 
     async def rows_after(self, cursors: Mapping[str, int], limit: int) -> list[LedgerRow]:
-        return await reader.rows_after(self._database, cursors, limit)
+        return await reader.rows_after(self._database, cursors, limit, self._days)
+
+    def facts(self, topic: str | None = None) -> AsyncIterator[Fact]:
+        return reader.facts(self._database, topic)
+
+    async def seqs_before(self, at: Micros) -> dict[str, int]:
+        return await reader.seqs_before(self._database, at)
 
     def decisions(self, query: DecisionQuery) -> AsyncIterator[LedgerRow]:
         return reader.decisions(self._database, query)
@@ -143,8 +153,9 @@ class Ledger:
         requested_by: str,
         after: Micros = -1,
         until: Micros | None = None,
+        observed: Collection[str] = (),
     ) -> AsyncIterator[TakenIn]:
-        return exogenous.taken_in(self._database, types, requests, requested_by, after, until)
+        return exogenous.taken_in(self._database, types, requests, requested_by, after, until, observed)
 
     async def first_and_last(self) -> tuple[Micros, Micros] | None:
         return await exogenous.first_and_last(self._database)

@@ -1,0 +1,139 @@
+"""What is asked "what if" about: policies out of manifests, and settings of the deciders.
+
+A change is what stands behind one `--with`: a file of manifests, or `name=value`. Which settings there are is one table below;
+each is a field of the profile that its stage records with every round, so both runs say which ones they were decided under.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+
+from wharfinger.domain.binding import Binding
+from wharfinger.domain.policy import Policy
+from wharfinger.engine.nodes.score import Strategy
+from wharfinger.events.intake import BY_HAND, compile_manifests, has_own_placement, under
+from wharfinger.events.policies import PolicyApplied
+from wharfinger.manifests.parse import load_files
+from wharfinger.manifests.selection import policy_for
+from wharfinger.runtime.ledger.errors import LedgerError
+
+COUNT_MAX = 1_000_000
+
+
+class ChangeError(LedgerError):
+    """What was asked for cannot be tried: one line that says what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What of the deciders' profiles can be changed; None: as it was recorded."""
+
+    strategy: Strategy | None = None
+    round_limit: int | None = None
+    repeat_after_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """`field`: of `Settings`. `values`: those there are; empty: a whole number above zero. `does`: for people."""
+
+    name: str
+    field: str
+    values: tuple[str, ...]
+    does: str
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting("strategy", "strategy", get_args(Strategy), "which nodes are preferred, emptier or fuller ones"),
+    Setting("round-limit", "round_limit", (), "how many bindings nobody asked about are decided in one fleet round"),
+    Setting("repeat-after", "repeat_after_s", (), "seconds until the descheduler proposes the same again"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """`policies` replace those of the same key, or are added. `texts`: as it was asked for, for the report."""
+
+    policies: tuple[Policy, ...] = ()
+    settings: Settings = field(default_factory=Settings)
+    texts: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> frozenset[str]:
+        return frozenset(policy.key for policy in self.policies)
+
+    def requested(self, binding: Binding, policies: Mapping[str, Policy]) -> Binding:
+        """The binding as it would be asked for: `policies` are those that hold otherwise.
+
+        A binding whose own policy is replaced, or that one of ours selects, goes where they send it. What was applied by hand
+        stays as it is. A placement that came without any policy gives way to ours: they were named for this very purpose.
+        """
+        if not self.policies or binding.policy.startswith(BY_HAND):
+            return binding
+        ours = {policy.key: policy for policy in self.policies}
+        others = {} if has_own_placement(binding) else {k: p for k, p in policies.items() if k not in ours}
+        chosen = policy_for(binding.resource, binding.labels, [*others.values(), *ours.values()])
+        if chosen is None or (chosen.key not in ours and binding.policy not in ours):
+            return binding
+        return under(binding, chosen)
+
+
+def changes_of(texts: Sequence[str]) -> Changes:
+    """What the texts of `--with` ask for. ChangeError or the manifests' own errors: one line each."""
+    policies: dict[str, Policy] = {}
+    settings = Settings()
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if equals and not Path(text).exists():
+            settings = _set(settings, name.strip(), value.strip())
+        else:
+            policies |= {policy.key: policy for policy in _policies_in(text)}
+    return Changes(tuple(policies.values()), settings, tuple(texts))
+
+
+def _set(settings: Settings, name: str, value: str) -> Settings:
+    known = {setting.name: setting for setting in SETTINGS}
+    setting = known.get(name)
+    if setting is None:
+        raise ChangeError(f"--with {name}={value}: expected a manifest file or one of {_named(SETTINGS)}")
+    if setting.values:
+        if value not in setting.values:
+            raise ChangeError(f"--with {name}: expected {' or '.join(setting.values)}, got {value!r}")
+        return _with(settings, setting.field, value)
+    if not (value.isascii() and value.isdecimal() and 0 < int(value) <= COUNT_MAX):
+        raise ChangeError(f"--with {name}: expected a number from 1 to {COUNT_MAX:,}, got {value!r}")
+    return _with(settings, setting.field, int(value))
+
+
+def _with(settings: Settings, name: str, value: str | int) -> Settings:
+    return msgspec.convert({**asdict(settings), name: value}, Settings)
+
+
+def _named(settings: Iterable[Setting]) -> str:
+    return ", ".join(f"{s.name}={'|'.join(s.values) or 'NUMBER'}" for s in settings)
+
+
+def _policies_in(file: str) -> list[Policy]:
+    if not Path(file).exists():
+        raise ChangeError(
+            f"--with {file}: there is no such file; expected one with policies, or one of {_named(SETTINGS)}"
+        )
+    loaded = load_files([file])
+    errors = [str(error) for error in loaded.errors]
+    intake = compile_manifests(loaded.manifests) if not errors else None
+    errors += [str(error) for error in intake.errors] if intake is not None else []
+    if errors or intake is None:
+        raise ChangeError("\n".join(errors))
+    policies: list[Policy] = []
+    for fact in intake.facts:
+        if not isinstance(fact.data, PolicyApplied):
+            raise ChangeError(f"--with {file}: expected policies only, got {fact.subject}")
+        policies.append(fact.data.policy)
+    if not policies:
+        raise ChangeError(f"--with {file}: expected at least one policy, got none")
+    return policies

@@ -1,0 +1,477 @@
+"""What if: the history gone through again under another policy, in a closed loop.
+
+What came from outside is taken from the ledger and comes again at the time and in the company in which it took effect:
+clusters, nodes, heartbeats, foreign pods, bindings, policies, operators' proposals. What the stages caused themselves is not:
+capacity, assignments, outcomes, the descheduler's proposals, ticks and the replicas' own pods follow anew, from all stages'
+pure functions in one order. Measured load is kept as it was measured.
+
+Three runs are beside each other all the way: what was recorded, the closed loop under the policies and settings as they were,
+and the one with the changes. The second is there for its drift from the first: in a closed loop no time passes between a
+cause and its effect, so it is not quite what happened, and by how much is the error bar of everything said about the third.
+
+Nothing is written anywhere. `compare` holds the runs against each other, `tally` keeps their books, `propose` makes proposals
+of what came out better.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from uuid import UUID
+
+import msgspec
+
+from wharfinger.domain.binding import Binding
+from wharfinger.domain.policy import Policy
+from wharfinger.domain.value import Value, canonical
+from wharfinger.events.accepted import Fact, accepted
+from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
+from wharfinger.events.cluster_state import NodesObserved, PodsObserved
+from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
+from wharfinger.events.envelope import Event, derived_id
+from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
+from wharfinger.events.policies import PolicyApplied, PolicyRemoved
+from wharfinger.events.proposals import EvictionProposed, FailoverProposed, NodeRemovalProposed, RescheduleProposed
+from wharfinger.events.registry import EVENT_TYPES, type_of
+from wharfinger.events.streams import CLUSTER, DECISIONS, FLEET
+from wharfinger.history.changes import Changes, Settings
+from wharfinger.history.compare import BindingDifference, Figure, Pairing, Side, binding_differences, figures
+from wharfinger.history.points import Point, PointError, moment_of
+from wharfinger.history.prices import Prices
+from wharfinger.history.states import world_at
+from wharfinger.history.tally import Sample, Tally, Totals, tenant_by
+from wharfinger.kernel.decider import Micros
+from wharfinger.kernel.recover import RecordedRound
+from wharfinger.kernel.round import Head
+from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow
+from wharfinger.runtime.ledger.errors import LedgerError
+from wharfinger.runtime.ledger.exogenous import TakenIn
+from wharfinger.runtime.ledger.heads import selected
+from wharfinger.runtime.memory import seldom_collect
+from wharfinger.runtime.topics import partition_for
+from wharfinger.stages.cluster import ClusterDecider
+from wharfinger.stages.cluster.profile import ClusterProfile
+from wharfinger.stages.fleet import FleetDecider
+from wharfinger.stages.world import World
+
+GENESIS = Point("the beginning", at=-1)
+PRESENT = Point("now")
+
+OPERATOR = "/wharfinger/command-line"
+"""The source of what a person asked for by a command."""
+
+NAMESPACE = "what-if"
+"""What ids of messages that are told in no history are derived under."""
+
+SAMPLES = 121
+
+EXOGENOUS: tuple[type[Value], ...] = (
+    ClusterObserved, ClusterForgotten, NodesObserved, PodsObserved, PolicyApplied, PolicyRemoved, BindingRequested,
+    BindingWithdrawn, NodeLoadObserved, HotValueObserved,
+)  # fmt: skip
+REQUESTS: tuple[type[Value], ...] = (FailoverProposed, EvictionProposed, RescheduleProposed, NodeRemovalProposed)
+
+_DECISION_TYPES = tuple(t.type for t in EVENT_TYPES if t.topic is DECISIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One of the three. `samples`: evenly spread over the range."""
+
+    totals: Totals
+    samples: tuple[Sample, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What came of it. `id` names the question: the same facts, range and changes have the same id, on any machine.
+
+    `facts`: events from outside that were told again. `rebound`: bindings that the changed policies placed otherwise.
+    `differences`: unchanged against changed. `drifted`: recorded against unchanged, the bindings that are elsewhere at the
+    end. `placements`: binding -> its clusters at the end of the changed run. `notes`: what a reader has to know.
+    """
+
+    id: UUID
+    asked: tuple[str, ...]
+    begin: Micros
+    end: Micros
+    facts: int
+    bindings: int
+    rebound: int
+    recorded: Run
+    unchanged: Run
+    changed: Run
+    figures: tuple[Figure, ...]
+    differences: tuple[BindingDifference, ...]
+    drifted: int
+    drifted_nodes: int
+    placements: Mapping[str, Mapping[str, int]]
+    notes: tuple[str, ...]
+
+    @property
+    def elsewhere(self) -> int:
+        """Bindings that the change sends to other clusters."""
+        return sum(1 for d in self.differences if not d.same_targets)
+
+    def figure(self, name: str) -> Figure:
+        return next(f for f in self.figures if f.name == name)
+
+
+async def what_if(
+    ledger: Ledger,
+    changes: Changes,
+    from_: Point = GENESIS,
+    to: Point = PRESENT,
+    *,
+    stream: str = "",
+    tenant: str = "",
+    prices: Prices | None = None,
+    progress: Callable[[int], object] = lambda _: None,
+) -> WhatIf:
+    """Go through the history after `from_` until `to`, as it was and with `changes`.
+
+    `stream`: a stream or the beginning of its name; only its decisions, moves, refusals and differences are counted.
+    `tenant`: the label that says whose a binding is, else its namespace. `progress` hears hundredths of the range as they are done.
+
+    LedgerError: the ledger is empty, the range is none, or the stream is unknown.
+    """
+    seldom_collect()
+    heads = await _heads(ledger, stream)
+    begin, end = await _range(ledger, from_, to)
+    beside = await _begin(ledger, changes, from_, begin, end, stream, Tallying(tenant, prices), heads)
+    async for taken_in in _from_outside(ledger, begin, end, from_):
+        await beside.go_on(taken_in, progress)
+    await beside.finish(end)
+    return beside.result()
+
+
+@dataclass(frozen=True, slots=True)
+class Tallying:
+    tenant: str
+    prices: Prices | None
+
+
+async def _heads(ledger: Ledger, stream: str) -> list[Head]:
+    heads = [head for head in await ledger.heads() if head.stream.startswith((FLEET, CLUSTER))]
+    if not any(head.round for head in heads):
+        raise LedgerError("nothing has been decided yet: there is no history to ask about")
+    if not selected([head.stream for head in heads], stream):
+        raise LedgerError(f"no stream of decisions is named {stream} or begins with it")
+    return heads
+
+
+async def _range(ledger: Ledger, from_: Point, to: Point) -> tuple[Micros, Micros]:
+    span = await ledger.first_and_last()
+    assert span is not None, "there are rounds"
+    begin, end = await moment_of(ledger, from_), await moment_of(ledger, to)
+    begin = span[0] - 1 if from_ == GENESIS else span[1] if begin is None else begin
+    end = span[1] if end is None else end
+    if begin >= end:
+        raise PointError(f"expected --from to be before --to, got {from_.text} and {to.text}")
+    return begin, end
+
+
+async def _from_outside(ledger: Ledger, begin: Micros, end: Micros, from_: Point) -> AsyncIterator[TakenIn]:
+    after = -1 if from_ == GENESIS else begin
+    async for taken_in in ledger.taken_in(
+        _types(EXOGENOUS), _types(REQUESTS), OPERATOR, after, end, _types((NodesObserved, PodsObserved))
+    ):
+        yield taken_in
+
+
+def _types(classes: Sequence[type[Value]]) -> list[str]:
+    return [type_.type for type_ in EVENT_TYPES if type_.data in classes]
+
+
+# --- the runs
+
+
+async def _begin(
+    ledger: Ledger, changes: Changes, from_: Point, begin: Micros, end: Micros, stream: str, tallying: Tallying,
+    heads: Sequence[Head],
+) -> Beside:  # fmt: skip
+    """Two worlds as they stood at the beginning of the range, the three books, and the reader of what was recorded."""
+    notes = await _profile_notes(ledger, heads, begin)
+    worlds = [
+        await _world(ledger, from_, begin, heads, settings, f"{NAMESPACE} {name}")
+        for name, settings in (("unchanged", Settings()), ("changed", changes.settings))
+    ]
+    policies = {} if from_ == GENESIS else await _policies(ledger, begin)
+    books = [Tally(begin, end, SAMPLES, tenant_by(tallying.tenant), tallying.prices) for _ in range(3)]
+    for book, world in zip(books, (worlds[0], *worlds), strict=True):
+        book.adopt(world)
+    after = {} if from_ == GENESIS else {h.stream: (await _head(ledger, h.stream, begin)).seq for h in heads}
+    recorded = _Recorded(ledger.decisions(DecisionQuery(types=_DECISION_TYPES, after=after)), end)
+    currency = tallying.prices.currency if tallying.prices is not None else ""
+    beside = Beside(changes, begin, end, stream, worlds, books, recorded, policies, notes, currency)
+    beside.begin()
+    return beside
+
+
+async def _world(
+    ledger: Ledger, from_: Point, begin: Micros, heads: Sequence[Head], settings: Settings, namespace: str
+) -> World:
+    """`settings` over what the first rounds of the range were decided under."""
+    profiles = {head.stream: await _profile(ledger, head, begin) for head in heads}
+    fleets = [name for name in profiles if name.startswith(FLEET)]
+    clusters = [name for name in profiles if name.startswith(CLUSTER)]
+    fleet = FleetDecider.of_profile(profiles[fleets[0]] if fleets else "")
+    cluster = ClusterDecider.of_profile(profiles[clusters[0]] if clusters else "")
+    if settings.round_limit is not None:
+        fleet = FleetDecider(settings.round_limit)
+    if settings.strategy is not None:
+        cluster = ClusterDecider(ClusterProfile(settings.strategy))
+    repeat_after_s = settings.repeat_after_s or 60
+    if from_ != GENESIS:
+        point = Point(from_.text, at=begin)
+        return await world_at(
+            ledger, point, fleet=fleet, cluster=cluster, repeat_after_s=repeat_after_s, namespace=namespace
+        )  # fmt: skip
+    shards = max(1, len(fleets))
+    return World(
+        shards=shards, shard_of=partial(partition_for, partitions=shards), fleet=fleet, cluster=cluster,
+        repeat_after_s=repeat_after_s, namespace=namespace, at=begin,
+    )  # fmt: skip
+
+
+async def _profile(ledger: Ledger, head: Head, begin: Micros) -> str:
+    """Of the first round after `begin`; of the last one where none came after."""
+    number = await ledger.round_at(head.stream, begin)
+    return await ledger.profile_at(head.stream, min(number + 1, head.round))
+
+
+async def _profile_notes(ledger: Ledger, heads: Sequence[Head], begin: Micros) -> list[str]:
+    changed = [
+        head.stream
+        for head in heads
+        if head.round and await _profile(ledger, head, begin) != await ledger.profile_at(head.stream, head.round)
+    ]
+    if not changed:
+        return []
+    return [f"settings changed on the way in {', '.join(changed)}: the closed loops keep those of the beginning"]
+
+
+async def _head(ledger: Ledger, stream: str, at: Micros) -> Head:
+    return await ledger.head_at(stream, await ledger.round_at(stream, at))
+
+
+async def _policies(ledger: Ledger, until: Micros) -> dict[str, Policy]:
+    """Those that held at `until`."""
+    held: dict[str, Policy] = {}
+    async for taken_in in ledger.taken_in(_types((PolicyApplied, PolicyRemoved)), (), "", -1, until):
+        for event in taken_in.events:
+            _hold(held, event.data)
+    return held
+
+
+def _hold(policies: dict[str, Policy], data: Value) -> None:
+    if isinstance(data, PolicyApplied):
+        policies[data.policy.key] = data.policy
+    elif isinstance(data, PolicyRemoved):
+        policies.pop(f"{data.kind}/{data.namespace}/{data.name}", None)
+
+
+class _Recorded:
+    """What was recorded, a decision at a time, never ahead of the time that is asked for."""
+
+    def __init__(self, rows: AsyncIterator[LedgerRow], end: Micros) -> None:
+        self._rows = rows
+        self._end = end
+        self._next: LedgerRow | None = None
+        self._over = False
+
+    async def before(self, at: Micros) -> AsyncIterator[LedgerRow]:
+        while True:
+            if self._next is None and not self._over:
+                self._next = await anext(self._rows, None)
+                self._over = self._next is None
+            row = self._next
+            if row is None or row.at >= at or row.at > self._end:
+                return
+            self._next = None
+            yield row
+
+
+class Beside:
+    """The three runs side by side. `drift` pairs recorded with unchanged, `change` unchanged with changed."""
+
+    def __init__(
+        self, changes: Changes, begin: Micros, end: Micros, stream: str, worlds: Sequence[World], books: Sequence[Tally],
+        recorded: _Recorded, policies: dict[str, Policy], notes: Sequence[str], currency: str,
+    ) -> None:  # fmt: skip
+        self._changes = changes
+        self._begin, self._end = begin, end
+        self._stream = stream
+        self._unchanged, self._changed = worlds
+        self._books = books
+        self._recorded = recorded
+        self._policies = policies
+        self._notes = list(notes)
+        self._currency = currency
+        self._drift, self._change = Pairing(), Pairing()
+        self._facts = 0
+        self._rebound: set[str] = set()
+        self._loads = 0
+        self._said: dict[tuple[str, str], bytes] = {}
+        self._question = hashlib.sha256(canonical((changes.policies, msgspec.to_builtins(changes.settings), stream)))
+        self._done = 0
+
+    def begin(self) -> None:
+        """Tell the changed world the policies, and what stands already that they would have otherwise."""
+        events = [self._made(PolicyApplied(policy), policy.key) for policy in self._changes.policies]
+        for state in self._changed.fleet_states():
+            for name, record in sorted(state.bindings.items()):
+                wanted = self._changes.requested(record.spec, self._policies)
+                if wanted != record.spec and not record.withdrawn:
+                    self._rebound.add(name)
+                    events.append(self._made(BindingRequested(wanted), name))
+        self._tell(self._changed, self._books[2], events)
+
+    async def go_on(self, taken_in: TakenIn, progress: Callable[[int], object]) -> None:
+        """Bring all three to the time of the next events from outside, and tell them."""
+        at = taken_in.at
+        await self._pass_recorded(at)
+        self._pass(self._unchanged, self._books[1], at)
+        self._pass(self._changed, self._books[2], at)
+        events = [_without_our_pods(event) for event in taken_in.events]
+        for event in events:
+            self._identify(event)
+            _tell_book(self._books[0], at, event.data)
+        self._tell(self._unchanged, self._books[1], events)
+        self._tell(self._changed, self._books[2], [e for event in events for e in self._as_changed(event)])
+        self._facts += len(events)
+        done = 100 * (at - self._begin) // (self._end - self._begin)
+        progress(done - self._done)
+        self._done = done
+
+    async def finish(self, end: Micros) -> None:
+        await self._pass_recorded(end + 1)
+        self._pass(self._unchanged, self._books[1], end)
+        self._pass(self._changed, self._books[2], end)
+
+    # --- passing time and telling
+
+    async def _pass_recorded(self, at: Micros) -> None:
+        book = self._books[0]
+        async for row in self._recorded.before(at):
+            data = row.data()
+            book.advance(row.at)
+            book.decided(data, counted=self._counts(row.stream))
+            self._pair(self._drift, "left", row.stream, row.at, row.seq, data)
+
+    def _pass(self, world: World, book: Tally, at: Micros) -> None:
+        self._note(world, book, world.wait(at))
+
+    def _tell(self, world: World, book: Tally, events: Sequence[Event[Value]]) -> None:
+        for event in events:
+            _tell_book(book, world.at, event.data)
+        self._note(world, book, world.tell(events))
+
+    def _note(self, world: World, book: Tally, rounds: Iterable[RecordedRound]) -> None:
+        """Enter what a world decided into its book, and pair it with the run beside it."""
+        for recorded in rounds:
+            round_ = recorded.round
+            book.advance(round_.at)
+            counts = self._counts(round_.stream)
+            for d in round_.decisions:
+                book.decided(d.data, counted=counts)
+                if world is self._unchanged:
+                    self._pair(self._drift, "right", round_.stream, round_.at, d.seq, d.data)
+                    self._pair(self._change, "left", round_.stream, round_.at, d.seq, d.data)
+                else:
+                    self._pair(self._change, "right", round_.stream, round_.at, d.seq, d.data)
+
+    def _pair(self, pairing: Pairing, side: Side, stream: str, at: Micros, seq: int, data: Value) -> None:
+        if self._counts(stream):
+            pairing.take(side, stream, at, seq, data)
+
+    def _counts(self, stream: str) -> bool:
+        return not self._stream or bool(selected([stream], self._stream))
+
+    # --- the changed world hears of other policies
+
+    def _as_changed(self, event: Event[Value]) -> Iterable[Event[Value]]:
+        match event.data:
+            case PolicyApplied(policy=policy) if policy.key in self._changes.keys:
+                return ()  # ours stands in its place, all the time
+            case PolicyRemoved(kind=kind, namespace=namespace, name=name) if (
+                f"{kind}/{namespace}/{name}" in self._changes.keys
+            ):
+                return ()
+            case PolicyApplied() | PolicyRemoved():
+                _hold(self._policies, event.data)
+                return (event,)
+            case BindingRequested(binding=binding):
+                return (self._request(event, binding),)
+            case _:
+                return (event,)
+
+    def _request(self, event: Event[Value], binding: Binding) -> Event[Value]:
+        wanted = self._changes.requested(binding, self._policies)
+        if wanted == binding:
+            return event
+        self._rebound.add(binding.name)
+        return self._made(BindingRequested(wanted), str(event.id))
+
+    def _made(self, data: Value, what: str) -> Event[Value]:
+        """An event that no history has."""
+        id = derived_id(NAMESPACE, what, type_of(data))
+        return Event(id, type_of(data), f"/wharfinger/{NAMESPACE}", what, data, b"", b"")
+
+    # --- which question this is
+
+    def _identify(self, event: Event[Value]) -> None:
+        """Facts make the question; a fact said again (a heartbeat) does not make it another one."""
+        data = event.data
+        if isinstance(data, NodeLoadObserved | HotValueObserved):
+            self._loads += 1
+            return
+        if isinstance(data, Fact):
+            keyed = accepted(data)
+            place, said = (keyed.topic.name, keyed.key), hashlib.sha256(canonical(data)).digest()
+            if self._said.get(place) == said:
+                return
+            self._said[place] = said
+        self._question.update(event.id.bytes)
+
+    def result(self) -> WhatIf:
+        recorded, unchanged, changed = (Run(book.finish(self._end), tuple(book.samples)) for book in self._books)
+        differences = binding_differences(self._books[1], self._books[2], self._change.close())
+        drift = binding_differences(self._books[0], self._books[1], self._drift.close())
+        if self._stream:
+            differences = tuple(d for d in differences if d.parting is not None)
+        return WhatIf(
+            derived_id(NAMESPACE, self._question.hexdigest()), self._changes.texts, self._begin, self._end, self._facts,
+            len(self._books[2].bindings), len(self._rebound), recorded, unchanged, changed,
+            figures(recorded.totals, unchanged.totals, changed.totals, self._currency), differences,
+            sum(1 for d in drift if not d.same_targets), sum(1 for d in drift if not d.same_nodes),
+            {name: final.targets for name in self._books[2].bindings if (final := self._books[2].final(name))},
+            tuple(self._all_notes(changed.totals)),
+        )  # fmt: skip
+
+    def _all_notes(self, totals: Totals) -> Iterable[str]:
+        yield from self._notes
+        if self._changes.policies and not self._rebound:
+            yield "no binding is placed otherwise by these policies: they select none, or say what held already"
+        if self._loads:
+            yield f"{self._loads:,} measurements of load are kept as they were; under another placement they would be others"
+        if totals.unpriced:
+            unnamed = "nodes without an instance type" if "" in totals.unpriced else ""
+            named = ", ".join(kind for kind in totals.unpriced if kind)
+            yield f"no price, and counted as free: {', '.join(part for part in (named, unnamed) if part)}"
+
+
+def _tell_book(book: Tally, at: Micros, data: Value) -> None:
+    book.advance(at)
+    book.fact(data)
+
+
+def _without_our_pods(event: Event[Value]) -> Event[Value]:
+    """Pods of bindings are a consequence of decisions; what else runs on a node is given."""
+    data = event.data
+    if not isinstance(data, PodsObserved) or not any(pod.binding for pod in data.pods):
+        return event
+    foreign = tuple(pod for pod in data.pods if not pod.binding)
+    return msgspec.structs.replace(event, data=msgspec.structs.replace(data, pods=foreign))
