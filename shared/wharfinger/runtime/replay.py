@@ -33,6 +33,7 @@ __all__ = [
     "Range",
     "RangeError",
     "ReplayResult",
+    "joined",
     "plan_replay",
     "replay",
     "replay_ranges",
@@ -167,7 +168,7 @@ async def replay_ranges(
             for share_done in asyncio.as_completed([loop.run_in_executor(hands, _replay_share, t) for t in tasks]):
                 for result in await share_done:
                     done(result)
-    return _joined(results, time.perf_counter() - began)
+    return joined(results, time.perf_counter() - began)
 
 
 async def _replay_range(ledger: Ledger, deciders: Deciders, piece: Range) -> AuditResult:
@@ -252,7 +253,8 @@ def _replay_share(task: _Task) -> list[AuditResult]:
     return asyncio.run(run())
 
 
-def _joined(results: Sequence[AuditResult], seconds: float) -> ReplayResult:
+def joined(results: Sequence[AuditResult], seconds: float) -> ReplayResult:
+    """What came of pieces that were replayed apart, as one answer."""
     found = [d for result in results for d in result.divergences]
     found.sort(key=lambda d: (d.stream, d.round, d.seq))
     theirs = [d for d in found if d.blame == "decider" and d.engine != ENGINE]
