@@ -15,7 +15,7 @@ from wharfinger.runtime.ledger.follower import SnapshotFollower
 from wharfinger.runtime.ledger.intake import AcceptResult, Submission
 from wharfinger.runtime.ledger.ledger import Ledger, wall_clock
 from wharfinger.runtime.ledger.locks import PartitionLock
-from wharfinger.runtime.ledger.reader import Accepted, DecisionQuery, LedgerRow
+from wharfinger.runtime.ledger.reader import Accepted, DecisionQuery, Fact, LedgerRow
 from wharfinger.runtime.ledger.schema import migrate
 from wharfinger.runtime.ledger.snapshots import Snapshot
 from wharfinger.runtime.ledger.verify import FirstBad, VerifyResult, audit_verify
@@ -28,6 +28,7 @@ __all__ = [
     "CorruptLedger",
     "Cursor",
     "DecisionQuery",
+    "Fact",
     "FirstBad",
     "Ledger",
     "LedgerError",

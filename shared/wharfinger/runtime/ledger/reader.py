@@ -6,7 +6,7 @@ them alike. Because a stream's seq is dense, a reader that stands at seq n knows
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from uuid import UUID
@@ -27,6 +27,7 @@ from wharfinger.runtime.ledger.bodies import PLAIN, unpack
 from wharfinger.runtime.ledger.database import Database, Raw, Record
 from wharfinger.runtime.ledger.errors import CorruptLedger, LedgerError
 from wharfinger.runtime.ledger.heads import selected
+from wharfinger.runtime.ledger.schema import DAY_US, day_of
 
 BATCH_ROWS = 4000
 """Inputs and decisions fetched at once for rounds: enough to make the trip cheap, few enough to keep memory flat."""
@@ -88,32 +89,38 @@ class DecisionQuery:
 # Of a decision `d`, its stream `s` and its round `r`.
 ROW = "s.name, d.seq, d.round, r.at_us, d.id, d.type, d.subject, d.outcome, d.cause, d.encoding, d.body"
 
+# Who has something beyond the cursors: most often nobody, and this is all that is asked. What was retired is not waited for.
+_BEHIND = """
+select s.id, s.name, greatest(coalesce(c.seq, 0), coalesce(h.seq, 0))
+from stream s left join unnest($1::text[], $2::bigint[]) as c(name, seq) on c.name = s.name
+left join horizon h on h.stream = s.id
+where s.seq > greatest(coalesce(c.seq, 0), coalesce(h.seq, 0))
+"""
+
 # The keys are chosen first and the bodies fetched for those alone: with many streams behind, most candidates lose. Because
 # seq is dense, a stream's next rows are a bounded range, which the planner can only answer from the index. The accepted
-# event is looked up row by row (limit 1 keeps it so): joined freely, the whole of `input` would be hashed for it.
+# event is looked up row by row (limit 1 keeps it so): joined freely, the whole of `input` would be hashed for it. The day is
+# given for every table, so that partitions before it are not even planned for.
 _ROWS_AFTER = f"""
-with behind as (
-    select s.id, s.name, coalesce(c.seq, 0) as seq
-    from stream s left join unnest($1::text[], $2::bigint[]) as c(name, seq) on c.name = s.name
-    where s.seq > coalesce(c.seq, 0)
-), chosen as (
-    select k.stream, k.seq, s.name, r.at_us, r.first_seq
-    from behind s
+with chosen as (
+    select k.stream, k.day, k.seq, s.name, r.at_us, r.first_seq
+    from unnest($1::int[], $2::text[], $3::bigint[]) as s(id, name, seq)
     cross join lateral (
-        select d.stream, d.seq, d.round from decision d
-        where d.stream = s.id and d.seq > s.seq and d.seq <= s.seq + $3 order by d.seq limit $3
+        select d.stream, d.day, d.seq, d.round from decision d
+        where d.stream = s.id and d.seq > s.seq and d.seq <= s.seq + $4 and d.day >= $5 order by d.seq limit $4
     ) k
-    join round r on r.stream = k.stream and r.number = k.round
-    order by r.at_us, s.name, k.seq limit $3
+    join round r on r.stream = k.stream and r.number = k.round and r.day = k.day and r.day >= $5
+    order by r.at_us, s.name, k.seq limit $4
 )
 select s.name, d.seq, d.round, s.at_us, d.id, d.type, d.subject, d.outcome, d.cause, d.encoding, d.body,
        a.id, a.type, a.encoding, a.body
 from chosen s
-join decision d on d.stream = s.stream and d.seq = s.seq
+join decision d on d.stream = s.stream and d.seq = s.seq and d.day = s.day and d.day >= $5
 left join lateral (
     select e.id, e.type, e.encoding, e.body
-    from input i join event e on e.id = i.event and e.sha256 = i.sha256
+    from input i join event e on e.id = i.event and e.sha256 = i.sha256 and e.day = i.day and e.day >= $5
     where s.name = '{INTAKE}' and i.stream = d.stream and i.round = d.round and i.ordinal = d.seq - s.first_seq
+      and i.day = d.day and i.day >= $5
     limit 1
 ) a on true
 order by s.at_us, s.name, d.seq
@@ -121,7 +128,7 @@ order by s.at_us, s.name, d.seq
 
 _DECISION = f"""
 select {ROW} from decision d
-join stream s on s.id = d.stream join round r on r.stream = d.stream and r.number = d.round
+join stream s on s.id = d.stream join round r on r.stream = d.stream and r.number = d.round and r.day = d.day
 where d.id = $1
 """
 
@@ -134,16 +141,46 @@ select {ROW} from (
 ) k
 join stream s on s.id = k.stream and s.name = any($3::text[])
 join decision d on d.stream = k.stream and d.seq = k.seq
-join round r on r.stream = d.stream and r.number = d.round
+join round r on r.stream = d.stream and r.number = d.round and r.day = d.day
 order by d.subject, s.name
 """
 
 
-async def rows_after(database: Database, cursors: Mapping[str, int], limit: int) -> list[LedgerRow]:
-    """At most `limit` rows beyond `cursors` (stream -> last seq seen; a stream that is not there is read from its start)."""
+class Days:
+    """On which day a stream's rows lay that were read last. Time never goes back in a stream, so later rows lie on no earlier
+    day: a reader who goes on from there need not look into older partitions."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, int]] = {}
+
+    def since(self, cursors: Mapping[str, int]) -> int:
+        """No row beyond `cursors` lies on an earlier day."""
+        return min((self._day(stream, seq) for stream, seq in cursors.items()), default=0)
+
+    def read(self, rows: Iterable[LedgerRow]) -> None:
+        for row in rows:
+            self._seen[row.stream] = (row.seq, day_of(row.at))
+
+    def _day(self, stream: str, seq: int) -> int:
+        read, day = self._seen.get(stream, (0, 0))
+        return day if read <= seq else 0
+
+
+async def rows_after(
+    database: Database, cursors: Mapping[str, int], limit: int, days: Days | None = None
+) -> list[LedgerRow]:
+    """At most `limit` rows beyond `cursors` (stream -> last seq seen; a stream that is not there is read from its start, or
+    from where it was retired). `days` is kept by the caller from one call to the next."""
+    days = days or Days()
     async with database.reading() as raw:
-        found = await raw.fetch(_ROWS_AFTER, list(cursors.keys()), list(cursors.values()), limit)
-    return [_relayed(record) for record in found]
+        behind = await raw.fetch(_BEHIND, list(cursors.keys()), list(cursors.values()))
+        if not behind:
+            return []
+        since = days.since({name: seq for _, name, seq in behind})
+        found = await raw.fetch(_ROWS_AFTER, *zip(*behind, strict=True), limit, since)
+    rows = [_relayed(record) for record in found]
+    days.read(rows)
+    return rows
 
 
 async def decision(database: Database, id_: UUID) -> LedgerRow | None:
@@ -181,6 +218,7 @@ async def decisions(database: Database, query: DecisionQuery) -> AsyncIterator[L
             where("s.name = any({}::text[])", await _names(raw, query.stream))
         if query.since is not None:
             where("r.at_us >= {}", query.since)
+            where("d.day >= {0} and r.day >= {0}", day_of(query.since))
         if query.types:
             where("d.type = any({}::text[])", sorted(query.types))
         if query.subject is not None:
@@ -189,7 +227,7 @@ async def decisions(database: Database, query: DecisionQuery) -> AsyncIterator[L
             select {ROW} from stream s
             left join unnest($1::text[], $2::bigint[]) as c(name, seq) on c.name = s.name
             join decision d on d.stream = s.id and d.seq > coalesce(c.seq, 0)
-            join round r on r.stream = d.stream and r.number = d.round
+            join round r on r.stream = d.stream and r.number = d.round and r.day = d.day
             {"where " + " and ".join(conditions) if conditions else ""}
             order by r.at_us, s.name, d.seq {"" if query.limit is None else f"limit {query.limit:d}"}
         """
@@ -236,16 +274,21 @@ select number, epoch, at_us, engine, profile, basis, first_seq, inputs, decision
 from round where stream = $1 and number between $2 and $3 order by number limit $4
 """
 
+# The days are given wherever they are known, and for every table: partitions beside them are not even planned for.
+_ROUNDS_SINCE = ROUNDS.replace(" order by", " and day >= $5 order by")
+
 _INPUTS = """
 select i.round, i.ordinal, i.event, i.sha256, e.encoding, e.body
 from input i
-left join lateral (select * from event e where e.id = i.event and e.sha256 = i.sha256 limit 1) e on true
-where i.stream = $1 and i.round between $2 and $3 order by i.round, i.ordinal
+left join lateral (
+    select * from event e where e.id = i.event and e.sha256 = i.sha256 and e.day = i.day and e.day between $4 and $5 limit 1
+) e on true
+where i.stream = $1 and i.round between $2 and $3 and i.day between $4 and $5 order by i.round, i.ordinal
 """
 
 _DECISIONS = """
 select round, seq, id, type, subject, outcome, cause, encoding, body
-from decision where stream = $1 and seq between $2 and $3 order by seq
+from decision where stream = $1 and seq between $2 and $3 and day between $4 and $5 order by seq
 """
 
 
@@ -268,17 +311,25 @@ async def recorded_rounds(
 
     From round `judged_from` on the decisions' data are left `Unread`: whoever decides again compares bytes.
 
-    CorruptLedger: a round, input, event or decision is missing, or cannot be read.
+    CorruptLedger: a round, input, event or decision is missing, or cannot be read. LedgerError: it was retired (`base`).
     """
     async with database.reading() as raw:
-        row = await raw.fetchrow("select id, round from stream where name = $1", stream)
+        row = await raw.fetchrow(
+            "select s.id, s.round, h.round from stream s left join horizon h on h.stream = s.id where s.name = $1",
+            stream,
+        )
     if row is None:
         raise LedgerError(f"unknown stream {stream}")
-    id_, last = row[0], row[1] if to_round is None else min(to_round, row[1])
-    number = max(1, from_round)
+    id_, last, retired = row[0], row[1] if to_round is None else min(to_round, row[1]), row[2] or 0
+    number, since = max(1, from_round), 0
+    if number <= min(retired, last):
+        raise LedgerError(
+            f"{stream}: the rounds up to {retired} were retired, its history begins at round {retired + 1}"
+        )
     while number <= last:
         async with database.reading() as raw:
-            rounds, inputs, made = await _fetch_batch(raw, stream, id_, number, last, batch_rows)
+            rounds, inputs, made = await _fetch_batch(raw, stream, id_, number, last, since, batch_rows)
+        since = day_of(rounds[-1][2])
         in_order, decided = iter(inputs), iter(made)
         for record in rounds:
             bytes_only = judged_from is not None and number >= judged_from
@@ -297,14 +348,15 @@ def within(rounds: list[Record], batch_rows: int) -> list[Record]:
 
 
 async def _fetch_batch(
-    raw: Raw, stream: str, id_: int, number: int, last: int, batch_rows: int
+    raw: Raw, stream: str, id_: int, number: int, last: int, since: int, batch_rows: int
 ) -> tuple[list[Record], list[Record], list[Record]]:
-    rounds = within(await raw.fetch(ROUNDS, id_, number, last, BATCH_ROUNDS), batch_rows)
+    rounds = within(await raw.fetch(_ROUNDS_SINCE, id_, number, last, BATCH_ROUNDS, since), batch_rows)
     if not rounds:
         raise CorruptLedger(stream, number, 0, f"missing, the head is at round {last}")
     first, final = rounds[0], rounds[-1]
-    inputs = await raw.fetch(_INPUTS, id_, first[0], final[0])
-    made = await raw.fetch(_DECISIONS, id_, first[6], final[6] - 1 + final[8])
+    days = (day_of(first[2]), day_of(final[2]))
+    inputs = await raw.fetch(_INPUTS, id_, first[0], final[0], *days)
+    made = await raw.fetch(_DECISIONS, id_, first[6], final[6] - 1 + final[8], *days)
     return rounds, inputs, made
 
 
@@ -420,6 +472,16 @@ async def basis(database: Database, stream: str, number: int) -> Basis:
     return decode_basis(row[0])
 
 
+async def bases(database: Database) -> dict[str, Head]:
+    """Where the history of each stream begins that was retired in part: the head after the last round that is gone."""
+    async with database.reading() as raw:
+        found = await raw.fetch(
+            "select s.name, h.round, h.seq, h.hash, h.epoch, h.at_us, h.snapshot "
+            "from horizon h join stream s on s.id = h.stream order by s.name"
+        )
+    return {record[0]: Head(*record) for record in found}
+
+
 # --- what is known -------------------------------------------------------------------------------------------------------
 
 
@@ -442,6 +504,61 @@ async def known(database: Database, ids: Mapping[str, Collection[UUID]]) -> dict
         for stream, id_ in found:
             result[stream].add(id_)
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """What was told last under a key of a topic. `seq`: of its row on the intake; `at`: when that was accepted."""
+
+    topic: str
+    key: str
+    partition_key: str
+    seq: int
+    at: Micros
+    id: UUID
+    type: str
+    body: bytes
+
+    def event(self) -> Event[Value]:
+        """CorruptLedger: the body is no event."""
+        return _event(INTAKE, 0, self.seq, PLAIN, self.body)
+
+
+_FACTS = f"""
+select f.topic, f.key, f.partition_key, f.seq, f.at_us, f.event, e.type, e.encoding, e.body
+from fact f left join lateral (
+    select * from event e where e.id = f.event and e.sha256 = f.sha256 and e.day = f.at_us / {DAY_US} limit 1
+) e on true
+where $1::text is null or f.topic = $1 order by f.seq
+"""
+
+
+async def facts(database: Database, topic: str | None = None) -> AsyncIterator[Fact]:
+    """The latest fact under every key, of one topic or of all, in the order in which they were accepted; all as of one moment.
+
+    CorruptLedger: the body of one is missing.
+    """
+    async with database.transaction() as transaction:
+        await transaction.execute(text("set transaction isolation level repeatable read, read only"))
+        async for record in transaction.raw.cursor(_FACTS, topic, prefetch=_SHOWN_AT_ONCE):
+            name, key, partition_key, seq, at, id_, type_, encoding, stored = record
+            if stored is None:
+                raise CorruptLedger(INTAKE, 0, seq, f"fact {name} {key}: the body of event {id_} is missing")
+            body = _plain(INTAKE, 0, seq, encoding, stored)
+            yield Fact(name, key, partition_key, seq, at, id_, type_, body)
+
+
+async def seqs_before(database: Database, at: Micros) -> dict[str, int]:
+    """stream -> the last seq decided before `at`; streams that had decided nothing by then are left out."""
+    async with database.reading() as raw:
+        found = await raw.fetch(
+            "select s.name, greatest(l.seq, h.seq) from stream s left join horizon h on h.stream = s.id "
+            "left join lateral (select r.first_seq - 1 + r.decisions as seq from round r where r.stream = s.id "
+            "and r.at_us < $1 and r.day <= $2 order by r.at_us desc, r.number desc limit 1) l on true "
+            "where l.seq is not null or h.seq is not null order by s.name",
+            at, day_of(at),
+        )  # fmt: skip
+    return dict(found)
 
 
 async def missing_bodies(database: Database, ids: Collection[UUID]) -> set[UUID]:
