@@ -1,33 +1,152 @@
-"""`audit`: is the history as it was written?"""
+"""`audit`: is the history as it was written? And the keys and checkpoints that let anybody ask again later."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from rich.console import RenderableType
 from rich.text import Text
 
-from wharfinger.runtime.ledger import FirstBad, VerifyResult, audit_verify
+from wharfinger.history import checkpoint as file
+from wharfinger.history.checkpoint import Checkpoint, SignedCheckpoint
+from wharfinger.history.topic_check import BadRecord, TopicResult
+from wharfinger.history.verification import Verification, take_checkpoint
+from wharfinger.history.verification import verify as verify_history
+from wharfinger.runtime.ledger import FirstBad, VerifyResult, wall_clock
+from wharfinger.runtime.replay import worker_pool
 from wharfinger_cli.app import Request
 from wharfinger_cli.connection import opened_ledger, run, settings_of
-from wharfinger_cli.failures import DIFFERENCE, NotFoundError
-from wharfinger_cli.output import BAD, GOOD, Plain, count, messages, new_table, show
+from wharfinger_cli.failures import DIFFERENCE, CommandError, NotFoundError
+from wharfinger_cli.output import (
+    BAD,
+    DARK,
+    GOOD,
+    Plain,
+    as_clock,
+    as_time,
+    count,
+    messages,
+    new_table,
+    show,
+    write,
+)
+
+PUBLIC_SUFFIX = ".pub"
 
 
-def verify(request: Request, stream: str) -> None:
-    result = run(_verify(request, stream))
-    show(request.format, verified_plain(result), (), lambda: verified_page(result))
-    if not result.ok:
+def verify(request: Request, stream: str, topic: bool, checkpoints: Sequence[Path], public_key: Path | None) -> None:
+    trusted = None if public_key is None else file.public_key(str(public_key), _read(public_key))
+    signed = [file.read(str(path), _read(path), trusted) for path in checkpoints]
+    workers = os.cpu_count() or 1
+    with worker_pool(workers) as pool:
+        found = run(_verify(request, stream, signed, trusted, topic, workers, pool))
+    show(request.format, _plain(found), (), lambda: _page(found))
+    if not found.ok:
         raise SystemExit(DIFFERENCE)
 
 
-async def _verify(request: Request, stream: str) -> VerifyResult:
+def checkpoint(request: Request, key: Path, out: Path) -> None:
+    signer = file.private_key(str(key), _read(key))
+    workers = os.cpu_count() or 1
+    with worker_pool(workers) as pool:
+        found, made = run(_take(request, workers, pool))
+    if made is None:
+        show(request.format, _plain(found), (), lambda: _page(found))
+        raise SystemExit(DIFFERENCE)
+    body = file.signed(made, signer)
+    _write_whole(out, body)
+    signed = file.read(str(out), body, signer.public_key())
+    show(request.format, _checkpoint_plain(signed), (), lambda: _checkpoint_page(found.ledger, signed))
+
+
+def make_key(path: Path) -> None:
+    """Neither file is ever overwritten: checkpoints are only worth something as long as their key is."""
+    public = path.with_name(path.name + PUBLIC_SUFFIX)
+    if public.exists():
+        raise CommandError(f"{public}: there is a key already")
+    key = file.new_key()
+    _create(path, file.private_pem(key), 0o600)
+    _create(public, file.public_pem(key.public_key()), 0o644)
+    write(f"{path}: the private key, for you alone")
+    write(f"{public}: the public key, for everybody who verifies; {file.fingerprint(key.public_key())}")
+
+
+async def _verify(
+    request: Request,
+    stream: str,
+    checkpoints: Sequence[SignedCheckpoint],
+    trusted: Ed25519PublicKey | None,
+    topic: bool,
+    workers: int,
+    pool: Executor | None,
+) -> Verification:
+    settings = settings_of(request)
+    async with opened_ledger(settings) as ledger:
+        with messages().status("walking the chains"):
+            broker = settings.backend() if topic else None
+            found = await verify_history(ledger, stream, checkpoints, trusted, broker, workers=workers, pool=pool)
+    if stream and not found.ledger.streams and found.ok:
+        raise NotFoundError(f"no stream is named {stream} or begins with it")
+    return found
+
+
+async def _take(request: Request, workers: int, pool: Executor | None) -> tuple[Verification, Checkpoint | None]:
     async with opened_ledger(settings_of(request)) as ledger:
         with messages().status("walking the chains"):
-            result = await audit_verify(ledger, stream)
-    if stream and not result.streams and result.ok:
-        raise NotFoundError(f"no stream is named {stream} or begins with it")
-    return result
+            return await take_checkpoint(ledger, wall_clock(), workers=workers, pool=pool)
+
+
+# --- files ---------------------------------------------------------------------------------------------------------------
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror}") from None
+
+
+def _create(path: Path, body: bytes, mode: int) -> None:
+    """Made with its mode from the first moment on; an existing file is left as it is."""
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as out:
+            out.write(body)
+    except FileExistsError:
+        raise CommandError(f"{path}: there is a key already") from None
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror}") from None
+
+
+def _write_whole(path: Path, body: bytes) -> None:
+    """The old file or the new one, never half of it."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_bytes(body)
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise CommandError(f"{path}: {error.strerror}") from None
+
+
+# --- answers -------------------------------------------------------------------------------------------------------------
+
+
+def _plain(found: Verification) -> Plain:
+    return {
+        **verified_plain(found.ledger),
+        "ok": found.ok,
+        "retired": [
+            {"stream": one.base.stream, "through_round": one.base.round, "through": as_time(one.base.at)}
+            for one in found.ledger.walked
+            if one.base.round
+        ],
+        "checkpoints": [_checkpoint_plain(signed) for signed in found.checkpoints],
+        "topic": None if found.topic is None else _topic_plain(found.topic),
+    }
 
 
 def verified_plain(result: VerifyResult) -> Plain:
@@ -49,13 +168,83 @@ def _bad_plain(bad: FirstBad) -> Plain:
     }  # fmt: skip
 
 
+def _checkpoint_plain(signed: SignedCheckpoint) -> Plain:
+    made = signed.checkpoint
+    return {
+        "name": signed.name, "made_at": as_time(made.made_at_us), "plane": made.plane, "streams": len(made.streams),
+        "key": signed.fingerprint,
+    }  # fmt: skip
+
+
+def _topic_plain(topic: TopicResult) -> Plain:
+    return {
+        "ok": topic.ok,
+        "topic": topic.topic,
+        "incarnation": topic.life,
+        "records": topic.records,
+        "repeats": topic.repeats,
+        "decisions": topic.decisions,
+        "covered": topic.covered,
+        "waiting": topic.waiting,
+        "from": as_time(topic.from_us) if topic.from_us else None,
+        "first_bad": None if topic.first_bad is None else _record_plain(topic.first_bad),
+    }
+
+
+def _record_plain(bad: BadRecord) -> Plain:
+    return {
+        "topic": bad.topic, "partition": bad.partition, "offset": bad.offset, "stream": bad.stream, "seq": bad.seq,
+        "what": bad.what, "expected": bad.expected, "found": bad.found,
+    }  # fmt: skip
+
+
+def _page(found: Verification) -> Iterator[RenderableType]:
+    yield from verified_page(found.ledger)
+    if found.ledger.ok:
+        for signed in found.checkpoints:
+            yield Text("it agrees with the checkpoint", GOOD).append(f": {_checkpoint_line(signed)}", "default")
+    if found.topic is not None:
+        yield from _topic_page(found.topic)
+
+
 def verified_page(result: VerifyResult) -> Iterator[RenderableType]:
     verdict = Text("the history is whole", GOOD) if result.ok else Text("the history was changed", BAD)
     walked = f": {count(result.rounds, 'round')} of {count(result.streams, 'stream')}, {count(result.rows, 'row')}"
     yield verdict.append(f"{walked} in {result.seconds:.1f} s", "default")
+    if retired := [one.base for one in result.walked if one.base.round]:
+        latest = max(base.at for base in retired)
+        yield Text(
+            f"{count(len(retired), 'stream')} begin behind what was retired, the latest at {as_clock(latest)}", DARK
+        )
     if result.first_bad is not None:
-        bad = result.first_bad
-        table = new_table("first bad row", "")
-        for name, value in _bad_plain(bad).items():
+        yield _table("first bad row", _bad_plain(result.first_bad))
+
+
+def _topic_page(topic: TopicResult) -> Iterator[RenderableType]:
+    verdict = Text("the topic agrees", GOOD) if topic.ok else Text("the topic says otherwise", BAD)
+    waiting = f", {topic.waiting:,} not yet published" if topic.waiting else ""
+    since = f", from {as_clock(topic.from_us)} on" if topic.from_us else ""
+    yield verdict.append(
+        f": {topic.topic} has {topic.covered:,} of {count(topic.decisions, 'decision')}{since}{waiting}", "default"
+    )
+    if topic.first_bad is not None:
+        yield _table("first bad record", _record_plain(topic.first_bad))
+
+
+def _checkpoint_line(signed: SignedCheckpoint) -> str:
+    made = signed.checkpoint
+    return f"{signed.name}, {count(len(made.streams), 'stream')} at {as_clock(made.made_at_us)}, signed by {signed.fingerprint}"
+
+
+def _checkpoint_page(result: VerifyResult, signed: SignedCheckpoint) -> Iterator[RenderableType]:
+    yield from verified_page(result)
+    yield Text("signed", GOOD).append(f": {_checkpoint_line(signed)}", "default")
+    yield Text("keep the file where whoever can change the database cannot reach it", DARK)
+
+
+def _table(title: str, values: Plain) -> RenderableType:
+    table = new_table(title, "")
+    for name, value in values.items():
+        if value is not None:
             table.add_row(name, str(value))
-        yield table
+    return table

@@ -12,6 +12,7 @@ from tests.counter import Counter, Writer, withdrawn
 from wharfinger.events.streams import BINDINGS
 from wharfinger.kernel.round import Round
 from wharfinger.runtime.ledger import Ledger, SnapshotFollower, Submission, audit_verify
+from wharfinger.runtime.ledger.verify import Remembered
 
 pytestmark = pytest.mark.integration
 
@@ -185,7 +186,7 @@ async def test_rows_of_a_removed_stream_are_found(history: History) -> None:
 
 
 async def test_a_cut_off_end_with_a_rewritten_head_needs_somebody_who_remembers(history: History) -> None:
-    remembered = {h.stream: h for h in await history.ledger.heads()}
+    remembered = [Remembered(head) for head in await history.ledger.heads()]
     assert (await audit_verify(history.ledger, remembered=remembered)).ok
     async with history.ledger.database.reading() as raw:
         await raw.execute(
@@ -197,4 +198,4 @@ async def test_a_cut_off_end_with_a_rewritten_head_needs_somebody_who_remembers(
     assert (await audit_verify(history.ledger)).ok
     bad = (await audit_verify(history.ledger, remembered=remembered)).first_bad
     assert bad is not None
-    assert (bad.stream, bad.round, bad.what, bad.found) == ("fleet/0", 8, "remembered head", "missing")
+    assert (bad.stream, bad.round, bad.what, bad.found) == ("fleet/0", 8, "checkpoint: hash", "missing: the stream ends at round 7")

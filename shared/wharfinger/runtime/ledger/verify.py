@@ -1,60 +1,73 @@
 """Walk the history and name the first row that is not what the chain says.
 
-Nothing is decided again here (that is replay): verify knows no stage. It recomputes every hash from the rows as they lie
-there, and looks for what no hash can show: rows too few, too many, or pointing nowhere. A history whose end was cut off and
-whose head was rewritten to match is whole in itself; only somebody who remembers a later head can tell, which is what
-`remembered` is for.
+Nothing is decided again here (that is replay): verify knows no stage. `chain` recomputes every hash from the rows as they
+lie there; this module cuts the streams into stretches for it, and looks for what no hash can show: rows too few, too many,
+or pointing nowhere. All of it is seen as of one moment, whoever goes on writing meanwhile, and by several processes where
+there are some.
+
+A history whose end was cut off and whose head was rewritten to match is whole in itself, and so is one that was rewritten
+from some round on by somebody who knows this code. Only who remembers a later head can tell: that is what `Remembered` is
+for. A stream whose beginning was retired starts at its base, the last round that was retired.
 """
 
 from __future__ import annotations
 
-import hashlib
+import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
-from uuid import UUID
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import NamedTuple
 
-import msgspec
 from sqlalchemy import text
 
-from wharfinger.events.codec import UndecodableError, frame_of
-from wharfinger.events.envelope import event_id
-from wharfinger.events.streams import INTAKE
-from wharfinger.kernel.hashing import genesis, round_hash
-from wharfinger.kernel.round import Head, InputRef
-from wharfinger.kernel.step import decision_id
-from wharfinger.runtime.ledger.bodies import PLAIN, unpack
-from wharfinger.runtime.ledger.database import Raw, Record
+from wharfinger.kernel.hashing import genesis
+from wharfinger.kernel.round import Head
+from wharfinger.runtime.ledger.chain import BadRow, FirstBad, Stretch, Walk, bad_row, readable, walk
+from wharfinger.runtime.ledger.database import Database, Raw, Transaction
 from wharfinger.runtime.ledger.heads import selected
 from wharfinger.runtime.ledger.ledger import Ledger
-from wharfinger.runtime.ledger.reader import BATCH_ROUNDS, BATCH_ROWS, ROUNDS, decode_basis, within
 from wharfinger.runtime.ledger.snapshots import KEPT, snapshot_digest
+from wharfinger.runtime.memory import seldom_collect
 
-_PRECEDES = 1 << 62  # more rounds than any stream has
+__all__ = ["FirstBad", "Remembered", "VerifyResult", "WalkedStream", "audit_verify"]
+
+STRETCH_ROWS = 20_000
+"""Rows that one process walks at a time: enough to make a connection worth it, few enough to share a stream evenly."""
 
 
 @dataclass(frozen=True, slots=True)
-class FirstBad:
-    """`place`: the input's ordinal or the decision's seq; 0 when the round, head or snapshot itself is meant."""
+class Remembered:
+    """Where a stream stood, as somebody wrote it down elsewhere. `snapshots`: (round, digest) of those it had then. `by`: who
+    says so, for people."""
 
-    stream: str
-    round: int
-    place: int
-    what: str
-    expected: str
-    found: str
+    head: Head
+    snapshots: tuple[tuple[int, bytes], ...] = ()
+    by: str = "remembered"
+
+
+@dataclass(frozen=True, slots=True)
+class WalkedStream:
+    """`base`: where the walk began: round 0, or the last round that was retired. `head`: where it ended. `snapshots`: (round,
+    digest) of the whole ones on record."""
+
+    base: Head
+    head: Head
+    snapshots: tuple[tuple[int, bytes], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    """`rows`: rounds, inputs and decisions. After the first bad row nothing more is read."""
+    """`rows`: rounds, inputs and decisions. `walked`: every stream, in order of name; nothing behind the first bad row is
+    vouched for."""
 
     streams: int
     rounds: int
     rows: int
     seconds: float
     first_bad: FirstBad | None = None
+    walked: tuple[WalkedStream, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -65,265 +78,332 @@ class VerifyResult:
         return self.rows / self.seconds if self.seconds else 0.0
 
 
-class _BadRow(Exception):  # noqa: N818  (a way out of the walk, never seen outside)
-    def __init__(self, bad: FirstBad) -> None:
-        super().__init__(bad.what)
-        self.bad = bad
-
-
-@dataclass(slots=True)
-class _Decision:
-    """As much of a decision as is hashed."""
-
-    seq: int
-    id: UUID
-    type: str
-    subject: str
-    outcome: str
-    cause: UUID | None
-    body: bytes
-
-
-@dataclass(slots=True)
-class _Walk:
-    """One stream on the way: `head` is where the chain stands, `end` where the head's row says it ends."""
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """What a stream says of itself: `head` is its row. `snapshots`: (round, digest) of the whole ones, in order of round."""
 
     id: int
-    end: Head
+    base: Head
     head: Head
-    snapshots: Mapping[bytes, int] = field(default_factory=dict)
-    rows: int = 0
+    snapshots: tuple[tuple[int, bytes], ...]
 
-    def bad(self, number: int, place: int, what: str, expected: object, found: object) -> _BadRow:
-        return _BadRow(FirstBad(self.end.stream, number, place, what, _shown(expected), _shown(found)))
+    @property
+    def retired(self) -> bool:
+        return self.base.round > 0
 
 
-async def audit_verify(ledger: Ledger, stream: str = "", remembered: Mapping[str, Head] | None = None) -> VerifyResult:
+class _Walked(NamedTuple):
+    """What a stretch came to, on its way between processes."""
+
+    order: int
+    head: Head
+    rounds: int
+    rows: int
+    bad: FirstBad | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """Stretches for one process, by their place in the order of all. `moment`: the exported snapshot of the database."""
+
+    database_url: str
+    moment: str
+    stretches: tuple[tuple[int, Stretch], ...]
+
+
+async def audit_verify(
+    ledger: Ledger,
+    stream: str = "",
+    remembered: Iterable[Remembered] = (),
+    *,
+    workers: int = 1,
+    pool: Executor | None = None,
+) -> VerifyResult:
     """Verify one stream or all with a prefix (all: also that no row belongs to none).
 
-    `remembered`: heads seen earlier and kept elsewhere; each must still be part of its stream.
+    `remembered`: heads kept elsewhere; each must still be part of its stream. `pool`: processes that share the work with each
+    other, `workers` of them.
     """
     began = time.perf_counter()
-    streams = rounds = rows = 0
-    bad: FirstBad | None = None
+    memories = sorted(remembered, key=lambda r: (r.head.stream, r.head.round))
     async with ledger.database.transaction() as transaction:
-        # Everything as of one moment, whoever goes on writing meanwhile.
-        await transaction.execute(text("set transaction isolation level repeatable read, read only"))
-        raw = transaction.raw
-        found = {
-            row[1]: (row[0], Head(*row[1:]))
-            for row in await raw.fetch("select id, name, round, seq, hash, epoch, at_us, snapshot from stream")
-        }
+        raw = await _one_moment(transaction)
+        streams = await _streams(raw, stream)
+        walks = await _walks(raw, ledger.database, streams, workers, pool)
+        first_bad = await _first_bad(raw, streams, walks, memories, stream)
+    return VerifyResult(
+        len(streams),
+        sum(one.rounds for one in walks),
+        sum(one.rows for one in walks),
+        time.perf_counter() - began,
+        first_bad,
+        tuple(WalkedStream(one.base, one.head, one.snapshots) for one in streams),
+    )
+
+
+async def _one_moment(transaction: Transaction, exported: str = "") -> Raw:
+    await transaction.execute(text("set transaction isolation level repeatable read, read only"))
+    if exported:
+        await transaction.execute(text(f"set transaction snapshot '{exported}'"))
+    return transaction.raw
+
+
+_BASES = "select stream, round, seq, hash, epoch, at_us, snapshot from horizon"
+
+
+async def _streams(raw: Raw, wanted: str) -> list[_Stream]:
+    """In order of name."""
+    heads = {
+        row[1]: (row[0], Head(*row[1:]))
+        for row in await raw.fetch("select id, name, round, seq, hash, epoch, at_us, snapshot from stream")
+    }
+    bases = {row[0]: row[1:] for row in await raw.fetch(_BASES)}
+    snapshots: dict[int, list[tuple[int, bytes]]] = {}
+    for id_, number, digest in await raw.fetch(
+        "select stream, round, digest from snapshot where whole order by stream, round"
+    ):
+        snapshots.setdefault(id_, []).append((number, digest))
+    found: list[_Stream] = []
+    for name in selected(list(heads), wanted):
+        id_, head = heads[name]
+        base = Head(name, *bases[id_]) if id_ in bases else Head(name, 0, 0, genesis(name), 0)
+        found.append(_Stream(id_, base, head, tuple(snapshots.get(id_, ()))))
+    return found
+
+
+# --- the chains ----------------------------------------------------------------------------------------------------------
+
+
+async def _walks(
+    raw: Raw, database: Database, streams: Sequence[_Stream], workers: int, pool: Executor | None
+) -> list[_Walked]:
+    """Of all stretches, in order. Without processes the walk ends with the first bad row."""
+    if pool is None or workers <= 1:
+        walks: list[_Walked] = []
+        for order, one in enumerate(streams):
+            walks.append(_walked(order, await walk(raw, _whole(one))))
+            if walks[-1].bad is not None:
+                break
+        return walks
+    stretches = [stretch for one in streams for stretch in await _cut(raw, one)]
+    shares = _shares(
+        [(order, stretch) for order, (stretch, _) in enumerate(stretches)], [r for _, r in stretches], workers
+    )
+    row = await raw.fetchrow("select pg_export_snapshot()")
+    assert row is not None, "a function always answers"
+    loop = asyncio.get_running_loop()
+    tasks = [loop.run_in_executor(pool, _walk_share, _Share(database.url, row[0], share)) for share in shares]
+    return sorted((one for done in await asyncio.gather(*tasks) for one in done), key=lambda one: one.order)
+
+
+def _whole(one: _Stream) -> Stretch:
+    return Stretch(one.id, one.base, one.head.round, {digest: n for n, digest in reversed(one.snapshots)}, one.retired)
+
+
+# Where the rows so far pass a multiple of so many: the last round of a stretch, and where the next one begins.
+_CUTS = """
+select number, first_seq - 1 + decisions, hash, epoch, at_us, snapshot, rows_so_far from (
+    select *, sum(1 + inputs + decisions) over (order by number)::bigint as rows_so_far
+    from round where stream = $1 and number > $2 and number <= $3
+) counted where rows_so_far / $4 > (rows_so_far - 1 - inputs - decisions) / $4 order by number
+"""
+
+
+async def _cut(raw: Raw, one: _Stream) -> list[tuple[Stretch, int]]:
+    """The stretches of a stream, each with its rows. What a stretch believes of its beginning, the one before proves."""
+    whole = _whole(one)
+    cuts = await raw.fetch(_CUTS, one.id, one.base.round, one.head.round, STRETCH_ROWS)
+    stretches: list[tuple[Stretch, int]] = []
+    begin, rows_before = one.base, 0
+    for *head, rows_so_far in cuts:
+        stretches.append((_between(whole, begin, head[0]), rows_so_far - rows_before))
+        begin, rows_before = Head(one.head.stream, *head), rows_so_far
+    if begin.round < one.head.round or not stretches:
+        stretches.append((_between(whole, begin, one.head.round), STRETCH_ROWS))
+    return stretches
+
+
+def _between(whole: Stretch, begin: Head, end: int) -> Stretch:
+    return Stretch(whole.id, begin, end, whole.snapshots, whole.retired and begin == whole.begin)
+
+
+def _shares(
+    stretches: Sequence[tuple[int, Stretch]], weights: Sequence[int], workers: int
+) -> list[tuple[tuple[int, Stretch], ...]]:
+    """Heaviest first, each to whoever has the least."""
+    shares: list[list[tuple[int, Stretch]]] = [[] for _ in range(min(workers, len(stretches)))]
+    loads = [0] * len(shares)
+    for place in sorted(range(len(stretches)), key=lambda place: -weights[place]):
+        least = loads.index(min(loads))
+        shares[least].append(stretches[place])
+        loads[least] += weights[place]
+    return [tuple(sorted(share, key=lambda one: one[0])) for share in shares]
+
+
+def _walk_share(share: _Share) -> list[_Walked]:
+    """In a process of its own. Ends with its own first bad row: what comes behind it matters to nobody."""
+    seldom_collect()
+
+    async def run() -> list[_Walked]:
+        database = Database(share.database_url, "wharfinger-verify", pool_size=1)
+        walks: list[_Walked] = []
         try:
-            for name in selected(list(found), stream):
-                walk = _Walk(found[name][0], found[name][1], Head(name, 0, 0, genesis(name), 0))
-                streams += 1
-                try:
-                    await _stream(raw, walk, (remembered or {}).get(name))
-                finally:
-                    rounds += walk.head.round
-                    rows += walk.rows
-            for name in sorted((remembered or {}).keys() - found.keys()):
-                if name.startswith(stream):
-                    raise _BadRow(FirstBad(name, 0, 0, "stream", "to be there", "missing"))
-            if not stream:
-                await _strangers(raw)
-        except _BadRow as caught:
-            bad = caught.bad
-    return VerifyResult(streams, rounds, rows, time.perf_counter() - began, bad)
+            async with database.transaction() as transaction:
+                raw = await _one_moment(transaction, share.moment)
+                for order, stretch in share.stretches:
+                    walks.append(_walked(order, await walk(raw, stretch)))
+                    if walks[-1].bad is not None:
+                        break
+        finally:
+            await database.close()
+        return walks
+
+    return asyncio.run(run())
 
 
-async def _stream(raw: Raw, walk: _Walk, remembered: Head | None) -> None:
-    await _snapshots(raw, walk)
-    while walk.head.round < walk.end.round:
-        await _batch(raw, walk)
-    end, head = walk.end, walk.head
+def _walked(order: int, made: Walk) -> _Walked:
+    return _Walked(order, made.head, made.rounds, made.rows, made.bad)
+
+
+# --- what no chain covers --------------------------------------------------------------------------------------------------
+
+
+async def _first_bad(
+    raw: Raw, streams: Sequence[_Stream], walks: Sequence[_Walked], memories: Sequence[Remembered], wanted: str
+) -> FirstBad | None:
+    """Stream by stream, so that the same history names the same row however many processes walked it."""
+    by_stream: dict[str, list[_Walked]] = {}
+    for walked in walks:
+        by_stream.setdefault(walked.head.stream, []).append(walked)
+    try:
+        for one in streams:
+            await _stream(raw, one, by_stream.get(one.head.stream, ()))
+            await _remembered(raw, one, [m for m in memories if m.head.stream == one.head.stream])
+        _gone({one.head.stream for one in streams}, memories, wanted)
+        if not wanted:
+            await _strangers(raw)
+    except BadRow as caught:
+        return caught.bad
+    return None
+
+
+async def _stream(raw: Raw, one: _Stream, walks: Sequence[_Walked]) -> None:
+    await _snapshots(raw, one)
+    for walked in walks:
+        if walked.bad is not None:
+            raise BadRow(walked.bad)
+    end, head = one.head, walks[-1].head
     for what, expected, found in (
+        ("head: round", head.round, end.round),
         ("head: hash", head.hash, end.hash),
         ("head: seq", head.seq, end.seq),
         ("head: time", head.at, end.at),
     ):
         if expected != found:
-            raise walk.bad(end.round, 0, what, expected, found)
+            raise bad_row(end.stream, end.round, 0, what, expected, found)
     if end.epoch < head.epoch:
-        raise walk.bad(end.round, 0, "head: epoch", f"at least {head.epoch}", end.epoch)
-    await _beyond(raw, walk)
-    if remembered is not None:
-        await _remembered(raw, walk, remembered)
-
-
-async def _batch(raw: Raw, walk: _Walk) -> None:
-    first = walk.head.round + 1
-    rounds = within(await raw.fetch(ROUNDS, walk.id, first, walk.end.round, BATCH_ROUNDS), BATCH_ROWS)
-    if not rounds:
-        raise walk.bad(first, 0, "round", first, "missing")
-    last = rounds[-1][0]
-    inputs = await raw.fetch(
-        "select i.round, i.ordinal, i.event, i.sha256, e.encoding, e.body, e.type, e.subject, e.source "
-        "from input i "
-        "left join lateral (select * from event e where e.id = i.event and e.sha256 = i.sha256 limit 1) e on true "
-        "where i.stream = $1 and i.round between $2 and $3 order by i.round, i.ordinal",
-        walk.id, first, last,
-    )  # fmt: skip
-    # By number of round, not by seq: a decision that was moved to another round is then seen where it lies.
-    made = await raw.fetch(
-        "select round, seq, id, type, subject, outcome, cause, encoding, body "
-        "from decision where stream = $1 and seq between $2 and $3 order by seq",
-        walk.id, walk.head.seq + 1, walk.head.seq + sum(max(0, record[8]) for record in rounds),
-    )  # fmt: skip
-    in_order, decided = iter(inputs), iter(made)
-    for record in rounds:
-        _round(walk, record, in_order, decided)
-    if (extra := next(in_order, None)) is not None:
-        raise walk.bad(extra[0], extra[1], "input", "none", f"event {extra[2]}")
-
-
-def _round(walk: _Walk, record: Record, inputs: Iterator[Record], made: Iterator[Record]) -> None:
-    """Hash the round from its rows and move on to it."""
-    number, epoch, at, engine, profile, basis, first_seq, input_count, decision_count, snapshot, prev_hash, hash_ = (
-        record
-    )
-    head = walk.head
-    for what, expected, found in (
-        ("round", head.round + 1, number),
-        ("round: previous hash", head.hash, prev_hash),
-        ("round: first seq", head.seq + 1, first_seq),
-    ):
-        if expected != found:
-            raise walk.bad(head.round + 1, 0, what, expected, found)
-    if at < head.at:
-        raise walk.bad(number, 0, "round: time", f"not before {head.at}", at)
-    if epoch < head.epoch:
-        raise walk.bad(number, 0, "round: epoch", f"at least {head.epoch}", epoch)
-    if snapshot and walk.snapshots.get(snapshot, _PRECEDES) >= number:
-        raise walk.bad(number, 0, "round: snapshot", "the digest of an earlier snapshot", snapshot)
-    refs = _inputs(walk, number, list(islice(inputs, input_count)), input_count)
-    decisions = _decisions(walk, number, list(islice(made, decision_count)), decision_count)
-    if head.stream == INTAKE:
-        _accepted(walk, number, refs, decisions)
-    try:
-        places = decode_basis(basis)
-    except msgspec.MsgspecError as error:
-        raise walk.bad(number, 0, "round: basis", "topic/partition -> [incarnation, offset]", error) from None
-    computed = round_hash(head.hash, head.stream, number, epoch, at, engine, profile, refs, places, decisions, snapshot)
-    if computed != hash_:
-        raise walk.bad(number, 0, "round: hash", computed, hash_)
-    walk.rows += 1 + input_count + decision_count
-    walk.head = Head(head.stream, number, head.seq + decision_count, hash_, epoch, at, snapshot)
-
-
-def _inputs(walk: _Walk, number: int, records: Sequence[Record], count: int) -> list[InputRef]:
-    refs: list[InputRef] = []
-    for ordinal, (of_round, place, id_, sha256, encoding, stored, type_, subject, source) in enumerate(records):
-        if of_round != number or place != ordinal:
-            raise walk.bad(number, ordinal, "input", f"ordinal {ordinal}", f"ordinal {place} of round {of_round}")
-        if stored is None:
-            raise walk.bad(number, ordinal, "event", f"{id_} with sha256 {sha256.hex()}", "missing")
-        body = _body(walk, number, ordinal, "event", encoding, stored)
-        if (actual := hashlib.sha256(body).digest()) != sha256:
-            raise walk.bad(number, ordinal, "event: body", sha256, actual)
-        try:
-            frame = frame_of(body)
-        except UndecodableError as error:
-            raise walk.bad(number, ordinal, "event: body", "a CloudEvent", error) from None
-        if (frame.type, frame.subject, frame.source) != (type_, subject, source):
-            raise walk.bad(
-                number, ordinal, "event: columns", (frame.type, frame.subject, frame.source), (type_, subject, source)
-            )
-        if frame.id != str(id_) and event_id(frame.source, frame.id) != id_:  # the text is compared first: it is cheap
-            raise walk.bad(number, ordinal, "event: id", event_id(frame.source, frame.id), id_)
-        refs.append(InputRef(id_, sha256))
-    if len(refs) != count:
-        raise walk.bad(number, len(refs), "input", f"{count} inputs", f"{len(refs)}")
-    return refs
-
-
-def _decisions(walk: _Walk, number: int, records: Sequence[Record], count: int) -> list[_Decision]:
-    stream, seq = walk.end.stream, walk.head.seq
-    decisions: list[_Decision] = []
-    for of_round, found, id_, type_, subject, outcome, cause, encoding, stored in records:
-        seq += 1
-        if found != seq:
-            raise walk.bad(number, seq, "decision", f"seq {seq}", f"seq {found}")
-        if of_round != number:
-            raise walk.bad(number, seq, "decision: round", number, of_round)
-        if id_ != (expected := decision_id(stream, seq)):
-            raise walk.bad(number, seq, "decision: id", expected, id_)
-        body = stored if encoding == PLAIN else _body(walk, number, seq, "decision", encoding, stored)
-        decisions.append(_Decision(seq, id_, type_, subject, outcome, cause, body))
-    if len(decisions) != count:
-        raise walk.bad(number, seq + 1, "decision", f"{count} decisions", f"{len(decisions)}")
-    return decisions
-
-
-def _accepted(walk: _Walk, number: int, refs: Sequence[InputRef], decisions: Sequence[_Decision]) -> None:
-    """On the intake each input has its decision: the publisher finds the one by the other."""
-    causes = [d.cause for d in decisions]
-    if causes != [ref.id for ref in refs]:
-        raise walk.bad(number, 0, "intake", f"one decision for each of {len(refs)} inputs", f"{len(causes)} decisions")
-
-
-async def _snapshots(raw: Raw, walk: _Walk) -> None:
-    """All digests; the bytes of the newest ones (older ones are thrown away on purpose)."""
-    rows = await raw.fetch("select round, digest from snapshot where stream = $1 order by round desc", walk.id)
-    walk.snapshots = {digest: number for number, digest in reversed(rows)}
-    for place, (number, digest) in enumerate(rows):
-        sections = await raw.fetch(
-            "select name, sha256, encoding, body from snapshot_section where stream = $1 and round = $2",
-            walk.id,
-            number,
+        raise bad_row(end.stream, end.round, 0, "head: epoch", f"at least {head.epoch}", end.epoch)
+    published = await raw.fetchrow("select max(seq) from cursor where stream = $1", end.stream)
+    if published is not None and (published[0] or 0) > end.seq:
+        raise bad_row(
+            end.stream, end.round, 0, "head: seq", f"at least {published[0]}: so far it was published", end.seq
         )
-        if not sections and place >= KEPT:
+    await _beyond(raw, one)
+
+
+async def _snapshots(raw: Raw, one: _Stream) -> None:
+    """The bytes of the newest whole ones (older ones are thrown away on purpose), and of every other that is there."""
+    stream = one.head.stream
+    kept = {number for number, _ in one.snapshots[-KEPT:]}
+    for number, digest in await raw.fetch(
+        "select round, digest from snapshot where stream = $1 order by round desc", one.id
+    ):
+        sections = await raw.fetch(
+            "select name, sha256, encoding, body from snapshot_section where stream = $1 and round = $2 order by name",
+            one.id, number,
+        )  # fmt: skip
+        if not sections and number not in kept:
             continue
-        if (computed := snapshot_digest({name: sha256 for name, sha256, _, _ in sections})) != digest:
-            raise walk.bad(number, 0, "snapshot: digest", computed, digest)
-        for name, sha256, encoding, stored in sections:
-            body = _body(walk, number, 0, f"snapshot section {name}", encoding, stored)
-            if (actual := hashlib.sha256(body).digest()) != sha256:
-                raise walk.bad(number, 0, f"snapshot section {name}", sha256, actual)
-    newest = rows[0][1] if rows else b""
-    if walk.end.snapshot != newest:
-        raise walk.bad(walk.end.round, 0, "head: snapshot", newest, walk.end.snapshot)
+        if (computed := snapshot_digest({name: sha for name, sha, _, _ in sections})) != digest:
+            raise bad_row(stream, number, 0, "snapshot: digest", computed, digest)
+        for name, sha, encoding, stored in sections:
+            body = readable(stream, number, 0, f"snapshot section {name}", encoding, stored)
+            if (actual := sha256(body).digest()) != sha:
+                raise bad_row(stream, number, 0, f"snapshot section {name}", sha, actual)
+    newest = one.snapshots[-1][1] if one.snapshots else b""
+    if one.head.snapshot != newest:
+        raise bad_row(stream, one.head.round, 0, "head: snapshot", newest, one.head.snapshot)
+    stray = await raw.fetchrow(
+        "select t.round, t.name from snapshot_section t where t.stream = $1 and not exists "
+        "(select from snapshot n where n.stream = t.stream and n.round = t.round) order by 1, 2 limit 1", one.id,
+    )  # fmt: skip
+    if stray is not None:
+        raise bad_row(stream, stray[0], 0, f"snapshot section {stray[1]}", "a snapshot it belongs to", "none")
 
 
-async def _beyond(raw: Raw, walk: _Walk) -> None:
+async def _beyond(raw: Raw, one: _Stream) -> None:
     """Rows that lie after the head, or in no round at all."""
+    end = one.head
     for table, column, last in (
-        ("round", "number", walk.end.round),
-        ("input", "round", walk.end.round),
-        ("decision", "seq", walk.end.seq),
+        ("round", "number", end.round),
+        ("input", "round", end.round),
+        ("decision", "seq", end.seq),
+        ("snapshot", "round", end.round),
     ):
         row = await raw.fetchrow(
             f"select {column} from {table} where stream = $1 and ({column} > $2 or {column} < 1) order by 1 limit 1",
-            walk.id, last,
+            one.id, last,
         )  # fmt: skip
         if row is not None:
-            raise walk.bad(walk.end.round, 0, table, f"nothing after {column} {last}", f"{column} {row[0]}")
+            raise bad_row(end.stream, end.round, 0, table, f"nothing after {column} {last}", f"{column} {row[0]}")
 
 
-async def _remembered(raw: Raw, walk: _Walk, remembered: Head) -> None:
-    row = await raw.fetchrow("select hash from round where stream = $1 and number = $2", walk.id, remembered.round)
-    found = genesis(remembered.stream) if remembered.round == 0 else row[0] if row is not None else None
-    if found != remembered.hash:
-        raise walk.bad(remembered.round, 0, "remembered head", remembered.hash, found or "missing")
+async def _remembered(raw: Raw, one: _Stream, memories: Sequence[Remembered]) -> None:
+    """The earliest that does not fit: everything up to the one before it is what it was."""
+    stream = one.head.stream
+    on_record = dict(one.snapshots)
+    for memory in memories:
+        head = memory.head
+        if head.round < one.base.round:
+            continue  # retired since: the base's own checkpoint speaks for it
+        found = await _hash_at(raw, one, head.round)
+        if found != head.hash:
+            expected = f"{head.hash.hex()} ({memory.by})"
+            missing = f"missing: the stream ends at round {one.head.round}"
+            raise bad_row(stream, head.round, 0, "checkpoint: hash", expected, missing if found is None else found)
+        for number, digest in memory.snapshots:
+            if number >= one.base.round and on_record.get(number) != digest:
+                expected = f"{digest.hex()} ({memory.by})"
+                raise bad_row(stream, number, 0, "checkpoint: snapshot", expected, on_record.get(number, "missing"))
+
+
+async def _hash_at(raw: Raw, one: _Stream, number: int) -> bytes | None:
+    if number == one.base.round:
+        return one.base.hash
+    row = await raw.fetchrow("select hash from round where stream = $1 and number = $2", one.id, number)
+    return None if row is None else row[0]
+
+
+def _gone(streams: set[str], memories: Sequence[Remembered], wanted: str) -> None:
+    for memory in memories:
+        name = memory.head.stream
+        if name not in streams and (name == wanted or (name.startswith(wanted) and wanted not in streams)):
+            raise bad_row(name, memory.head.round, 0, "checkpoint: stream", f"to be there ({memory.by})", "missing")
 
 
 async def _strangers(raw: Raw) -> None:
+    """Rows that nothing leads to: of a stream that is not there, or events that no round took in."""
     for table in ("round", "input", "decision", "snapshot", "snapshot_section"):
         row = await raw.fetchrow(
             f"select stream from (select distinct stream from {table}) t "
             "where not exists (select from stream s where s.id = t.stream) order by 1 limit 1"
         )
         if row is not None:
-            raise _BadRow(FirstBad("", 0, 0, table, "a known stream", f"stream number {row[0]}"))
-
-
-def _body(walk: _Walk, number: int, place: int, what: str, encoding: int, stored: bytes) -> bytes:
-    try:
-        return unpack(encoding, stored)
-    except ValueError as error:
-        raise walk.bad(number, place, f"{what}: body", "readable bytes", error) from None
-
-
-def _shown(value: object) -> str:
-    return value.hex() if isinstance(value, bytes) else str(value)
+            raise bad_row("", 0, 0, table, "a known stream", f"stream number {row[0]}")
+    row = await raw.fetchrow(
+        "select e.id from event e "
+        "where not exists (select from input i where i.event = e.id and i.sha256 = e.sha256 and i.day = e.day) "
+        "and not exists (select from fact f where f.event = e.id and f.sha256 = e.sha256) order by 1 limit 1"
+    )
+    if row is not None:
+        raise bad_row("", 0, 0, "event", "one that a round took in", row[0])

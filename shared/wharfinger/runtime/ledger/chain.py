@@ -1,0 +1,290 @@
+"""The chain of one stretch of a stream, recomputed from the rows as they lie there.
+
+A stretch begins behind a round whose hash is taken as given; whoever walks the stretch before arrives at that hash or names
+a row. So stretches can be walked in any order and by several processes, and the first bad row of a stream is the one that
+its first bad stretch names. This is where all the time of `verify` goes: rows are compared as they come from the driver, and
+nothing is made of them that is not hashed.
+
+Next: `verify`, which cuts streams into stretches and looks at all that no chain covers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from uuid import UUID
+
+import msgspec
+
+from wharfinger.domain.value import canonical
+from wharfinger.events.codec import UndecodableError, frame_of
+from wharfinger.events.envelope import event_id
+from wharfinger.events.streams import INTAKE
+from wharfinger.kernel.hashing import round_hash
+from wharfinger.kernel.round import Basis, Head, InputRef
+from wharfinger.kernel.step import decision_id
+from wharfinger.runtime.ledger.bodies import PLAIN, unpack
+from wharfinger.runtime.ledger.database import Raw, Record
+from wharfinger.runtime.ledger.reader import decode_basis, within
+from wharfinger.runtime.ledger.schema import day_of
+
+BATCH_ROUNDS = 2000
+BATCH_ROWS = 8000
+"""Inputs and decisions fetched at once: twice what readers take, because they are dropped as soon as they are hashed."""
+
+_PRECEDES = 1 << 62  # more rounds than any stream has
+
+_ROUNDS = """
+select number, epoch, at_us, engine, profile, basis, first_seq, inputs, decisions, snapshot, prev_hash, hash, day
+from round where stream = $1 and number between $2 and $3 order by number limit $4
+"""
+
+_INPUTS = """
+select i.round, i.ordinal, i.day, i.event, i.sha256, e.encoding, e.body, e.type, e.subject, e.source
+from input i
+left join lateral (
+    select * from event e where e.id = i.event and e.sha256 = i.sha256 and e.day = i.day limit 1
+) e on true
+where i.stream = $1 and i.round between $2 and $3 order by i.round, i.ordinal
+"""
+
+# By seq, not by round: a decision that was moved to another round is then seen where it lies.
+_DECISIONS = """
+select round, seq, day, id, type, subject, outcome, cause, encoding, body
+from decision where stream = $1 and seq between $2 and $3 order by seq
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstBad:
+    """`place`: the input's ordinal or the decision's seq; 0 when the round, head or snapshot itself is meant."""
+
+    stream: str
+    round: int
+    place: int
+    what: str
+    expected: str
+    found: str
+
+
+class BadRow(Exception):  # noqa: N818  (a way out of the walk, never seen outside)
+    def __init__(self, bad: FirstBad) -> None:
+        super().__init__(bad)  # all of it, so that it survives the way back from another process
+        self.bad = bad
+
+
+def bad_row(stream: str, number: int, place: int, what: str, expected: object, found: object) -> BadRow:
+    return BadRow(FirstBad(stream, number, place, what, _shown(expected), _shown(found)))
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The rounds behind `begin` up to round `end`. `id`: the stream's small number. `snapshots`: digest -> round of the whole
+    snapshots of the stream. `retired`: digests of older ones may have gone with the rounds before `begin`."""
+
+    id: int
+    begin: Head
+    end: int
+    snapshots: Mapping[bytes, int]
+    retired: bool = False
+
+
+@dataclass(slots=True)
+class Walk:
+    """A stretch on the way: `head` is where the chain stands."""
+
+    stretch: Stretch
+    head: Head
+    rows: int = 0
+    bad: FirstBad | None = None
+    unknown_snapshot_allowed: bool = field(default=False)
+
+    @classmethod
+    def of(cls, stretch: Stretch) -> Walk:
+        return cls(stretch, stretch.begin, unknown_snapshot_allowed=stretch.retired)
+
+    @property
+    def rounds(self) -> int:
+        return self.head.round - self.stretch.begin.round
+
+    def error(self, number: int, place: int, what: str, expected: object, found: object) -> BadRow:
+        return bad_row(self.head.stream, number, place, what, expected, found)
+
+
+async def walk(raw: Raw, stretch: Stretch) -> Walk:
+    """To the end of the stretch or to the first bad row."""
+    made = Walk.of(stretch)
+    try:
+        while made.head.round < stretch.end:
+            await _batch(raw, made)
+    except BadRow as caught:
+        made.bad = caught.bad
+    return made
+
+
+async def _batch(raw: Raw, walk: Walk) -> None:
+    stream, first = walk.stretch.id, walk.head.round + 1
+    rounds = within(await raw.fetch(_ROUNDS, stream, first, walk.stretch.end, BATCH_ROUNDS), BATCH_ROWS)
+    if not rounds:
+        raise walk.error(first, 0, "round", first, "missing")
+    inputs = await raw.fetch(_INPUTS, stream, first, rounds[-1][0])
+    count = sum(max(0, record[8]) for record in rounds)
+    made = await raw.fetch(_DECISIONS, stream, walk.head.seq + 1, walk.head.seq + count)
+    in_order, decided = iter(inputs), iter(made)
+    for record in rounds:
+        _round(walk, record, in_order, decided)
+    if (extra := next(in_order, None)) is not None:
+        raise walk.error(extra[0], extra[1], "input", "none", f"event {extra[3]}")
+
+
+def _round(walk: Walk, record: Record, inputs: Iterator[Record], made: Iterator[Record]) -> None:
+    """Hash the round from its rows and move on to it."""
+    (
+        number,
+        epoch,
+        at,
+        engine,
+        profile,
+        basis,
+        first_seq,
+        input_count,
+        decision_count,
+        snapshot,
+        prev_hash,
+        hash_,
+        day,
+    ) = record
+    head = walk.head
+    for what, expected, found in (
+        ("round", head.round + 1, number),
+        ("round: previous hash", head.hash, prev_hash),
+        ("round: first seq", head.seq + 1, first_seq),
+    ):
+        if expected != found:
+            raise walk.error(head.round + 1, 0, what, expected, found)
+    if at < head.at:
+        raise walk.error(number, 0, "round: time", f"not before {head.at}", at)
+    if epoch < head.epoch:
+        raise walk.error(number, 0, "round: epoch", f"at least {head.epoch}", epoch)
+    if day != day_of(at):
+        raise walk.error(number, 0, "round: day", day_of(at), day)
+    _snapshot(walk, number, snapshot)
+    refs = _inputs(walk, number, day, list(islice(inputs, max(0, input_count))), input_count)
+    decisions = _decisions(walk, number, day, list(islice(made, max(0, decision_count))), decision_count)
+    if head.stream == INTAKE:
+        _accepted(walk, number, refs, decisions)
+    places = _basis(walk, number, basis)
+    computed = round_hash(head.hash, head.stream, number, epoch, at, engine, profile, refs, places, decisions, snapshot)
+    if computed != hash_:
+        raise walk.error(number, 0, "round: hash", computed, hash_)
+    walk.rows += 1 + input_count + decision_count
+    walk.head = Head(head.stream, number, head.seq + decision_count, hash_, epoch, at, snapshot)
+
+
+def _snapshot(walk: Walk, number: int, digest: bytes) -> None:
+    """A round carries the digest of an earlier snapshot, which must still be on record."""
+    if not digest:
+        return
+    if walk.stretch.snapshots.get(digest, _PRECEDES) < number:
+        walk.unknown_snapshot_allowed = False
+    elif not walk.unknown_snapshot_allowed:
+        raise walk.error(number, 0, "round: snapshot", "the digest of an earlier snapshot", digest)
+
+
+def _inputs(walk: Walk, number: int, day: int, records: Sequence[Record], count: int) -> list[InputRef]:
+    refs: list[InputRef] = []
+    for ordinal, record in enumerate(records):
+        of_round, place, of_day, id_, sha256, encoding, stored, type_, subject, source = record
+        if of_round != number or place != ordinal:
+            raise walk.error(number, ordinal, "input", f"ordinal {ordinal}", f"ordinal {place} of round {of_round}")
+        if of_day != day:
+            raise walk.error(number, ordinal, "input: day", day, of_day)
+        if stored is None:
+            raise walk.error(number, ordinal, "event", f"{id_} with sha256 {sha256.hex()}", "missing")
+        body = stored if encoding == PLAIN else _body(walk, number, ordinal, "event", encoding, stored)
+        if (actual := hashlib.sha256(body).digest()) != sha256:
+            raise walk.error(number, ordinal, "event: body", sha256, actual)
+        try:
+            frame = frame_of(body)
+        except UndecodableError as error:
+            raise walk.error(number, ordinal, "event: body", "a CloudEvent", error) from None
+        if frame.type != type_ or frame.subject != subject or frame.source != source:
+            raise walk.error(
+                number, ordinal, "event: columns", (frame.type, frame.subject, frame.source), (type_, subject, source)
+            )
+        if frame.id != str(id_) and event_id(frame.source, frame.id) != id_:  # the text is compared first: it is cheap
+            raise walk.error(number, ordinal, "event: id", event_id(frame.source, frame.id), id_)
+        refs.append(InputRef(id_, sha256))
+    if len(refs) != count:
+        raise walk.error(number, len(refs), "input", f"{count} inputs", f"{len(refs)}")
+    return refs
+
+
+class _Decision(msgspec.Struct):
+    """As much of a decision as is hashed. A struct: one is made for every row."""
+
+    seq: int
+    id: UUID
+    type: str
+    subject: str
+    outcome: str
+    cause: UUID | None
+    body: bytes
+
+
+def _decisions(walk: Walk, number: int, day: int, records: Sequence[Record], count: int) -> list[_Decision]:
+    stream, seq = walk.head.stream, walk.head.seq
+    decisions: list[_Decision] = []
+    for of_round, found, of_day, id_, type_, subject, outcome, cause, encoding, stored in records:
+        seq += 1
+        if found != seq:
+            raise walk.error(number, seq, "decision", f"seq {seq}", f"seq {found}")
+        if of_round != number:
+            raise walk.error(number, seq, "decision: round", number, of_round)
+        if of_day != day:
+            raise walk.error(number, seq, "decision: day", day, of_day)
+        if id_ != (expected := decision_id(stream, seq)):
+            raise walk.error(number, seq, "decision: id", expected, id_)
+        body = stored if encoding == PLAIN else _body(walk, number, seq, "decision", encoding, stored)
+        decisions.append(_Decision(seq, id_, type_, subject, outcome, cause, body))
+    if len(decisions) != count:
+        raise walk.error(number, seq + 1, "decision", f"{count} decisions", f"{len(decisions)}")
+    return decisions
+
+
+def _accepted(walk: Walk, number: int, refs: Sequence[InputRef], decisions: Sequence[_Decision]) -> None:
+    """On the intake each input has its decision: the publisher finds the one by the other."""
+    causes = [d.cause for d in decisions]
+    if causes != [ref.id for ref in refs]:
+        raise walk.error(
+            number, 0, "intake", f"one decision for each of {len(refs)} inputs", f"{len(causes)} decisions"
+        )
+
+
+def _basis(walk: Walk, number: int, stored: bytes) -> Basis:
+    """Hashed is what it says; that it is also written as we write it keeps a second spelling from going unseen."""
+    try:
+        places = decode_basis(stored)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise walk.error(number, 0, "round: basis", "topic/partition -> [incarnation, offset]", error) from None
+    if (spelt := canonical(places)) != stored:
+        raise walk.error(number, 0, "round: basis", spelt.decode(), stored.decode(errors="replace"))
+    return places
+
+
+def _body(walk: Walk, number: int, place: int, what: str, encoding: int, stored: bytes) -> bytes:
+    return readable(walk.head.stream, number, place, what, encoding, stored)
+
+
+def readable(stream: str, number: int, place: int, what: str, encoding: int, stored: bytes) -> bytes:
+    """The body that was packed; BadRow when these bytes are none."""
+    try:
+        return unpack(encoding, stored)
+    except ValueError as error:
+        raise bad_row(stream, number, place, f"{what}: body", "readable bytes", error) from None
+
+
+def _shown(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
