@@ -241,13 +241,13 @@ class FileWriter:
         inputs = [self._input(ref, event) for ref, event in zip(r.inputs, recorded.events, strict=True)]
         self._record(ROUND, _to_msgpack(_packed(r, tuple(inputs))))
 
-    def finish(self) -> tuple[Ending, ...]:
+    def finish(self) -> int:
+        """How many bytes the file has."""
         self._end_stream()
-        ends = tuple(self._ends)
-        self._record(END, _to_json(_Endings(ends)))
+        self._record(END, _to_json(_Endings(tuple(self._ends))))
         self._frame.flush(zstandard.FLUSH_FRAME)
         self._out.raw.write(self._out.digest())
-        return ends
+        return self._out.raw.tell()
 
     def _end_stream(self) -> None:
         if self._chain is not None:

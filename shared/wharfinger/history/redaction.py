@@ -1,0 +1,495 @@
+"""Which texts of the plane's values are names, and of what: the table by which names are replaced, and the walk that does it.
+
+Structural: what a text means is known from the field it stands in, never guessed from how it looks. A field that the table
+does not know is refused, so that a field added later cannot leak for being forgotten; a test holds the table against every
+event and every section of a state. What each name becomes is not decided here: `renaming` does that.
+
+Some values compute on text instead of comparing it for equality: label selectors with Gt and Lt. Names that were replaced
+cannot be computed on, so these are refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Protocol, TypeVar, cast
+from uuid import UUID
+
+import msgspec
+
+from wharfinger.domain.binding import Binding, TargetCluster
+from wharfinger.domain.cluster import Cluster, ResourceSummary
+from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.placement import ClusterAffinity, ReplicaScheduling, SpreadConstraint
+from wharfinger.domain.policy import (
+    LoadLimit,
+    LoadWeight,
+    NodePoolPolicy,
+    Policy,
+    ResourceSelector,
+    SyncPeriod,
+)
+from wharfinger.domain.resources import Device, DeviceRequest
+from wharfinger.domain.selectors import LabelSelector, NodeTerm, Requirement
+from wharfinger.domain.taints import Taint, Toleration
+from wharfinger.domain.value import Value
+from wharfinger.domain.workload import ObjectRef, Requirements
+from wharfinger.events.assignments import (
+    Assigned,
+    AssignmentsDecided,
+    NodeClosed,
+    Placed,
+    Recovered,
+    Refused,
+    Released,
+    Silenced,
+)
+from wharfinger.events.bindings import BindingWithdrawn
+from wharfinger.events.capacity import CapacityEstimated, DeviceTotals
+from wharfinger.events.cluster_state import NodesObserved, PodsObserved
+from wharfinger.events.clusters import ClusterForgotten
+from wharfinger.events.decisions import (
+    BindingReleased,
+    ClusterRecovered,
+    ClusterSilenced,
+    Explanation,
+    NodeRemovalDecided,
+    NodeShare,
+    Outcome,
+    PlanCommitted,
+    PlanRefused,
+    ProposalRefused,
+    ReplicasPlaced,
+    ReplicasRefused,
+    ReplicasReleased,
+    ScheduleDecided,
+    ScheduleRefused,
+    Scored,
+)
+from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
+from wharfinger.events.outcomes import OutcomesDecided
+from wharfinger.events.plans import PlanRequested, Step
+from wharfinger.events.policies import PolicyRemoved
+from wharfinger.events.proposals import (
+    EvictionProposed,
+    FailoverProposed,
+    NodeRemovalProposed,
+    RescheduleProposed,
+)
+from wharfinger.events.streams import FLEET
+from wharfinger.events.ticks import Ticked
+from wharfinger.runtime.ledger.errors import LedgerError
+from wharfinger.stages.cluster import state as cluster_state
+from wharfinger.stages.fleet import saved
+
+
+class RedactionError(LedgerError):
+    """These names cannot be replaced: one line that says which and why."""
+
+
+class Meaning(Enum):
+    """What a text is. The first few are compared by order, too: their new names keep it."""
+
+    CLUSTER = auto()
+    NODE = auto()
+    BINDING = auto()
+    REGION = auto()
+    POD_UID = auto()
+    UID = auto()
+    """Of a workload: it breaks ties by its parity."""
+    POD = auto()
+    WORKLOAD = auto()
+    NAMESPACE = auto()
+    PROVIDER = auto()
+    ZONE = auto()
+    LABEL_KEY = auto()
+    """Of labels and taints."""
+    LABEL_VALUE = auto()
+    TAINT_PAIR = auto()
+    """`key=value`"""
+    TAINT_NAME = auto()
+    """`key=value:Effect`"""
+    RESOURCE = auto()
+    MODEL = auto()
+    METRIC = auto()
+    API_VERSION = auto()
+    GVK = auto()
+    AFFINITY = auto()
+    POLICY = auto()
+    POLICY_KEY = auto()
+    """`kind/namespace/name`"""
+    ADDRESS = auto()
+    TOKEN = auto()
+    STREAM = auto()
+    EVENT_ID = auto()
+    FLEET_DECISION = auto()
+    """The id of a decision of a fleet stream: derived from the stream's number and the seq, it says no name."""
+    CLASS_KEY = auto()
+    WORD = auto()
+    """Of our own vocabulary."""
+    SPREAD_FIELD = auto()
+    REMARK = auto()
+    """Text for people: it decides nothing."""
+    DROPPED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """A mapping: what its keys mean, and its values."""
+
+    keys: Meaning
+    values: Means = None
+
+
+Means = Meaning | Pairs | None
+"""None: no text in there but in structs, which speak for themselves."""
+
+M = Meaning
+_LABELS = Pairs(M.LABEL_KEY, M.LABEL_VALUE)
+_AMOUNTS = Pairs(M.RESOURCE)
+
+TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
+    # what is known of the world
+    Binding: {"name": M.BINDING, "uid": M.UID, "reschedule": M.TOKEN, "policy": M.POLICY_KEY, "labels": _LABELS},
+    TargetCluster: {"cluster": M.CLUSTER},
+    Cluster: {
+        "name": M.CLUSTER, "labels": _LABELS, "provider": M.PROVIDER, "region": M.REGION, "zones": M.ZONE,
+        "api_kinds": M.GVK,
+    },
+    ResourceSummary: {"allocatable": _AMOUNTS, "allocated": _AMOUNTS, "allocating": _AMOUNTS},
+    Node: {"name": M.NODE, "allocatable": _AMOUNTS, "labels": _LABELS, "addresses": M.ADDRESS},
+    Pod: {"uid": M.POD_UID, "name": M.POD, "node": M.NODE, "binding": M.BINDING},
+    Device: {"model": M.MODEL, "kind": M.RESOURCE},
+    DeviceRequest: {"models": M.MODEL, "kind": M.RESOURCE},
+    Taint: {"key": M.LABEL_KEY, "effect": M.WORD, "value": M.LABEL_VALUE},
+    Toleration: {"key": M.LABEL_KEY, "operator": M.WORD, "value": M.LABEL_VALUE, "effect": M.WORD},
+    Requirement: {"key": M.LABEL_KEY, "operator": M.WORD, "values": M.LABEL_VALUE},
+    LabelSelector: {"match_labels": _LABELS},
+    Requirements: {"requests": _AMOUNTS, "node_selector": _LABELS},
+    # what was asked for
+    ClusterAffinity: {"name": M.AFFINITY, "cluster_names": M.CLUSTER, "exclude": M.CLUSTER},
+    SpreadConstraint: {"field": M.SPREAD_FIELD, "label": M.LABEL_KEY},
+    ReplicaScheduling: {"type": M.WORD, "preference": M.WORD},
+    ObjectRef: {"api_version": M.API_VERSION, "name": M.WORKLOAD, "namespace": M.NAMESPACE, "kind": M.WORD},
+    ResourceSelector: {"api_version": M.API_VERSION, "name": M.WORKLOAD, "namespace": M.NAMESPACE, "kind": M.WORD},
+    Policy: {"kind": M.WORD, "name": M.POLICY, "namespace": M.NAMESPACE, "manifest": M.DROPPED},
+    NodePoolPolicy: {"name": M.LABEL_VALUE},  # it is the value of a label of its nodes
+    SyncPeriod: {"metric": M.METRIC},
+    LoadLimit: {"metric": M.METRIC},
+    LoadWeight: {"metric": M.METRIC},
+    # events
+    ClusterForgotten: {"name": M.CLUSTER},
+    NodesObserved: {"cluster": M.CLUSTER},
+    PodsObserved: {"cluster": M.CLUSTER, "node": M.NODE},
+    NodeLoadObserved: {"cluster": M.CLUSTER, "metric": M.METRIC, "loads": Pairs(M.NODE)},
+    HotValueObserved: {"cluster": M.CLUSTER, "hot": Pairs(M.NODE)},
+    PolicyRemoved: {"kind": M.WORD, "name": M.POLICY, "namespace": M.NAMESPACE},
+    BindingWithdrawn: {"name": M.BINDING},
+    CapacityEstimated: {
+        "cluster": M.CLUSTER, "free": _AMOUNTS, "classes": Pairs(M.CLASS_KEY), "accounted_through": Pairs(M.STREAM),
+    },
+    DeviceTotals: {"kind": M.RESOURCE, "model": M.MODEL},
+    FailoverProposed: {"stream": M.STREAM, "binding": M.BINDING, "cluster": M.CLUSTER, "reason": M.REMARK},
+    EvictionProposed: {"stream": M.STREAM, "binding": M.BINDING, "cluster": M.CLUSTER, "reason": M.REMARK},
+    RescheduleProposed: {
+        "stream": M.STREAM, "binding": M.BINDING, "reason": M.REMARK, "replay": M.EVENT_ID, "objective": M.WORD,
+    },
+    NodeRemovalProposed: {"stream": M.STREAM, "cluster": M.CLUSTER, "node": M.NODE, "reason": M.REMARK},
+    PlanRequested: {"stream": M.STREAM, "plan": M.EVENT_ID, "basis": Pairs(M.REMARK, M.REMARK)},
+    Step: {"forgotten": M.CLUSTER, "withdrawn": M.BINDING},
+    Outcome: {"outcome": M.WORD, "reason": M.WORD},
+    AssignmentsDecided: {"cluster": M.CLUSTER, "stream": M.STREAM},
+    OutcomesDecided: {"cluster": M.CLUSTER, "stream": M.STREAM},
+    Assigned: {"binding": M.BINDING, "uid": M.UID},
+    Placed: {"binding": M.BINDING},
+    Refused: {"binding": M.BINDING, "assignment": M.FLEET_DECISION, "class_key": M.CLASS_KEY, "reason": M.WORD},
+    Released: {"binding": M.BINDING},
+    NodeClosed: {"node": M.NODE},
+    Silenced: {},
+    Recovered: {},
+    Ticked: {"stream": M.STREAM},
+    # decisions
+    ScheduleDecided: {
+        "binding": M.BINDING, "uid": M.UID, "trigger": M.WORD, "suspect": M.CLUSTER, "affinity": M.AFFINITY,
+        "answers": M.EVENT_ID,
+    },
+    ScheduleRefused: {
+        "binding": M.BINDING, "uid": M.UID, "trigger": M.WORD, "reason": M.WORD, "affinity": M.AFFINITY,
+        "answers": M.EVENT_ID,
+    },
+    BindingReleased: {"binding": M.BINDING, "uid": M.UID},
+    ClusterSilenced: {"cluster": M.CLUSTER},
+    ClusterRecovered: {"cluster": M.CLUSTER},
+    ProposalRefused: {"proposal": M.EVENT_ID, "kind": M.WORD, "reason": M.WORD, "detail": M.REMARK},
+    NodeShare: {"node": M.NODE},
+    ReplicasPlaced: {"cluster": M.CLUSTER, "binding": M.BINDING, "assignment": M.FLEET_DECISION},
+    ReplicasRefused: {
+        "cluster": M.CLUSTER, "binding": M.BINDING, "assignment": M.FLEET_DECISION, "class_key": M.CLASS_KEY,
+        "reason": M.WORD,
+    },
+    ReplicasReleased: {
+        "cluster": M.CLUSTER, "binding": M.BINDING, "assignment": M.FLEET_DECISION, "reason": M.WORD,
+    },
+    NodeRemovalDecided: {
+        "cluster": M.CLUSTER, "node": M.NODE, "reason": M.REMARK, "proposal": M.EVENT_ID,
+    },
+    PlanCommitted: {"plan": M.EVENT_ID},
+    Explanation: {"refused": Pairs(M.WORD), "note": M.REMARK},
+    Scored: {"estimated_by": M.WORD},
+    # a fleet stream's state
+    saved.SavedFleet: {"outcomes": Pairs(M.STREAM)},
+    saved.SavedCluster: {"name": M.CLUSTER, "tainted_at": Pairs(M.TAINT_PAIR)},
+    saved.SavedCapacity: {"cluster": M.CLUSTER, "closed": Pairs(M.CLASS_KEY), "doubt": Pairs(M.CLASS_KEY)},
+    saved.SavedPending: {"class_key": M.CLASS_KEY},
+    saved.SavedBinding: {
+        "targets": Pairs(M.CLUSTER), "before": Pairs(M.CLUSTER), "assigned_by": Pairs(M.CLUSTER),
+        "applied_class": M.CLASS_KEY, "applied_token": M.TOKEN, "affinity": M.AFFINITY, "suspect": M.CLUSTER,
+        "extra": Pairs(M.CLUSTER), "evicted": M.CLUSTER, "refused": M.WORD,
+    },
+    # a cluster stream's state
+    cluster_state._Nodes: {"closed": M.NODE, "taint_since": Pairs(M.NODE, Pairs(M.TAINT_NAME))},
+    cluster_state._Pods: {"by_node": Pairs(M.NODE)},
+    cluster_state._Bindings: {"classes": Pairs(M.CLASS_KEY)},
+    cluster_state._Held: {
+        "binding": M.BINDING, "class_key": M.CLASS_KEY, "uid": M.UID, "assignment": M.FLEET_DECISION,
+    },
+    cluster_state._Placed: {"node": M.NODE, "class_key": M.CLASS_KEY},
+    cluster_state._Stream: {
+        "seen": Pairs(M.STREAM), "proposals": M.EVENT_ID, "causes": Pairs(M.NODE, M.EVENT_ID),
+    },
+}  # fmt: skip
+"""Every struct with text in it -> what its fields mean. A struct that is not here has none. What depends on more than the
+field (the stream of an item, the owner of an explanation) is in `_SPECIAL`."""
+
+FIELD_OF_NAME = "metadata.name"
+"""The only field a node term can ask for."""
+
+CLUSTER_FIELDS = {"provider": M.PROVIDER, "region": M.REGION, "zone": M.ZONE}
+
+
+class Names(Protocol):
+    """What becomes of texts, ids and whole requirement classes."""
+
+    def text(self, meaning: Meaning, text: str) -> str:
+        """Never asked for the empty text, which stays what it is: nothing."""
+        ...
+
+    def id(self, id: UUID) -> UUID:
+        """Of an event, or of a decision of any stream."""
+        ...
+
+    def decision(self, stream: str, seq: int, id: str) -> str:
+        """The id of the decision `seq` of a stream, given under its old names."""
+        ...
+
+    def requirements(self, requirements: Requirements, renamed: Callable[[], Requirements]) -> Requirements:
+        """A requirement class: asked apart, because equal ones come again and again."""
+        ...
+
+    def kind(self, api_version: str, kind: str) -> str: ...
+
+
+T = TypeVar("T")
+
+
+class Walk:
+    """Goes through values and hands every text in them, with its meaning, to `names`; gives back the same with what it got."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+
+    def value(self, value: T) -> T:
+        """RedactionError: there is text in it whose meaning is unknown, or that is computed on."""
+        return cast(T, self._walk(value, None, ""))
+
+    def text(self, meaning: Meaning, text: str) -> str:
+        return self._names.text(meaning, text) if text else text
+
+    def _walk(self, value: object, means: Means, where: str) -> object:
+        match value:
+            case bool() | int() | None:
+                return value
+            case str():
+                if not isinstance(means, Meaning):
+                    raise RedactionError(f"redaction does not know what {where} means, so it cannot hide it")
+                return self.text(means, value)
+            case Requirements():
+                return self._names.requirements(value, lambda: cast(Requirements, self._struct(value)))
+            case msgspec.Struct():
+                special = _SPECIAL.get(type(value))
+                return self._struct(value) if special is None else special(self, value)
+            case tuple() | list():
+                items = [self._walk(item, means, where) for item in value]
+                return items if isinstance(value, list) else tuple(items)
+            case dict():
+                return self._pairs(value, means, where)
+            case UUID():
+                return self._names.id(value)
+        raise RedactionError(f"redaction does not know what {where} holds")
+
+    def _pairs(self, pairs: Mapping[object, object], means: Means, where: str) -> dict[object, object]:
+        keys, values = (means.keys, means.values) if isinstance(means, Pairs) else (None, None)
+        return {self._walk(key, keys, where): self._walk(item, values, where) for key, item in pairs.items()}
+
+    def _struct(self, value: msgspec.Struct, **known: object) -> msgspec.Struct:
+        """Field by field. `known`: those that a special rule has seen to."""
+        kind = type(value)
+        meanings = TABLE.get(kind, {})
+        changed = {
+            field: known[field]
+            if field in known
+            else self._walk(getattr(value, field), meanings.get(field), f"{kind.__name__}.{field}")
+            for field in kind.__struct_fields__
+        }
+        return kind(**changed)
+
+
+# --- what depends on more than the field
+
+
+def _requirement(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
+    assert isinstance(value, Requirement)
+    _refuse_arithmetic(value, "label")
+    return walk._struct(value)
+
+
+def _refuse_arithmetic(requirement: Requirement, what: str) -> None:
+    if requirement.operator in ("Gt", "Lt"):
+        raise RedactionError(f"{what} {requirement.key} is compared as a number ({requirement.operator})")
+
+
+def _node_term(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
+    assert isinstance(value, NodeTerm)
+    return walk._struct(value, fields=tuple([_field(walk, r, {FIELD_OF_NAME: M.NODE}) for r in value.fields]))
+
+
+def _affinity(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
+    assert isinstance(value, ClusterAffinity)
+    return walk._struct(value, fields=tuple([_field(walk, r, CLUSTER_FIELDS) for r in value.fields]))
+
+
+def _field(walk: Walk, requirement: Requirement, fields: Mapping[str, Meaning]) -> Requirement:
+    """A condition on a field; on one that does not exist it matches nothing, whatever it is called."""
+    _refuse_arithmetic(requirement, "field")
+    meaning = fields.get(requirement.key)
+    key = requirement.key if meaning else walk.text(M.LABEL_KEY, requirement.key)
+    values = tuple([walk.text(meaning or M.LABEL_VALUE, value) for value in requirement.values])
+    return Requirement(key, requirement.operator, values)
+
+
+def _object(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
+    """A kind is only known together with the group it belongs to."""
+    assert isinstance(value, ObjectRef | ResourceSelector)
+    return walk._struct(value, kind=walk._names.kind(value.api_version, value.kind) if value.kind else "")
+
+
+def _explained(candidates: Meaning) -> Callable[[Walk, msgspec.Struct], msgspec.Struct]:
+    """A decision whose candidates are clusters, or nodes."""
+
+    def rename(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
+        explanation = getattr(value, "explanation")  # noqa: B009  (every struct this is asked for has one)
+        assert isinstance(explanation, Explanation)
+
+        def scored(several: tuple[Scored, ...]) -> tuple[msgspec.Struct, ...]:
+            return tuple([walk._struct(s, name=walk.text(candidates, s.name)) for s in several])
+
+        renamed = walk._struct(
+            explanation,
+            chosen=scored(explanation.chosen),
+            runners_up=scored(explanation.runners_up),
+            division={walk.text(candidates, name): n for name, n in explanation.division.items()},
+        )
+        return walk._struct(value, explanation=renamed)
+
+    return rename
+
+
+def _items(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
+    """The decision an item came from is one of the message's stream."""
+    assert isinstance(value, AssignmentsDecided | OutcomesDecided)
+    items = [
+        walk._struct(item, decision=walk._names.decision(value.stream, item.seq, item.decision)) for item in value.items
+    ]
+    return walk._struct(value, items=tuple(items))
+
+
+def _plan(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
+    """What is expected of a fleet stream is about bindings and clusters, of a cluster stream about bindings and nodes."""
+    assert isinstance(value, PlanRequested)
+    places = M.CLUSTER if value.stream.startswith(FLEET) else M.NODE
+    expected = [
+        walk._struct(
+            outcome,
+            subject=walk.text(_SUBJECTS.get(outcome.outcome, M.BINDING), outcome.subject),
+            places={walk.text(places, name): n for name, n in outcome.places.items()},
+        )
+        for outcome in value.expected
+    ]
+    return walk._struct(value, expected=tuple(expected))
+
+
+_SUBJECTS = {
+    "silenced": M.CLUSTER, "recovered": M.CLUSTER, "removed": M.NODE, "held": M.STREAM, "resumed": M.STREAM,
+}  # fmt: skip
+"""What a decision with this outcome is about, where that is no binding."""
+
+
+def _plan_refused(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
+    assert isinstance(value, PlanRefused)
+    raise RedactionError(
+        f"plan {value.plan} was refused because of digests of its inputs, which new names would change"
+    )
+
+
+def _proposal_refused(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
+    assert isinstance(value, ProposalRefused)
+    return walk._struct(value, target=walk.text(target_of(value), value.target))
+
+
+def target_of(refused: ProposalRefused) -> Meaning:
+    return M.NODE if refused.kind == NodeRemovalProposed.__name__ else M.BINDING
+
+
+_SPECIAL: dict[type[msgspec.Struct], Callable[[Walk, msgspec.Struct], msgspec.Struct]] = {
+    Requirement: _requirement,
+    NodeTerm: _node_term,
+    ClusterAffinity: _affinity,
+    ObjectRef: _object,
+    ResourceSelector: _object,
+    ScheduleDecided: _explained(M.CLUSTER),
+    ScheduleRefused: _explained(M.CLUSTER),
+    ReplicasPlaced: _explained(M.NODE),
+    ReplicasRefused: _explained(M.NODE),
+    AssignmentsDecided: _items,
+    OutcomesDecided: _items,
+    ProposalRefused: _proposal_refused,
+    PlanRequested: _plan,
+    PlanRefused: _plan_refused,
+}
+
+SPECIAL_FIELDS = {
+    (ProposalRefused, "target"),
+    (Scored, "name"),
+    (Outcome, "subject"),
+    (Outcome, "places"),
+    *((PlanRefused, field) for field in ("plan", "reason", "subject", "changed")),
+    (Explanation, "division"),
+    (ClusterAffinity, "fields"),
+    (NodeTerm, "fields"),
+    *((item, "decision") for item in (Assigned, Placed, Refused, Released, NodeClosed, Silenced, Recovered)),
+}
+"""Fields with text that only a special rule knows the meaning of."""
+
+
+def subject_of(data: Value) -> Meaning:
+    """What the subject of a decision with this data is."""
+    match data:
+        case ClusterSilenced() | ClusterRecovered():
+            return M.CLUSTER
+        case NodeRemovalDecided():
+            return M.NODE
+        case ProposalRefused():
+            return target_of(data)
+        case _:
+            return M.BINDING if hasattr(data, "binding") else M.STREAM
