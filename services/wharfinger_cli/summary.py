@@ -14,6 +14,8 @@ from wharfinger.events.decisions import (
     FailoverResumed,
     NodeRemovalDecided,
     NodeShare,
+    PlanCommitted,
+    PlanRefused,
     ProposalRefused,
     ReplicasPlaced,
     ReplicasRefused,
@@ -55,6 +57,12 @@ def summary(data: Value) -> str:
         case ProposalRefused():
             detail = f" ({data.detail})" if data.detail else ""
             return f"{data.kind} of {data.target}: {data.reason}{detail}"
+        case PlanCommitted():
+            return f"{count(data.steps, 'step')} as planned"
+        case PlanRefused():
+            about = f" for {data.subject}" if data.subject else ""
+            changed = f"; changed: {', '.join(data.changed)}" if data.changed else ""
+            return f"{data.reason}{about}{changed}"
         case _:
             return ""
 

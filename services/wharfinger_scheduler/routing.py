@@ -8,6 +8,7 @@ from wharfinger.events.assignments import AssignmentsDecided
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.cluster_state import NodesObserved, PodsObserved
 from wharfinger.events.outcomes import OutcomesDecided
+from wharfinger.events.plans import PlanRequested
 from wharfinger.events.proposals import (
     EvictionProposed,
     FailoverProposed,
@@ -33,7 +34,9 @@ class FleetRouting:
         match message.event.data:
             case BindingRequested() | BindingWithdrawn() | OutcomesDecided():
                 return (fleet_stream(message.partition),)
-            case FailoverProposed() | EvictionProposed() | RescheduleProposed() | NodeRemovalProposed() as proposal:
+            case (
+                FailoverProposed() | EvictionProposed() | RescheduleProposed() | NodeRemovalProposed() | PlanRequested()
+            ) as proposal:
                 return (proposal.stream,) if _is_shard(proposal.stream) else ()
             case _:
                 return None
@@ -60,7 +63,9 @@ class ClusterRouting:
             case AssignmentsDecided(cluster=cluster, stream=stream):
                 # What the cluster's own stream decided it knows already.
                 return () if stream.startswith(CLUSTER) else (cluster_stream(cluster),)
-            case FailoverProposed() | EvictionProposed() | RescheduleProposed() | NodeRemovalProposed() as proposal:
+            case (
+                FailoverProposed() | EvictionProposed() | RescheduleProposed() | NodeRemovalProposed() | PlanRequested()
+            ) as proposal:
                 return (proposal.stream,) if proposal.stream.startswith(CLUSTER) else ()
             case _:
                 return ()

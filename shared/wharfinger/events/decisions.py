@@ -121,8 +121,8 @@ class ProposalRefused(Value, frozen=True):
 class Outcome(Value, frozen=True):
     """What a stream decides about a subject, and where that leaves it.
 
-    `outcome`: the decision's own word (`scheduled`, `placed`, `refused`, ...). `places`: of a binding, cluster -> replicas in a fleet
-    stream, node -> replicas in a cluster stream. `reason`: of a refusal.
+    `outcome`: the decision's own word (`scheduled`, `placed`, `refused`, ...). `places`: of a binding, cluster -> replicas in a
+    fleet stream, node -> replicas in a cluster stream. `reason`: of a refusal.
     """
 
     subject: Name

@@ -45,6 +45,10 @@ class Step(Value, frozen=True):
     removal: NodeRemovalProposed | None = None
 
     @property
+    def empty(self) -> bool:
+        return not any(getattr(self, name) for name in self.__struct_fields__)
+
+    @property
     def data(self) -> StepData:
         """The step as the event it stands for."""
         if self.cluster is not None:
@@ -86,8 +90,9 @@ def step_of(data: StepData) -> Step:
 class PlanRequested(Value, frozen=True):
     """`stream` shall carry out `steps`, in order, if what comes of them is what is `expected`.
 
-    `plan`: the plan's id. `seq`: of the stream's last decision when the plan was made. `basis`: what the plan looked at (`cluster/oslo
-    facts`, `cluster/oslo capacity`, `binding/shop/web`, ...) -> a digest of it, so that a refusal can name what has changed.
+    `plan`: the plan's id. `seq`: of the stream's last decision when the plan was made. `basis`: what the plan
+    looked at (`cluster/oslo facts`, `cluster/oslo capacity`, `binding/shop/web`, ...) -> a digest of it, so that a refusal can name
+    what has changed.
     """
 
     stream: Name

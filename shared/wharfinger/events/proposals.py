@@ -31,9 +31,9 @@ class EvictionProposed(Value, frozen=True):
 class RescheduleProposed(Value, frozen=True):
     """Decide `binding` afresh; or, where `targets` are named, move it to exactly these.
 
-    `replay`: id of the replay that found them: it becomes the cause of the decision. `objective`: by which they are better than what
-    there is (`spread`, `pack`, `cost`, `moves`; empty: no such claim), checked again against the present; `gain`: by how much they
-    were better when that was found, in the objective's own unit.
+    `replay`: id of the replay that found them: it becomes the cause of the decision. `objective`: by which they are better than
+    what there is (`spread`, `pack`, `cost`, `moves`; empty: no such claim), checked again against the present; `gain`: by how much
+    they were better when that was found, in the objective's own unit.
     """
 
     stream: Name

@@ -27,6 +27,11 @@ class Agenda(Generic[K]):
     def __len__(self) -> int:
         return len(self._due)
 
+    def copy(self) -> Agenda[K]:
+        other: Agenda[K] = Agenda()
+        other._due, other._heap = self._due.copy(), self._heap.copy()
+        return other
+
     def due(self, key: K) -> Micros | None:
         return self._due.get(key)
 

@@ -27,6 +27,7 @@ from wharfinger.events.codec import made
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.fanout import Fanout, InternalMessage, message_id
 from wharfinger.events.outcomes import OutcomesDecided
+from wharfinger.events.plans import PlanRequested
 from wharfinger.events.proposals import EvictionProposed, FailoverProposed, NodeRemovalProposed, RescheduleProposed
 from wharfinger.events.registry import type_of
 from wharfinger.events.streams import CLUSTER, FLEET, cluster_stream, fleet_stream
@@ -250,7 +251,9 @@ class World:
                 return (fleet_stream(shard),)
             case AssignmentsDecided(cluster=cluster, stream=stream):
                 return () if stream.startswith(CLUSTER) else (cluster_stream(cluster),)
-            case FailoverProposed() | EvictionProposed() | RescheduleProposed() | NodeRemovalProposed():
+            case (
+                FailoverProposed() | EvictionProposed() | RescheduleProposed() | NodeRemovalProposed() | PlanRequested()
+            ):
                 return (data.stream,)
             case _:
                 return ()

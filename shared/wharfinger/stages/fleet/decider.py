@@ -1,8 +1,9 @@
 """What the fleet stage decides, and in which order.
 
 A round goes: who is silent or heard again; is the fleet held; who was withdrawn; what the recovery of a cluster makes
-superfluous; proposals; new and changed bindings in the order they came; and last, by priority and age, what lost replicas or
-waits. Every request and every proposal gets exactly one answer. Everything else is decided only when it changes something:
+superfluous; proposals; new and changed bindings in the order they came; by priority and age, what lost replicas or
+waits; and last the plans, each tried on what all of that has left and, when it is committed, followed by the same again.
+Every request, every proposal and every plan gets exactly one answer. Everything else is decided only when it changes something:
 a binding that waits for unchanged reasons is silent.
 
 A steady binding never moves because capacity changed. What follows the fleet are Duplicated bindings and objects without
@@ -19,6 +20,8 @@ from collections.abc import Iterator, Mapping
 from typing import Self
 from uuid import UUID
 
+import msgspec
+
 from wharfinger.domain.binding import TargetCluster
 from wharfinger.domain.reasons import ProposalRefusal, Trigger
 from wharfinger.domain.taints import toleration_seconds
@@ -34,12 +37,15 @@ from wharfinger.events.decisions import (
     ScheduleDecided,
     ScheduleRefused,
 )
-from wharfinger.events.envelope import Event
-from wharfinger.events.proposals import EvictionProposed, FailoverProposed
+from wharfinger.events.envelope import Event, uuid_of
+from wharfinger.events.plans import PlanRequested
+from wharfinger.events.proposals import EvictionProposed, FailoverProposed, RescheduleProposed
 from wharfinger.kernel.decider import Decision, Draft, Micros
 from wharfinger.stages.fleet import saved
 from wharfinger.stages.fleet.clusters import SECOND, ClusterState
 from wharfinger.stages.fleet.places import Verdict, feasible, solve
+from wharfinger.stages.fleet.plans import answer_plans, expectation
+from wharfinger.stages.fleet.relocate import relocation
 from wharfinger.stages.fleet.state import BindingState, FleetState, Proposal
 
 ROUND_LIMIT = 500
@@ -77,6 +83,14 @@ class FleetDecider:
         return state.is_news(event)
 
     def decide(self, state: FleetState, at: Micros) -> Iterator[Draft]:
+        yield from self._by_the_rules(state, at)
+        yield from answer_plans(state, at, self._by_the_rules, self.profile)
+
+    def expectation(self, state: FleetState, request: PlanRequested, at: Micros) -> PlanRequested:
+        """A plan's request with what would come of it now. Changes nothing."""
+        return expectation(state, request, at, self._by_the_rules, self.profile)
+
+    def _by_the_rules(self, state: FleetState, at: Micros) -> Iterator[Draft]:
         yield from watch_leases(state, at)
         yield from hold_or_resume(state)
         yield from release_withdrawn(state)
@@ -169,13 +183,27 @@ def _settled(state: FleetState, record: BindingState, cluster: ClusterState | No
 
 def answer_proposals(state: FleetState, at: Micros) -> Iterator[Draft]:
     for proposal_id, proposal in list(state.proposals.items()):
-        yield answer(state, proposal_id, proposal, at)
+        yield _credited(state, answer(state, proposal_id, proposal, at), proposal_id, proposal)
+
+
+def _credited(state: FleetState, draft: Draft, proposal_id: UUID, proposal: Proposal) -> Draft:
+    """What a replay or a plan proposed has that as its cause, so that all that came of it is found by it. The decision then
+    names the proposal that it answers."""
+    replay = uuid_of(proposal.replay) if isinstance(proposal, RescheduleProposed) and proposal.replay else None
+    cause = replay or state.on_behalf.get(proposal_id)
+    if cause is None:
+        return draft
+    data = draft.data
+    if isinstance(data, ScheduleDecided | ScheduleRefused):
+        data = msgspec.structs.replace(data, answers=str(proposal_id))
+    return Draft(data, draft.subject, draft.outcome, cause)
 
 
 def answer(state: FleetState, proposal_id: UUID, proposal: Proposal, at: Micros) -> Draft:
     """Simulate what is proposed against the present: commit it, or refuse it with the reason."""
     record = state.bindings.get(proposal.binding)
-    if record is None or record.applied is None:
+    named = isinstance(proposal, RescheduleProposed) and bool(proposal.targets)
+    if record is None or (record.applied is None and not named):
         return _declined(proposal_id, proposal, "UnknownTarget", "no such binding is placed")
     if record.spec.suspended:
         return _declined(proposal_id, proposal, "NothingToDo", "the binding is suspended")
@@ -184,7 +212,9 @@ def answer(state: FleetState, proposal_id: UUID, proposal: Proposal, at: Micros)
             return _fail_over(state, record, name, proposal_id, proposal)
         case EvictionProposed(cluster=name):
             return _evict(state, record, name, proposal_id, proposal, at)
-        case _:
+        case RescheduleProposed() if named:
+            return _relocate(state, record, proposal_id, proposal)
+        case RescheduleProposed():
             return _reschedule(state, record, proposal_id, proposal)
 
 
@@ -244,6 +274,15 @@ def _toleration_ended(record: BindingState, cluster: ClusterState, at: Micros) -
         if seconds is not None and since + seconds * SECOND <= at:
             return True
     return False
+
+
+def _relocate(state: FleetState, record: BindingState, proposal_id: UUID, proposal: RescheduleProposed) -> Draft:
+    """Exactly the targets that are named, or not at all. A request that is still open is answered by it."""
+    found = relocation(state, record, proposal, _counted(record))
+    if isinstance(found, tuple):
+        return _declined(proposal_id, proposal, *found)
+    trigger: Trigger = "FirstSchedule" if record.applied is None else "ReconcileSchedule"
+    return _schedule(record, trigger, _with_suspects(record, found, record.suspect), record.suspect, proposal_id)
 
 
 def _reschedule(state: FleetState, record: BindingState, proposal_id: UUID, proposal: Proposal) -> Draft:

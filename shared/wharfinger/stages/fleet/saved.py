@@ -19,6 +19,7 @@ from wharfinger.domain.value import Value, canonical
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.fleet.estimate import demand_of
 from wharfinger.events.capacity import CapacityEstimated
+from wharfinger.events.plans import PlanRequested
 from wharfinger.events.proposals import EvictionProposed, FailoverProposed, RescheduleProposed
 from wharfinger.kernel.decider import Micros
 from wharfinger.stages.fleet.clusters import ClusterState, Pending
@@ -72,12 +73,13 @@ class SavedBinding(Value, frozen=True):
 
 
 class SavedProposal(Value, frozen=True):
-    """Exactly one of the three is set."""
+    """Exactly one of the four is set."""
 
     id: UUID
     failover: FailoverProposed | None = None
     eviction: EvictionProposed | None = None
     reschedule: RescheduleProposed | None = None
+    plan: PlanRequested | None = None
 
 
 class SavedFleet(Value, frozen=True):
@@ -112,7 +114,12 @@ def dump(state: FleetState) -> dict[str, bytes]:
         ),
         "capacity": canonical([_save_capacity(c) for c in clusters]),
         "bindings": canonical([_save_binding(state.bindings[name]) for name in sorted(state.bindings)]),
-        "proposals": canonical([_save_proposal(key, p) for key, p in state.proposals.items()]),
+        "proposals": canonical(
+            [
+                *(_save_proposal(key, p) for key, p in state.proposals.items()),
+                *(SavedProposal(key, plan=request) for key, request in state.requested.items()),
+            ]
+        ),
     }
 
 
@@ -136,6 +143,9 @@ def load(stream: str, sections: Mapping[str, bytes]) -> FleetState:
     for binding in _bindings.decode(sections["bindings"]):
         state.bindings[binding.spec.name] = _load_binding(binding)
     for proposal in _proposals.decode(sections["proposals"]):
+        if proposal.plan is not None:
+            state.requested[proposal.id] = proposal.plan
+            continue
         what = proposal.failover or proposal.eviction or proposal.reschedule
         assert what is not None
         state.proposals[proposal.id] = what

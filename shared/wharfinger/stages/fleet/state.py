@@ -10,7 +10,7 @@ Of each cluster `clusters` keeps the facts and what still fits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -34,12 +34,15 @@ from wharfinger.events.decisions import (
     ClusterSilenced,
     FailoverHeld,
     FailoverResumed,
+    PlanCommitted,
+    PlanRefused,
     ProposalRefused,
     ScheduleDecided,
     ScheduleRefused,
 )
-from wharfinger.events.envelope import Event, uuid_of
+from wharfinger.events.envelope import Event, derived_id, uuid_of
 from wharfinger.events.outcomes import OutcomesDecided
+from wharfinger.events.plans import PlanRequested, Step
 from wharfinger.events.proposals import EvictionProposed, FailoverProposed, RescheduleProposed
 from wharfinger.events.ticks import Ticked
 from wharfinger.kernel.decider import Decision, Micros
@@ -151,6 +154,8 @@ class FleetState:
     clusters: dict[str, ClusterState] = field(default_factory=dict)
     bindings: dict[str, BindingState] = field(default_factory=dict)
     proposals: dict[UUID, Proposal] = field(default_factory=dict)
+    requested: dict[UUID, PlanRequested] = field(default_factory=dict)
+    """Plans to be answered, by the id of the event that asked."""
     outcomes: dict[str, int] = field(default_factory=dict)
     """Cluster stream -> highest seq of its outcomes taken in."""
     arrivals: int = 0
@@ -186,6 +191,8 @@ class FleetState:
     stirred: bool = False
     clock: Micros = 0
     feasible: dict[tuple[bytes, str, int], Feasible] = field(default_factory=dict)
+    on_behalf: dict[UUID, UUID] = field(default_factory=dict)
+    """Proposal of a plan -> the commitment it came with: the cause of its answer, which the same round gives."""
 
     # Facts
 
@@ -212,6 +219,8 @@ class FleetState:
                 return data.through > self.outcomes.get(data.stream, 0)
             case FailoverProposed() | EvictionProposed() | RescheduleProposed():
                 return data.stream == self.stream and event.id not in self.proposals
+            case PlanRequested():
+                return data.stream == self.stream and event.id not in self.requested
             case Ticked():
                 return True
             case _:
@@ -224,10 +233,7 @@ class FleetState:
             case BindingRequested(binding=spec):
                 self._request(spec, event.id)
             case BindingWithdrawn(name=name):
-                record = self.bindings.get(name)
-                if record is not None and not record.withdrawn:
-                    record.withdrawn, record.cause = True, event.id
-                    self._reindex(record)
+                self._withdraw(name, event.id)
             case CapacityEstimated():
                 self._count(data, event.id)
             case ClusterObserved(cluster=facts):
@@ -239,6 +245,9 @@ class FleetState:
             case FailoverProposed() | EvictionProposed() | RescheduleProposed():
                 if data.stream == self.stream:
                     self.proposals.setdefault(event.id, data)
+            case PlanRequested():
+                if data.stream == self.stream:
+                    self.requested.setdefault(event.id, data)
             case _:
                 pass  # ticks bring the time, which is kept; for the others see `is_news`
 
@@ -259,6 +268,12 @@ class FleetState:
         else:
             return
         self._reindex(record)
+
+    def _withdraw(self, name: str, cause: UUID) -> None:
+        record = self.bindings.get(name)
+        if record is not None and not record.withdrawn:
+            record.withdrawn, record.cause = True, cause
+            self._reindex(record)
 
     def _ask(self, record: BindingState, cause: UUID) -> None:
         self.arrivals += 1
@@ -382,6 +397,24 @@ class FleetState:
             record.cause = cause
         self.open[record.spec.name] = None
 
+    def carry_out(self, steps: Sequence[Step], cause: UUID, at: Micros) -> None:
+        """Take the steps of a plan as if they had come by themselves. `cause`: what is decided because of them has it."""
+        for place, step in enumerate(steps):
+            match step.data:
+                case BindingRequested(binding=spec):
+                    self._request(spec, cause)
+                case BindingWithdrawn(name=name):
+                    self._withdraw(name, cause)
+                case ClusterObserved(cluster=facts):
+                    self._observe(facts, cause, at)
+                case ClusterForgotten(name=name):
+                    self._forget(name, cause)
+                case FailoverProposed() | EvictionProposed() | RescheduleProposed() as proposal:
+                    id = derived_id("step", str(cause), place)
+                    self.proposals[id], self.on_behalf[id] = proposal, cause
+                case _:
+                    raise AssertionError(f"{type(step.data).__name__} is no step of a fleet stream")
+
     # Decisions
 
     def fold_decision(self, decision: Decision, at: Micros) -> None:
@@ -407,10 +440,18 @@ class FleetState:
                 self.held = False
             case ProposalRefused():
                 pass
+            case PlanCommitted() if decision.cause is not None:
+                self.carry_out(self.requested.pop(decision.cause).steps, decision.id, at)
+                return
+            case PlanRefused() if decision.cause is not None:
+                del self.requested[decision.cause]
+                return
             case _:
                 raise AssertionError(f"{decision.type} is no decision of a fleet stream")
-        if decision.cause is not None and self.proposals:
-            proposal = self.proposals.pop(decision.cause, None)
+        answered = _answered(decision)
+        if answered is not None and self.proposals:
+            proposal = self.proposals.pop(answered, None)
+            self.on_behalf.pop(answered, None)
             if isinstance(proposal, EvictionProposed) and not isinstance(data, ProposalRefused):
                 evicted = self.bindings[proposal.binding].evicted
                 evicted[proposal.cluster] = None
@@ -656,6 +697,16 @@ class FleetState:
         if len(self.log) - seen < len(self.order):
             return dict.fromkeys(self.log[seen:])
         return [cluster.position for cluster in self.order if cluster.touched >= seen]
+
+
+def _answered(decision: Decision) -> UUID | None:
+    """The proposal that a decision may be the answer to: the one it names, else its cause."""
+    data = decision.data
+    if isinstance(data, ScheduleDecided | ScheduleRefused) and data.answers:
+        return uuid_of(data.answers)
+    if isinstance(data, ProposalRefused):
+        return uuid_of(data.proposal)
+    return decision.cause
 
 
 def _differs(record: BindingState) -> bool:
