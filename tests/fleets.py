@@ -155,7 +155,8 @@ class Fleet:
 
     def _adopt(self, name: str, decider: Decider[Any], recorded: Sequence[RecordedRound]) -> None:
         state = recover(decider, decider.initial(name), recorded)
-        self.world.adopt(name, decider, state, recorded[-1].round.head() if recorded else empty_head(name))
+        head = recorded[-1].round.head() if recorded else empty_head(name)
+        self.world.adopt(name, decider, state, head, {event.id for r in recorded for event in r.events})
 
     def _event(self, data: Value) -> Event[Value]:
         self.told += 1

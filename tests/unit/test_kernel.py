@@ -93,6 +93,7 @@ def test_time_does_not_run_backwards() -> None:
 def test_a_tick_is_known_by_what_was_due() -> None:
     assert tick("fleet/0", 5).id == tick("fleet/0", 5).id
     assert tick("fleet/0", 5).id not in (tick("fleet/0", 6).id, tick("fleet/1", 5).id)
+    assert tick("fleet/0", 5, 8).id not in (tick("fleet/0", 5, 7).id, tick("fleet/0", 5).id)
 
 
 def test_an_untouched_history_has_no_divergence() -> None:

@@ -31,9 +31,11 @@ def decision_id(stream: str, seq: int) -> UUID:
     return named_id(f"{stream}\x00{seq}")
 
 
-def tick(stream: str, due: Micros) -> Event[Value]:
-    """Time as an input: the event that says `due` has come."""
-    return made(Ticked(stream, due), id=derived_id("tick", stream, due), source=f"/wharfinger/{stream}", subject=stream)
+def tick(stream: str, due: Micros, after: int = 0) -> Event[Value]:
+    """Time as an input: the event that says `due` has come. `after`: the stream's last round; where more is due at once, or a
+    clock stands still, one moment comes more than once, and a stream takes an event in once."""
+    id = derived_id("tick", stream, due, after) if after else derived_id("tick", stream, due)
+    return made(Ticked(stream, due), id=id, source=f"/wharfinger/{stream}", subject=stream)
 
 
 def step(

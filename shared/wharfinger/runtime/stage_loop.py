@@ -341,7 +341,7 @@ class StageLoop(Generic[S]):
             await self._drain(group, taken, inputs, positions)
             for name, stream in group.streams.items():
                 if stream.due is not None and stream.due <= now:
-                    inputs.setdefault(name, []).append(tick(name, stream.due))
+                    inputs.setdefault(name, []).append(tick(name, stream.due, stream.head.round))
         if self._waiting:
             self._work.set()
         await self._skip_known(inputs)

@@ -10,7 +10,7 @@ order of name; then the estimator, then the descheduler; and again, until nobody
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -51,12 +51,14 @@ TURNS_MAX = 10_000
 
 @dataclass(slots=True)
 class Running:
-    """A stream of the world. `inbox`: what it has not taken in yet, in order."""
+    """A stream of the world. `inbox`: what it has not taken in yet, in order. `known`: ids it took in before it came here; told
+    once more they are passed over, as a stage passes them over."""
 
     decider: Decider[Any]
     state: Any
     head: Head
     inbox: list[Event[Value]] = field(default_factory=list)
+    known: Collection[UUID] = frozenset()
 
 
 class World:
@@ -97,9 +99,11 @@ class World:
 
     # --- beginning somewhere
 
-    def adopt(self, stream: str, decider: Decider[Any], state: Any, head: Head) -> None:
+    def adopt(
+        self, stream: str, decider: Decider[Any], state: Any, head: Head, known: Collection[UUID] = frozenset()
+    ) -> None:
         """Let a stream begin where it stood. The state is the world's from now on. `settle_in` when all have been adopted."""
-        self.streams[stream] = Running(decider, state, head)
+        self.streams[stream] = Running(decider, state, head, known=known)
         self.at = max(self.at, head.at)
 
     def hand_in(self, messages: Iterable[InternalMessage]) -> None:
@@ -192,11 +196,11 @@ class World:
         """One round of a stream, if it has something to take in or something is due."""
         running = self.streams[name]
         decider, state = running.decider, running.state
-        inputs = [event for event in running.inbox if decider.is_news(state, event)]
+        inputs = [e for e in running.inbox if e.id not in running.known and decider.is_news(state, e)]
         running.inbox.clear()
         due = decider.next_due(state)
         if due is not None and due <= self.at:
-            inputs.append(tick(name, due))
+            inputs.append(tick(name, due, running.head.round))
         if not inputs:
             return None
         round_ = step(decider, state, running.head, inputs, max(running.head.at, self.at), {})
