@@ -12,7 +12,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from wharfinger.history.deciders import DECIDERS
-from wharfinger.history.points import moment_of, point_of
+from wharfinger.history.points import Point, moment_of, point_of
+from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.divergence import Divergence
 from wharfinger.runtime.ledger import Ledger
 from wharfinger.runtime.replay import (
@@ -34,45 +35,57 @@ DIVERGENCES_SHOWN_MAX = 20
 
 def replay(request: Request, stream: str, from_: str, to: str, workers: int | None, *, strict_engine: bool) -> None:
     """`from_`, `to`: rounds or times as people write them; empty: from the beginning, to the end."""
+    points = _point(from_), _point(to)
+    _refuse_backwards(*points)
     share = workers or os.cpu_count() or 1
     with worker_pool(share) as pool:
-        result = run(_replay(request, stream, from_, to, share, pool))
+        result = run(_replay(request, stream, *points, share, pool))
     show(request.format, replayed_plain(result), result.streams, lambda: replayed_page(result))
     if result.divergences or (strict_engine and not all(engine.same for engine in result.other_engines)):
         raise SystemExit(DIFFERENCE)
 
 
 async def _replay(
-    request: Request, stream: str, from_: str, to: str, workers: int, pool: Executor | None
+    request: Request, stream: str, from_: Point | None, to: Point | None, workers: int, pool: Executor | None
 ) -> ReplayResult:
     async with opened_ledger(settings_of(request)) as ledger:
-        return await watched_replay(ledger, await asked_for(ledger, stream, from_, to), workers, pool)
+        return await watched_replay(ledger, await _asked(ledger, stream, from_, to), workers, pool)
 
 
-async def asked_for(ledger: Ledger, stream: str, from_: str, to: str) -> Asked:
-    """A bare number is a round of every stream asked for; one with its stream (`fleet/0:12`) is a moment for the others.
+def _point(text: str) -> Point | None:
+    """None: nothing was said. PointError: it is no round and no time."""
+    if not text:
+        return None
+    now = time.time_ns() // 1000
+    point = point_of(text, now)
+    if point.round == 0:
+        raise CommandError("replay: rounds are numbered from 1, got 0")
+    return replace(point, at=now) if point.round is None and point.at is None else point
 
-    PointError, CommandError: it is no such thing, or the end lies before the beginning.
-    """
+
+def _refuse_backwards(from_: Point | None, to: Point | None) -> None:
+    if from_ is None or to is None:
+        return
+    rounds = from_.stream == to.stream and (from_.round or 0) > (to.round or from_.round or 0)
+    if rounds or (from_.at is not None and to.at is not None and from_.at > to.at):
+        raise CommandError(f"replay: expected --from to be at most --to, got {from_.text} and {to.text}")
+
+
+async def _asked(ledger: Ledger, stream: str, from_: Point | None, to: Point | None) -> Asked:
+    """A bare number is a round of every stream asked for; one with its stream (`fleet/0:12`) is a moment for the others."""
     asked = Asked(stream)
-    if from_:
+    if from_ is not None:
         number, at = await _place(ledger, from_, stream)
         asked = replace(asked, from_round=number, since=at)
-    if to:
+    if to is not None:
         number, at = await _place(ledger, to, stream)
         asked = replace(asked, to_round=number, until=at)
-    backwards = (asked.from_round or 0) > (asked.to_round or asked.from_round or 0)
-    if backwards or (asked.since is not None and asked.until is not None and asked.since > asked.until):
-        raise CommandError(f"replay: expected --from to be at most --to, got {from_} and {to}")
     return asked
 
 
-async def _place(ledger: Ledger, text: str, stream: str) -> tuple[int | None, int | None]:
-    """(round, time), one of them or neither: now."""
-    point = point_of(text, time.time_ns() // 1000)
+async def _place(ledger: Ledger, point: Point, stream: str) -> tuple[int | None, Micros | None]:
+    """(round, time): one of them, or neither, which is now."""
     if point.round is not None and point.stream in ("", stream):
-        if not point.round:
-            raise CommandError("replay: rounds are numbered from 1, got 0")
         return point.round, None
     return None, await moment_of(ledger, point)
 

@@ -119,7 +119,7 @@ class Audit(Generic[S]):
     def _fail(self, r: Round, error: Exception, tally: EngineResult) -> None:
         """Nobody knows what became of the state."""
         blame: Blame = "decider" if _hash_of(r, r.inputs) == r.hash else "record"
-        found = f"{type(error).__name__}: {error}"
+        found = f"{type(error).__name__}: {' '.join(str(error).split())}"
         self.result.divergences.append(
             Divergence(
                 r.stream, r.number, r.first_seq, "failure", f"{len(r.decisions)} decisions", found, "", blame, r.engine,
