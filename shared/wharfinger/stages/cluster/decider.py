@@ -13,6 +13,7 @@ is not an empty one, and a fleet that keeps its own schedulers never reports nod
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import count, islice
 from typing import Self
 from uuid import UUID
@@ -28,16 +29,21 @@ from wharfinger.events.cluster_state import NodesObserved, PodsObserved
 from wharfinger.events.decisions import (
     NodeRemovalDecided,
     NodeShare,
+    PlanCommitted,
+    PlanRefused,
     ProposalRefused,
     ReplicasPlaced,
     ReplicasRefused,
     ReplicasReleased,
 )
-from wharfinger.events.envelope import Event, uuid_of
+from wharfinger.events.envelope import Event, derived_id, uuid_of
+from wharfinger.events.plans import PlanRequested, Step
 from wharfinger.events.proposals import NodeRemovalProposed
 from wharfinger.events.streams import FLEET
 from wharfinger.kernel.decider import Decision, Draft, Micros
+from wharfinger.kernel.step import number
 from wharfinger.stages.cluster.explain import NAMED, explained
+from wharfinger.stages.cluster.plans import TRIAL, answer_plans, expectation
 from wharfinger.stages.cluster.profile import ClusterProfile
 from wharfinger.stages.cluster.state import ClusterState, dump, empty_state, load
 
@@ -95,6 +101,8 @@ class ClusterDecider:
                 _take_assignments(state, decided)
             case NodeRemovalProposed() as proposed if proposed.stream == state.stream:
                 state.proposals.setdefault(str(event.id), proposed)
+            case PlanRequested() as request if request.stream == state.stream:
+                state.requested.setdefault(event.id, request)
             case _:
                 pass  # ticks bring only the time; anything else is not for this stream
 
@@ -110,9 +118,13 @@ class ClusterDecider:
                 _forget_causes(state)
             case NodeRemovalDecided() as removed:
                 book.close(removed.node)
-                state.proposals.pop(removed.proposal, None)
+                _forget_proposal(state, removed.proposal)
             case ProposalRefused() as refused_proposal:
-                state.proposals.pop(refused_proposal.proposal, None)
+                _forget_proposal(state, refused_proposal.proposal)
+            case PlanCommitted() if decision.cause is not None:
+                _carry_out(state, state.requested.pop(decision.cause).steps, decision.id, at)
+            case PlanRefused() if decision.cause is not None:
+                del state.requested[decision.cause]
             case _:
                 raise AssertionError(f"{state.stream} cannot have decided {decision.type}")
 
@@ -125,16 +137,50 @@ class ClusterDecider:
     # --- decide
 
     def decide(self, state: ClusterState, at: Micros) -> Iterator[Draft]:
-        if state.book.known:
-            yield from _release_driven_away(state, at)
-            for binding in _in_order(state, state.book.unsettled):
-                yield from _settle(state, binding)
-        yield from _answer_proposals(state)
+        yield from _by_the_rules(state, at)
+        if state.requested:
+            rules = partial(_by_the_rules, state, at)
+            yield from answer_plans(state, partial(self._try, state, at), rules, self.profile)
+
+    def expectation(self, state: ClusterState, request: PlanRequested, at: Micros) -> PlanRequested:
+        """A plan's request with what would come of it now. Changes nothing."""
+        return expectation(state, request, partial(self._try, state, at), self.profile)
+
+    def _try(self, state: ClusterState, at: Micros, steps: Sequence[Step]) -> tuple[ClusterState, Sequence[Draft]]:
+        other = self.load(state.stream, self.dump(state))
+        _carry_out(other, steps, TRIAL, at)
+        drafts: list[Draft] = []
+        for draft in _by_the_rules(other, at):
+            drafts.append(draft)
+            self.fold_decision(other, number(draft, state.stream, len(drafts)), at)
+        return other, drafts
 
     def next_due(self, state: ClusterState) -> Micros | None:
         if not state.book.known:
             return None
         return min((due for *_, due in _tainted_replicas(state)), default=None)
+
+
+def _by_the_rules(state: ClusterState, at: Micros) -> Iterator[Draft]:
+    """All that is decided but plans; what comes of a plan is decided by the same."""
+    if state.book.known:
+        yield from _release_driven_away(state, at)
+        for binding in _in_order(state, state.book.unsettled):
+            yield from _settle(state, binding)
+    yield from _answer_proposals(state)
+
+
+def _carry_out(state: ClusterState, steps: Sequence[Step], cause: UUID, at: Micros) -> None:
+    """Take the steps of a plan as if they had come by themselves."""
+    for place, taken in enumerate(steps):
+        match taken.data:
+            case NodesObserved() as nodes:
+                _observe_nodes(state, nodes, cause, at)
+            case NodeRemovalProposed() as proposed:
+                id = str(derived_id("step", str(cause), place))
+                state.proposals[id], state.on_behalf[id] = proposed, cause
+            case _:
+                raise AssertionError(f"{type(taken.data).__name__} is no step of a cluster stream")
 
 
 def _take_assignments(state: ClusterState, decided: AssignmentsDecided) -> None:
@@ -339,14 +385,19 @@ def _note(diagnosis: Diagnosis) -> str:
 def _answer_proposals(state: ClusterState) -> Iterator[Draft]:
     """After placing, so that a node that has just been given replicas is not taken away from under them."""
     for id, proposed in list(state.proposals.items()):
-        no = _why_not_remove(state, proposed)
+        no, cause = _why_not_remove(state, proposed), state.on_behalf.get(id) or uuid_of(id)
         if no is None:
             removed = NodeRemovalDecided(state.cluster, proposed.node, proposed.reason, id)
-            yield Draft(removed, proposed.node, "removed", uuid_of(id))
+            yield Draft(removed, proposed.node, "removed", cause)
         else:
             reason, detail = no
             refused = ProposalRefused(id, "NodeRemovalProposed", proposed.node, reason, detail)
-            yield Draft(refused, proposed.node, "refused", uuid_of(id))
+            yield Draft(refused, proposed.node, "refused", cause)
+
+
+def _forget_proposal(state: ClusterState, id: str) -> None:
+    state.proposals.pop(id, None)
+    state.on_behalf.pop(id, None)
 
 
 def _why_not_remove(state: ClusterState, proposed: NodeRemovalProposed) -> tuple[ProposalRefusal, str] | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from uuid import UUID
 
 import msgspec
 
@@ -19,6 +20,7 @@ from wharfinger.engine.nodes.place import Placer
 from wharfinger.engine.nodes.score import Strategy
 from wharfinger.events.cluster_state import NodesObserved, PodsObserved
 from wharfinger.events.decisions import NodeShare
+from wharfinger.events.plans import PlanRequested
 from wharfinger.events.proposals import NodeRemovalProposed
 from wharfinger.events.streams import CLUSTER
 
@@ -27,7 +29,9 @@ from wharfinger.events.streams import CLUSTER
 class ClusterState:
     """`seen`: fleet stream -> highest seq taken in. `proposals`: event id -> what is still to be answered, in order.
 
-    `causes`: node -> the event that last said something of it, kept for nodes whose replicas it may drive away.
+    `causes`: node -> the event that last said something of it, kept for nodes whose replicas it may drive away. `requested`: plans
+    to be answered, by the id of the event that asked. `on_behalf`: proposal of a plan -> the commitment it came with, which is
+    the cause of its answer; both stand in one round, so this is never stored.
     """
 
     stream: str
@@ -36,6 +40,8 @@ class ClusterState:
     seen: dict[str, int] = field(default_factory=dict)
     proposals: dict[str, NodeRemovalProposed] = field(default_factory=dict)
     causes: dict[str, str] = field(default_factory=dict)
+    requested: dict[UUID, PlanRequested] = field(default_factory=dict)
+    on_behalf: dict[str, UUID] = field(default_factory=dict)
 
     @property
     def cluster(self) -> str:
@@ -93,6 +99,7 @@ class _Stream(Value, frozen=True):
     seen: dict[str, int]
     proposals: tuple[tuple[str, NodeRemovalProposed], ...]
     causes: dict[str, str]
+    plans: tuple[tuple[UUID, PlanRequested], ...] = ()
 
 
 SECTIONS: dict[str, type[Value]] = {"nodes": _Nodes, "pods": _Pods, "bindings": _Bindings, "stream": _Stream}
@@ -121,7 +128,9 @@ def dump(state: ClusterState) -> dict[str, bytes]:
         ),
         "pods": canonical(_Pods(book.pods)),
         "bindings": canonical(_Bindings(book.arrivals, classes, tuple(held))),
-        "stream": canonical(_Stream(state.seen, tuple(state.proposals.items()), state.causes)),
+        "stream": canonical(
+            _Stream(state.seen, tuple(state.proposals.items()), state.causes, tuple(state.requested.items()))
+        ),
     }  # fmt: skip
 
 
@@ -151,6 +160,7 @@ def load(stream: str, sections: Mapping[str, bytes], strategy: Strategy, ties: T
     book.arrivals = bindings.arrivals
     told = msgspec.json.decode(sections["stream"], type=_Stream)
     state.seen, state.proposals, state.causes = dict(told.seen), dict(told.proposals), dict(told.causes)
+    state.requested = dict(told.plans)
     return state
 
 
