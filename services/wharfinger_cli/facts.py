@@ -1,11 +1,11 @@
 """What the plane was told, and what of it holds now: the latest fact under every key. `get` shows it.
 
-Read from the intake, where every accepted message stands first. The cost grows with the length of the intake; commands are
-run by people, and a person does not notice the second that a hundred thousand messages take.
+The ledger keeps the latest fact under each key at hand, so the cost is that of what there is, not of all that was ever told.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -15,36 +15,44 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from wharfinger.domain.binding import Binding
+from wharfinger.domain.binding import Binding, TargetCluster
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.node import Node
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.resources import Device
 from wharfinger.domain.taints import Taint
 from wharfinger.domain.value import Value
-from wharfinger.events.acceptance import MessageAccepted
 from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.cluster_state import NodesObserved
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.decisions import (
+    BindingReleased,
     ClusterSilenced,
+    ProposalRefused,
     ReplicasPlaced,
     ReplicasReleased,
     ScheduleDecided,
     ScheduleRefused,
 )
 from wharfinger.events.policies import PolicyApplied
-from wharfinger.events.streams import CLUSTER, FLEET, INTAKE
+from wharfinger.events.registry import LATEST
+from wharfinger.events.streams import CLUSTER, FLEET
+from wharfinger.history.picture import WAITING, BindingAt, picture_at, policies_at
+from wharfinger.history.points import Point, point_of
 from wharfinger.kernel.decider import Micros
-from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow
+from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow, trails, wall_clock
 from wharfinger_cli.app import Request
 from wharfinger_cli.connection import opened_ledger, run, settings_of
 from wharfinger_cli.decisions import styled_outcome
 from wharfinger_cli.failures import NotFoundError
 from wharfinger_cli.output import BAD, DARK, WARN, Plain, new_table, show_list
-from wharfinger_cli.summary import summary
+from wharfinger_cli.summary import summary, targets
 
 D = TypeVar("D", bound=Value)
+T = TypeVar("T")
+
+_DECLINED = LATEST[ProposalRefused].type
+_SETTLING = tuple(LATEST[t].type for t in (ScheduleDecided, ScheduleRefused, BindingReleased))
 
 UNITS: Sequence[tuple[str, int]] = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 
@@ -101,119 +109,211 @@ class Facts:
 
 
 async def known_facts(ledger: Ledger) -> Facts:
+    """What holds now. Costs what there is to know, however long the history is that told it."""
     facts = Facts()
-    async for recorded in ledger.recorded_rounds(INTAKE):
-        for event, decision in zip(recorded.events, recorded.round.decisions, strict=True):
-            if isinstance(decision.data, MessageAccepted):
-                place = (decision.data.topic, decision.data.key)
-                facts.latest[place] = Told(event.id, event.data, recorded.round.at)
+    async for fact in ledger.facts():
+        event = fact.event()
+        facts.latest[fact.topic, fact.key] = Told(event.id, event.data, fact.at)
     return facts
 
 
-def get(request: Request, what: str, name: str | None) -> None:
+def get(request: Request, what: str, name: str | None, at: str = "") -> None:
+    point = point_of(at, wall_clock()) if at else None
     match what:
         case "clusters":
-            run(_get_clusters(request, name))
+            run(_get_clusters(request, name, point))
         case "nodes":
-            run(_get_nodes(request, name))
+            run(_get_nodes(request, name, point))
         case "bindings":
-            run(_get_bindings(request, name))
+            run(_get_bindings(request, name, point))
         case _:
-            run(_get_policies(request, name))
+            run(_get_policies(request, name, point))
 
 
-async def _get_clusters(request: Request, name: str | None) -> None:
+@dataclass(frozen=True, slots=True)
+class _ShownCluster:
+    cluster: Cluster
+    nodes: Sequence[Node]
+    silent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _ShownNode:
+    cluster: str
+    node: Node
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class _ShownBinding:
+    """`said`: where it is, or why nowhere. `decision`: the id of the latest one, where it is at hand."""
+
+    binding: Binding
+    outcome: str
+    said: str
+    targets: tuple[TargetCluster, ...]
+    placed: int
+    decision: str | None = None
+
+
+async def _get_clusters(request: Request, name: str | None, point: Point | None) -> None:
     async with opened_ledger(settings_of(request)) as ledger:
-        facts = await known_facts(ledger)
-        silent = {row.subject for row in await ledger.current(stream=FLEET) if isinstance(row.data(), ClusterSilenced)}
-    found = _named(facts.clusters, name, "cluster", lambda c: c.name)
-    nodes = facts.nodes
+        every = await (_clusters_now(ledger) if point is None else _clusters_then(ledger, point))
+    found = _named(every, name, "cluster", lambda c: c.cluster.name)
 
     def table() -> Table:
         out = new_table("cluster", "provider", "region", "zones", "nodes", "cpu", "memory", "gpus", "taints", "state",
                         right=("nodes", "cpu", "memory", "gpus"))  # fmt: skip
-        for cluster in found:
-            members = nodes.get(cluster.name, [])
-            state = Text("silent", WARN) if cluster.name in silent else Text("leaving", BAD) if cluster.deleting else ""
+        for shown in found:
+            cluster, nodes = shown.cluster, shown.nodes
+            state = Text("silent", WARN) if shown.silent else Text("leaving", BAD) if cluster.deleting else ""
             out.add_row(
-                cluster.name, cluster.provider, cluster.region, str(len(cluster.zones) or ""), str(len(members)),
-                cores(sum(n.allocatable.get("cpu", 0) for n in members)),
-                amount(sum(n.allocatable.get("memory", 0) for n in members)),
-                str(sum(len(n.devices) for n in members) or ""), taints(cluster.taints), state,
+                cluster.name, cluster.provider, cluster.region, str(len(cluster.zones) or ""), str(len(nodes)),
+                cores(sum(n.allocatable.get("cpu", 0) for n in nodes)),
+                amount(sum(n.allocatable.get("memory", 0) for n in nodes)),
+                str(sum(len(n.devices) for n in nodes) or ""), taints(cluster.taints), state,
             )  # fmt: skip
         return out
 
-    items = [{**plain(c), "nodes": len(nodes.get(c.name, [])), "silent": c.name in silent} for c in found]
-    show_list(request.format, items, [c.name for c in found], table, "no clusters")
+    items = [{**plain(c.cluster), "nodes": len(c.nodes), "silent": c.silent} for c in found]
+    show_list(request.format, items, [c.cluster.name for c in found], table, f"no clusters{_then(point)}")
 
 
-async def _get_nodes(request: Request, name: str | None) -> None:
+async def _clusters_now(ledger: Ledger) -> list[_ShownCluster]:
+    facts = await known_facts(ledger)
+    nodes = facts.nodes
+    silent = {row.subject for row in await ledger.current(stream=FLEET) if isinstance(row.data(), ClusterSilenced)}
+    return [_ShownCluster(c, nodes.get(c.name, []), c.name in silent) for c in facts.clusters]
+
+
+async def _clusters_then(ledger: Ledger, point: Point) -> list[_ShownCluster]:
+    """Those of which there were facts; the nodes of another are not enough to say what it is."""
+    picture = await picture_at(ledger, point)
+    return [
+        _ShownCluster(c.facts, [n.node for n in c.nodes], c.silent_since is not None)
+        for c in picture.clusters.values()
+        if c.facts is not None
+    ]
+
+
+async def _get_nodes(request: Request, name: str | None, point: Point | None) -> None:
     """`name`: a node, or a cluster for all of its nodes."""
     async with opened_ledger(settings_of(request)) as ledger:
-        facts = await known_facts(ledger)
-        placed = await _replicas_by_node(ledger)
-    every = [(cluster, node) for cluster, nodes in facts.nodes.items() for node in nodes]
-    found = [(c, n) for c, n in every if name is None or name in (c, n.name)]
+        every = await (_nodes_now(ledger) if point is None else _nodes_then(ledger, point))
+    found = [n for n in every if name is None or name in (n.cluster, n.node.name)]
     if name is not None and not found:
-        raise NotFoundError(f"no node and no cluster with nodes is named {name}")
+        raise NotFoundError(f"no node and no cluster with nodes is named {name}{_then(point)}")
 
     def table() -> Table:
         out = new_table("node", "cluster", "cpu", "memory", "gpus", "replicas", "taints", "state",
                         right=("cpu", "memory", "replicas"))  # fmt: skip
-        for cluster, node in found:
+        for shown in found:
+            node = shown.node
             out.add_row(
-                node.name, cluster, cores(node.allocatable.get("cpu", 0)), amount(node.allocatable.get("memory", 0)),
-                devices(node.devices), str(placed.get((cluster, node.name), "")), taints(node.taints),
-                Text("cordoned", WARN) if node.unschedulable else "",
+                node.name, shown.cluster, cores(node.allocatable.get("cpu", 0)),
+                amount(node.allocatable.get("memory", 0)), devices(node.devices), str(shown.replicas or ""),
+                taints(node.taints), Text("cordoned", WARN) if node.unschedulable else "",
             )  # fmt: skip
         return out
 
-    items = [{"cluster": c, **plain(n), "replicas": placed.get((c, n.name), 0)} for c, n in found]
-    show_list(request.format, items, [n.name for _, n in found], table, "no nodes")
+    items = [{"cluster": n.cluster, **plain(n.node), "replicas": n.replicas} for n in found]
+    show_list(request.format, items, [n.node.name for n in found], table, f"no nodes{_then(point)}")
 
 
-async def _get_bindings(request: Request, name: str | None) -> None:
+async def _nodes_now(ledger: Ledger) -> list[_ShownNode]:
+    facts = await known_facts(ledger)
+    placed = await _replicas_by_node(ledger)
+    return [_ShownNode(c, n, placed.get((c, n.name), 0)) for c, nodes in facts.nodes.items() for n in nodes]
+
+
+async def _nodes_then(ledger: Ledger, point: Point) -> list[_ShownNode]:
+    clusters = (await picture_at(ledger, point)).clusters.values()
+    return [_ShownNode(c.name, n.node, sum(n.replicas.values())) for c in clusters for n in c.nodes]
+
+
+async def _get_bindings(request: Request, name: str | None, point: Point | None) -> None:
     async with opened_ledger(settings_of(request)) as ledger:
-        facts = await known_facts(ledger)
-        fleet = {row.subject: row for row in await ledger.current(name or "", FLEET)}
-        placed = await _placed_replicas(ledger, name)
-    found = _named(facts.bindings, name, "binding", lambda b: b.name)
+        every = await (_bindings_now(ledger, name) if point is None else _bindings_then(ledger, point))
+    found = _named(every, name, "binding", lambda b: b.binding.name)
 
     def table() -> Table:
         out = new_table("binding", "kind", "replicas", "on nodes", "policy", "fleet", "where",
                         right=("replicas", "on nodes"))  # fmt: skip
-        for binding in found:
-            row = fleet.get(binding.name)
+        for shown in found:
+            binding, waiting = shown.binding, shown.outcome == WAITING
             out.add_row(
-                binding.name, binding.resource.kind, str(binding.replicas or ""), str(placed.get(binding.name, "")),
-                Text(binding.policy.rpartition("/")[2], DARK), styled_outcome(row.outcome) if row else Text("waiting", WARN),
-                summary(row.data()) if row else "",
+                binding.name, binding.resource.kind, str(binding.replicas or ""), str(shown.placed or ""),
+                Text(binding.policy.rpartition("/")[2], DARK),
+                Text(WAITING, WARN) if waiting else styled_outcome(shown.outcome), shown.said,
             )  # fmt: skip
         return out
 
-    items = [_binding_plain(b, fleet.get(b.name), placed.get(b.name, 0)) for b in found]
-    show_list(request.format, items, [b.name for b in found], table, "no bindings")
+    items = [_binding_plain(b) for b in found]
+    show_list(request.format, items, [b.binding.name for b in found], table, f"no bindings{_then(point)}")
 
 
-async def _get_policies(request: Request, name: str | None) -> None:
+async def _bindings_now(ledger: Ledger, name: str | None) -> list[_ShownBinding]:
+    facts = await known_facts(ledger)
+    fleet = {row.subject: row for row in await ledger.current(name or "", FLEET)}
+    # A proposal that was refused says nothing of where the binding is: the decision before it does.
+    declined = [subject for subject, row in fleet.items() if row.type == _DECLINED]
+    fleet |= await trails.latest_of(ledger.database, declined, _SETTLING, FLEET)
+    placed = await _placed_replicas(ledger, name)
+    return [_decided(b, fleet.get(b.name), placed.get(b.name, 0)) for b in facts.bindings]
+
+
+def _decided(binding: Binding, row: LedgerRow | None, placed: int) -> _ShownBinding:
+    if row is None:
+        return _ShownBinding(binding, WAITING, "", (), placed)
+    data = row.data()
+    held = data.targets if isinstance(data, ScheduleDecided | ScheduleRefused) else ()
+    return _ShownBinding(binding, row.outcome, summary(data), held, placed, str(row.id))
+
+
+async def _bindings_then(ledger: Ledger, point: Point) -> list[_ShownBinding]:
+    """As the fleet stage held them; which decision said so is in `history`."""
+    bindings = (await picture_at(ledger, point)).bindings.values()
+    return [_ShownBinding(b.spec, b.outcome, _held(b), b.target_clusters, b.placed) for b in bindings]
+
+
+def _held(binding: BindingAt) -> str:
+    where = targets(binding.target_clusters)
+    if binding.reason:
+        return f"{binding.reason}; keeps {where}" if where else binding.reason
+    return f"{where}; silent: {', '.join(binding.suspect)}" if binding.suspect else where
+
+
+async def _get_policies(request: Request, name: str | None, point: Point | None) -> None:
     """`name`: the policy's own name or its whole key."""
     async with opened_ledger(settings_of(request)) as ledger:
-        facts = await known_facts(ledger)
-    used: dict[str, int] = {}
-    for binding in facts.bindings:
-        used[binding.policy] = used.get(binding.policy, 0) + 1
-    found = [p for p in facts.policies if name is None or name in (p.name, p.key)]
+        policies, bindings = await (_policies_now(ledger) if point is None else _policies_then(ledger, point))
+    used = Counter(binding.policy for binding in bindings)
+    found = [p for p in policies if name is None or name in (p.name, p.key)]
     if name is not None and not found:
-        raise NotFoundError(f"no policy is named {name}")
+        raise NotFoundError(f"no policy is named {name}{_then(point)}")
 
     def table() -> Table:
         out = new_table("policy", "kind", "namespace", "acts on", "bindings", right=("bindings",))
         for policy in found:
-            out.add_row(policy.name, policy.kind, policy.namespace, _acts_on(policy), str(used.get(policy.key, "")))
+            out.add_row(policy.name, policy.kind, policy.namespace, _acts_on(policy), str(used[policy.key] or ""))
         return out
 
-    items = [{**plain(p), "key": p.key, "bindings": used.get(p.key, 0)} for p in found]
-    show_list(request.format, items, [p.key for p in found], table, "no policies")
+    items = [{**plain(p), "key": p.key, "bindings": used[p.key]} for p in found]
+    show_list(request.format, items, [p.key for p in found], table, f"no policies{_then(point)}")
+
+
+async def _policies_now(ledger: Ledger) -> tuple[list[Policy], list[Binding]]:
+    facts = await known_facts(ledger)
+    return facts.policies, facts.bindings
+
+
+async def _policies_then(ledger: Ledger, point: Point) -> tuple[list[Policy], list[Binding]]:
+    bindings = (await picture_at(ledger, point, FLEET)).bindings.values()
+    return list((await policies_at(ledger, point)).values()), [b.spec for b in bindings]
+
+
+def _then(point: Point | None) -> str:
+    return "" if point is None else f" at {point.text}"
 
 
 async def _placed_replicas(ledger: Ledger, name: str | None) -> dict[str, int]:
@@ -242,19 +342,17 @@ async def _replicas_by_node(ledger: Ledger) -> dict[tuple[str, str], int]:
     return {place: count for place, count in held.items() if count}
 
 
-def _binding_plain(binding: Binding, row: LedgerRow | None, placed: int) -> Plain:
-    decided = row.data() if row else None
-    targets = decided.targets if isinstance(decided, ScheduleDecided | ScheduleRefused) else ()
+def _binding_plain(shown: _ShownBinding) -> Plain:
     return {
-        **plain(binding),
-        "outcome": row.outcome if row else "waiting",
-        "decision": str(row.id) if row else None,
-        "targets": [{"cluster": t.cluster, "replicas": t.replicas} for t in targets],
-        "placed": placed,
+        **plain(shown.binding),
+        "outcome": shown.outcome,
+        "decision": shown.decision,
+        "targets": [{"cluster": t.cluster, "replicas": t.replicas} for t in shown.targets],
+        "placed": shown.placed,
     }
 
 
-def _named(items: Sequence[D], name: str | None, kind: str, name_of: Callable[[D], str]) -> list[D]:
+def _named(items: Sequence[T], name: str | None, kind: str, name_of: Callable[[T], str]) -> list[T]:
     found = [item for item in items if name is None or name_of(item) == name]
     if name is not None and not found:
         raise NotFoundError(f"no {kind} is named {name}")

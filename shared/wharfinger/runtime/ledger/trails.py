@@ -56,6 +56,15 @@ join stream s on s.id = d.stream join round r on r.stream = d.stream and r.numbe
 order by r.at_us desc, s.name desc, d.seq desc limit $2
 """
 
+_LATEST_OF = f"""
+select {ROW} from unnest($1::text[]) as w(subject)
+cross join lateral (
+    select d.* from decision d join stream s on s.id = d.stream and s.name like $3 || '%'
+    where d.subject = w.subject and d.type = any($2::text[]) order by d.seq desc limit 1
+) d
+join stream s on s.id = d.stream join round r on r.stream = d.stream and r.number = d.round
+"""
+
 _COUNT_ABOUT = f"""
 select count(*) from decision d
 where d.subject = $1 and d.stream = any(array(select id from stream where name <> '{INTAKE}'))
@@ -172,6 +181,18 @@ async def latest_about(database: Database, subject: str, limit: int) -> list[Led
     async with database.reading() as raw:
         found = await raw.fetch(_LATEST_ABOUT, subject, limit)
     return [row_of(record) for record in reversed(found)]
+
+
+async def latest_of(
+    database: Database, subjects: Collection[str], types: Collection[str], prefix: str
+) -> dict[str, LedgerRow]:
+    """The last decision of one of `types` about each subject, by streams whose name begins with `prefix`.
+
+    For subjects that one stream decides about: a binding has one fleet shard.
+    """
+    async with database.reading() as raw:
+        found = await raw.fetch(_LATEST_OF, list(subjects), list(types), prefix)
+    return {row.subject: row for row in map(row_of, found)}
 
 
 async def count_about(database: Database, subject: str) -> int:
