@@ -61,17 +61,18 @@ def make_key_tables() -> None:
         column("event", sa.Uuid()),
         sa.PrimaryKeyConstraint("stream", "event", name="pk_taken"),
     )
-    op.create_table(
-        "fact",
-        column("topic", NAME),
-        column("key", NAME),
-        column("partition_key", NAME),
-        column("event", sa.Uuid()),
-        column("sha256", sa.LargeBinary()),
-        column("seq", sa.BigInteger()),
-        column("at_us", sa.BigInteger()),
-        sa.PrimaryKeyConstraint("topic", "key", name="pk_fact"),
-    )
+    for facts in ("fact", "horizon_fact"):
+        op.create_table(
+            facts,
+            column("topic", NAME),
+            column("key", NAME),
+            column("partition_key", NAME),
+            column("event", sa.Uuid()),
+            column("sha256", sa.LargeBinary()),
+            column("seq", sa.BigInteger()),
+            column("at_us", sa.BigInteger()),
+            sa.PrimaryKeyConstraint("topic", "key", name=f"pk_{facts}"),
+        )
     op.create_table(
         "retirement",
         column("sha256", sa.LargeBinary()),

@@ -21,7 +21,7 @@ from wharfinger.events.policies import PolicyRemoved
 from wharfinger.events.registry import type_of
 from wharfinger.events.streams import ASSIGNMENTS, BY_NAME, DECISIONS, OUTCOMES, PartitionBy
 from wharfinger.kernel.decider import Micros
-from wharfinger.runtime.ledger import Accepted, LedgerRow
+from wharfinger.runtime.ledger import Accepted, Fact, LedgerRow
 
 ENDINGS = frozenset({type_of(ClusterForgotten("")), type_of(BindingWithdrawn("")), type_of(PolicyRemoved("", ""))})
 """Events that end their key: a null record follows, so that compaction forgets it."""
@@ -64,6 +64,12 @@ class RecordMaker:
             out += map(self._internal, fanout.add(row.stream, row.seq, str(row.id), row.data()))
         out += map(self._internal, fanout.rest())
         return out
+
+    def facts(self, facts: Iterable[Fact]) -> list[Record]:
+        """The latest facts, as if they had been accepted just now. Those of topics that forget are left to their rows."""
+        lasting = (f for f in facts if BY_NAME[f.topic].retention_ms is None)
+        accepted = (Accepted(f.id, f.type, f.body, f.topic, f.key, f.partition_key) for f in lasting)
+        return [record for message in accepted for record in self._accepted(message)]
 
     def _shard_of(self, binding: str) -> int:
         return self._partition_for(binding, self.partitions[OUTCOMES.name])

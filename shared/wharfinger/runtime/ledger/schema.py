@@ -155,18 +155,25 @@ decision = Table(
     postgresql_partition_by="range (day)",
 )
 
-fact = Table(
-    "fact",
-    metadata,
-    # What the intake was told last under each key: true until something else is told, however long ago it was.
-    Column("topic", _Name, primary_key=True),
-    Column("key", _Name, primary_key=True),
-    Column("partition_key", _Name, nullable=False),
-    Column("event", Uuid, nullable=False),
-    Column("sha256", LargeBinary, nullable=False),
-    Column("seq", BigInteger, nullable=False),
-    Column("at_us", BigInteger, nullable=False),
-)
+
+def _facts(name: str) -> Table:
+    return Table(
+        name,
+        metadata,
+        Column("topic", _Name, primary_key=True),
+        Column("key", _Name, primary_key=True),
+        Column("partition_key", _Name, nullable=False),
+        Column("event", Uuid, nullable=False),
+        Column("sha256", LargeBinary, nullable=False),
+        Column("seq", BigInteger, nullable=False),
+        Column("at_us", BigInteger, nullable=False),
+    )
+
+
+# What the intake was told last under each key: true until something else is told, however long ago it was. And the same as
+# of the horizon of the intake, from where on its rows tell what was true when.
+fact = _facts("fact")
+horizon_fact = _facts("horizon_fact")
 
 retirement = Table(
     "retirement",

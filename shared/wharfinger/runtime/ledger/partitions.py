@@ -1,0 +1,135 @@
+"""The partitions of the history: spans of days, the same for its four big tables, and made before their days come.
+
+A row finds its partition by the day of its round. What falls into no span (the clock of a writer lies, or nobody made the
+next one in time) lies in the default partition: nothing is refused for its date. Spans are made by whoever migrates and by
+the publisher; when rows are there already they are moved along. A new table is filled beside the others and then attached,
+so that writers wait only for a change of the catalogue.
+
+Next: `retention` takes old spans away.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+from sqlalchemy import text
+
+from wharfinger.kernel.decider import Micros
+from wharfinger.runtime.ledger.database import Database, Raw, Transaction
+from wharfinger.runtime.ledger.retries import retried
+from wharfinger.runtime.ledger.schema import day_of
+
+TABLES = ("round", "input", "event", "decision")
+
+AHEAD = 2
+"""Spans beyond the present one: a plane that stands still for one of them finds the next one made."""
+
+DAYS = 30
+"""Of a span, unless the settings say otherwise."""
+
+_LOCK = 0x77686172_0000_0002
+
+_BOUND = re.compile(r"FOR VALUES FROM \('?(-?\d+)'?\) TO \('?(-?\d+)'?\)")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """Days `first` to `beyond`, the latter not included. `suffix`: of its tables' names."""
+
+    first: int
+    beyond: int
+    suffix: str = ""
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return tuple(f"{table}_{self.suffix}" for table in TABLES)
+
+
+def spanning(first: int, beyond: int) -> Span:
+    return Span(first, beyond, f"{shown_day(first):%Y%m%d}")
+
+
+def shown_day(day: int) -> date:
+    return date(1970, 1, 1) + timedelta(days=day)
+
+
+async def ensure_partitions(database: Database, now: Micros, days: int = DAYS) -> list[Span]:
+    """Make the spans of the present and the next ones where they are missing. Returns those made now."""
+
+    async def attempt() -> list[Span]:
+        async with database.transaction() as transaction:
+            await begin_change(transaction)
+            raw = transaction.raw
+            today = day_of(now)
+            missing = list(_missing(await spans(raw), today, today + AHEAD * days + 1, days))
+            for span in missing:
+                await make(raw, span)
+            return missing
+
+    return await retried(attempt)
+
+
+async def sort_out_default(raw: Raw, before_day: int, days: int = DAYS) -> list[Span]:
+    """Give the rows of the default partition that lie before a day partitions of their own."""
+    there = await spans(raw)
+    made: list[Span] = []
+    asked = (f"select day / {days:d} * {days:d} from {table}_default where day < $1" for table in TABLES)
+    for first in sorted(row[0] for row in await raw.fetch(" union ".join(asked), before_day)):
+        for span in list(_missing([*there, *made], first, min(first + days, before_day), days)):
+            await make(raw, span)
+            made.append(span)
+    return made
+
+
+async def begin_change(transaction: Transaction) -> None:
+    """One change of partitions at a time, and none that waits long for a table: whoever writes would wait behind it."""
+    await transaction.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+    await transaction.execute(text("set local lock_timeout = '300ms'"))
+
+
+async def spans(raw: Raw) -> list[Span]:
+    """Those that are there, in order, without the default partition."""
+    found = await raw.fetch(
+        "select c.relname, pg_get_expr(c.relpartbound, c.oid) from pg_inherits i join pg_class c on c.oid = i.inhrelid "
+        "where i.inhparent = 'round'::regclass"
+    )
+    return sorted(
+        Span(int(match[1]), int(match[2]), name.removeprefix("round_"))
+        for name, bound in found
+        if (match := _BOUND.match(bound)) is not None
+    )
+
+
+async def make(raw: Raw, span: Span) -> None:
+    """The tables of a new span, with what the default partition has of its days."""
+    for table, partition in zip(TABLES, span.tables, strict=True):
+        await raw.execute(f"create table {partition} (like {table} including all)")
+        await raw.execute(
+            f"with moved as (delete from {table}_default where day >= {span.first:d} and day < {span.beyond:d} returning *) "
+            f"insert into {partition} select * from moved"
+        )
+        await attach(raw, table, partition, span)
+
+
+async def attach(raw: Raw, table: str, partition: str, span: Span) -> None:
+    await raw.execute(
+        f"alter table {table} attach partition {partition} for values from ({span.first:d}) to ({span.beyond:d})"
+    )
+
+
+def _missing(there: Sequence[Span], first: int, beyond: int, days: int) -> Iterator[Span]:
+    """What is not covered of `first` to `beyond`, in spans that begin at multiples of `days` where others leave them room."""
+    day = first
+    while day < beyond:
+        covering = next((s for s in there if s.first <= day < s.beyond), None)
+        if covering is not None:
+            day = covering.beyond
+            continue
+        low, high = day // days * days, day // days * days + days
+        low = max([low, *(s.beyond for s in there if s.beyond <= day)])
+        high = min([high, *(s.first for s in there if s.first > day)])
+        yield spanning(low, high)
+        day = high

@@ -1,0 +1,351 @@
+"""Take the oldest days of the history away, and keep what is still true of them.
+
+Whole spans go, at once and for all tables: their partitions are detached and stay in the database as ordinary tables
+(`retired_...`) until somebody drops them. In their place comes one thin partition with what later rows and questions still
+refer to: the latest decision about each subject of each stream with its round and its cause, the bodies of the facts that
+hold, the last round of each stream, the first of the intake, which names the plane. `horizon` says where each stream begins
+from now on, and `retirement` keeps the signed checkpoint that vouches for it.
+
+All of it is one transaction: whoever is killed has done nothing or everything. What takes time (filling the thin tables, storing
+snapshots) is done before the tables are locked; then the catalogue changes in moments. A lock that is not granted within
+moments is let go and asked for again, because writers queue behind whoever waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from wharfinger.events.acceptance import MessageAccepted
+from wharfinger.events.streams import INTAKE
+from wharfinger.kernel.decider import Micros
+from wharfinger.kernel.round import Head
+from wharfinger.runtime.ledger import partitions
+from wharfinger.runtime.ledger.bodies import pack
+from wharfinger.runtime.ledger.database import Database, Raw, Transaction
+from wharfinger.runtime.ledger.errors import LedgerError, Transient
+from wharfinger.runtime.ledger.partitions import TABLES, Span
+from wharfinger.runtime.ledger.reader import recorded_rounds
+from wharfinger.runtime.ledger.retries import retried
+from wharfinger.runtime.ledger.schema import DAY_US, day_of
+from wharfinger.runtime.ledger.snapshots import snapshot_digest
+
+_TRIES = 60
+_PAUSE_S = 0.2
+
+_RETIRED = "retired_"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What can be retired: everything before the day `before`. `heads`: where each stream stood then, of those that had begun;
+    `already`: where those begin that were retired before."""
+
+    before: int
+    spans: tuple[Span, ...]
+    heads: Mapping[str, Head]
+    already: Mapping[str, Head]
+
+    @property
+    def at(self) -> Micros:
+        return self.before * DAY_US
+
+    @property
+    def moved(self) -> dict[str, Head]:
+        """The streams that lose rounds by it."""
+        return {name: head for name, head in self.heads.items() if head.round > _round(self.already.get(name))}
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """What was done. `tables`: detached now, by their new names; `rounds`: that lie in them."""
+
+    before: int
+    heads: Mapping[str, Head]
+    tables: tuple[str, ...]
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    topic: str
+    key: str
+    partition_key: str
+    event: UUID
+    sha256: bytes
+    seq: int
+    at: Micros
+
+
+async def cut(database: Database, before: Micros) -> Cut | None:
+    """What lies in whole spans before a time; None: nothing does."""
+
+    async def attempt() -> Cut | None:
+        async with database.transaction() as transaction:
+            await partitions.begin_change(transaction)
+            raw = transaction.raw
+            await partitions.sort_out_default(raw, day_of(before))
+            old = [span for span in await partitions.spans(raw) if span.beyond <= day_of(before)]
+            if not any([await _has_history(raw, span) for span in old]):
+                return None
+            day = old[-1].beyond
+            return Cut(day, tuple(old), await _heads_before(raw, day), await _horizons(raw))
+
+    return await retried(attempt)
+
+
+async def behind_publisher(database: Database, cut: Cut) -> str:
+    """The first stream of which something would be retired that the publisher has not sent; empty: none."""
+    async with database.reading() as raw:
+        sent: dict[str, int] = dict(
+            await raw.fetch(
+                "select stream, seq from cursor where consumer = 'publisher' "
+                "and incarnation = (select max(incarnation) from cursor where consumer = 'publisher')"
+            )
+        )
+    return next((name for name, head in cut.moved.items() if sent and sent.get(name, 0) < head.seq), "")
+
+
+async def hash_at(database: Database, stream: str, number: int) -> bytes | None:
+    async with database.reading() as raw:
+        row = await raw.fetchrow(
+            "select r.hash from round r join stream s on s.id = r.stream where s.name = $1 and r.number = $2",
+            stream,
+            number,
+        )
+    return None if row is None else bytes(row[0])
+
+
+async def retire(
+    database: Database, cut: Cut, snapshots: Mapping[str, Mapping[str, bytes]], checkpoint: bytes, now: Micros
+) -> Retired:
+    """Take `cut` away. `snapshots`: the sections of the state after the last round of each stream that decides something.
+
+    Transient: the tables were in use all the time; nothing was done. LedgerError: somebody is still writing before the day.
+    """
+    places = await _facts_before(database, cut)
+    async with database.transaction() as transaction:
+        await partitions.begin_change(transaction)
+        raw = transaction.raw
+        digests = {name: await _keep_snapshot(raw, cut.heads[name], sections) for name, sections in snapshots.items()}
+        await _keep_facts(raw, places)
+        thin = Span(cut.spans[0].first, cut.before, f"until_{partitions.shown_day(cut.before):%Y%m%d}")
+        await _fill(raw, thin, cut)
+        await _name_snapshots(raw, cut, digests)
+        await _lock_tables(transaction)
+        if await _heads_before(raw, cut.before) != cut.heads:
+            raise LedgerError(
+                f"a stream is still being written before {partitions.shown_day(cut.before)}: is its clock right?"
+            )
+        tables = await _exchange(raw, cut.spans, thin)
+        await _record(raw, cut, digests, checkpoint, now)
+    rounds = sum(head.round - _round(cut.already.get(name)) for name, head in cut.moved.items())
+    return Retired(cut.before, cut.heads, tuple(tables), rounds)
+
+
+# --- what is to be kept --------------------------------------------------------------------------------------------------
+
+
+async def _has_history(raw: Raw, span: Span) -> bool:
+    """More than what an earlier retirement left."""
+    row = await raw.fetchrow(
+        f"select exists (select from round_{span.suffix} r left join horizon h on h.stream = r.stream "
+        "where r.number > coalesce(h.round, 0))"
+    )
+    return row is not None and bool(row[0])
+
+
+async def _heads_before(raw: Raw, day: int) -> dict[str, Head]:
+    found = await raw.fetch(
+        "select s.name, r.number, r.first_seq - 1 + r.decisions, r.hash, r.epoch, r.at_us, r.snapshot from stream s "
+        "cross join lateral (select * from round r where r.stream = s.id and r.day < $1 order by r.number desc limit 1) r "
+        "order by s.name",
+        day,
+    )
+    return {record[0]: Head(*record) for record in found}
+
+
+async def _horizons(raw: Raw) -> dict[str, Head]:
+    found = await raw.fetch(
+        "select s.name, h.round, h.seq, h.hash, h.epoch, h.at_us, h.snapshot from horizon h join stream s on s.id = h.stream"
+    )
+    return {record[0]: Head(*record) for record in found}
+
+
+async def _facts_before(database: Database, cut: Cut) -> list[_Place]:
+    """The latest fact under each key as of the cut: what was known before, and what the intake says until then."""
+    latest: dict[tuple[str, str], _Place] = {}
+    async with database.reading() as raw:
+        for record in await raw.fetch("select topic, key, partition_key, event, sha256, seq, at_us from horizon_fact"):
+            latest[record[0], record[1]] = _Place(*record)
+    if (head := cut.heads.get(INTAKE)) is not None:
+        async for recorded in recorded_rounds(database, INTAKE, _round(cut.already.get(INTAKE)) + 1, head.round):
+            r = recorded.round
+            for ref, decision in zip(r.inputs, r.decisions, strict=True):
+                if isinstance(to := decision.data, MessageAccepted):
+                    latest[to.topic, to.key] = _Place(
+                        to.topic, to.key, to.partition_key, ref.id, ref.sha256, decision.seq, r.at
+                    )
+    return sorted(latest.values(), key=lambda place: place.seq)
+
+
+async def _keep_facts(raw: Raw, places: Sequence[_Place]) -> None:
+    await raw.execute("delete from horizon_fact")
+    await raw.copy_records_to_table(
+        "horizon_fact",
+        records=[(p.topic, p.key, p.partition_key, p.event, p.sha256, p.seq, p.at) for p in places],
+        columns=("topic", "key", "partition_key", "event", "sha256", "seq", "at_us"),
+    )
+
+
+async def _keep_snapshot(raw: Raw, head: Head, sections: Mapping[str, bytes]) -> bytes:
+    """Whole, for as long as the stream begins there. A delta of the same round gives way to it."""
+    rows = [(name, hashlib.sha256(body).digest(), *pack(body)) for name, body in sorted(sections.items())]
+    digest = snapshot_digest({name: sha256 for name, sha256, _, _ in rows})
+    found = await raw.fetchrow(
+        "select s.id, n.digest, n.whole from stream s left join snapshot n on n.stream = s.id and n.round = $2 "
+        "where s.name = $1",
+        head.stream, head.round,
+    )  # fmt: skip
+    assert found is not None, "the cut has only streams that are there"
+    id_, stored, whole = found
+    if whole and stored != digest:
+        raise LedgerError(f"{head.stream}: another snapshot of round {head.round} is stored: the two states differ")
+    await raw.execute("delete from snapshot_section where stream = $1 and round = $2", id_, head.round)
+    await raw.execute(
+        "insert into snapshot (stream, round, digest, whole) values ($1, $2, $3, true) "
+        "on conflict (stream, round) do update set digest = excluded.digest, whole = true",
+        id_, head.round, digest,
+    )  # fmt: skip
+    await raw.copy_records_to_table(
+        "snapshot_section",
+        records=[(id_, head.round, *row) for row in rows],
+        columns=("stream", "round", "name", "sha256", "encoding", "body"),
+    )
+    return digest
+
+
+# What is kept of the old days, in the order in which the parts refer to each other. Each statement fills one thin table; the
+# ones after it read it. $1: the day before which everything goes.
+_KEPT = {
+    # The latest word about each subject, unless there is a later one that stays anyway; and where the facts came from.
+    "decision": """
+        select d.* from (
+            select d.subject, d.stream, max(d.seq) as seq from decision d where d.day < $1 group by d.subject, d.stream
+        ) k join decision d on d.stream = k.stream and d.seq = k.seq and d.day < $1
+        where d.stream <> $2 and not exists (
+            select from decision n where n.subject = k.subject and n.stream = k.stream and n.seq > k.seq
+        )
+        union
+        select d.* from decision d where d.stream = $2 and d.day < $1 and d.seq in (
+            select seq from fact where at_us < $3 union select seq from horizon_fact
+        )
+    """,
+    "round": """
+        select r.* from round r where r.day < $1 and (
+            (r.stream, r.number) in (select stream, round from {decision})
+            or (r.stream, r.number) in (select stream, max(number) from round where day < $1 group by stream)
+            or (r.stream = $2 and r.number = 1 and $3::bigint is not null)
+        )
+    """,
+    # The inputs that were facts or the cause of a decision that is kept.
+    "input": """
+        select i.* from input i join {round} r on r.stream = i.stream and r.number = i.round
+        where i.day < $1 and (
+            i.event in (select cause from {decision} d where d.stream = i.stream)
+            or (i.stream = $2 and $3::bigint is not null and r.first_seq + i.ordinal in (
+                select seq from {decision} d where d.stream = $2
+            ))
+        )
+    """,
+    "event": """
+        select e.* from event e where e.day < $1 and $2::int is not null and $3::bigint is not null and (
+            (e.id, e.sha256, e.day) in (select event, sha256, day from {input})
+            or (e.id, e.sha256, e.day) in (select event, sha256, (at_us / 86400000000)::int from fact)
+            or (e.id, e.sha256, e.day) in (select event, sha256, (at_us / 86400000000)::int from horizon_fact)
+        )
+    """,
+}
+
+
+async def _fill(raw: Raw, thin: Span, cut: Cut) -> None:
+    """The thin tables, beside the others and seen by nobody yet."""
+    names = dict(zip(TABLES, thin.tables, strict=True))
+    intake = await raw.fetchrow("select id from stream where name = $1", INTAKE)
+    assert intake is not None, "a ledger that is open has an intake"
+    for table, query in _KEPT.items():
+        await raw.execute(f"create table {names[table]} (like {table} including all)")
+        kept = query.format(**names)
+        await raw.execute(f"insert into {names[table]} {kept}", cut.before, intake[0], cut.at)
+
+
+# --- the exchange --------------------------------------------------------------------------------------------------------
+
+
+async def _name_snapshots(raw: Raw, cut: Cut, digests: Mapping[str, bytes]) -> None:
+    """Where it is the newest one of its stream, the next round has to carry it. Takes rows of heads, in order of name."""
+    for name in sorted(digests):
+        await raw.execute(
+            "update stream s set snapshot = $2 where s.name = $1 and s.snapshot <> $2 "
+            "and not exists (select from snapshot o where o.stream = s.id and o.round > $3 and o.whole)",
+            name, digests[name], cut.heads[name].round,
+        )  # fmt: skip
+
+
+async def _lock_tables(transaction: Transaction) -> None:
+    """All four for ourselves. Asked for again and again, each time for moments only: readers may hold them for minutes, and
+    whoever comes after us waits behind us."""
+    raw = transaction.raw
+    for _ in range(_TRIES):
+        await raw.execute("savepoint before_lock")
+        try:
+            await raw.execute(f"lock table {', '.join(TABLES)} in access exclusive mode")
+            return
+        except Exception as error:
+            if getattr(error, "sqlstate", None) != "55P03":
+                raise
+            await raw.execute("rollback to savepoint before_lock")
+            await asyncio.sleep(_PAUSE_S)
+    raise Transient("the tables of the history were in use all the time; nothing was retired")
+
+
+async def _exchange(raw: Raw, spans: Iterable[Span], thin: Span) -> list[str]:
+    """The thin partition in the place of the others. What an earlier retirement had kept has been kept again, or is not
+    needed any more."""
+    names: list[str] = []
+    for span in spans:
+        for table, partition in zip(TABLES, span.tables, strict=True):
+            await raw.execute(f"alter table {table} detach partition {partition}")
+            if span.suffix.startswith("until_"):
+                await raw.execute(f"drop table {partition}")
+            else:
+                await raw.execute(f"alter table {partition} rename to {_RETIRED}{partition}")
+                names.append(_RETIRED + partition)
+    for table, partition in zip(TABLES, thin.tables, strict=True):
+        await partitions.attach(raw, table, partition, thin)
+    return names
+
+
+async def _record(raw: Raw, cut: Cut, digests: Mapping[str, bytes], checkpoint: bytes, now: Micros) -> None:
+    sha256 = hashlib.sha256(checkpoint).digest()
+    await raw.execute(
+        "insert into retirement (sha256, made_at_us, before_day, checkpoint) values ($1, $2, $3, $4) on conflict do nothing",
+        sha256, now, cut.before, checkpoint,
+    )  # fmt: skip
+    for name, head in cut.moved.items():
+        await raw.execute(
+            "insert into horizon (stream, round, seq, hash, epoch, at_us, snapshot, retirement) "
+            "select id, $2, $3, $4, $5, $6, $7, $8 from stream where name = $1 "
+            "on conflict (stream) do update set (round, seq, hash, epoch, at_us, snapshot, retirement) = (excluded.round, "
+            "excluded.seq, excluded.hash, excluded.epoch, excluded.at_us, excluded.snapshot, excluded.retirement)",
+            name, head.round, head.seq, head.hash, head.epoch, head.at, digests.get(name, b""), sha256,
+        )  # fmt: skip
+    # The state from which an earlier horizon began is of no use to anybody now.
+    await raw.execute("delete from snapshot_section t using horizon h where h.stream = t.stream and t.round < h.round")
+
+
+def _round(head: Head | None) -> int:
+    return 0 if head is None else head.round
