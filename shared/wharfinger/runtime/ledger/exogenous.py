@@ -41,15 +41,15 @@ class TakenIn:
 _TAKEN_IN = f"""
 select f.at_us, f.name, f.round, e.encoding, e.body
 from (
-    select distinct on (i.event) i.event, i.sha256, i.round, i.ordinal, r.at_us, s.name
+    select distinct on (i.event) i.event, i.sha256, i.day, i.round, i.ordinal, r.at_us, s.name
     from input i
-    join event e on e.id = i.event and e.sha256 = i.sha256
+    join event e on e.id = i.event and e.sha256 = i.sha256 and e.day = i.day
     join stream s on s.id = i.stream
-    join round r on r.stream = i.stream and r.number = i.round
+    join round r on r.stream = i.stream and r.number = i.round and r.day = i.day
     where e.type = any($1::text[]) or (e.type = any($2::text[]) and e.source = $3)
     order by i.event, (s.name = '{INTAKE}') <> (e.type = any($6::text[])), r.at_us, s.name, i.round, i.ordinal
 ) f
-join event e on e.id = f.event and e.sha256 = f.sha256
+join event e on e.id = f.event and e.sha256 = f.sha256 and e.day = f.day
 where f.at_us > $4 and ($5::bigint is null or f.at_us <= $5)
 order by f.at_us, f.name <> '{INTAKE}', f.name, f.round, f.ordinal
 """
