@@ -151,33 +151,31 @@ def first_difference(left: Paired | None, right: Paired | None) -> tuple[str, st
     """(step, left, right): the first step, in the order in which a decision is taken, of which the two say different things."""
     if left is None or right is None:
         return "whether to decide", "nothing" if left is None else "decided", "nothing" if right is None else "decided"
-    steps = zip(_steps(left), _steps(right), strict=False)
-    for (name, mine), (_, theirs) in steps:
+    for (name, mine), (_, theirs) in zip(_steps(left), _steps(right), strict=False):
         if mine != theirs:
-            return name, mine, theirs
+            only_mine, only_theirs = [m for m in mine if m not in theirs], [t for t in theirs if t not in mine]
+            return name, _few(only_mine or mine) or "none", _few(only_theirs or theirs) or "none"
     return "outcome", described(left), described(right)
 
 
-def _steps(data: Paired) -> Iterable[tuple[str, str]]:
-    """What a decision records of its steps, in their order."""
-    yield "kind of decision", type(data).__name__
+def _steps(data: Paired) -> Iterable[tuple[str, list[str]]]:
+    """What a decision records of its steps, in their order, each as a list of what it says."""
     if isinstance(data, ScheduleDecided | ScheduleRefused):
-        yield "request", f"{data.replicas} replicas, {data.requirements.class_key}"
-        yield "trigger", data.trigger
+        yield "request", [f"{data.replicas} replicas", f"class {data.requirements.class_key}"]
+        yield "trigger", [data.trigger]
     if isinstance(data, ScheduleDecided | ScheduleRefused | ReplicasPlaced | ReplicasRefused):
         yield from _explained(data.explanation, data)
 
 
-def _explained(e: Explanation, data: Paired) -> Iterable[tuple[str, str]]:
-    yield "candidates", str(e.candidates)
-    reasons = ", ".join(f"{reason} {n}" for reason, n in sorted(e.refused.items()))
-    yield "filter", f"{e.feasible} feasible" + (f", refused: {reasons}" if reasons else "")
+def _explained(e: Explanation, data: Paired) -> Iterable[tuple[str, list[str]]]:
+    yield "candidates", [f"{e.candidates} looked at"]
+    yield "filter", [f"{e.feasible} feasible", *(f"{n} {reason}" for reason, n in sorted(e.refused.items()))]
     named = sorted((*e.chosen, *e.runners_up), key=lambda s: s.name)
     if isinstance(data, ScheduleDecided | ScheduleRefused):
-        yield "estimate", ", ".join(f"{s.name} {s.estimate}" for s in named if s.estimated_by)
-        yield "affinity", data.affinity
-    yield "score", ", ".join(f"{s.name} {s.score}" for s in (*e.chosen, *e.runners_up))
-    yield "division", ", ".join(f"{name} {weight}" for name, weight in sorted(e.division.items()))
+        yield "estimate", [f"{s.name} {s.estimate}" for s in named if s.estimated_by]
+        yield "affinity", [data.affinity]
+    yield "score", [f"{s.name} {s.score}" for s in named]
+    yield "division", [f"{name} {weight}" for name, weight in sorted(e.division.items())]
 
 
 def _said(taken: Taken | None) -> str:
@@ -312,8 +310,7 @@ class Figure:
     def shown(self, value: int | None) -> str:
         if value is None:
             return "-"
-        text = f"{Decimal(value) / self.unit.divisor:,.{self.unit.digits}f}"
-        return f"{text} {self.unit.symbol}".rstrip().replace(" %", " %")
+        return f"{Decimal(value) / self.unit.divisor:,.{self.unit.digits}f} {self.unit.symbol}".rstrip()
 
 
 _Better = Literal["less", "more", ""]
