@@ -1,90 +1,61 @@
 """Plans: see what a change would do before it happens, and have it happen exactly so or not at all.
 
-A plan is made on a world that begins where the plane stands now (`states.world_at`): it is told the facts, comes to rest, and
-lives on until nothing is due any more. Making one writes nothing to any stream; `save` keeps it in a table of its own.
-`apply` asks each stream the plan concerns (`events.plans.PlanRequested`): the stream goes through the steps again on the state it
-has in the committing round, and commits them when the outcome is what the plan expects, else refuses with what has changed.
+A plan is made on a world that begins where the plane stands now (`states.world_at`, `planning.planned`); making one writes nothing
+to any stream, and `save` keeps it in a table of its own. `apply` asks each stream the plan concerns: the stream goes through the
+steps again on the state it has in the committing round, and commits them when the outcome is what the plan expects, else
+refuses and says what has changed. Only then are the facts handed in, so that the rest of the plane learns of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from uuid import UUID
+from uuid import UUID, uuid4
 
-from wharfinger.domain.value import Value
-from wharfinger.events.accepted import Accepted
-from wharfinger.events.decisions import PlanRefused
+import msgspec
+
+from wharfinger.domain.node import Node
+from wharfinger.domain.value import canonical
+from wharfinger.events.accepted import Accepted, accepted
+from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
+from wharfinger.events.cluster_state import NodesObserved
+from wharfinger.events.clusters import ClusterObserved
+from wharfinger.events.decisions import PlanCommitted, PlanRefused
 from wharfinger.events.plans import PlanRequested
-from wharfinger.events.proposals import EvictionProposed, FailoverProposed, NodeRemovalProposed, RescheduleProposed
+from wharfinger.events.registry import LATEST
+from wharfinger.events.streams import PROPOSALS
+from wharfinger.history.names import full_name
+from wharfinger.history.planning import (
+    Figures,
+    Move,
+    Plan,
+    Proposed,
+    Refusal,
+    Use,
+    drained_cluster,
+    drained_node,
+    fact_event,
+    planned,
+    request_event,
+)
+from wharfinger.history.states import world_at
 from wharfinger.kernel.decider import Micros
-from wharfinger.runtime.ledger import Ledger
+from wharfinger.runtime.ledger import DecisionQuery, Ledger, Submission, plans, wall_clock
 from wharfinger.runtime.ledger.errors import LedgerError
+from wharfinger.stages.cluster.state import ClusterState
+from wharfinger.stages.world import World
 
-Proposed = FailoverProposed | EvictionProposed | RescheduleProposed | NodeRemovalProposed
+__all__ = [
+    "Applied", "Figures", "Move", "Plan", "Proposed", "Refusal", "Refused", "Use",
+    "apply", "drain", "load", "make_plan", "named", "save", "scale",
+]  # fmt: skip
 
-
-class Move(Value, frozen=True):
-    """What becomes of one binding: cluster -> replicas, and `cluster/node` -> replicas, before and after."""
-
-    binding: str
-    before: dict[str, int]
-    after: dict[str, int]
-    nodes_before: dict[str, int] = {}
-    nodes_after: dict[str, int] = {}
-
-
-class Refusal(Value, frozen=True):
-    """A binding that would not get all it asks for: `missing` replicas, for `reason`. `before`: it lacked them already."""
-
-    binding: str
-    reason: str
-    missing: int
-    before: bool = False
-
-
-class Use(Value, frozen=True):
-    """Of one cluster: cpu asked for by what lies there and cpu there is, in milli-cores; nodes in use and what they would cost an
-    hour, in thousandths, None where no price is known."""
-
-    cluster: str
-    cpu_milli: int
-    cpu_milli_max: int
-    replicas: int
-    nodes: int
-    nodes_max: int
-    node_cpu_milli: int
-    price_milli: int | None = None
-
-
-class Figures(Value, frozen=True):
-    """`spread`: thousandths between the fullest and the emptiest cluster."""
-
-    clusters: tuple[Use, ...]
-    spread: int
-    node_cpu_milli: int
-    price_milli: int | None
-    unplaced: int
-
-
-class Plan(Value, frozen=True):
-    """`facts`: what is handed in once the streams have committed. `parts`: what each stream is asked. `horizon_us`: how far ahead
-    the plan looked. `declined`: proposals that would be refused, `target: reason (detail)`."""
-
-    id: UUID
-    made_at: Micros
-    facts: tuple[Value, ...]
-    parts: tuple[PlanRequested, ...]
-    moves: tuple[Move, ...]
-    refusals: tuple[Refusal, ...]
-    before: Figures
-    after: Figures
-    horizon_us: Micros = 0
-    declined: tuple[str, ...] = ()
-
-    @property
-    def changes(self) -> bool:
-        return bool(self.moves or self.refusals)
+ANSWERS = (LATEST[PlanCommitted].type, LATEST[PlanRefused].type)
+POLL_S = 0.25
+"""How often answers are looked for by itself: a notification may be lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,30 +69,185 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """At least one stream refused. `committed`: streams that had committed their own part."""
+    """At least one stream refused. `committed`: streams that committed their own part; mostly none."""
 
     plan: UUID
     refusals: dict[str, PlanRefused]
     committed: tuple[str, ...]
 
 
+# --- making one
+
+
 async def make_plan(
-    ledger: Ledger, facts: Sequence[Accepted], proposals: Sequence[Proposed] = (), at: Micros = 0
+    ledger: Ledger, facts: Sequence[Accepted], proposals: Sequence[Proposed] = (), at: Micros | None = None
 ) -> Plan:
-    """What `facts` and `proposals` would do to the plane as it is now. LedgerError: it cannot be planned, in one line."""
-    raise LedgerError("plans are not made yet")
+    """What `facts` and `proposals` would do to the plane as it is. `at`: when it is made, None: now. LedgerError: one line."""
+    return _planned(await world_at(ledger), facts, proposals, at)
+
+
+async def drain(ledger: Ledger, what: str, at: Micros | None = None) -> Plan:
+    """Everything off a cluster, or off a node (`cluster/node`, or its name where only one cluster has it)."""
+    world = await world_at(ledger)
+    return _planned(world, _drained(world, what), (), at)
+
+
+async def scale(ledger: Ledger, binding: str, replicas: int, at: Micros | None = None) -> Plan:
+    """So many replicas of a binding, by its full name or as much of it as only one has."""
+    name = await full_name(ledger, binding)
+    world = await world_at(ledger)
+    record = world.state_of_shard(name).bindings.get(name)
+    if record is None or record.withdrawn:
+        raise LedgerError(f"{name} is not there any more")
+    if not record.counted:
+        raise LedgerError(f"{name} has no replicas: it goes to its clusters as it is")
+    spec = msgspec.structs.replace(record.spec, replicas=replicas)
+    return _planned(world, [accepted(BindingRequested(spec))], (), at)
+
+
+def _planned(world: World, facts: Sequence[Accepted], proposals: Sequence[Proposed], at: Micros | None) -> Plan:
+    _refuse_unknown(world, facts, proposals)
+    return planned(world, facts, proposals, uuid4(), wall_clock() if at is None else at)
+
+
+def _refuse_unknown(world: World, facts: Sequence[Accepted], proposals: Sequence[Proposed]) -> None:
+    for proposal in proposals:
+        if proposal.stream not in world.streams:
+            raise LedgerError(f"unknown stream {proposal.stream}")
+    twice = {fact.key for fact in facts if isinstance(fact.data, BindingRequested)} & {
+        fact.key for fact in facts if isinstance(fact.data, BindingWithdrawn)
+    }
+    if twice:
+        raise LedgerError(f"{min(twice)}: expected it to be requested or withdrawn, got both in one plan")
+
+
+def _drained(world: World, what: str) -> list[Accepted]:
+    for fleet in world.fleet_states():
+        cluster = fleet.clusters.get(what)
+        if cluster is not None and cluster.facts is not None:
+            return [accepted(ClusterObserved(drained_cluster(cluster.facts)))]
+    found = [(state, node) for state in world.cluster_states() for node in _nodes_called(state, what)]
+    match found:
+        case [(state, node)]:
+            return [accepted(_with_drained(state, node))]
+        case []:
+            raise LedgerError(f"no cluster and no node is called {what}")
+        case _:
+            several = ", ".join(f"{state.cluster}/{node.name}" for state, node in found[:5])
+            raise LedgerError(f"{what}: expected one node, got {several}")
+
+
+def _nodes_called(state: ClusterState, what: str) -> list[Node]:
+    node = state.book.nodes.get(what) or state.book.nodes.get(what.removeprefix(f"{state.cluster}/"))
+    return [] if node is None else [node]
+
+
+def _with_drained(state: ClusterState, node: Node) -> NodesObserved:
+    """The bucket the node is in, as it is but for the node."""
+    book = state.book
+    bucket = min(b for b, nodes in book.buckets.items() if node.name in nodes)
+    nodes = {**book.buckets[bucket], node.name: drained_node(node)}
+    return NodesObserved(state.cluster, bucket, book.bucket_count, tuple(nodes.values()))
+
+
+# --- keeping it
 
 
 async def save(ledger: Ledger, plan: Plan) -> None:
     """Keep the plan, so that it can be carried out by its id. The same one twice is one."""
-    raise LedgerError("plans are not kept yet")
+    await plans.save(ledger.database, plan.id, plan.made_at, canonical(plan))
 
 
 async def load(ledger: Ledger, id: UUID) -> Plan:
-    """LedgerError: there is none of this id."""
-    raise LedgerError(f"there is no plan {id}")
+    """LedgerError: there is none of this id, or another version of this program made it."""
+    body = await plans.load(ledger.database, id)
+    if body is None:
+        raise LedgerError(f"there is no plan {id}")
+    try:
+        return msgspec.json.decode(body, type=Plan)
+    except msgspec.ValidationError as error:
+        raise LedgerError(f"plan {id} cannot be read by this version: {error}") from None
+
+
+async def named(ledger: Ledger, text: str) -> Plan:
+    """The plan with this id or the only one whose id begins so. LedgerError: none, or several."""
+    found = await plans.ids_like(ledger.database, text.lower(), 2) if text else []
+    if len(found) != 1:
+        raise LedgerError(f"there is {'no' if not found else 'more than one'} plan {text}")
+    return await load(ledger, found[0])
+
+
+# --- carrying it out
 
 
 async def apply(ledger: Ledger, plan: Plan, timeout_s: float) -> Applied | Refused:
-    """Ask the streams, wait for their answers, and hand in the facts. Interrupted and called again it finishes."""
-    raise LedgerError("plans are not carried out yet")
+    """Ask the streams, wait for their answers, and hand in the facts. Interrupted and called again it finishes; called again after
+    that it changes nothing. LedgerError: no answer came in time."""
+    before = await _answers(ledger, plan)
+    await ledger.accept([_asking(part) for part in plan.parts])
+    answers = await _all_answers(ledger, plan, timeout_s)
+    refusals = {stream: data for stream, (_, data) in answers.items() if isinstance(data, PlanRefused)}
+    committed = {stream: id for stream, (id, data) in answers.items() if isinstance(data, PlanCommitted)}
+    facts = [fact.accepted for fact in plan.facts]
+    if refusals:
+        taken = [part for part in plan.parts if part.stream in committed]
+        facts = [fact for fact in facts if any(_is_step_of(fact, part) for part in taken)]
+    handed_in = await ledger.accept([_handing_in(plan, fact) for fact in facts])
+    if refusals:
+        return Refused(plan.id, refusals, tuple(sorted(committed)))
+    again = not handed_in.new and len(before) == len(plan.parts)
+    return Applied(plan.id, committed, again)
+
+
+def _asking(part: PlanRequested) -> Submission:
+    return Submission(request_event(part), PROPOSALS.name, part.stream, part.stream)
+
+
+def _handing_in(plan: Plan, fact: Accepted) -> Submission:
+    return Submission(fact_event(plan.id, fact), fact.topic.name, fact.key, fact.partition_key)
+
+
+def _is_step_of(fact: Accepted, part: PlanRequested) -> bool:
+    return any(step.data == fact.data for step in part.steps)
+
+
+async def _all_answers(
+    ledger: Ledger, plan: Plan, timeout_s: float
+) -> dict[str, tuple[UUID, PlanCommitted | PlanRefused]]:
+    async with _woken(ledger) as wakeup:
+        end = time.monotonic() + timeout_s
+        while True:
+            wakeup.clear()
+            answers = await _answers(ledger, plan)
+            missing = [part.stream for part in plan.parts if part.stream not in answers]
+            if not missing:
+                return answers
+            if time.monotonic() >= end:
+                raise LedgerError(
+                    f"plan {plan.id}: no answer from {', '.join(missing)} within {timeout_s:g} s; "
+                    f"is a scheduler up? The request stands: ask again to see what came of it"
+                )
+            with suppress(TimeoutError):
+                await asyncio.wait_for(wakeup.wait(), POLL_S)
+
+
+async def _answers(ledger: Ledger, plan: Plan) -> dict[str, tuple[UUID, PlanCommitted | PlanRefused]]:
+    found: dict[str, tuple[UUID, PlanCommitted | PlanRefused]] = {}
+    async for row in ledger.decisions(DecisionQuery(types=ANSWERS, subject=str(plan.id))):
+        data = row.data()
+        if isinstance(data, PlanCommitted | PlanRefused):
+            found[row.stream] = (row.id, data)
+    return found
+
+
+@asynccontextmanager
+async def _woken(ledger: Ledger) -> AsyncIterator[asyncio.Event]:
+    """Set whenever the ledger has grown."""
+    wakeup = asyncio.Event()
+    listening = asyncio.create_task(ledger.notifications(wakeup))
+    try:
+        yield wakeup
+    finally:
+        listening.cancel()
+        with suppress(asyncio.CancelledError):
+            await listening

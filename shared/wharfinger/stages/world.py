@@ -28,6 +28,7 @@ from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.fanout import Fanout, InternalMessage, message_id
 from wharfinger.events.outcomes import OutcomesDecided
 from wharfinger.events.plans import PlanRequested
+from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.proposals import EvictionProposed, FailoverProposed, NodeRemovalProposed, RescheduleProposed
 from wharfinger.events.registry import type_of
 from wharfinger.events.streams import CLUSTER, FLEET, cluster_stream, fleet_stream
@@ -43,6 +44,7 @@ from wharfinger.stages.descheduler import DeschedulerObserver
 from wharfinger.stages.estimator import EstimatorObserver
 from wharfinger.stages.fleet import FleetDecider
 from wharfinger.stages.fleet import standing as fleet_standing
+from wharfinger.stages.fleet.fork import fork
 from wharfinger.stages.fleet.state import FleetState
 
 TURNS_MAX = 10_000
@@ -88,6 +90,8 @@ class World:
         self._recorded = recorded
         self._namespace = namespace
         self._messages = 0
+        self._repeat_after_s = repeat_after_s
+        self._policies: dict[str, Event[Value]] = {}
         self._told: set[UUID] = set()
         self._capacity = EstimatorObserver()
         self._estimator = self._capacity.initial()
@@ -125,6 +129,29 @@ class World:
         for running in self._fleets():
             self._hand_over(running)
         return list(self._rest())
+
+    def fork(self) -> World:
+        """Another world that goes on from here. What becomes of either is nothing to the other. Its observers begin anew from
+        what the streams hold, as they do after a restart."""
+        other = World(
+            shards=0, shard_of=self._shard_of, cluster=self._cluster, repeat_after_s=self._repeat_after_s,
+            namespace=self._namespace, at=self.at,
+        )  # fmt: skip
+        for name, running in self.streams.items():
+            decider, state = running.decider, running.state
+            own = fork(state) if isinstance(state, FleetState) else decider.load(name, decider.dump(state))
+            other.adopt(name, decider, own, running.head)
+        other.keep_hearing()
+        other.settle_in(self._policies.values())
+        return other
+
+    def keep_hearing(self) -> None:
+        """Suppose that every cluster that is heard of goes on being heard of: no lease ends while time passes. A cluster that is
+        told anew has a lease again."""
+        for state in self.fleet_states():
+            for cluster in state.clusters.values():
+                if cluster.silent_since is None:
+                    state.leases.discard((cluster.name,))
 
     # --- telling
 
@@ -236,6 +263,10 @@ class World:
         self._observe(event)
 
     def _observe(self, event: Event[Value]) -> None:
+        if isinstance(event.data, PolicyApplied):
+            self._policies[event.data.policy.key] = event
+        elif isinstance(event.data, PolicyRemoved):
+            self._policies.pop(f"{event.data.kind}/{event.data.namespace}/{event.data.name}", None)
         self._capacity.fold(self._estimator, event, self.at)
         if self._proposing is not None and self._descheduler is not None:
             self._proposing.fold(self._descheduler, event, self.at)

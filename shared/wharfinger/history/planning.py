@@ -1,0 +1,450 @@
+"""What a change would do, worked out on worlds: pure, so that tests can hold thousands of plans against what then happens.
+
+Three worlds go on from the same present. One is told the facts, to see what the descheduler proposes because of them (a
+drained cluster's evictions): that belongs to the plan, so that it is asked for in the same breath. One carries the plan out
+exactly as the plane would: the streams are asked, they commit, the facts follow, time passes until nothing is due. The last one is
+left alone for as long, because what happens anyway is not the plan's doing.
+
+A plan that changes clusters or bindings is asked of the fleet streams, and nodes are facts that follow. One that changes only nodes
+is asked of their clusters' streams. Two streams cannot commit in one breath, so each answers for its own part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from uuid import UUID
+
+import msgspec
+
+from wharfinger.domain.cluster import Cluster
+from wharfinger.domain.node import Node
+from wharfinger.domain.resources import Amounts
+from wharfinger.domain.taints import Taint
+from wharfinger.domain.value import Value, canonical
+from wharfinger.engine.fleet.objective import price_micro
+from wharfinger.events.accepted import Accepted, Fact, accepted
+from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
+from wharfinger.events.cluster_state import NodesObserved
+from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
+from wharfinger.events.codec import decode_data, made
+from wharfinger.events.decisions import PlanCommitted, PlanRefused, ProposalRefused, ScheduleDecided, ScheduleRefused
+from wharfinger.events.envelope import Event, derived_id
+from wharfinger.events.plans import PlanRequested, StepData, step_of
+from wharfinger.events.proposals import EvictionProposed, FailoverProposed, NodeRemovalProposed, RescheduleProposed
+from wharfinger.events.registry import type_of
+from wharfinger.events.streams import FLEET, cluster_stream
+from wharfinger.kernel.decider import Micros
+from wharfinger.kernel.recover import RecordedRound
+from wharfinger.stages.cluster import ClusterDecider
+from wharfinger.stages.cluster.state import ClusterState
+from wharfinger.stages.fleet import FleetDecider
+from wharfinger.stages.fleet.state import FleetState
+from wharfinger.stages.world import World
+
+SECOND: Micros = 1_000_000
+HORIZON_US: Micros = 3600 * SECOND
+"""How far ahead a plan looks: longer than taints are usually borne."""
+
+DRAIN = Taint("wharfinger.io/drain", "NoExecute")
+"""What a drained cluster or node carries. Take it off to undo the drain."""
+
+SOURCE = "/wharfinger/plan"
+
+FLEET_FACTS = ClusterObserved | ClusterForgotten | BindingRequested | BindingWithdrawn
+Proposed = FailoverProposed | EvictionProposed | RescheduleProposed | NodeRemovalProposed
+
+
+class PlanFact(Value, frozen=True):
+    """A fact as it is kept: its type, and its canonical JSON."""
+
+    type: str
+    body: str
+
+    @property
+    def accepted(self) -> Accepted:
+        data = decode_data(self.type, self.body.encode())
+        assert isinstance(data, Fact), "only facts are planned"
+        return accepted(data)
+
+
+class Move(Value, frozen=True):
+    """What becomes of one binding: cluster -> replicas, and `cluster/node` -> replicas, before and after."""
+
+    binding: str
+    before: dict[str, int]
+    after: dict[str, int]
+    nodes_before: dict[str, int] = {}
+    nodes_after: dict[str, int] = {}
+
+
+class Refusal(Value, frozen=True):
+    """A binding that would not get all it asks for: `missing` replicas, for `reason`. `before`: it lacked as many already."""
+
+    binding: str
+    reason: str
+    missing: int
+    before: bool = False
+
+
+class Use(Value, frozen=True):
+    """Of one cluster: the cpu that what lies there asks for and the cpu of its usable nodes, in milli-cores; how many nodes hold
+    something, of how many, and the cpu of those that do; what a core costs there an hour, in millionths, None: not known."""
+
+    cluster: str
+    cpu_milli: int
+    cpu_milli_max: int
+    replicas: int
+    nodes: int
+    nodes_max: int
+    node_cpu_milli: int
+    price_micro: int | None = None
+
+    @property
+    def permille(self) -> int:
+        return self.cpu_milli * 1000 // self.cpu_milli_max if self.cpu_milli_max > 0 else 0
+
+
+class Figures(Value, frozen=True):
+    """`spread`: thousandths of use between the fullest and the emptiest cluster that may be used. `node_cpu_milli`: of all nodes
+    that hold something. `cost_micro`: what these cost an hour, in millionths; None: some cluster in use has no price.
+    `unplaced`: replicas that are asked for and lie nowhere."""
+
+    clusters: tuple[Use, ...]
+    spread: int
+    node_cpu_milli: int
+    cost_micro: int | None
+    unplaced: int
+
+
+class Plan(Value, frozen=True):
+    """`facts`: what is handed in once the streams have committed. `parts`: what each stream is asked, and expects. `horizon_us`:
+    how far ahead the plan looked; `within_us`: when the last of it happens, if all goes well. `stuck`: what stays on drained
+    clusters and nodes. `declined`: proposals that would be refused. Both are lines for people."""
+
+    id: UUID
+    made_at: Micros
+    facts: tuple[PlanFact, ...]
+    parts: tuple[PlanRequested, ...]
+    moves: tuple[Move, ...]
+    refusals: tuple[Refusal, ...]
+    before: Figures
+    after: Figures
+    horizon_us: Micros = HORIZON_US
+    within_us: Micros = 0
+    stuck: tuple[str, ...] = ()
+    declined: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> bool:
+        """Whether it would change where anything lies, or leave something without a place."""
+        return bool(self.moves) or any(not refusal.before for refusal in self.refusals)
+
+
+def planned(world: World, facts: Sequence[Accepted], proposals: Sequence[Proposed], id: UUID, made_at: Micros) -> Plan:
+    """What `facts` and `proposals` would do to `world`, which is at rest and stays as it is."""
+    facts = [fact for fact in facts if _is_news(world, fact.data)]
+    steps: list[StepData] = [fact.data for fact in facts if isinstance(fact.data, FLEET_FACTS | NodesObserved)]
+    parts = _parts(world, [*steps, *proposals, *_follows(world, id, facts)], id)
+    kept = tuple(PlanFact(type_of(fact.data), canonical(fact.data).decode()) for fact in facts)
+    then, anyway = world.fork(), world.fork()
+    began = then.at
+    rounds = then.tell(request_event(part) for part in parts)
+    _require_committed(parts, rounds)
+    rounds += then.tell(fact_event(id, fact) for fact in facts)
+    rounds += live_on(then, began + HORIZON_US)
+    live_on(anyway, began + HORIZON_US)
+    return Plan(
+        id, made_at, kept, parts, tuple(_moves(anyway, then)), tuple(_refusals(anyway, then)), _figures(anyway),
+        _figures(then), HORIZON_US, max((r.round.at for r in rounds), default=began) - began, tuple(_stuck(then, facts)),
+        tuple(_declined(rounds, proposals)),
+    )  # fmt: skip
+
+
+def live_on(world: World, end: Micros) -> list[RecordedRound]:
+    """Let time pass until nothing is due, `end` at the latest, while all clusters that are heard of go on being heard of."""
+    rounds: list[RecordedRound] = []
+    world.keep_hearing()
+    while (due := world.next_due()) is not None and due <= end:
+        rounds += world.wait(due)
+        world.keep_hearing()
+    return rounds
+
+
+def request_event(part: PlanRequested) -> Event[Value]:
+    """The event that asks a stream for its part. Its id is the plan's and the stream's: asked twice is asked once."""
+    id = derived_id("plan", part.plan, part.stream)
+    return made(part, id=id, source=SOURCE, subject=part.plan, key=part.stream)
+
+
+def fact_event(plan: UUID, fact: Accepted) -> Event[Value]:
+    """A fact of a plan; handed in twice it is the same event."""
+    id = derived_id("plan", str(plan), fact.topic.name, fact.key)
+    return made(fact.data, id=id, source=SOURCE, subject=fact.subject, key=fact.partition_key)
+
+
+# --- what is asked of whom
+
+
+def _is_news(world: World, data: Value) -> bool:
+    """Whether some stream would take the fact for news. Policies always: no stream reads them."""
+    match data:
+        case ClusterObserved(cluster=facts):
+            known = [state.clusters.get(facts.name) for state in world.fleet_states()]
+            return any(cluster is None or cluster.facts != facts for cluster in known)
+        case ClusterForgotten(name=name):
+            known = [state.clusters.get(name) for state in world.fleet_states()]
+            return any(cluster is not None and cluster.facts is not None for cluster in known)
+        case BindingRequested(binding=spec):
+            record = world.state_of_shard(spec.name).bindings.get(spec.name)
+            return record is None or record.withdrawn or record.spec != spec
+        case BindingWithdrawn(name=name):
+            record = world.state_of_shard(name).bindings.get(name)
+            return record is not None and not record.withdrawn
+        case NodesObserved():
+            state = _cluster_state(world, data.cluster)
+            known_nodes = None if state is None else state.book.buckets.get(data.bucket)
+            return known_nodes is None or known_nodes != {node.name: node for node in data.nodes}
+        case _:
+            return True
+
+
+def _cluster_state(world: World, cluster: str) -> ClusterState | None:
+    return next((state for state in world.cluster_states() if state.cluster == cluster), None)
+
+
+def _follows(world: World, id: UUID, facts: Sequence[Accepted]) -> list[StepData]:
+    """What the descheduler would propose at once because of the facts and a fleet stream would commit."""
+    if not any(_drives_away(fact.data) for fact in facts):
+        return []
+    trial = world.fork()
+    at = trial.at
+    proposed: list[StepData] = []
+    for recorded in trial.tell(fact_event(id, fact) for fact in facts):
+        if recorded.round.at == at:
+            proposed += _committed_proposals(recorded)
+    return proposed
+
+
+def _committed_proposals(recorded: RecordedRound) -> Iterator[StepData]:
+    answers = {d.cause: d.data for d in recorded.round.decisions}
+    for event in recorded.events:
+        came_of_it = answers.get(event.id)
+        if isinstance(event.data, EvictionProposed | FailoverProposed) and isinstance(
+            came_of_it, ScheduleDecided | ScheduleRefused
+        ):
+            yield event.data
+
+
+def _drives_away(data: Value) -> bool:
+    return isinstance(data, ClusterObserved) and any(t.effect == "NoExecute" for t in data.cluster.taints)
+
+
+def _parts(world: World, steps: Sequence[StepData], id: UUID) -> tuple[PlanRequested, ...]:
+    """One request a stream that has something to do, with what comes of it on the present state."""
+    of_stream: dict[str, list[StepData]] = {}
+    of_nodes = all(isinstance(data, NodesObserved | NodeRemovalProposed) for data in steps)
+    for data in steps:
+        for stream in _streams_of(world, data, of_nodes):
+            of_stream.setdefault(stream, []).append(data)
+    parts: list[PlanRequested] = []
+    for stream in sorted(of_stream):
+        running = world.streams[stream]
+        decider = running.decider
+        assert isinstance(decider, FleetDecider | ClusterDecider), "only these are asked"
+        request = PlanRequested(stream, str(id), tuple(map(step_of, of_stream[stream])), seq=running.head.seq)
+        parts.append(decider.expectation(running.state, request, world.at))
+    return tuple(parts)
+
+
+def _streams_of(world: World, data: StepData, of_nodes: bool) -> Sequence[str]:
+    match data:
+        case ClusterObserved() | ClusterForgotten():
+            return [name for name in sorted(world.streams) if name.startswith(FLEET)]
+        case BindingRequested(binding=binding):
+            return (world.state_of_shard(binding.name).stream,)
+        case BindingWithdrawn(name=name):
+            return (world.state_of_shard(name).stream,)
+        case NodesObserved(cluster=cluster):
+            state = _cluster_state(world, cluster)
+            return (cluster_stream(cluster),) if of_nodes and state is not None and state.book.known else ()
+        case FailoverProposed() | EvictionProposed() | RescheduleProposed() | NodeRemovalProposed():
+            return (data.stream,) if data.stream in world.streams else ()
+
+
+def _require_committed(parts: Sequence[PlanRequested], rounds: Iterable[RecordedRound]) -> None:
+    """A plan that the very state it was made from refuses is our mistake, not the plane's."""
+    committed: set[str] = set()
+    for recorded in rounds:
+        for decision in recorded.round.decisions:
+            if isinstance(decision.data, PlanRefused):
+                raise AssertionError(f"{decision.stream} refuses its own plan: {decision.data}")
+            if isinstance(decision.data, PlanCommitted):
+                committed.add(decision.stream)
+    assert committed == {part.stream for part in parts}, "every stream answers"
+
+
+# --- what came of it
+
+
+def _moves(anyway: World, then: World) -> Iterator[Move]:
+    before, after = _places(anyway), _places(then)
+    on_before, on_after = _nodes(anyway), _nodes(then)
+    nothing: dict[str, int] = {}
+    for name in sorted({*before, *after, *on_before, *on_after}):
+        move = Move(
+            name, before.get(name, nothing), after.get(name, nothing), on_before.get(name, nothing),
+            on_after.get(name, nothing),
+        )  # fmt: skip
+        if move.before != move.after or move.nodes_before != move.nodes_after:
+            yield move
+
+
+def _places(world: World) -> dict[str, dict[str, int]]:
+    return {
+        name: dict(sorted(record.targets.items()))
+        for state in world.fleet_states()
+        for name, record in state.bindings.items()
+        if record.targets
+    }
+
+
+def _nodes(world: World) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for state in world.cluster_states():
+        for name, held in state.book.held.items():
+            for _, replica in sorted(held.placed.items()):
+                places, place = found.setdefault(name, {}), f"{state.cluster}/{replica.node}"
+                places[place] = places.get(place, 0) + 1
+    return {name: dict(sorted(places.items())) for name, places in found.items()}
+
+
+def _refusals(anyway: World, then: World) -> Iterator[Refusal]:
+    before = dict(_lacking(anyway))
+    for name, (reason, missing) in sorted(_lacking(then)):
+        yield Refusal(name, reason, missing, name in before and before[name][1] >= missing)
+
+
+def _lacking(world: World) -> Iterator[tuple[str, tuple[str, int]]]:
+    for state in world.fleet_states():
+        for name, record in state.bindings.items():
+            if record.refused:
+                yield name, (record.refused, _missing(record.spec.replicas, record.targets.values()))
+
+
+def _missing(wanted: int, held: Iterable[int]) -> int:
+    return max(0, wanted - sum(held))
+
+
+def _stuck(then: World, facts: Sequence[Accepted]) -> Iterator[str]:
+    """What still lies where NoExecute says that nothing should."""
+    for fact in facts:
+        if isinstance(fact.data, ClusterObserved) and _drives_away(fact.data):
+            yield from _stuck_in_cluster(then, fact.data.cluster.name)
+        elif isinstance(fact.data, NodesObserved):
+            yield from _stuck_on_nodes(then, fact.data)
+
+
+def _stuck_in_cluster(then: World, cluster: str) -> Iterator[str]:
+    for state in then.fleet_states():
+        for name in sorted(state.by_cluster.get(cluster, ())):
+            n = state.bindings[name].targets.get(cluster, 0)
+            yield f"{name} stays in {cluster}{f' with {n} replicas' if n else ''}: it bears the taint"
+
+
+def _stuck_on_nodes(then: World, observed: NodesObserved) -> Iterator[str]:
+    state = _cluster_state(then, observed.cluster)
+    if state is None:
+        return
+    for node in observed.nodes:
+        if any(t.effect == "NoExecute" for t in node.taints):
+            here = state.book.on_node.get(node.name, {})
+            for name in sorted({binding for binding, _ in here}):
+                n = sum(binding == name for binding, _ in here)
+                yield f"{name} stays on {observed.cluster}/{node.name} with {n} replicas: it bears the taint"
+            foreign = [pod for pod in state.book.pods.get(node.name, ()) if not pod.binding]
+            if foreign:
+                yield f"{len(foreign)} pods on {observed.cluster}/{node.name} belong to no binding and are not moved"
+
+
+def _declined(rounds: Iterable[RecordedRound], proposals: Sequence[Proposed]) -> Iterator[str]:
+    """Of the proposals that were handed in; what the descheduler would propose in vain is its own business."""
+    asked = {(type(p).__name__, p.node if isinstance(p, NodeRemovalProposed) else p.binding) for p in proposals}
+    for recorded in rounds:
+        for decision in recorded.round.decisions:
+            data = decision.data
+            if isinstance(data, ProposalRefused) and (data.kind, data.target) in asked:
+                yield f"{data.target}: {data.reason}{f' ({data.detail})' if data.detail else ''}"
+
+
+# --- figures
+
+
+def _figures(world: World) -> Figures:
+    uses = tuple(_uses(world))
+    open_ = [use.permille for use, usable in uses_with_doors(world, uses) if usable and use.cpu_milli_max > 0]
+    in_use = [use for use in uses if use.nodes]
+    priced = all(use.price_micro is not None for use in in_use)
+    cost = sum((use.price_micro or 0) * use.node_cpu_milli // 1000 for use in in_use) if in_use and priced else None
+    return Figures(
+        uses, max(open_) - min(open_) if open_ else 0, sum(use.node_cpu_milli for use in uses), cost,
+        sum(missing for _, (_, missing) in _lacking(world)),
+    )  # fmt: skip
+
+
+def uses_with_doors(world: World, uses: Iterable[Use]) -> Iterator[tuple[Use, bool]]:
+    """Each use, and whether the cluster takes anything in: one that is drained is empty on purpose."""
+    facts = _clusters(world)
+    for use in uses:
+        cluster = facts[use.cluster]
+        yield use, not cluster.deleting and all(t.effect == "PreferNoSchedule" for t in cluster.taints)
+
+
+def _clusters(world: World) -> dict[str, Cluster]:
+    found: dict[str, Cluster] = {}
+    for state in world.fleet_states():
+        found |= {name: c.facts for name, c in state.clusters.items() if c.facts is not None}
+    return dict(sorted(found.items()))
+
+
+def _uses(world: World) -> Iterator[Use]:
+    books = {state.cluster: state for state in world.cluster_states()}
+    states = list(world.fleet_states())
+    for name, facts in _clusters(world).items():
+        cpu, replicas = _asked_for(states, name)
+        book = books.get(name)
+        if book is not None and book.book.known:
+            usable = [n for n in book.book.nodes.values() if not n.unschedulable and n.name not in book.book.closed]
+            holding = [n for n in book.book.nodes.values() if n.name in book.book.on_node or n.name in book.book.pods]
+            yield Use(
+                name, cpu, _cpu(usable), replicas, len(holding), len(book.book.nodes), _cpu(holding), price_micro(facts)
+            )
+        else:
+            total: Amounts = facts.summary.allocatable if facts.summary is not None else {}
+            yield Use(name, cpu, total.get("cpu", 0), replicas, 0, 0, 0, price_micro(facts))
+
+
+def _asked_for(states: Iterable[FleetState], cluster: str) -> tuple[int, int]:
+    cpu = replicas = 0
+    for state in states:
+        for name in state.by_cluster.get(cluster, ()):
+            record = state.bindings[name]
+            n = record.targets.get(cluster, 0)
+            replicas += n
+            cpu += n * record.spec.requirements.requests.get("cpu", 0)
+    return cpu, replicas
+
+
+def _cpu(nodes: Iterable[Node]) -> int:
+    return sum(node.allocatable.get("cpu", 0) for node in nodes)
+
+
+# --- the changes that have a command of their own
+
+
+def drained_cluster(cluster: Cluster) -> Cluster:
+    return cluster if DRAIN in cluster.taints else msgspec.structs.replace(cluster, taints=(*cluster.taints, DRAIN))
+
+
+def drained_node(node: Node) -> Node:
+    taints = node.taints if DRAIN in node.taints else (*node.taints, DRAIN)
+    return msgspec.structs.replace(node, taints=taints, unschedulable=True)
