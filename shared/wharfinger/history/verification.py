@@ -93,7 +93,7 @@ async def _plane(ledger: Ledger, retired_under: Sequence[SignedCheckpoint]) -> s
 
 
 def _memories(witnesses: Sequence[SignedCheckpoint]) -> Iterator[Remembered]:
-    for signed in witnesses:
+    for signed in sorted(witnesses, key=lambda one: one.checkpoint.made_at_us):
         for mark in signed.checkpoint.streams:
             snapshots = tuple((one.round, bytes.fromhex(one.digest)) for one in mark.snapshots)
             yield Remembered(mark.head(), snapshots, signed.name)

@@ -14,14 +14,17 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
 
 from wharfinger.domain.value import canonical
-from wharfinger.events.codec import UndecodableError, frame_of
+from wharfinger.events.acceptance import MessageAccepted
+from wharfinger.events.codec import UndecodableError, decode_data, frame_of
 from wharfinger.events.envelope import event_id
 from wharfinger.events.streams import INTAKE
+from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.hashing import round_hash
 from wharfinger.kernel.round import Basis, Head, InputRef
 from wharfinger.kernel.step import decision_id
@@ -38,7 +41,7 @@ _PRECEDES = 1 << 62  # more rounds than any stream has
 
 _ROUNDS = """
 select number, epoch, at_us, engine, profile, basis, first_seq, inputs, decisions, snapshot, prev_hash, hash, day
-from round where stream = $1 and number between $2 and $3 order by number limit $4
+from round where stream = $1 and number between $2 and $3 order by number, day limit $4
 """
 
 _INPUTS = """
@@ -47,13 +50,13 @@ from input i
 left join lateral (
     select * from event e where e.id = i.event and e.sha256 = i.sha256 and e.day = i.day limit 1
 ) e on true
-where i.stream = $1 and i.round between $2 and $3 order by i.round, i.ordinal
+where i.stream = $1 and i.round between $2 and $3 order by i.round, i.ordinal, i.day
 """
 
 # By seq, not by round: a decision that was moved to another round is then seen where it lies.
 _DECISIONS = """
 select round, seq, day, id, type, subject, outcome, cause, encoding, body
-from decision where stream = $1 and seq between $2 and $3 order by seq
+from decision where stream = $1 and seq between $2 and $3 order by seq, day
 """
 
 
@@ -91,19 +94,27 @@ class Stretch:
     retired: bool = False
 
 
+class _Fact(NamedTuple):
+    """A row of `fact`: what was told last under a key, and with which row of the intake."""
+
+    partition_key: str
+    event: UUID
+    sha256: bytes
+    seq: int
+    at: Micros
+
+
 @dataclass(slots=True)
 class Walk:
-    """A stretch on the way: `head` is where the chain stands."""
+    """A stretch on the way: `head` is where the chain stands. `facts`: (topic, key) -> what was told last; on the intake."""
 
     stretch: Stretch
     head: Head
+    facts: dict[tuple[str, str], _Fact]
+    unknown_snapshot_allowed: bool
+    right_facts: set[tuple[str, str]] = field(default_factory=set)
     rows: int = 0
     bad: FirstBad | None = None
-    unknown_snapshot_allowed: bool = field(default=False)
-
-    @classmethod
-    def of(cls, stretch: Stretch) -> Walk:
-        return cls(stretch, stretch.begin, unknown_snapshot_allowed=stretch.retired)
 
     @property
     def rounds(self) -> int:
@@ -115,10 +126,12 @@ class Walk:
 
 async def walk(raw: Raw, stretch: Stretch) -> Walk:
     """To the end of the stretch or to the first bad row."""
-    made = Walk.of(stretch)
+    facts = await _facts(raw) if stretch.begin.stream == INTAKE else {}
+    made = Walk(stretch, stretch.begin, facts, stretch.retired)
     try:
         while made.head.round < stretch.end:
             await _batch(raw, made)
+        _no_other_facts(made)
     except BadRow as caught:
         made.bad = caught.bad
     return made
@@ -174,7 +187,7 @@ def _round(walk: Walk, record: Record, inputs: Iterator[Record], made: Iterator[
     refs = _inputs(walk, number, day, list(islice(inputs, max(0, input_count))), input_count)
     decisions = _decisions(walk, number, day, list(islice(made, max(0, decision_count))), decision_count)
     if head.stream == INTAKE:
-        _accepted(walk, number, refs, decisions)
+        _accepted(walk, number, at, refs, decisions)
     places = _basis(walk, number, basis)
     computed = round_hash(head.hash, head.stream, number, epoch, at, engine, profile, refs, places, decisions, snapshot)
     if computed != hash_:
@@ -254,13 +267,56 @@ def _decisions(walk: Walk, number: int, day: int, records: Sequence[Record], cou
     return decisions
 
 
-def _accepted(walk: Walk, number: int, refs: Sequence[InputRef], decisions: Sequence[_Decision]) -> None:
+# --- the intake ------------------------------------------------------------------------------------------------------------
+
+
+def _accepted(walk: Walk, number: int, at: Micros, refs: Sequence[InputRef], decisions: Sequence[_Decision]) -> None:
     """On the intake each input has its decision: the publisher finds the one by the other."""
     causes = [d.cause for d in decisions]
     if causes != [ref.id for ref in refs]:
         raise walk.error(
             number, 0, "intake", f"one decision for each of {len(refs)} inputs", f"{len(causes)} decisions"
         )
+    for ref, decision in zip(refs, decisions, strict=True):
+        _told(walk, number, at, ref, decision)
+
+
+def _told(walk: Walk, number: int, at: Micros, ref: InputRef, decision: _Decision) -> None:
+    """What was told under a key is the latest fact of that key, or a later one is."""
+    try:
+        data = decode_data(decision.type, decision.body)
+    except UndecodableError as error:
+        raise walk.error(number, decision.seq, "intake", "what was accepted", error) from None
+    if not isinstance(data, MessageAccepted):
+        raise walk.error(number, decision.seq, "intake", "what was accepted", decision.type)
+    place = (data.topic, data.key)
+    fact = walk.facts.get(place)
+    if fact is None or fact.seq < decision.seq:
+        found = "missing" if fact is None else f"seq {fact.seq}"
+        raise walk.error(number, decision.seq, "fact", f"{data.topic} {data.key} of seq {decision.seq} or later", found)
+    if fact.seq == decision.seq:
+        if fact != (told := _Fact(data.partition_key, ref.id, ref.sha256, decision.seq, at)):
+            raise walk.error(number, decision.seq, "fact", _fact_shown(told), _fact_shown(fact))
+        walk.right_facts.add(place)
+
+
+def _no_other_facts(walk: Walk) -> None:
+    begin, end = walk.stretch.begin.seq, walk.head.seq
+    for (topic, key), fact in walk.facts.items():
+        if begin < fact.seq <= end and (topic, key) not in walk.right_facts:
+            raise walk.error(walk.head.round, fact.seq, "fact", "what was told with that seq", f"{topic} {key}")
+
+
+def _fact_shown(fact: _Fact) -> str:
+    return f"event {fact.event} {fact.sha256.hex()[:12]} at {fact.at} for {fact.partition_key}"
+
+
+async def _facts(raw: Raw) -> dict[tuple[str, str], _Fact]:
+    rows = await raw.fetch("select topic, key, partition_key, event, sha256, seq, at_us from fact order by topic, key")
+    return {(topic, key): _Fact(*fact) for topic, key, *fact in rows}
+
+
+# --- bytes -----------------------------------------------------------------------------------------------------------------
 
 
 def _basis(walk: Walk, number: int, stored: bytes) -> Basis:

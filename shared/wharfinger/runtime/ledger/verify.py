@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from sqlalchemy import text
 
+from wharfinger.events.streams import INTAKE
 from wharfinger.kernel.hashing import genesis
 from wharfinger.kernel.round import Head
 from wharfinger.runtime.ledger.chain import BadRow, FirstBad, Stretch, Walk, bad_row, readable, walk
@@ -298,6 +299,7 @@ async def _stream(raw: Raw, one: _Stream, walks: Sequence[_Walked]) -> None:
         ("head: hash", head.hash, end.hash),
         ("head: seq", head.seq, end.seq),
         ("head: time", head.at, end.at),
+        ("head: snapshot", one.snapshots[-1][1] if one.snapshots else b"", end.snapshot),
     ):
         if expected != found:
             raise bad_row(end.stream, end.round, 0, what, expected, found)
@@ -309,6 +311,9 @@ async def _stream(raw: Raw, one: _Stream, walks: Sequence[_Walked]) -> None:
             end.stream, end.round, 0, "head: seq", f"at least {published[0]}: so far it was published", end.seq
         )
     await _beyond(raw, one)
+    await _taken(raw, one)
+    if end.stream == INTAKE:
+        await _facts(raw, one)
 
 
 async def _snapshots(raw: Raw, one: _Stream) -> None:
@@ -330,9 +335,6 @@ async def _snapshots(raw: Raw, one: _Stream) -> None:
             body = readable(stream, number, 0, f"snapshot section {name}", encoding, stored)
             if (actual := sha256(body).digest()) != sha:
                 raise bad_row(stream, number, 0, f"snapshot section {name}", sha, actual)
-    newest = one.snapshots[-1][1] if one.snapshots else b""
-    if one.head.snapshot != newest:
-        raise bad_row(stream, one.head.round, 0, "head: snapshot", newest, one.head.snapshot)
     stray = await raw.fetchrow(
         "select t.round, t.name from snapshot_section t where t.stream = $1 and not exists "
         "(select from snapshot n where n.stream = t.stream and n.round = t.round) order by 1, 2 limit 1", one.id,
@@ -356,6 +358,42 @@ async def _beyond(raw: Raw, one: _Stream) -> None:
         )  # fmt: skip
         if row is not None:
             raise bad_row(end.stream, end.round, 0, table, f"nothing after {column} {last}", f"{column} {row[0]}")
+
+
+async def _taken(raw: Raw, one: _Stream) -> None:
+    """The key that keeps a stream from taking an event in twice: without it the past repeats itself, with too much of it
+    the future is skipped. Of what was retired only the key stays."""
+    row = await raw.fetchrow(
+        "select i.round, i.ordinal, i.event from input i where i.stream = $1 and not exists "
+        "(select from taken t where t.stream = i.stream and t.event = i.event) order by 1, 2 limit 1", one.id,
+    )  # fmt: skip
+    if row is not None:
+        raise bad_row(one.head.stream, row[0], row[1], "taken", f"event {row[2]}", "missing")
+    row = None if one.retired else await raw.fetchrow(
+        "select t.event from taken t where t.stream = $1 and not exists "
+        "(select from input i where i.stream = t.stream and i.event = t.event) order by 1 limit 1", one.id,
+    )  # fmt: skip
+    if row is not None:
+        raise bad_row(one.head.stream, one.head.round, 0, "taken", "an event that a round took in", f"event {row[0]}")
+
+
+async def _facts(raw: Raw, one: _Stream) -> None:
+    """Those the intake's walk has not met: told after its head, or before its base, where the body still has to be there."""
+    end = one.head
+    row = await raw.fetchrow("select topic, key, seq from fact where seq > $1 or seq < 1 order by seq limit 1", end.seq)
+    if row is not None:
+        found = f"{row[0]} {row[1]} of seq {row[2]}"
+        raise bad_row(end.stream, end.round, row[2], "fact", f"nothing after seq {end.seq}", found)
+    for topic, key, seq, sha, encoding, stored in await raw.fetch(
+        "select f.topic, f.key, f.seq, f.sha256, e.encoding, e.body from fact f left join lateral "
+        "(select * from event e where e.id = f.event and e.sha256 = f.sha256 limit 1) e on true "
+        "where f.seq <= $1 order by f.seq", one.base.seq,
+    ):  # fmt: skip
+        found = "missing" if stored is None else ""
+        if stored is not None:
+            found = sha256(readable(end.stream, one.base.round, seq, "fact", encoding, stored)).hexdigest()
+        if found != sha.hex():
+            raise bad_row(end.stream, one.base.round, seq, "fact", f"{topic} {key} with sha256 {sha.hex()}", found)
 
 
 async def _remembered(raw: Raw, one: _Stream, memories: Sequence[Remembered]) -> None:
@@ -393,7 +431,7 @@ def _gone(streams: set[str], memories: Sequence[Remembered], wanted: str) -> Non
 
 async def _strangers(raw: Raw) -> None:
     """Rows that nothing leads to: of a stream that is not there, or events that no round took in."""
-    for table in ("round", "input", "decision", "snapshot", "snapshot_section"):
+    for table in ("round", "input", "decision", "taken", "snapshot", "snapshot_section", "horizon"):
         row = await raw.fetchrow(
             f"select stream from (select distinct stream from {table}) t "
             "where not exists (select from stream s where s.id = t.stream) order by 1 limit 1"
