@@ -15,7 +15,7 @@ import structlog
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError
 
-from wharfinger.runtime.ledger import PartitionLock, Transient
+from wharfinger.runtime.ledger import LedgerError, PartitionLock, Transient
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.producer import idempotent_producer
 from wharfinger.runtime.service import ServiceContext
@@ -27,6 +27,7 @@ NAME = "publisher"
 LAG_EVERY_S = 0.5
 LOCK_TRY_S = 5.0
 AGAIN_S = 0.2
+PARTITIONS_EVERY_S = 3600.0
 
 log = structlog.get_logger()
 
@@ -100,6 +101,7 @@ class PublisherService:
             self._leading = True
             group.create_task(self._relay.run())
             group.create_task(self._measure())
+            group.create_task(self._make_partitions())
 
     def _fail(self, error: BaseException) -> None:
         self._failure = f"{type(error).__name__}: {error}"
@@ -131,6 +133,15 @@ class PublisherService:
             except Transient:
                 pass
             await asyncio.sleep(LAG_EVERY_S)
+
+    async def _make_partitions(self) -> None:
+        """Long before their days come. Where it fails it is tried again: until then the default partition takes what comes."""
+        while True:
+            try:
+                await self._context.ledger.ensure_partitions(self._context.settings.ledger_partition_days)
+            except LedgerError as error:
+                log.warning("ledger.partitions_missing", why=str(error))
+            await asyncio.sleep(PARTITIONS_EVERY_S)
 
     def _reader(self) -> AIOKafkaConsumer:
         return AIOKafkaConsumer(

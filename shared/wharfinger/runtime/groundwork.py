@@ -35,7 +35,7 @@ async def lay(settings: Settings) -> Groundwork:
     """Schema, topics, incarnations. BackendError or LedgerError: one line that names what could not be done."""
     backend = settings.backend()
     await probe(backend)
-    await migrate(backend.database_url)
+    await migrate(backend.database_url, settings.ledger_partition_days)
     made = await ensure_topics(backend, topic_specs(settings))
     created = {name for name, new in made.items() if new}
     incarnations = await _incarnations(backend, created)

@@ -131,6 +131,7 @@ class Settings(BaseSettings):
     log_format: Literal["json", "console"] = "json"
     http_host: str = "127.0.0.1"
     http_port: Port = 0  # 0 takes a free one
+    ledger_partition_days: PositiveInt = 30  # days of history that can be retired at once
     broker_rss_mb_max: PositiveInt = 2048  # the memory broker never frees: the supervisor restarts it beyond this
 
     # how the broker is reached

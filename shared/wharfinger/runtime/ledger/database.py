@@ -7,7 +7,7 @@ a driver call before it would commit by itself; `Transaction.raw` asserts that t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, cast
 
@@ -36,6 +36,10 @@ class Raw(Protocol):
 
     async def copy_records_to_table(
         self, table_name: str, *, records: Iterable[Sequence[object]], columns: Sequence[str]
+    ) -> str: ...
+
+    async def copy_from_table(
+        self, table_name: str, *, output: Callable[[bytes], Awaitable[None]], format: str, header: bool
     ) -> str: ...
 
     def cursor(self, query: str, *args: object, prefetch: int) -> AsyncIterable[Record]: ...

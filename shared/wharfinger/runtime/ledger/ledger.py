@@ -23,6 +23,7 @@ from wharfinger.runtime.ledger import (
     intake,
     locks,
     notifications,
+    partitions,
     reader,
     schema,
     snapshots,
@@ -33,6 +34,7 @@ from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.exogenous import TakenIn
 from wharfinger.runtime.ledger.intake import AcceptResult, Submission
 from wharfinger.runtime.ledger.locks import PartitionLock
+from wharfinger.runtime.ledger.partitions import Span
 from wharfinger.runtime.ledger.reader import BATCH_ROWS, DecisionQuery, Fact, LedgerRow
 from wharfinger.runtime.ledger.retries import retried
 from wharfinger.runtime.ledger.snapshots import Snapshot
@@ -172,6 +174,11 @@ class Ledger:
         self, stream: str, at_most_round: int | None = None, names: Collection[str] | None = None
     ) -> Snapshot | None:
         return await snapshots.latest_snapshot(self._database, stream, at_most_round, names)
+
+    # --- the days to come
+
+    async def ensure_partitions(self, days: int) -> list[Span]:
+        return await partitions.ensure_partitions(self._database, self._clock(), days)
 
     # --- the publisher's place
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,13 +13,20 @@ from sqlalchemy import Connection, text
 import wharfinger
 from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.errors import LedgerError, LedgerUnavailable
+from wharfinger.runtime.ledger.partitions import DAYS, ensure_partitions
 
 _LOCK = 0x77686172_0000_0001
 
 
-async def upgrade(database_url: str) -> None:
-    """All missing migrations in one transaction; whoever comes second waits and finds nothing to do."""
+async def upgrade(database_url: str, partition_days: int = DAYS) -> None:
+    """All missing migrations in one transaction; whoever comes second waits and finds nothing to do. Then the partitions of
+    the days to come."""
     await _run(database_url, lambda c: command.upgrade(config(c), "head"))
+    database = Database(database_url, "wharfinger-migration")
+    try:
+        await ensure_partitions(database, time.time_ns() // 1000, partition_days)
+    finally:
+        await database.close()
 
 
 async def check(database_url: str) -> None:

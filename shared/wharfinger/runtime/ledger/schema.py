@@ -255,12 +255,13 @@ incarnation = Table(
 )
 
 
-async def migrate(database_url: str) -> None:
-    """Bring the database to `VERSION`; nothing to do when it is there. LedgerUnavailable: it cannot be reached."""
+async def migrate(database_url: str, partition_days: int = 30) -> None:
+    """Bring the database to `VERSION`, and make the partitions of the days to come; nothing to do when all is there.
+    LedgerUnavailable: it cannot be reached."""
     # Alembic and Mako cost every service memory for something only one program does.
     from wharfinger.runtime.ledger.migration import upgrade
 
-    await upgrade(database_url)
+    await upgrade(database_url, partition_days)
 
 
 async def require_version(database: Database) -> None:

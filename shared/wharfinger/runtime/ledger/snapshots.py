@@ -69,7 +69,8 @@ async def write_snapshot(database: Database, stream: str, number: int, sections:
         )
         await raw.execute(
             "delete from snapshot_section where stream = $1 and round < "
-            "(select min(round) from (select round from snapshot where stream = $1 order by round desc limit $2) newest)",
+            "(select min(round) from (select round from snapshot where stream = $1 order by round desc limit $2) newest) "
+            "and round not in (select h.round from horizon h where h.stream = $1)",  # history begins there
             found.id, KEPT,
         )  # fmt: skip
         # Last, because it takes the head's row lock, for which the writer would have to wait.
