@@ -167,6 +167,8 @@ def _cluster_words(a: ClusterAt | None, b: ClusterAt | None) -> str:
         words.append("heard again" if b.silent_since is None else f"silent since {as_clock(b.silent_since)}")
     if a.facts is not None and b.facts is not None:
         words += changed_fields(a.facts, b.facts)
+    elif a.facts is not b.facts:
+        words.append("has left the fleet" if b.facts is None else "has joined the fleet")
     if len(a.nodes) != len(b.nodes):
         words.append(f"{len(a.nodes)} -> {count(len(b.nodes), 'node')}")
     return ", ".join(words)

@@ -186,7 +186,8 @@ def _clusters(fleets: list[FleetState], books: list[ClusterState]) -> dict[str, 
     for name, members in nodes.items():
         if members and name not in clusters:
             clusters[name] = ClusterAt(name, nodes=members)
-    return dict(sorted(clusters.items()))
+    # Of a cluster that was forgotten a late count of its room may lie about, which makes it no cluster again.
+    return {name: c for name, c in sorted(clusters.items()) if c.facts is not None or c.nodes or c.assigned}
 
 
 def _nodes(state: ClusterState) -> tuple[NodeAt, ...]:

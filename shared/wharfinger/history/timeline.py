@@ -7,7 +7,7 @@ does not grow with the ledger.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from wharfinger.domain.binding import Binding
 from wharfinger.domain.value import Value
 from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.envelope import Event
+from wharfinger.events.streams import FLEET
 from wharfinger.history.names import full_name
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger import Ledger, LedgerRow, trails
@@ -57,7 +58,7 @@ class Timeline:
 async def timeline(ledger: Ledger, binding: str, limit: int = LIMIT) -> Timeline:
     """The last `limit` decisions about a binding (its name as `names.full_name` takes it)."""
     name = await full_name(ledger, binding)
-    rows = await trails.latest_about(ledger.database, name, limit)
+    rows = in_order(await trails.latest_about(ledger.database, name, limit))
     causes = await causes_of(ledger, rows)
     total = len(rows) if len(rows) < limit else await trails.count_about(ledger.database, name)
     return Timeline(name, tuple(_entries(rows, causes)), total)
@@ -69,6 +70,25 @@ def _entries(rows: Sequence[LedgerRow], causes: Mapping[UUID, Cause]) -> list[En
         Entry(row, causes[row.cause] if row.cause else Cause(), None if before is None else row.at - before)
         for row, before in zip(rows, befores, strict=False)
     ]
+
+
+def in_order(rows: Iterable[LedgerRow]) -> list[LedgerRow]:
+    """By time, and of one moment a cause before its effect; else the fleet's before the clusters', each stream in its own order."""
+    pending = {
+        row.id: row for row in sorted(rows, key=lambda r: (r.at, not r.stream.startswith(FLEET), r.stream, r.seq))
+    }
+    ordered: list[LedgerRow] = []
+
+    def put(row: LedgerRow) -> None:
+        del pending[row.id]
+        cause = None if row.cause is None else pending.get(row.cause)
+        if cause is not None and cause.at == row.at:
+            put(cause)
+        ordered.append(row)
+
+    while pending:
+        put(next(iter(pending.values())))
+    return ordered
 
 
 async def causes_of(ledger: Ledger, rows: Collection[LedgerRow]) -> dict[UUID, Cause]:
