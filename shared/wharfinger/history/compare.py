@@ -360,8 +360,8 @@ def _values(totals: Totals) -> dict[str, int | None]:
         "wait-p99": totals.wait_p99,
         **{f"{r}-used": value for r, value in zip(RESOURCES, totals.used, strict=True)},
         **{f"{r}-balance": value for r, value in zip(RESOURCES, totals.deviation, strict=True)},
-        "node-hours": totals.node_us or None,
-        "core-hours": totals.core_us or None,
+        "node-hours": totals.node_us,
+        "core-hours": totals.core_us,
         "cost": totals.cost_micro,
     }
 

@@ -194,6 +194,7 @@ def _counted(what: Literal["moves", "refusals"], title: str) -> Callable[[Axes, 
             )
         axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
         _finish(axes, unit)
+        axes.set_ylim(top=max(1.0, axes.get_ylim()[1]))
 
     return draw
 

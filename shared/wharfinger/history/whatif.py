@@ -116,7 +116,8 @@ class WhatIf:
         return sum(1 for d in self.differences if not d.same_targets)
 
     def figure(self, name: str) -> Figure:
-        return next(f for f in self.figures if f.name == name)
+        """KeyError: there is none of this name."""
+        return {figure.name: figure for figure in self.figures}[name]
 
 
 async def what_if(
@@ -130,7 +131,8 @@ async def what_if(
     prices: Prices | None = None,
     progress: Callable[[int], object] = lambda _: None,
 ) -> WhatIf:
-    """Go through the history after `from_` until `to`, as it was and with `changes`.
+    """Go through the history after `from_` until `to`, as it was and with `changes`. The present is the last recorded moment, so
+    that a plane at rest gives the same answer to the same question for ever.
 
     `stream`: a stream or the beginning of its name; only its decisions, moves, refusals and differences are counted.
     `tenant`: the label that says whose a binding is, else its namespace. `progress` hears hundredths of the range as they are done.
