@@ -1,4 +1,4 @@
-"""Whatever is changed behind the ledger's back, `audit_verify` names the first row that is wrong."""
+"""What verify looks at, what it counts, and where it begins. What it finds is told in test_tamperings."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest_asyncio
 from tests.counter import Counter, Writer, withdrawn
 
 from wharfinger.events.streams import BINDINGS
-from wharfinger.kernel.round import Round
+from wharfinger.kernel.round import Head, Round
 from wharfinger.runtime.ledger import Ledger, SnapshotFollower, Submission, audit_verify
+from wharfinger.runtime.ledger import verify as verify_module
 from wharfinger.runtime.ledger.verify import Remembered
+from wharfinger.runtime.replay import worker_pool
 
 pytestmark = pytest.mark.integration
-
-FLEET = "(select id from stream where name = 'fleet/0')"
 
 
 @dataclass
@@ -54,148 +54,54 @@ async def test_an_untouched_history_is_ok(history: History) -> None:
     assert result.rows > 8 + inputs
     one = await audit_verify(history.ledger, "fleet/0")
     assert (one.streams, one.rounds, one.rows) == (1, 8, 8 + inputs)
+    assert (await audit_verify(history.ledger, "elsewhere")).streams == 0
 
 
-# name, statements, round, place (None: not looked at), what it is called
-TAMPERINGS: list[tuple[str, list[str], int, int | None, str]] = [
-    ("a decision says something else", [
-        f"update decision set body = '{{\"binding\":\"binding-5\",\"uid\":\"9/9\"}}'::bytea, encoding = 0 "
-        f"where stream = {FLEET} and seq = 7"], 2, 0, "round: hash"),
-    ("a decision is about another", [
-        f"update decision set subject = 'binding-x' where stream = {FLEET} and seq = 7"], 2, 0, "round: hash"),
-    ("a decision has another outcome", [
-        f"update decision set outcome = 'kept' where stream = {FLEET} and seq = 7"], 2, 0, "round: hash"),
-    ("a decision has another cause", [
-        f"update decision set cause = null where stream = {FLEET} and seq = 5"], 2, 0, "round: hash"),
-    ("a decision is not readable", [
-        f"update decision set encoding = 1 where stream = {FLEET} and seq = 7"], 2, 7, "decision: body"),
-    ("a decision is gone", [
-        f"delete from decision where stream = {FLEET} and seq = 7"], 2, 7, "decision"),
-    ("the last decision is gone", [
-        f"delete from decision where stream = {FLEET} and seq = (select max(seq) from decision where stream = {FLEET})"],
-        8, 32, "decision"),
-    ("a decision is added at the end", [
-        "insert into decision select stream, day, seq + 1, round, gen_random_uuid(), type, subject, outcome, cause, encoding, "
-        f"body from decision where stream = {FLEET} order by seq desc limit 1"], 8, None, "decision"),
-    ("two decisions change places", [
-        f"update decision set seq = -1 where stream = {FLEET} and seq = 5",
-        f"update decision set seq = 5 where stream = {FLEET} and seq = 6",
-        f"update decision set seq = 6 where stream = {FLEET} and seq = -1"], 2, 5, "decision: id"),
-    ("two decisions swap what they say", [
-        f"update decision d set body = o.body from decision o where d.stream = {FLEET} and o.stream = d.stream "
-        "and ((d.seq = 5 and o.seq = 6) or (d.seq = 6 and o.seq = 5))"], 2, 0, "round: hash"),
-    ("a decision moves to another round", [
-        f"update decision set round = 3 where stream = {FLEET} and seq = 6"], 2, 6, "decision: round"),
-    ("a decision moves to another stream", [
-        f"update decision set id = (select id from decision where stream <> {FLEET} order by seq limit 1) "
-        f"where stream = {FLEET} and seq = 6"], 2, 6, "decision: id"),
-    ("an event says something else", [
-        "update event set body = replace(convert_from(body, 'UTF8'), 'binding-4', 'binding-9')::bytea "
-        f"where id = '{withdrawn(4).id}'"], 2, 1, "event: body"),
-    ("an event is gone", [f"delete from event where id = '{withdrawn(4).id}'"], 2, 1, "event"),
-    ("an event is indexed as another", [
-        f"update event set subject = 'binding-x' where id = '{withdrawn(4).id}'"], 2, 1, "event: columns"),
-    ("an input refers to other bytes", [
-        f"update input set sha256 = sha256('x') where stream = {FLEET} and event = '{withdrawn(4).id}'"], 2, 1, "event"),
-    ("an input is gone", [
-        f"delete from input where stream = {FLEET} and event = '{withdrawn(4).id}'"], 2, 1, "input"),
-    ("two inputs change places", [
-        f"update input set ordinal = 9 where stream = {FLEET} and round = 2 and ordinal = 0",
-        f"update input set ordinal = 0 where stream = {FLEET} and round = 2 and ordinal = 1",
-        f"update input set ordinal = 1 where stream = {FLEET} and round = 2 and ordinal = 9"], 2, 0, "round: hash"),
-    ("an input is added", [
-        f"insert into input select stream, day, 8, 3, gen_random_uuid(), sha256 from input where stream = {FLEET} limit 1"],
-        8, 3, "input"),
-    ("a round took place at another time", [
-        f"update round set at_us = at_us + 1 where stream = {FLEET} and number = 4"], 4, 0, "round: hash"),
-    ("a round had read something else", [
-        f"update round set basis = '{{\"a/0\":[1,2]}}' where stream = {FLEET} and number = 4"], 4, 0, "round: hash"),
-    ("a round was made by another engine", [
-        f"update round set engine = 'x' where stream = {FLEET} and number = 4"], 4, 0, "round: hash"),
-    ("a round was made under another profile", [
-        f"update round set profile = 'x' where stream = {FLEET} and number = 4"], 4, 0, "round: hash"),
-    ("a round belongs to another epoch", [
-        f"update round set epoch = 0 where stream = {FLEET} and number = 4"], 4, 0, "round: epoch"),
-    ("a round has another hash", [
-        f"update round set hash = sha256('x') where stream = {FLEET} and number = 4"], 4, 0, "round: hash"),
-    ("a round follows another", [
-        f"update round set prev_hash = sha256('x') where stream = {FLEET} and number = 4"], 4, 0, "round: previous hash"),
-    ("a round is gone", [
-        f"delete from round where stream = {FLEET} and number = 4"], 4, 0, "round"),
-    ("two rounds change places", [
-        f"update round set number = 99 where stream = {FLEET} and number = 3",
-        f"update round set number = 3 where stream = {FLEET} and number = 4",
-        f"update round set number = 4 where stream = {FLEET} and number = 99"], 3, 0, "round: previous hash"),
-    ("the end is cut off", [
-        f"delete from round where stream = {FLEET} and number = 8",
-        f"delete from input where stream = {FLEET} and round = 8",
-        f"delete from decision where stream = {FLEET} and round = 8"], 8, 0, "round"),
-    ("the head stands too early", [
-        "update stream s set round = 7, seq = r.first_seq - 1 + r.decisions, hash = r.hash, at_us = r.at_us from round r "
-        f"where s.id = {FLEET} and r.stream = s.id and r.number = 7"], 7, 0, "round"),
-    ("the head has another hash", [f"update stream set hash = sha256('x') where id = {FLEET}"], 8, 0, "head: hash"),
-    ("the head has another seq", [f"update stream set seq = seq + 1 where id = {FLEET}"], 8, 0, "head: seq"),
-    ("the stream has another name", [f"update stream set name = 'fleet/2' where id = {FLEET}"], 1, 0,
-        "round: previous hash"),
-    ("a snapshot says something else", [
-        f"update snapshot_section set body = '[1,{{}}]', encoding = 0 where stream = {FLEET} and name = 'counts'"],
-        6, 0, "snapshot section counts"),
-    ("a snapshot with a digest of its own", [
-        f"update snapshot_section set body = '[]', sha256 = sha256('[]'), encoding = 0 "
-        f"where stream = {FLEET} and round = 3 and name = 'counts'"], 3, 0, "snapshot: digest"),
-    ("a snapshot that the chain knows is gone", [
-        f"delete from snapshot where stream = {FLEET} and round = 3",
-        f"delete from snapshot_section where stream = {FLEET} and round = 3"], 4, 0, "round: snapshot"),
-    ("the head forgets its snapshot", [f"update stream set snapshot = '' where id = {FLEET}"], 8, 0, "head: snapshot"),
-]  # fmt: skip
+async def test_heads_and_snapshots_that_were_walked_are_told(history: History) -> None:
+    walked = {one.head.stream: one for one in (await audit_verify(history.ledger)).walked}
+    heads = {head.stream: head for head in await history.ledger.heads()}
+    assert {name: one.head for name, one in walked.items()} == heads
+    assert [number for number, _ in walked["fleet/0"].snapshots] == [3, 6]
+    assert {one.base.round for one in walked.values()} == {0}
 
 
-@pytest.mark.parametrize(
-    ("statements", "number", "place", "what"), [t[1:] for t in TAMPERINGS], ids=[t[0] for t in TAMPERINGS]
-)
-async def test_the_first_bad_row_is_named(
-    history: History, statements: list[str], number: int, place: int | None, what: str
-) -> None:
-    async with history.ledger.database.reading() as raw:
-        for statement in statements:
-            assert (await raw.execute(statement)).split()[-1] != "0", "the tampering touched nothing"
-    bad = (await audit_verify(history.ledger)).first_bad
-    assert bad is not None
-    assert (bad.stream, bad.round, bad.what) == ("fleet/2" if "'fleet/2'" in statements[0] else "fleet/0", number, what)
-    assert place is None or bad.place == place
-    assert bad.expected != bad.found
+@pytest.mark.parametrize("rows", [1, 7, 20, 1000])
+async def test_stretches_come_to_the_same(history: History, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """However the streams are cut: every round is in one stretch."""
+    alone = await audit_verify(history.ledger)
+    monkeypatch.setattr(verify_module, "STRETCH_ROWS", rows)
+    with worker_pool(2) as pool:
+        shared = await audit_verify(history.ledger, workers=2, pool=pool)
+    assert shared.ok
+    assert (shared.rounds, shared.rows, shared.walked) == (alone.rounds, alone.rows, alone.walked)
 
 
-async def test_a_tampered_intake_is_found(history: History) -> None:
-    async with history.ledger.database.reading() as raw:
-        await raw.execute(
-            "update decision set body = replace(convert_from(body, 'UTF8'), 'bindings', 'clusters')::bytea "
-            "where type like '%accepted%' and seq = 2"
-        )
-    bad = (await audit_verify(history.ledger)).first_bad
-    assert bad is not None
-    assert (bad.stream, bad.round, bad.what) == ("intake", 1, "round: hash")
+async def test_what_is_committed_meanwhile_is_not_looked_at(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes see what this one sees: they share its moment, and not the moment at which they begin."""
+    cut = verify_module._cut
+
+    async def cut_and_go_on(*arguments: object) -> object:
+        event = withdrawn(500)
+        await history.ledger.accept([Submission(event, BINDINGS.name, event.subject, event.subject)])
+        monkeypatch.setattr(verify_module, "_cut", cut)
+        return await cut(*arguments)  # type: ignore[arg-type]
+
+    before = (await audit_verify(history.ledger)).rounds
+    monkeypatch.setattr(verify_module, "_cut", cut_and_go_on)
+    with worker_pool(2) as pool:
+        result = await audit_verify(history.ledger, workers=2, pool=pool)
+    assert result.ok
+    assert result.rounds == before
+    assert (await audit_verify(history.ledger)).rounds == before + 1
 
 
-async def test_rows_of_a_removed_stream_are_found(history: History) -> None:
-    async with history.ledger.database.reading() as raw:
-        await raw.execute("delete from stream where name = 'fleet/1'")
-    bad = (await audit_verify(history.ledger)).first_bad
-    assert bad is not None
-    assert (bad.what, bad.expected) == ("round", "a known stream")
-
-
-async def test_a_cut_off_end_with_a_rewritten_head_needs_somebody_who_remembers(history: History) -> None:
+async def test_a_head_that_somebody_remembers_must_still_be_part_of_its_stream(history: History) -> None:
     remembered = [Remembered(head) for head in await history.ledger.heads()]
-    assert (await audit_verify(history.ledger, remembered=remembered)).ok
-    async with history.ledger.database.reading() as raw:
-        await raw.execute(
-            "update stream s set round = 7, seq = r.first_seq - 1 + r.decisions, hash = r.hash, at_us = r.at_us "
-            f"from round r where s.id = {FLEET} and r.stream = s.id and r.number = 7"
-        )
-        for table, column in (("round", "number"), ("input", "round"), ("decision", "round")):
-            await raw.execute(f"delete from {table} where stream = {FLEET} and {column} = 8")
-    assert (await audit_verify(history.ledger)).ok
-    bad = (await audit_verify(history.ledger, remembered=remembered)).first_bad
+    writer = Writer((await history.ledger.raise_epoch(["fleet/1"]))["fleet/1"])
+    await history.ledger.commit([writer.step([withdrawn(77)])], writer.events)
+    assert (await audit_verify(history.ledger, remembered=remembered)).ok  # the stream has gone on from there
+    other = [Remembered(Head("fleet/1", 1, 1, b"x" * 32, 0), by="somebody")]
+    bad = (await audit_verify(history.ledger, remembered=other)).first_bad
     assert bad is not None
-    assert (bad.stream, bad.round, bad.what, bad.found) == ("fleet/0", 8, "checkpoint: hash", "missing: the stream ends at round 7")
+    assert (bad.stream, bad.round, bad.what) == ("fleet/1", 1, "checkpoint: hash")
+    assert "somebody" in bad.expected
