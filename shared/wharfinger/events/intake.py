@@ -226,14 +226,8 @@ class _Run:
 
     def bindings_moved(self) -> list[Fact]:
         """Known bindings that another policy, or another placement of their own policy, now holds for."""
-        facts: list[Fact] = []
-        for known in self.bindings.values():
-            if known.name in self.handled or has_own_placement(known):
-                continue
-            policy = policy_for(known.resource, known.labels, self.policies.values())
-            if policy is not None and (moved := under(known, policy)) != known:
-                facts.append(BindingRequested(moved))
-        return facts
+        left = [known for known in self.bindings.values() if known.name not in self.handled]
+        return [BindingRequested(moved) for moved in moved_bindings(left, self.policies.values())]
 
     def _bound(self, manifest: Manifest, model: Object) -> Binding | None:
         """The binding of a workload or object; None, with an error told, where no policy selects it."""
@@ -305,6 +299,18 @@ def bound_name(resource: ObjectRef) -> str:
     """The name of a workload's binding, as Karmada names it: `namespace/name-kind`, the kind in lower case."""
     name = f"{resource.name}-{resource.kind.lower()}"
     return f"{resource.namespace}/{name}" if resource.namespace else name
+
+
+def moved_bindings(bindings: Iterable[Binding], policies: Iterable[Policy]) -> list[Binding]:
+    """Those of `bindings` that `policies` would have otherwise, as they would have them."""
+    every, moved = list(policies), []
+    for known in bindings:
+        if has_own_placement(known):
+            continue
+        policy = policy_for(known.resource, known.labels, every)
+        if policy is not None and (binding := under(known, policy)) != known:
+            moved.append(binding)
+    return moved
 
 
 def under(binding: Binding, policy: Policy) -> Binding:
