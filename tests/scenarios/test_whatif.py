@@ -107,8 +107,8 @@ async def test_a_policy_that_makes_things_worse_is_seen_to(plane: ToldPlane) -> 
     assert late.parting is not None
     assert (late.parting.stream, late.parting.left) == ("fleet/0", "east 1, west 1")
     assert late.parting.right.startswith("refused: ")
-    assert late.parting.step == "filter"
-    assert (late.parting.left_step, late.parting.right_step) == ("2 feasible", "1 feasible, 1 ClusterAffinity, 1 NoCapacity")
+    assert late.parting.step == "policy"
+    assert (late.parting.left_step, late.parting.right_step) == ("divided by room", "divided by room on east")
 
     judgement = judged(threshold_of("unplaced>0"), result.figures)
     assert (judgement.failed, judgement.beyond) == (True, True)

@@ -26,7 +26,7 @@ def applied() -> Intake:
 
 
 def test_every_folder_is_read() -> None:
-    assert sorted(p.name for p in EXAMPLES.iterdir() if p.is_dir()) == sorted([*FOLDERS, "broken"])
+    assert sorted(p.name for p in EXAMPLES.iterdir() if p.is_dir()) == sorted([*FOLDERS, "broken", "whatif"])
 
 
 def test_each_workload_falls_under_the_policy_its_comment_names(applied: Intake) -> None:

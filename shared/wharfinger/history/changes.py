@@ -70,17 +70,25 @@ class Changes:
     def requested(self, binding: Binding, policies: Mapping[str, Policy]) -> Binding:
         """The binding as it would be asked for: `policies` are those that hold otherwise.
 
-        A binding whose own policy is replaced, or that one of ours selects, goes where they send it. What was applied by hand
-        stays as it is. A placement that came without any policy gives way to ours: they were named for this very purpose.
+        A binding that one of ours selects goes where it sends it, and so does one whose own policy ours replaces. What was
+        applied by hand stays as it is. A placement that came without any policy gives way to ours: they were named for this
+        very purpose.
         """
         if not self.policies or binding.policy.startswith(BY_HAND):
             return binding
         ours = {policy.key: policy for policy in self.policies}
         others = {} if has_own_placement(binding) else {k: p for k, p in policies.items() if k not in ours}
         chosen = policy_for(binding.resource, binding.labels, [*others.values(), *ours.values()])
+        if chosen is None:
+            chosen = ours.get(binding.policy) if not _selected(binding, policies.get(binding.policy)) else None
         if chosen is None or (chosen.key not in ours and binding.policy not in ours):
             return binding
         return under(binding, chosen)
+
+
+def _selected(binding: Binding, policy: Policy | None) -> bool:
+    """Whether its policy finds it by its labels; a binding requested ready made may be under a policy without bearing them."""
+    return policy is not None and policy_for(binding.resource, binding.labels, (policy,)) is not None
 
 
 def changes_of(texts: Sequence[str]) -> Changes:

@@ -18,6 +18,7 @@ from decimal import Decimal
 from typing import Literal
 
 from wharfinger.domain.binding import TargetCluster
+from wharfinger.domain.placement import Placement
 from wharfinger.domain.value import Value
 from wharfinger.events.decisions import (
     BindingReleased,
@@ -203,6 +204,19 @@ def described(data: Paired) -> str:
 def targets_text(targets: Iterable[TargetCluster] | Mapping[str, int]) -> str:
     pairs = targets.items() if isinstance(targets, Mapping) else ((t.cluster, t.replicas) for t in targets)
     return _few([f"{name} {n}" if n else name for name, n in pairs]) or "nowhere"
+
+
+def placement_text(placement: Placement) -> str:
+    """How a policy places, in a few words."""
+    how = placement.replicas
+    words = [how.type.lower()]
+    if how.type == "Divided":
+        weighted = "by room" if how.dynamic else "by weights" if how.static else "evenly"
+        words.append("packed" if how.preference == "Aggregated" else weighted)
+    clusters = [name for affinity in placement.affinities for name in affinity.cluster_names]
+    words += [f"on {_few(clusters)}"] if clusters else ["on some clusters"] if placement.affinities else []
+    words += [f"spread by {_few([c.field or c.label for c in placement.spread])}"] if placement.spread else []
+    return " ".join(words)
 
 
 def _nodes_text(shares: Sequence[NodeShare]) -> str:

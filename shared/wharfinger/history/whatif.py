@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from uuid import UUID
 
 import msgspec
 
 from wharfinger.domain.binding import Binding
+from wharfinger.domain.placement import Placement
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.value import Value, canonical
 from wharfinger.events.accepted import Fact, accepted
@@ -37,7 +38,15 @@ from wharfinger.events.proposals import EvictionProposed, FailoverProposed, Node
 from wharfinger.events.registry import EVENT_TYPES, type_of
 from wharfinger.events.streams import CLUSTER, DECISIONS, FLEET
 from wharfinger.history.changes import Changes, Settings
-from wharfinger.history.compare import BindingDifference, Figure, Pairing, Side, binding_differences, figures
+from wharfinger.history.compare import (
+    BindingDifference,
+    Figure,
+    Pairing,
+    Side,
+    binding_differences,
+    figures,
+    placement_text,
+)
 from wharfinger.history.points import Point, PointError, moment_of
 from wharfinger.history.prices import Prices
 from wharfinger.history.states import world_at
@@ -314,7 +323,7 @@ class Beside:
         self._currency = currency
         self._drift, self._change = Pairing(), Pairing()
         self._facts = 0
-        self._rebound: set[str] = set()
+        self._rebound: dict[str, tuple[Placement, Placement]] = {}
         self._loads = 0
         self._said: dict[tuple[str, str], bytes] = {}
         self._question = hashlib.sha256(canonical((changes.policies, msgspec.to_builtins(changes.settings), stream)))
@@ -327,7 +336,7 @@ class Beside:
             for name, record in sorted(state.bindings.items()):
                 wanted = self._changes.requested(record.spec, self._policies)
                 if wanted != record.spec and not record.withdrawn:
-                    self._rebound.add(name)
+                    self._rebound[name] = (record.spec.placement, wanted.placement)
                     events.append(self._made(BindingRequested(wanted), name))
         self._tell(self._changed, self._books[2], events)
 
@@ -396,7 +405,8 @@ class Beside:
 
     def _as_changed(self, event: Event[Value]) -> Iterable[Event[Value]]:
         match event.data:
-            case PolicyApplied(policy=policy) if policy.key in self._changes.keys:
+            case PolicyApplied(policy=policy) as policy_applied if policy.key in self._changes.keys:
+                _hold(self._policies, policy_applied)
                 return ()  # ours stands in its place, all the time
             case PolicyRemoved(kind=kind, namespace=namespace, name=name) if (
                 f"{kind}/{namespace}/{name}" in self._changes.keys
@@ -414,7 +424,7 @@ class Beside:
         wanted = self._changes.requested(binding, self._policies)
         if wanted == binding:
             return event
-        self._rebound.add(binding.name)
+        self._rebound[binding.name] = (binding.placement, wanted.placement)
         return self._made(BindingRequested(wanted), str(event.id))
 
     def _made(self, data: Value, what: str) -> Event[Value]:
@@ -440,7 +450,12 @@ class Beside:
 
     def result(self) -> WhatIf:
         recorded, unchanged, changed = (Run(book.finish(self._end), tuple(book.samples)) for book in self._books)
-        differences = binding_differences(self._books[1], self._books[2], self._change.close())
+        partings = self._change.close()
+        for name, (before, after) in self._rebound.items():
+            if (parting := partings.get(name)) is not None:  # before anything else, it was asked for otherwise
+                said = (placement_text(before), placement_text(after))
+                partings[name] = replace(parting, step="policy", left_step=said[0], right_step=said[1])
+        differences = binding_differences(self._books[1], self._books[2], partings)
         drift = binding_differences(self._books[0], self._books[1], self._drift.close())
         if self._stream:
             differences = tuple(d for d in differences if d.parting is not None)
