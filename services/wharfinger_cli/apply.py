@@ -1,4 +1,4 @@
-"""`apply` and `delete`: what the manifests say becomes facts, all of them or none.
+"""`apply` and `delete`: what the manifests say becomes facts, all of them or none. `apply --plan` is in `plan`.
 
 A file that ends in `.jsonl` holds events, one a line, as `generate fleet --out` writes them; everything else is manifests.
 """
@@ -35,8 +35,17 @@ SHOWN_MAX = 50
 Compile = Callable[[Sequence[Manifest], Facts], Intake]
 
 
-def apply(request: Request, names: Sequence[str]) -> None:
-    _hand_in(request, names, compiled, read_events(names))
+def apply(request: Request, names: Sequence[str], plan: str = "") -> None:
+    if plan:
+        if names:
+            raise CommandError("apply: expected manifests or a plan, got both: a plan holds what it was made of")
+        from wharfinger_cli.plan import carry_out  # which reads manifests as this module does
+
+        carry_out(request, plan)
+    elif names:
+        _hand_in(request, names, compiled, read_events(names))
+    else:
+        raise CommandError("apply: expected manifests (-f FILE) or a plan (--plan ID)")
 
 
 def delete(request: Request, names: Sequence[str]) -> None:
@@ -78,12 +87,18 @@ def _fact(place: str, line: bytes) -> Accepted:
     return accepted(event.data)
 
 
+def loaded(names: Sequence[str]) -> tuple[Manifest, ...]:
+    """The manifests in those of `names` that hold manifests. CommandError: what cannot be read, all of it."""
+    found = _load([name for name in names if not name.endswith(EVENTS_SUFFIX)])
+    refuse(found.errors)
+    return found.manifests
+
+
 def _hand_in(request: Request, names: Sequence[str], made_by: Compile, events: Sequence[Accepted]) -> None:
-    loaded = _load([name for name in names if not name.endswith(EVENTS_SUFFIX)])
-    _refuse(loaded.errors)
-    if not loaded.manifests and not events:
+    manifests = loaded(names)
+    if not manifests and not events:
         raise CommandError(f"{', '.join(names)}: expected at least one manifest, got none")
-    facts, submitted = run(_submit(request, loaded.manifests, made_by, events))
+    facts, submitted = run(_submit(request, manifests, made_by, events))
     kinds = Counter(short_type(type_of(fact.data)) for fact in facts)
     value: Plain = {"events": dict(kinds), "accepted": submitted.accepted, "unchanged": submitted.unchanged}
 
@@ -101,7 +116,7 @@ async def _submit(
     async with opened_ledger(settings_of(request)) as ledger:
         known = await known_facts(ledger)
         intake = made_by(manifests, known)
-        _refuse(intake.errors)
+        refuse(intake.errors)
         for field in intake.unacted:
             messages().print(Text(f"{field}", WARN), soft_wrap=True)
         facts = [*events, *intake.facts]
@@ -130,7 +145,7 @@ def _load(names: Sequence[str]) -> Loaded:
     return Loaded((*files.manifests, *piped.manifests), (*files.errors, *piped.errors))
 
 
-def _refuse(errors: Sequence[object]) -> None:
+def refuse(errors: Sequence[object]) -> None:
     """Nothing is accepted when anything is wrong: half a change is worse than none."""
     if errors:
         more = len(errors) - SHOWN_MAX
