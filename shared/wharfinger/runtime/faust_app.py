@@ -66,6 +66,16 @@ class _ConsumerThread(AIOKafkaConsumerThread):
             log.warning("fetch_wait_not_set", wanted_ms=fetch_wait_ms, reason="the client keeps it elsewhere now")
         return consumer
 
+    async def seek_to_committed(self) -> Any:
+        """What was fetched while the flow stood still in a rebalance is let fall, since it is read again from the committed offset.
+        Where nothing was committed yet there is nothing to go back to, and it would never be read at all: go to the start.
+        """
+        committed = await super().seek_to_committed()
+        never = [tp for tp, offset in committed.items() if not offset]
+        if never:
+            await self.seek_to_beginning(*never)
+        return committed
+
     async def on_thread_stop(self) -> None:
         """Without a broker the driver's fetcher passes on its own tasks' cancellation, and the thread died of it unheard:
         whoever stopped the app then waited for ever.
@@ -123,7 +133,18 @@ class _Transport(Transport):
 
 
 class _NoTables(TableManager):
-    """Faust waits a second for tables to be declared before it joins; we declare none."""
+    """Faust waits a second for tables to be declared before it joins; we declare none.
+
+    It also lets records flow again from here, and tells of the new partitions only afterwards: what came in between was
+    nobody's yet and was dropped, and since later offsets were then decided, nobody ever read it again. So it is told here.
+    """
+
+    async def on_rebalance(
+        self, assigned: set[TP], revoked: set[TP], newly_assigned: set[TP], generation_id: int = 0
+    ) -> None:
+        assert isinstance(self.app, ServiceApp), "this manager is made for ServiceApp only"
+        await self.app.tell_assigned(assigned)
+        await super().on_rebalance(assigned, revoked, newly_assigned, generation_id)
 
     async def on_start(self) -> None:
         await self._update_channels()
@@ -143,8 +164,8 @@ class ServiceApp(faust.App):
         self.fetch_wait_ms = fetch_wait_ms or backend.capabilities.fetch_wait_ms
         self.commits_offsets = commits_offsets
         self._assigned = asyncio.Event()
+        self._assigned_listeners: list[PartitionsListener] = []
         super().__init__(group, **options)
-        self.notify_assigned(self._note_assigned)
 
     async def joined(self, timeout_s: float = JOIN_TIMEOUT_S) -> None:
         """Wait until the group gave us partitions (perhaps none). TimeoutError when it does not."""
@@ -166,8 +187,18 @@ class ServiceApp(faust.App):
         return bool(self._assigned.is_set() and not self.rebalancing and self.crash_reason is None)
 
     def notify_assigned(self, listener: PartitionsListener) -> None:
-        """Call after each rebalance with *all* partitions held now."""
-        self.on_partitions_assigned.connect(_calling(listener), weak=False)
+        """Call in each rebalance with *all* partitions held from now on, before the first record of them is handed over."""
+        self._assigned_listeners.append(listener)
+
+    async def tell_assigned(self, assigned: set[TP]) -> None:
+        partitions = _partitions(assigned)
+        for listener in self._assigned_listeners:
+            await listener(partitions)
+        self._assigned.set()
+
+    def is_current(self, record: Received) -> bool:
+        """Whether it was read since the last rebalance. What was read before it is read again, by whoever owns it now."""
+        return bool(record.event.message.generation_id == self.consumer_generation_id)
 
     def notify_revoked(self, listener: PartitionsListener) -> None:
         """Call at the start of each rebalance with the partitions given up; the group waits while it runs."""
@@ -188,9 +219,6 @@ class ServiceApp(faust.App):
     def read(self, *names: str, agent: Agent) -> None:
         """Let `agent` read these topics, as one stream."""
         self.agent(self.bytes_topic(*names), name=f"{self.conf.id}-reader")(cast(Any, agent))
-
-    async def _note_assigned(self, assigned: frozenset[Partition]) -> None:
-        self._assigned.set()
 
     def _new_transport(self) -> Transport:
         return _Transport(self.conf.broker_consumer, self)
@@ -275,9 +303,13 @@ def _received(event: EventT[bytes | None]) -> Received:
 
 def _calling(listener: PartitionsListener) -> Callable[..., Awaitable[None]]:
     async def call(_app: object, partitions: set[TP], *_: object, **__: object) -> None:
-        await listener(frozenset((tp.topic, tp.partition) for tp in partitions))
+        await listener(_partitions(partitions))
 
     return call
+
+
+def _partitions(of: set[TP]) -> frozenset[Partition]:
+    return frozenset((tp.topic, tp.partition) for tp in of)
 
 
 def _credentials(security: KafkaSecurity) -> faust.SASLCredentials | faust.SSLCredentials | None:

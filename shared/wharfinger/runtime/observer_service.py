@@ -127,9 +127,12 @@ class ObserverService(Generic[S]):
             log.exception("agent.failed", service=self.name)
 
     async def _read(self, stream: RawStream) -> None:
+        assert self._app is not None
         async for records in take(stream, self._context.settings.take_max):
             began = self._beginnings
             messages = await self._reading.messages(records)
+            if not self._app.is_current(records[-1]):
+                continue  # a dead letter was waited for, and the partitions were dealt anew meanwhile
             await self.loop.offer(m for m in messages if m.partition in self._groups)
             if began != self._beginnings:
                 continue  # what we offered was forgotten with the old state: it says nothing of how far the new one is

@@ -109,9 +109,13 @@ class StageService(Generic[S]):
             log.exception("agent.failed", service=self.name)
 
     async def _read(self, stream: RawStream) -> None:
+        assert self._app is not None
         async for records in take(stream, self._context.settings.take_max):
             messages = await self._reading.messages(records)
-            await self.loop.offer(messages)
+            # A dead letter is waited for, perhaps through a rebalance: an offset of before it, taken in now, would make those
+            # below it, which are read again, look like old ones.
+            if self._app.is_current(records[-1]):
+                await self.loop.offer(messages)
 
     async def _revoked(self, partitions: frozenset[Partition]) -> None:
         await self.loop.revoke(sorted(p for topic, p in partitions if topic == self._primary))
