@@ -82,10 +82,11 @@ async def _read(request: Request) -> list[Letter]:
 
 
 async def letters_of(ledger: Ledger) -> list[Letter]:
-    """All of them, oldest first."""
+    """All of them that were not retired, oldest first."""
+    base = (await ledger.bases()).get(INTAKE)
     return [
         Letter(event.id, recorded.round.at, event.data)
-        async for recorded in ledger.recorded_rounds(INTAKE)
+        async for recorded in ledger.recorded_rounds(INTAKE, base.round + 1 if base else 1)
         for event in recorded.events
         if isinstance(event.data, MessageDeadLettered)
     ]

@@ -13,9 +13,9 @@ from typing import Any
 from wharfinger.events.decisions import ReplicasRefused, ReplicasReleased
 from wharfinger.events.envelope import Event
 from wharfinger.events.fanout import Fanout
-from wharfinger.events.policies import PolicyApplied, PolicyRemoved
+from wharfinger.events.policies import PolicyApplied
 from wharfinger.events.registry import LATEST
-from wharfinger.events.streams import CLUSTER, FLEET, INTAKE
+from wharfinger.events.streams import CLUSTER, FLEET, POLICIES
 from wharfinger.history.deciders import decider_of
 from wharfinger.history.points import Point, moment_of, round_of
 from wharfinger.kernel.decider import Decider, Micros
@@ -122,13 +122,9 @@ async def _unheard_outcomes(ledger: Ledger, world: World, shard_of: Callable[[st
 
 async def _policies(ledger: Ledger, at: Micros | None) -> list[Event[Any]]:
     """The policies that held then; only the observers ask for them."""
-    latest: dict[str, Event[Any]] = {}
-    async for recorded in ledger.recorded_rounds(INTAKE):
-        if at is not None and recorded.round.at > at:
-            break
-        for event in recorded.events:
-            if isinstance(event.data, PolicyApplied):
-                latest[event.data.policy.key] = event
-            elif isinstance(event.data, PolicyRemoved):
-                latest.pop(f"{event.data.kind}/{event.data.namespace}/{event.data.name}", None)
-    return list(latest.values())
+    if at is None:
+        facts = [fact async for fact in ledger.facts(POLICIES.name)]
+    else:
+        facts = await ledger.facts_at(at, POLICIES.name)
+    events = [fact.event() for fact in facts]
+    return [event for event in events if isinstance(event.data, PolicyApplied)]

@@ -117,6 +117,9 @@ class Ledger:
     def facts(self, topic: str | None = None) -> AsyncIterator[Fact]:
         return reader.facts(self._database, topic)
 
+    async def facts_at(self, at: Micros, topic: str | None = None) -> list[Fact]:
+        return await reader.facts_at(self._database, at, topic)
+
     async def seqs_before(self, at: Micros) -> dict[str, int]:
         return await reader.seqs_before(self._database, at)
 

@@ -10,11 +10,15 @@ from wharfinger.runtime.ledger.database import Database
 _SUMMARY = """
 select min(r.number), max(r.number), min(r.at_us), max(r.at_us), sum(r.inputs)::bigint, sum(r.decisions)::bigint,
        array_agg(distinct r.engine order by r.engine), array_agg(distinct r.profile order by r.profile)
-from round r join stream s on s.id = r.stream
-where s.name = $1 and r.number between $2 and $3
+from round r join stream s on s.id = r.stream left join horizon h on h.stream = s.id
+where s.name = $1 and r.number between $2 and $3 and r.number > coalesce(h.round, 0)
 """
 
-_FIRST = "select min(r.number) from round r join stream s on s.id = r.stream where s.name = $1"
+# What was kept of rounds that were retired is no history.
+_FIRST = """
+select min(r.number) from round r join stream s on s.id = r.stream left join horizon h on h.stream = s.id
+where s.name = $1 and r.number > coalesce(h.round, 0)
+"""
 
 
 @dataclass(frozen=True, slots=True)

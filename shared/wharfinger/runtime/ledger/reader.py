@@ -323,9 +323,7 @@ async def recorded_rounds(
     id_, last, retired = row[0], row[1] if to_round is None else min(to_round, row[1]), row[2] or 0
     number, since = max(1, from_round), 0
     if number <= min(retired, last):
-        raise LedgerError(
-            f"{stream}: the rounds up to {retired} were retired, its history begins at round {retired + 1}"
-        )
+        raise LedgerError(gone(stream, retired))
     while number <= last:
         async with database.reading() as raw:
             rounds, inputs, made = await _fetch_batch(raw, stream, id_, number, last, since, batch_rows)
@@ -436,16 +434,24 @@ async def head_at(database: Database, stream: str, number: int) -> Head:
 
 
 async def round_at(database: Database, stream: str, at: Micros) -> int:
-    """The number of the last round not later than `at`; 0 before the first."""
+    """The number of the last round not later than `at`; 0 before the first. LedgerError: that was retired."""
     async with database.reading() as raw:
         row = await raw.fetchrow(
-            "select coalesce((select r.number from round r where r.stream = s.id and r.at_us <= $2 "
-            "order by r.at_us desc, r.number desc limit 1), 0) from stream s where s.name = $1",
-            stream, at,
+            "select coalesce((select r.number from round r where r.stream = s.id and r.at_us <= $2 and r.day <= $3 "
+            "order by r.at_us desc, r.number desc limit 1), 0), h.round, h.at_us "
+            "from stream s left join horizon h on h.stream = s.id where s.name = $1",
+            stream, at, day_of(at),
         )  # fmt: skip
     if row is None:
         raise LedgerError(f"unknown stream {stream}")
+    if row[1] is not None and at < row[2]:
+        raise LedgerError(gone(stream, row[1]))
     return int(row[0])
+
+
+def gone(stream: str, retired: int) -> str:
+    """What to say to whoever asks for rounds that were taken away."""
+    return f"{stream}: the rounds up to {retired} were retired, its history begins at round {retired + 1}"
 
 
 async def profile_at(database: Database, stream: str, number: int) -> str:
@@ -533,6 +539,9 @@ where $1::text is null or f.topic = $1 order by f.seq
 """
 
 
+_HORIZON_FACTS = _FACTS.replace("from fact f", "from horizon_fact f")
+
+
 async def facts(database: Database, topic: str | None = None) -> AsyncIterator[Fact]:
     """The latest fact under every key, of one topic or of all, in the order in which they were accepted; all as of one moment.
 
@@ -541,11 +550,33 @@ async def facts(database: Database, topic: str | None = None) -> AsyncIterator[F
     async with database.transaction() as transaction:
         await transaction.execute(text("set transaction isolation level repeatable read, read only"))
         async for record in transaction.raw.cursor(_FACTS, topic, prefetch=_SHOWN_AT_ONCE):
-            name, key, partition_key, seq, at, id_, type_, encoding, stored = record
-            if stored is None:
-                raise CorruptLedger(INTAKE, 0, seq, f"fact {name} {key}: the body of event {id_} is missing")
-            body = _plain(INTAKE, 0, seq, encoding, stored)
-            yield Fact(name, key, partition_key, seq, at, id_, type_, body)
+            yield _fact(record)
+
+
+async def facts_at(database: Database, at: Micros, topic: str | None = None) -> list[Fact]:
+    """The fact that was the latest under each key at a time, in the order in which they were accepted. Costs the intake's
+    rows between its horizon and then. LedgerError: that was retired."""
+    last = await round_at(database, INTAKE, at)
+    base = (await bases(database)).get(INTAKE)
+    latest: dict[tuple[str, str], Fact] = {}
+    async with database.reading() as raw:
+        for record in await raw.fetch(_HORIZON_FACTS, topic):
+            latest[record[0], record[1]] = _fact(record)
+    async for recorded in recorded_rounds(database, INTAKE, base.round + 1 if base else 1, last):
+        for event, d in zip(recorded.events, recorded.round.decisions, strict=True):
+            to = d.data
+            if isinstance(to, MessageAccepted) and topic in (None, to.topic):
+                latest[to.topic, to.key] = Fact(
+                    to.topic, to.key, to.partition_key, d.seq, recorded.round.at, event.id, event.type, event.body
+                )
+    return sorted(latest.values(), key=lambda fact: fact.seq)
+
+
+def _fact(record: Record) -> Fact:
+    name, key, partition_key, seq, at, id_, type_, encoding, stored = record
+    if stored is None:
+        raise CorruptLedger(INTAKE, 0, seq, f"fact {name} {key}: the body of event {id_} is missing")
+    return Fact(name, key, partition_key, seq, at, id_, type_, _plain(INTAKE, 0, seq, encoding, stored))
 
 
 async def seqs_before(database: Database, at: Micros) -> dict[str, int]:

@@ -31,7 +31,7 @@ from wharfinger.runtime.ledger.partitions import TABLES, Span
 from wharfinger.runtime.ledger.reader import recorded_rounds
 from wharfinger.runtime.ledger.retries import retried
 from wharfinger.runtime.ledger.schema import DAY_US, day_of
-from wharfinger.runtime.ledger.snapshots import snapshot_digest
+from wharfinger.runtime.ledger.snapshots import KEPT, snapshot_digest
 
 _TRIES = 60
 _PAUSE_S = 0.2
@@ -343,8 +343,13 @@ async def _record(raw: Raw, cut: Cut, digests: Mapping[str, bytes], checkpoint: 
             "excluded.seq, excluded.hash, excluded.epoch, excluded.at_us, excluded.snapshot, excluded.retirement)",
             name, head.round, head.seq, head.hash, head.epoch, head.at, digests.get(name, b""), sha256,
         )  # fmt: skip
-    # The state from which an earlier horizon began is of no use to anybody now.
-    await raw.execute("delete from snapshot_section t using horizon h where h.stream = t.stream and t.round < h.round")
+    # The state from which an earlier horizon began is of no use to anybody now, but the newest ones always stay.
+    await raw.execute(
+        "delete from snapshot_section t using horizon h where h.stream = t.stream and t.round < h.round and t.round < "
+        "(select min(round) from (select round from snapshot n where n.stream = t.stream and n.whole "
+        "order by round desc limit $1) newest)",
+        KEPT,
+    )
 
 
 def _round(head: Head | None) -> int:

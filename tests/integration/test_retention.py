@@ -1,0 +1,338 @@
+"""Old history goes, and everything that is asked of the rest is answered as before: on a real database, over several months."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import zstandard
+from sqlalchemy import text
+from tests.scenarios.fleet_plane import DYNAMIC
+from tests.told_plane import SECOND, START, ToldPlane, a_binding, a_cluster, a_policy, nodes
+
+from wharfinger.domain.placement import Placement
+from wharfinger.events.streams import CLUSTERS, INTAKE
+from wharfinger.history.checkpoint import new_key, read, signed
+from wharfinger.history.deciders import DECIDERS
+from wharfinger.history.retention import RetentionError, Retirement, retire_before
+from wharfinger.history.states import state_at
+from wharfinger.history.verification import take_checkpoint, verify
+from wharfinger.kernel.decider import Micros
+from wharfinger.runtime.ledger import Ledger, LedgerError, Submission, Transient, retention
+from wharfinger.runtime.ledger.archive import archive, drop, retired_tables
+from wharfinger.runtime.ledger.database import Raw
+from wharfinger.runtime.ledger.partitions import spans
+from wharfinger.runtime.ledger.schema import DAY_US, day_of
+from wharfinger.runtime.replay import replay
+from wharfinger_cli.facts import known_facts
+
+pytestmark = pytest.mark.integration
+
+MONTH_S = 30 * 86_400
+MONTHS = 4
+KEY = new_key()
+POLICY = a_policy("by-room", Placement(replicas=DYNAMIC))
+QUIET = a_binding("quiet", 2, POLICY)
+STREAMS = ("cluster/bergen", "cluster/oslo", "fleet/0", INTAKE)
+
+
+@pytest_asyncio.fixture
+async def plane(database_url: str) -> AsyncIterator[ToldPlane]:
+    """Two clusters and a binding that are told once, and another one that is told something else twice a month."""
+    told = await ToldPlane.opened(database_url)
+    await told.tell(a_cluster("oslo"), a_cluster("bergen"), POLICY)
+    await told.tell(*nodes("oslo", "o1", "o2"), *nodes("bergen", "b1"))
+    await told.tell(QUIET)
+    for turn in range(2 * MONTHS):
+        await told.tell(a_binding("busy", 1 + turn % 5, POLICY), after_s=MONTH_S / 2)
+    yield told
+    await told.ledger.close()
+
+
+Counts = Callable[[], Awaitable[dict[str, int]]]
+
+
+@pytest.fixture
+def tables(plane: ToldPlane) -> Counts:
+    """Rows by table, all partitions of one together."""
+
+    async def count() -> dict[str, int]:
+        async with plane.ledger.database.reading() as raw:
+            names = await raw.fetch(
+                "select relname from pg_class where relkind in ('r', 'p') and not relispartition "
+                "and relnamespace = 'public'::regnamespace order by 1"
+            )
+            return {name: await _count(raw, name) for (name,) in names}
+
+    return count
+
+
+async def _count(raw: Raw, table: str) -> int:
+    row = await raw.fetchrow(f'select count(*) from "{table}"')
+    assert row is not None
+    return int(row[0])
+
+
+def months(number: float) -> Micros:
+    """So many months after the plane began."""
+    return START + int(number * MONTH_S) * SECOND
+
+
+async def retired(plane: ToldPlane, before: Micros, checkpoint: bytes | None = None) -> Retirement:
+    body = checkpoint or await a_checkpoint(plane.ledger)
+    return await retire_before(plane.ledger, before, read("june.json", body), body, plane.time.at)
+
+
+async def a_checkpoint(ledger: Ledger) -> bytes:
+    found, made = await take_checkpoint(ledger, months(MONTHS))
+    assert made is not None, found.ledger.first_bad
+    return signed(made, KEY)
+
+
+async def sound(ledger: Ledger) -> None:
+    """Verified from its bases on, and decided again from its snapshots."""
+    found = await verify(ledger)
+    assert found.ok, found.ledger.first_bad
+    again = await replay(ledger, DECIDERS)
+    assert again.divergences == ()
+    assert again.decisions > 0
+
+
+async def dumps(ledger: Ledger) -> dict[str, dict[str, bytes]]:
+    streams = [name for name in STREAMS if name != INTAKE]
+    found = [await state_at(ledger, name) for name in streams]
+    return {name: at.decider.dump(at.state) for name, at in zip(streams, found, strict=True)}
+
+
+async def answers(ledger: Ledger) -> tuple[object, ...]:
+    """The states, where the streams stand (but for the newest snapshot), and what holds."""
+    heads = [(h.stream, h.round, h.seq, h.hash, h.at) for h in await ledger.heads()]
+    return await dumps(ledger), heads, (await known_facts(ledger)).latest
+
+
+async def fetched(ledger: Ledger, query: str, *args: object) -> list[tuple[object, ...]]:
+    async with ledger.database.reading() as raw:
+        return [tuple(row) for row in await raw.fetch(query, *args)]
+
+
+async def test_what_remains_is_what_was(plane: ToldPlane) -> None:
+    ledger = plane.ledger
+    before = await answers(ledger)
+    current = {(row.subject, row.stream): row.id for row in await ledger.current()}
+    done = (await retired(plane, months(2.5))).done
+    assert done is not None
+    assert months(1) < done.before * DAY_US <= months(2.5)
+    assert await answers(ledger) == before
+    assert {(row.subject, row.stream): row.id for row in await ledger.current()} == current
+    await sound(ledger)
+
+
+async def test_only_what_counts_is_left_of_the_old_days(plane: ToldPlane) -> None:
+    done = (await retired(plane, months(2.5))).done
+    assert done is not None
+    old = await fetched(plane.ledger, "select s.name, d.subject from decision d join stream s on s.id = d.stream where day < $1",
+                        done.before)  # fmt: skip
+    of_quiet = QUIET.binding.name
+    assert ("fleet/0", of_quiet) in old
+    assert all(subject != "shop/busy-deployment" for stream, subject in old if stream == "fleet/0")
+    bodies = await fetched(
+        plane.ledger, "select subject from event where day < $1 and type like '%cluster.observed%'", done.before
+    )
+    assert sorted(bodies) == [("bergen",), ("oslo",)]
+    of_rounds = [table for table in done.tables if table.startswith("retired_round")]
+    async with plane.ledger.database.reading() as raw:
+        assert sum([await _count(raw, table) for table in of_rounds]) == done.rounds
+
+
+async def test_a_stream_begins_at_its_horizon(plane: ToldPlane) -> None:
+    done = (await retired(plane, months(2.5))).done
+    assert done is not None
+    bases = await plane.ledger.bases()
+    assert bases.keys() == set(STREAMS)
+    assert all(day_of(base.at) < done.before for base in bases.values())
+    base = bases["fleet/0"]
+    with pytest.raises(LedgerError, match=f"fleet/0: the rounds up to {base.round} were retired"):
+        [r async for r in plane.ledger.recorded_rounds("fleet/0")]
+    first = (await anext(plane.ledger.recorded_rounds("fleet/0", base.round + 1))).round
+    assert (first.prev_hash, first.first_seq) == (base.hash, base.seq + 1)
+    assert (await plane.ledger.head_at("fleet/0", base.round)).hash == base.hash
+    snapshot = await plane.ledger.latest_snapshot("fleet/0", base.round)
+    assert snapshot is not None
+    assert (snapshot.round, snapshot.digest) == (base.round, base.snapshot)
+    # Who reads rows from the beginning gets them from there.
+    rows = [row for row in await plane.ledger.rows_after({}, 10_000) if row.stream == "fleet/0"]
+    assert rows[0].seq == base.seq + 1
+
+
+async def test_retired_again_and_again_nothing_is_lost(plane: ToldPlane) -> None:
+    facts = (await known_facts(plane.ledger)).latest
+    rounds = 0
+    for month in (1.5, 2.6, 3.7):
+        done = (await retired(plane, months(month))).done
+        assert done is not None
+        rounds += done.rounds
+        await sound(plane.ledger)
+        assert (await known_facts(plane.ledger)).latest == facts
+    gone = sum(head.round for head in (await plane.ledger.bases()).values())
+    assert rounds == gone
+    async with plane.ledger.database.reading() as raw:
+        thin = [span for span in await spans(raw) if span.suffix.startswith("until_")]
+    assert len(thin) == 1  # what one retirement kept, the next one sorts through
+
+
+async def test_the_plane_goes_on_from_there(plane: ToldPlane) -> None:
+    await retired(plane, plane.time.at)
+    rounds = await plane.tell(a_binding("busy", 7, POLICY), after_s=60)
+    assert rounds
+    await plane.tell(a_cluster("tromso"), *nodes("tromso", "t1"))
+    await sound(plane.ledger)
+    # An id that was accepted in the days that are gone is still known.
+    event = next(f.event() for f in [f async for f in plane.ledger.facts(CLUSTERS.name)] if f.key == "oslo")
+    result = await plane.ledger.accept([Submission(event, CLUSTERS.name, "oslo", "oslo")])
+    assert result.new == ()
+
+
+async def test_nothing_old_enough_is_nothing_done(plane: ToldPlane) -> None:
+    assert (await retired(plane, START)).done is None
+    await retired(plane, months(2.5))
+    assert (await retired(plane, months(2.5))).done is None
+    with pytest.raises(RetentionError, match="in the past"):
+        await retired(plane, plane.time.at + 1)
+
+
+async def test_a_checkpoint_that_does_not_reach_is_refused(plane: ToldPlane, tables: Counts) -> None:
+    early = await a_checkpoint(plane.ledger)
+    await plane.tell(a_binding("busy", 9, POLICY), after_s=2 * MONTH_S)
+    await plane.tell(a_binding("busy", 8, POLICY), after_s=2 * MONTH_S)
+    before = await tables()
+    with pytest.raises(RetentionError, match=r"^june\.json: reaches round \d+ of .*: take a newer checkpoint$"):
+        await retired(plane, months(MONTHS + 3), early)
+    assert await tables() == before
+
+
+async def test_a_checkpoint_of_another_history_is_refused(plane: ToldPlane, tables: Counts) -> None:
+    _, made = await take_checkpoint(plane.ledger, months(MONTHS))
+    assert made is not None
+    heads = {mark.stream: mark for mark in made.streams}
+    swapped = type(made)(
+        made.version, made.plane, made.made_at_us,
+        tuple(type(m)(m.stream, m.round, m.seq, heads["cluster/oslo"].hash, m.at_us) for m in made.streams),
+    )  # fmt: skip
+    before = await tables()
+    with pytest.raises(RetentionError, match="a checkpoint of another history"):
+        await retired(plane, months(2.5), signed(swapped, KEY))
+    assert await tables() == before
+
+
+async def test_what_is_not_published_stays(plane: ToldPlane) -> None:
+    await plane.ledger.advance("publisher", 1, dict.fromkeys(STREAMS, 3), {})
+    with pytest.raises(RetentionError, match="has been published yet"):
+        await retired(plane, months(2.5))
+    await plane.ledger.advance("publisher", 1, {h.stream: h.seq for h in await plane.ledger.heads()}, {})
+    assert (await retired(plane, months(2.5))).done is not None
+
+
+async def test_whoever_is_killed_half_way_has_done_nothing(
+    plane: ToldPlane, tables: Counts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body, before = await a_checkpoint(plane.ledger), await tables()
+    for step in ("_keep_facts", "_keep_snapshot", "_fill", "_name_snapshots", "_lock_tables", "_exchange", "_record"):
+        with monkeypatch.context() as patched:
+            patched.setattr(retention, step, _then_killed(getattr(retention, step)))
+            with pytest.raises(asyncio.CancelledError):
+                await retired(plane, months(2.5), body)
+        assert await tables() == before, step
+    assert (await retired(plane, months(2.5), body)).done is not None
+    await sound(plane.ledger)
+
+
+def _then_killed(step: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
+    async def cut_off(*args: object) -> object:
+        await step(*args)
+        raise asyncio.CancelledError
+
+    return cut_off
+
+
+async def test_who_writes_meanwhile_loses_nothing_and_hardly_waits(plane: ToldPlane) -> None:
+    body = await a_checkpoint(plane.ledger)
+    told = asyncio.Event()
+
+    async def write() -> int:
+        for turn in range(40):
+            await plane.tell(a_binding(f"new-{turn}", 1, POLICY))
+            told.set()
+        return 40
+
+    writing = asyncio.create_task(write())
+    await told.wait()
+    done = (await retired(plane, months(2.5), body)).done
+    assert done is not None
+    assert not writing.done(), "the retirement was to take place while somebody writes"
+    assert await writing == 40
+    names = {row.subject for row in await plane.ledger.current(stream="fleet/0")}
+    assert {f"shop/new-{turn}-deployment" for turn in range(40)} <= names
+    await sound(plane.ledger)
+
+
+async def test_a_reader_who_holds_the_tables_makes_no_writer_wait_for_long(
+    plane: ToldPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "_TRIES", 3)
+    body = await a_checkpoint(plane.ledger)
+    assert await retention.cut(plane.ledger.database, months(2.5)) is not None
+    async with plane.ledger.database.transaction() as transaction:
+        await transaction.execute(text("select count(*) from decision"))
+        retiring = asyncio.create_task(retired(plane, months(2.5), body))
+        await asyncio.wait_for(plane.tell(a_binding("busy", 9, POLICY)), 5)
+        with pytest.raises(Transient, match="nothing was retired"):
+            await retiring
+    assert (await retired(plane, months(2.5), body)).done is not None
+
+
+async def test_a_stream_still_written_before_the_cut_is_not_cut(
+    plane: ToldPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its writer's clock is months behind, and it comes between the look and the lock."""
+    body = await a_checkpoint(plane.ledger)
+    real = retention._lock_tables
+
+    async def late(transaction: object) -> None:
+        late_ledger = await Ledger.open(plane.ledger.database.url, "late", clock=lambda: months(1))
+        await late_ledger.ensure_streams(["fleet/7"])
+        async with late_ledger.database.reading() as raw:
+            await raw.execute(
+                "insert into round select (select id from stream where name = 'fleet/7'), day, 1, epoch, at_us, engine, profile, "
+                "basis, 1, 0, 0, snapshot, prev_hash, hash from round where day < $1 limit 1", day_of(months(1)),
+            )  # fmt: skip
+        await late_ledger.close()
+        await real(transaction)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(retention, "_lock_tables", late)
+    with pytest.raises(LedgerError, match="still being written before"):
+        await retired(plane, months(2.5), body)
+
+
+async def test_retired_tables_are_archived_once_and_dropped(plane: ToldPlane, tmp_path: Path) -> None:
+    done = (await retired(plane, months(2.5))).done
+    assert done is not None
+    assert await retired_tables(plane.ledger.database) == sorted(done.tables)
+    archived = await archive(plane.ledger.database, done.tables, tmp_path)
+    of_rounds = [one for one in archived if one.table.startswith("retired_round")]
+    assert sum(one.rows for one in of_rounds) == done.rounds
+    lines = zstandard.ZstdDecompressor().decompressobj().decompress((tmp_path / of_rounds[0].file).read_bytes())
+    assert lines.startswith(b"stream,day,number,epoch,at_us")
+    assert lines.count(b"\n") == of_rounds[0].rows + 1
+    written = _changed(tmp_path)
+    assert await archive(plane.ledger.database, done.tables, tmp_path) == archived
+    assert _changed(tmp_path) == written
+    await drop(plane.ledger.database, done.tables)
+    assert await retired_tables(plane.ledger.database) == []
+    await sound(plane.ledger)
+
+
+def _changed(directory: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in directory.glob("*.zst")}
