@@ -341,8 +341,19 @@ def proposed_page(proposed: Proposed) -> Iterator[RenderableType]:
     for a in proposed.answers:
         style = GOOD if a.outcome == "committed" else WARN if a.outcome == "refused" else BAD
         table.add_row(
-            a.binding, targets_text(a.present), targets_text(a.targets), f"{a.gain:,}", Text(a.outcome, style), a.reason
+            a.binding,
+            targets_text(a.present),
+            targets_text(a.targets),
+            "" if a.gain is None else f"{a.gain:,}",
+            Text(a.outcome, style),
+            a.reason,
         )
     yield table
     committed = sum(1 for a in proposed.answers if a.outcome == "committed")
-    yield f"{count(len(proposed.answers), 'proposal')}, {committed:,} committed; {proposed.candidates:,} could have been made"
+    before = f" ({proposed.before:,} of them before)" if proposed.before else ""
+    more = (
+        f"; {left:,} more would be worth it"
+        if (left := proposed.candidates - len(proposed.answers) + proposed.before) > 0
+        else ""
+    )
+    yield f"{count(len(proposed.answers), 'proposal')}{before}, {committed:,} committed{more}"

@@ -165,7 +165,7 @@ def _used(resource: int) -> Callable[[Axes, WhatIf], None]:
             axes.plot(times, _shares_of(samples, resource), dash, color=colour, label=name)
             if name != "recorded":
                 low, high = _range(samples, resource)
-                axes.fill_between(times, low, high, color=colour, alpha=0.1, linewidth=0)
+                axes.fill_between(times, low, high, color=colour, alpha=0.07, linewidth=0)
         _finish(axes, unit, "clusters, lowest to highest, are the shaded range")
 
     return draw

@@ -19,7 +19,7 @@ from uuid import UUID
 
 from wharfinger.domain.binding import TargetCluster
 from wharfinger.domain.value import Value
-from wharfinger.engine.fleet.objective import OBJECTIVES, Objective, Place, price_micro, score
+from wharfinger.engine.fleet.objective import OBJECTIVES, PRICE_LABEL, Objective, Place, price_micro, score
 from wharfinger.events.codec import made
 from wharfinger.events.decisions import ProposalRefused, ScheduleDecided, ScheduleRefused
 from wharfinger.events.envelope import derived_id
@@ -54,13 +54,13 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of one proposal. `decision`: id of the decision that answers it, empty while there is none."""
+    """What became of one proposal. `gain`: as of now; None: it cannot be told any more. `decision`: id of the decision that answers it, empty while there is none."""
 
     id: UUID
     binding: str
     present: Mapping[str, int]
     targets: Mapping[str, int]
-    gain: int
+    gain: int | None
     outcome: Literal["committed", "refused", "unanswered"]
     reason: str = ""
     decision: str = ""
@@ -118,7 +118,8 @@ async def propose(
     chosen = worth[:left]
     claim = objective if only_better else ""
     await ledger.accept([submission(c, replay, claim, result) for c in chosen])
-    answers = await _earlier(ledger, result, {id_: everyone[id_] for id_ in known})
+    by_id = {c.id: c for c in found}
+    answers = await _earlier(ledger, result, {id_: everyone[id_] for id_ in known}, by_id)
     answers += await _await_answers(ledger, chosen, cursors, timeout_s)
     return Proposed(replay, objective, len(worth), len(known), tuple(answers), _why_none(found, worth, objective))
 
@@ -210,18 +211,25 @@ def _why_none(found: Sequence[Candidate], worth: Sequence[Candidate], objective:
     if not found:
         return "every binding that can be moved is where the replay left it"
     if all(c.gain is None for c in found):
-        return f"by {objective} it cannot be told: {'no prices of clusters' if objective == 'cost' else 'capacity'} is not known"
+        what = f"what a core costs in a cluster (its label {PRICE_LABEL})" if objective == "cost" else "room"
+        return f"what is better by {objective} cannot be told: {what} is not known"
     return f"none of {len(found):,} bindings that the replay left elsewhere is better off there by {objective}"
 
 
 # --- answers
 
 
-async def _earlier(ledger: Ledger, result: WhatIf, known: Mapping[UUID, str]) -> list[Answer]:
+async def _earlier(
+    ledger: Ledger, result: WhatIf, known: Mapping[UUID, str], found: Mapping[UUID, Candidate]
+) -> list[Answer]:
     """What became of proposals that an earlier call made."""
     answers: list[Answer] = []
     for id_, binding in sorted(known.items(), key=lambda item: item[1]):
-        answer = Answer(id_, binding, {}, dict(result.placements[binding]), 0, "unanswered")
+        now = found.get(id_)
+        answer = Answer(
+            id_, binding, now.present if now else {}, dict(result.placements[binding]), now.gain if now else None,
+            "unanswered", "no answer yet",
+        )  # fmt: skip
         async for row in ledger.decisions(DecisionQuery(FLEET, types=_ANSWERS, subject=binding)):
             answer = _answered(answer, row) or answer
         answers.append(answer)
