@@ -289,6 +289,8 @@ async def _first_bad(
 
 
 async def _stream(raw: Raw, one: _Stream, walks: Sequence[_Walked]) -> None:
+    if one.retired:
+        await _base(raw, one)
     await _snapshots(raw, one)
     for walked in walks:
         if walked.bad is not None:
@@ -316,10 +318,28 @@ async def _stream(raw: Raw, one: _Stream, walks: Sequence[_Walked]) -> None:
         await _facts(raw, one)
 
 
+async def _base(raw: Raw, one: _Stream) -> None:
+    """Of what was retired the last round stays, and of a stream that decides the state after it. That the base is the right
+    one follows from a later head that somebody remembers: nothing else leads there."""
+    base = one.base
+    row = await raw.fetchrow(
+        "select first_seq - 1 + decisions, hash, epoch, at_us from round where stream = $1 and number = $2",
+        one.id, base.round,
+    )  # fmt: skip
+    for what, expected, found in (
+        ("horizon: round", "its row", "missing" if row is None else "its row"),
+        ("horizon", (base.seq, base.hash.hex(), base.epoch, base.at), row and (row[0], row[1].hex(), *row[2:])),
+        ("horizon: snapshot", base.snapshot, dict(one.snapshots).get(base.round, b"") if base.snapshot else b""),
+    ):
+        if expected != found:
+            raise bad_row(base.stream, base.round, 0, what, expected, found)
+
+
 async def _snapshots(raw: Raw, one: _Stream) -> None:
     """The bytes of the newest whole ones (older ones are thrown away on purpose), and of every other that is there."""
     stream = one.head.stream
-    kept = {number for number, _ in one.snapshots[-KEPT:]}
+    kept = {number for number, _ in one.snapshots[-KEPT:] if number >= one.base.round}
+    kept |= {one.base.round} if one.base.snapshot else set()
     for number, digest in await raw.fetch(
         "select round, digest from snapshot where stream = $1 order by round desc", one.id
     ):
@@ -441,7 +461,8 @@ async def _strangers(raw: Raw) -> None:
     row = await raw.fetchrow(
         "select e.id from event e "
         "where not exists (select from input i where i.event = e.id and i.sha256 = e.sha256 and i.day = e.day) "
-        "and not exists (select from fact f where f.event = e.id and f.sha256 = e.sha256) order by 1 limit 1"
+        "and not exists (select from fact f where f.event = e.id and f.sha256 = e.sha256) "
+        "and not exists (select from horizon_fact f where f.event = e.id and f.sha256 = e.sha256) order by 1 limit 1"
     )
     if row is not None:
         raise bad_row("", 0, 0, "event", "one that a round took in", row[0])
