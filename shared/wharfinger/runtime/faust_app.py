@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, cast
 
 import faust
 import structlog
+from aiokafka import TopicPartition
 from faust.tables.manager import TableManager
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer, Transport
 from faust.types import TP, ChannelT, EventT, StreamT, TopicT
@@ -71,7 +72,7 @@ class _ConsumerThread(AIOKafkaConsumerThread):
         Where nothing was committed yet there is nothing to go back to, and it would never be read at all: go to the start.
         """
         committed = await super().seek_to_committed()
-        never = [tp for tp, offset in committed.items() if not offset]
+        never = [TopicPartition(tp.topic, tp.partition) for tp, offset in committed.items() if not offset]
         if never:
             await self.seek_to_beginning(*never)
         return committed
