@@ -58,7 +58,9 @@ async def _print(request: Request, query: DecisionQuery, *, follow: bool) -> Non
         try:
             while query.limit is None or printer.printed < query.limit:
                 try:
-                    await asyncio.wait_for(wakeup.wait(), POLL_S)
+                    # Not `wait_for`: where both come at once it forgets the cancellation, and with it Ctrl-C.
+                    async with asyncio.timeout(POLL_S):
+                        await wakeup.wait()
                 except TimeoutError:
                     pass
                 wakeup.clear()
