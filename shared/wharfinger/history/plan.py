@@ -228,7 +228,8 @@ async def _all_answers(
                     f"is a scheduler up? The request stands: ask again to see what came of it"
                 )
             with suppress(TimeoutError):
-                await asyncio.wait_for(wakeup.wait(), POLL_S)
+                async with asyncio.timeout(POLL_S):  # not `wait_for`, which may forget that it was cancelled
+                    await wakeup.wait()
 
 
 async def _answers(ledger: Ledger, plan: Plan) -> dict[str, tuple[UUID, PlanCommitted | PlanRefused]]:
