@@ -39,7 +39,8 @@ class Pending(msgspec.Struct, frozen=True):
 @dataclass(slots=True)
 class ClusterState:
     """`facts` None: only its capacity is known so far. `silent_since`: when it was last heard before silence was decided,
-    None while it is not silent. `tainted_at`: when each NoExecute taint was first seen here.
+    None while it is not silent. `tainted_at`: when each NoExecute taint was first seen here. `counted_at`: when `capacity` was
+    taken in.
 
     `closed`: refused class -> seq of the refusal. `doubt`: class -> the count that was believed when it was last opened; after
     another refusal a later count has to exceed it, or to have come down meanwhile.
@@ -52,6 +53,7 @@ class ClusterState:
     silent_since: Micros | None = None
     tainted_at: dict[str, Micros] = field(default_factory=dict)
     capacity: CapacityEstimated | None = None
+    counted_at: Micros = 0
     pending: deque[Pending] = field(default_factory=deque)
     closed: dict[str, int] = field(default_factory=dict)
     doubt: dict[str, int] = field(default_factory=dict)

@@ -24,7 +24,7 @@ from wharfinger.engine.fleet.trigger import ANY_CLUSTER
 from wharfinger.events.decisions import Explanation, Scored
 from wharfinger.stages.fleet.clusters import UNLIMITED
 from wharfinger.stages.fleet.explain import SHOWN, bounded
-from wharfinger.stages.fleet.state import CACHED, BindingState, Feasible, FleetState
+from wharfinger.stages.fleet.state import CACHED, BindingState, Feasible, FleetState, Solving
 
 MANY = 64
 """Above so many clusters the few that are shown are picked, below all are sorted."""
@@ -87,6 +87,8 @@ def solve(
     failure is told. `without`: clusters not to be used. `retry`: a cluster that refused is not asked for what it refused.
     """
     spec, plan = record.spec, record.plan
+    if state.solving is not None:
+        state.solving.append(Solving(dict(held), fresh, without, retry))
     if record.evicted:
         without = (*without, *state.evicted(record))
     if spec.replicas < 0:

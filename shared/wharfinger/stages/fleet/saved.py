@@ -2,12 +2,15 @@
 
 Only what cannot be derived is saved; indexes and caches are made anew. Lists are ordered by name, except what has an order
 of its own (proposals as they came, deductions by seq).
+
+Bindings are most of a state, so they lie in buckets by hash of their name: whoever asks about one binding reads one bucket,
+and `delta` saves of each bucket only what was touched. A name that a delta counts and does not hold is of a binding that is gone.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from uuid import UUID
 
 import msgspec
@@ -15,7 +18,7 @@ import msgspec
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import Placement
-from wharfinger.domain.value import Value, canonical
+from wharfinger.domain.value import Value, canonical, stable_hash
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.fleet.estimate import demand_of
 from wharfinger.events.capacity import CapacityEstimated
@@ -48,6 +51,7 @@ class SavedCapacity(Value, frozen=True):
     pending: tuple[SavedPending, ...]
     closed: dict[str, int]
     doubt: dict[str, int]
+    counted_at: Micros = 0
 
 
 class SavedBinding(Value, frozen=True):
@@ -89,14 +93,44 @@ class SavedFleet(Value, frozen=True):
     outcomes: dict[str, int]
 
 
+BUCKETS = 64
+
+_BINDINGS = "bindings"
+
+
+def name_hash(binding: str) -> int:
+    """As PostgreSQL's bigint: signed."""
+    return stable_hash(binding) - 2**63
+
+
+def bucket_of(binding: str) -> str:
+    """The section that a binding lies in."""
+    return _section(stable_hash(binding) % BUCKETS)
+
+
+def _section(bucket: int) -> str:
+    return f"{_BINDINGS}/{bucket:02d}"
+
+
 SECTIONS: dict[str, object] = {
     "fleet": SavedFleet,
     "clusters": tuple[SavedCluster, ...],
     "capacity": tuple[SavedCapacity, ...],
-    "bindings": tuple[SavedBinding, ...],
     "proposals": tuple[SavedProposal, ...],
+    **{_section(bucket): tuple[SavedBinding, ...] for bucket in range(BUCKETS)},
 }
 """What each section holds."""
+
+SHARED = ("fleet", "clusters", "capacity", "proposals")
+"""The sections that are not about bindings: small, and in every delta whole."""
+
+
+class Delta(msgspec.Struct, frozen=True):
+    """What changed. `names`: of each bucket among the sections, the hashes of the bindings that were touched."""
+
+    sections: dict[str, bytes]
+    names: dict[str, list[int]]
+
 
 _clusters = msgspec.json.Decoder(tuple[SavedCluster, ...])
 _capacity = msgspec.json.Decoder(tuple[SavedCapacity, ...])
@@ -106,6 +140,26 @@ _fleet = msgspec.json.Decoder(SavedFleet)
 
 
 def dump(state: FleetState) -> dict[str, bytes]:
+    buckets: dict[str, list[str]] = {_section(bucket): [] for bucket in range(BUCKETS)}
+    for name in sorted(state.bindings):
+        buckets[bucket_of(name)].append(name)
+    return _shared(state) | {section: _bucket(state, names) for section, names in buckets.items()}
+
+
+def delta(state: FleetState, touched: Collection[str]) -> Delta:
+    buckets: dict[str, list[str]] = {}
+    for name in sorted(touched):
+        buckets.setdefault(bucket_of(name), []).append(name)
+    sections = {section: _bucket(state, names) for section, names in buckets.items()}
+    hashes = {section: [name_hash(name) for name in names] for section, names in buckets.items()}
+    return Delta(_shared(state) | sections, hashes)
+
+
+def _bucket(state: FleetState, names: Iterable[str]) -> bytes:
+    return canonical([_save_binding(state.bindings[name]) for name in names if name in state.bindings])
+
+
+def _shared(state: FleetState) -> dict[str, bytes]:
     clusters = [state.clusters[name] for name in sorted(state.clusters)]
     return {
         "fleet": canonical(SavedFleet(state.arrivals, state.held, state.stirrer, state.outcomes)),
@@ -113,7 +167,6 @@ def dump(state: FleetState) -> dict[str, bytes]:
             [SavedCluster(c.name, c.facts, c.heard_at, c.heard_by, c.silent_since, c.tainted_at) for c in clusters]
         ),
         "capacity": canonical([_save_capacity(c) for c in clusters]),
-        "bindings": canonical([_save_binding(state.bindings[name]) for name in sorted(state.bindings)]),
         "proposals": canonical(
             [
                 *(_save_proposal(key, p) for key, p in state.proposals.items()),
@@ -123,7 +176,14 @@ def dump(state: FleetState) -> dict[str, bytes]:
     }
 
 
+def binding_in(section: bytes, name: str) -> bytes | None:
+    """The bucket with nothing but the one binding in it; None: it is not there."""
+    found = [binding for binding in _bindings.decode(section) if binding.spec.name == name]
+    return canonical(found) if found else None
+
+
 def load(stream: str, sections: Mapping[str, bytes]) -> FleetState:
+    """Of the buckets of bindings those that are there: a state with some bindings only knows everything about clusters."""
     fleet = _fleet.decode(sections["fleet"])
     state = FleetState(
         stream, arrivals=fleet.arrivals, held=fleet.held, stirrer=fleet.stirrer, outcomes=dict(fleet.outcomes)
@@ -135,12 +195,13 @@ def load(stream: str, sections: Mapping[str, bytes]) -> FleetState:
         )  # fmt: skip
     for saved in _capacity.decode(sections["capacity"]):
         held = state.clusters[saved.cluster]
-        held.capacity = saved.capacity
+        held.capacity, held.counted_at = saved.capacity, saved.counted_at
         held.pending = deque(
             [Pending(p.seq, p.class_key, p.replicas, p.requirements, demand_of(p.requirements)) for p in saved.pending]
         )
         held.closed, held.doubt = dict(saved.closed), dict(saved.doubt)
-    for binding in _bindings.decode(sections["bindings"]):
+    buckets = [_bindings.decode(body) for name, body in sections.items() if name.startswith(_BINDINGS)]
+    for binding in sorted((b for bucket in buckets for b in bucket), key=lambda b: b.spec.name):
         state.bindings[binding.spec.name] = _load_binding(binding)
     for proposal in _proposals.decode(sections["proposals"]):
         if proposal.plan is not None:
@@ -155,7 +216,7 @@ def load(stream: str, sections: Mapping[str, bytes]) -> FleetState:
 
 def _save_capacity(cluster: ClusterState) -> SavedCapacity:
     pending = tuple([SavedPending(p.seq, p.class_key, p.replicas, p.requirements) for p in cluster.pending])
-    return SavedCapacity(cluster.name, cluster.capacity, pending, cluster.closed, cluster.doubt)
+    return SavedCapacity(cluster.name, cluster.capacity, pending, cluster.closed, cluster.doubt, cluster.counted_at)
 
 
 def _save_binding(b: BindingState) -> SavedBinding:

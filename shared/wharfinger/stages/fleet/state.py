@@ -148,6 +148,16 @@ class Waiting:
     facts: int = -1
 
 
+@dataclass(frozen=True, slots=True)
+class Solving:
+    """The arguments of one call of `places.solve`, taken down when it was made."""
+
+    held: dict[str, int]
+    fresh: bool
+    without: tuple[str, ...]
+    retry: bool
+
+
 @dataclass(slots=True)
 class FleetState:
     stream: str
@@ -193,6 +203,10 @@ class FleetState:
     feasible: dict[tuple[bytes, str, int], Feasible] = field(default_factory=dict)
     on_behalf: dict[UUID, UUID] = field(default_factory=dict)
     """Proposal of a plan -> the commitment it came with: the cause of its answer, which the same round gives."""
+    touched: dict[str, None] | None = None
+    """Bindings that are not what they were when this was last emptied; kept for who makes snapshots of what changed."""
+    solving: list[Solving] | None = None
+    """What was asked of `places.solve`, for who asks it once more to explain; nobody else keeps it."""
 
     # Facts
 
@@ -235,7 +249,7 @@ class FleetState:
             case BindingWithdrawn(name=name):
                 self._withdraw(name, event.id)
             case CapacityEstimated():
-                self._count(data, event.id)
+                self._count(data, event.id, at)
             case ClusterObserved(cluster=facts):
                 self._observe(facts, event.id, at)
             case ClusterForgotten(name=name):
@@ -268,12 +282,18 @@ class FleetState:
         else:
             return
         self._reindex(record)
+        self._note(spec.name)
 
     def _withdraw(self, name: str, cause: UUID) -> None:
         record = self.bindings.get(name)
         if record is not None and not record.withdrawn:
             record.withdrawn, record.cause = True, cause
             self._reindex(record)
+            self._note(name)
+
+    def _note(self, name: str) -> None:
+        if self.touched is not None:
+            self.touched[name] = None
 
     def _ask(self, record: BindingState, cause: UUID) -> None:
         self.arrivals += 1
@@ -341,16 +361,18 @@ class FleetState:
             if not record.asked:
                 record.cause = cause
             self.open[binding] = None
+            self._note(binding)
         self._lay_out()
         self.stirrer, self.stirred = cause, True
 
-    def _count(self, counted: CapacityEstimated, cause: UUID) -> None:
+    def _count(self, counted: CapacityEstimated, cause: UUID, at: Micros) -> None:
         cluster = self.clusters.get(counted.cluster)
         if cluster is None:
             cluster = self.clusters[counted.cluster] = ClusterState(counted.cluster)
         elif cluster.capacity == counted:
             return
         cluster.count(counted, self.stream)
+        cluster.counted_at = at
         self.touch(cluster)
         self.stirrer, self.stirred = cause, True
 
@@ -396,6 +418,7 @@ class FleetState:
         if not record.asked:
             record.cause = cause
         self.open[record.spec.name] = None
+        self._note(record.spec.name)
 
     def carry_out(self, steps: Sequence[Step], cause: UUID, at: Micros) -> None:
         """Take the steps of a plan as if they had come by themselves. `cause`: what is decided because of them has it."""
@@ -425,6 +448,7 @@ class FleetState:
                 self._schedule(data, decision.seq)
             case BindingReleased(binding=name):
                 record = self.bindings.pop(name, None)
+                self._note(name)
                 if record is not None:
                     self._unindex(record)
                     for cluster in record.targets:
@@ -453,6 +477,7 @@ class FleetState:
             proposal = self.proposals.pop(answered, None)
             self.on_behalf.pop(answered, None)
             if isinstance(proposal, EvictionProposed) and not isinstance(data, ProposalRefused):
+                self._note(proposal.binding)
                 evicted = self.bindings[proposal.binding].evicted
                 evicted[proposal.cluster] = None
                 for cluster in [c for c in evicted if not self._expels(c)]:
@@ -460,6 +485,7 @@ class FleetState:
 
     def _schedule(self, data: ScheduleDecided | ScheduleRefused, seq: int) -> None:
         record = self.bindings[data.binding]
+        self._note(data.binding)
         self._unindex(record)
         name, spec = data.binding, record.spec
         same_class = record.applied_class == record.class_key
