@@ -14,7 +14,8 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
-from typing import Any
+from multiprocessing.util import Finalize
+from typing import Any, ClassVar
 
 from wharfinger.kernel.audit import Audit, AuditResult, EngineResult
 from wharfinger.kernel.decider import Decider, Micros
@@ -22,6 +23,7 @@ from wharfinger.kernel.divergence import Divergence
 from wharfinger.kernel.recover import RecordedRound, recover
 from wharfinger.kernel.step import ENGINE
 from wharfinger.runtime.ledger import CorruptLedger, Ledger
+from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.starts import digest_of
 from wharfinger.runtime.memory import seldom_collect
 from wharfinger.runtime.replay_ranges import Asked, Range, RangeError, ranges_of, shares_of
@@ -48,8 +50,8 @@ RECOVERED_MAX = 16
 """So often a range is brought back to what was recorded after the decider has decided otherwise. Each time costs a recovery from
 the range's start; beyond it, what differs is marked as possibly a consequence."""
 
-SHARES_A_WORKER = 3
-"""Smaller shares end at about the same time; each costs a connection."""
+SHARES_A_WORKER = 4
+"""Smaller shares end at about the same time, and more often there is something to be said of how far it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,16 +243,35 @@ def _arrived(audit: Audit[Any], piece: Range) -> None:
 
 def _replay_share(task: _Task) -> list[AuditResult]:
     """In a process of its own."""
-    seldom_collect()
+    if _Hand.mine is None or _Hand.mine.url != task.database_url:
+        _Hand.mine = _Hand(task.database_url)
+    return _Hand.mine.run(task)
 
-    async def run() -> list[AuditResult]:
-        ledger = await Ledger.open(task.database_url, "wharfinger-replay", pool_size=1)
-        try:
-            return [await _replay_range(ledger, task.deciders, piece) for piece in task.ranges]
-        finally:
-            await ledger.close()
 
-    return asyncio.run(run())
+class _Hand:
+    """What a worker keeps between its shares: a loop, and a connection, which costs more to open than many a share to replay.
+
+    It does not look whether there is a ledger: the process that sent it has.
+    """
+
+    mine: ClassVar[_Hand | None] = None
+
+    def __init__(self, url: str) -> None:
+        seldom_collect()
+        self.url = url
+        self._runner = asyncio.Runner()
+        self._ledger = Ledger(Database(url, "wharfinger-replay", 1))
+        Finalize(None, self._close, exitpriority=1)  # a worker leaves without running what `atexit` knows of
+
+    def run(self, task: _Task) -> list[AuditResult]:
+        async def work() -> list[AuditResult]:
+            return [await _replay_range(self._ledger, task.deciders, piece) for piece in task.ranges]
+
+        return self._runner.run(work())
+
+    def _close(self) -> None:
+        self._runner.run(self._ledger.close())
+        self._runner.close()
 
 
 def joined(results: Sequence[AuditResult], seconds: float) -> ReplayResult:

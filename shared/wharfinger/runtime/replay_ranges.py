@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.round import Head
-from wharfinger.runtime.ledger import Ledger, LedgerError
+from wharfinger.runtime.ledger import Ledger, LedgerError, reader
 from wharfinger.runtime.ledger.heads import selected
 from wharfinger.runtime.ledger.starts import Start, starts
 
@@ -63,14 +63,21 @@ async def ranges_of(ledger: Ledger, asked: Asked, deciding: Iterable[str], parts
     wanted = selected(list(heads), asked.prefix)
     if not wanted and asked.prefix:
         raise RangeError(f"no stream of decisions is named {asked.prefix} or begins with it; there {_are(list(heads))}")
-    bounds = {name: bound for name in wanted if (bound := await _bound(ledger, heads[name], asked)) is not None}
+    bases = await reader.bases(ledger.database)
+    bounds: dict[str, tuple[int, int]] = {}
+    for name in wanted:
+        base = bases[name].round if name in bases else 0
+        if (bound := await _bound(ledger, heads[name], base, asked)) is not None:
+            bounds[name] = bound
     if wanted and not bounds:
         raise RangeError(_nothing_there(asked, [heads[name] for name in wanted]))
     stored = await starts(ledger.database, bounds)
     whole = sum([_weight(heads[name].round, heads[name].seq) for name in bounds])
     found: list[Range] = []
     for name, (first, last) in bounds.items():
-        found += _cut(heads[name], first, last, stored[name], max(1, whole // max(1, parts)) if parts > 1 else 0)
+        begin = _begin(name, first, stored[name], bases.get(name))
+        goal = max(1, whole // parts) if parts > 1 else 0
+        found += _cut(heads[name], first, last, begin, stored[name], goal)
     return found
 
 
@@ -85,11 +92,17 @@ def shares_of(ranges: Sequence[Range], workers: int) -> list[list[Range]]:
     return [mine for _, mine in shares]
 
 
-async def _bound(ledger: Ledger, head: Head, asked: Asked) -> tuple[int, int] | None:
-    """First and last round of the stream that is wanted; None: it has none there."""
+async def _bound(ledger: Ledger, head: Head, base: int, asked: Asked) -> tuple[int, int] | None:
+    """First and last round of the stream that is wanted; None: it has none there. Up to round `base` all was retired."""
     first, last = asked.from_round or 1, head.round
     if asked.since is not None:
         first = max(first, await ledger.round_at(head.stream, asked.since - 1) + 1)
+    if first <= base:
+        if asked.from_round is not None or asked.since is not None:
+            raise RangeError(
+                f"{head.stream}: the rounds up to {base} were retired, its history begins at round {base + 1}"
+            )
+        first = base + 1
     if asked.to_round is not None:
         last = min(last, asked.to_round)
     if asked.until is not None:
@@ -97,10 +110,18 @@ async def _bound(ledger: Ledger, head: Head, asked: Asked) -> tuple[int, int] | 
     return (first, last) if first <= last else None
 
 
-def _cut(head: Head, first: int, last: int, stored: Sequence[Start], goal: int) -> list[Range]:
-    """At snapshots that lie about `goal` of work apart; 0: in one piece, from the last snapshot before it."""
-    before = [s for s in stored if s.round < first]
-    begin = before[-1] if before else Start(0, 0, b"")
+def _begin(stream: str, first: int, stored: Sequence[Start], base: Head | None) -> Start:
+    """The last whole snapshot before round `first`, or the genesis, where the stream still has one."""
+    before = [start for start in stored if start.round < first and (base is None or start.round >= base.round)]
+    if not before and base is not None:
+        raise RangeError(
+            f"{stream}: there is no snapshot to begin at before round {first}, and its genesis was retired"
+        )
+    return before[-1] if before else Start(0, 0, b"")
+
+
+def _cut(head: Head, first: int, last: int, begin: Start, stored: Sequence[Start], goal: int) -> list[Range]:
+    """From `begin` on, at snapshots that lie about `goal` of work apart; 0: in one piece."""
     cuts = _spaced([s for s in stored if first <= s.round < last], begin, goal) if goal else []
     end = _weight(head.round, head.seq)
     pieces: list[Range] = []
