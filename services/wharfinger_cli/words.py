@@ -18,6 +18,7 @@ from wharfinger.events.decisions import (
 )
 from wharfinger.events.envelope import Event
 from wharfinger.events.outcomes import OutcomesDecided
+from wharfinger.events.plans import PlanRequested
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.proposals import EvictionProposed, FailoverProposed, NodeRemovalProposed, RescheduleProposed
 from wharfinger.events.registry import type_of
@@ -25,7 +26,7 @@ from wharfinger.history.timeline import Cause
 from wharfinger.runtime.ledger import LedgerRow
 from wharfinger_cli.decisions import short_type
 from wharfinger_cli.output import count
-from wharfinger_cli.summary import summary, targets
+from wharfinger_cli.summary import some, summary, targets
 
 OURS = "/wharfinger/"
 
@@ -62,12 +63,21 @@ def said(data: Value, before: Binding | None = None) -> str:
             return f"room in {cluster} counted"
         case FailoverProposed() | EvictionProposed() | RescheduleProposed() | NodeRemovalProposed():
             return _proposed(data)
+        case PlanRequested():
+            return _planned(data)
         case AssignmentsDecided():
             return f"{count(len(data.items), 'assignment')} of {data.stream} to {data.cluster}"
         case OutcomesDecided():
             return f"{count(len(data.items), 'outcome')} of {data.stream} to fleet/{data.shard}"
         case _:
             return short_type(type_of(data))
+
+
+def _planned(data: PlanRequested) -> str:
+    """A plan to relocate says why: `a plan of 2 steps: roll back to fleet/0 12`."""
+    reasons = dict.fromkeys(step.reschedule.reason for step in data.steps if step.reschedule is not None)
+    why = some(reason for reason in reasons if reason)
+    return f"a plan of {count(len(data.steps), 'step')}{f': {why}' if why else ''}"
 
 
 def _proposed(data: FailoverProposed | EvictionProposed | RescheduleProposed | NodeRemovalProposed) -> str:
