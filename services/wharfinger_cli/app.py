@@ -125,12 +125,15 @@ def migrate(context: typer.Context, data_dir: Dir = None) -> None:
 def demo(
     context: typer.Context,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the data directory when it is done.")] = False,
+    report: Annotated[
+        Path, typer.Option("--report", metavar="FILE", help="Where the page of the what-if goes.")
+    ] = Path("what-if.html"),
     data_dir: Dir = None,
 ) -> None:
-    """See it work in a minute: a fleet is scheduled, a cluster falls silent, and the ledger proves what happened."""
+    """See it work in a minute: schedule a fleet, lose a cluster, explain, prove, and replay it under another policy."""
     from wharfinger_cli import demo as module
 
-    module.demo(_request(context, data_dir), keep=keep)
+    module.demo(_request(context, data_dir), keep=keep, report=report)
 
 
 @app.command(rich_help_panel=INTAKE)

@@ -2,7 +2,8 @@
 
 A fleet is made up and scheduled, with the hand-written examples beside it. Every cluster promises to be heard of within a
 few seconds; then one is not heard any more, and what it held is placed elsewhere too. One of those decisions is explained,
-the ledger is verified and replayed, and the figures are printed. All that was started is stopped, however the story ends.
+the ledger is verified and replayed, and gone through once more under another policy, which leaves a page to look at. All that
+was started is stopped, however the story ends.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ from wharfinger.events.decisions import (
 from wharfinger.events.intake import compile_manifests
 from wharfinger.events.registry import type_of
 from wharfinger.events.streams import CLUSTER, FLEET
+from wharfinger.history.changes import changes_of
+from wharfinger.history.report import Asked, page
+from wharfinger.history.whatif import what_if
 from wharfinger.manifests.parse import load_files
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow, VerifyResult, verify
 from wharfinger.runtime.replay import ReplayResult
@@ -53,11 +57,14 @@ from wharfinger_cli.lifecycle import start_detached
 from wharfinger_cli.output import DARK, GOOD, count, messages, new_table
 from wharfinger_cli.status import Seen, look
 from wharfinger_cli.submit import submit
+from wharfinger_cli.whatif import whatif_page
 
 WIDTH = 100
 LEASE_S = 4  # what every generated cluster promises
 BEAT_S = 1.0
 FLEET_PLAN = FleetPlan(clusters=6, nodes=180, bindings=300, seed=2, lease_s=LEASE_S)
+WHAT_IF = "whatif/pack-everything.yaml"
+WHAT_IF_SETTING = "strategy=most-allocated"  # where there are no examples
 EXAMPLES = ("fleet", "policies", "workloads", "ocm", "crane", "karpenter")
 QUIET_S = 1.0  # so long without a new decision: everything has been decided
 PATIENCE_S = 40.0
@@ -94,7 +101,8 @@ class Story:
         return ", ".join(f"{number:,} {reason}" for reason, number in sorted(reasons.items()))
 
 
-def demo(request: Request, *, keep: bool) -> None:
+def demo(request: Request, *, keep: bool, report: Path) -> None:
+    """`report`: where the what-if's page goes; it stays when everything else is gone."""
     for name in FOREIGN:
         os.environ.pop(ENV_PREFIX + name, None)
     console = Console(highlight=False, width=None if Console().is_terminal else WIDTH)
@@ -104,7 +112,7 @@ def demo(request: Request, *, keep: bool) -> None:
         story.up_s = _start(data_dir)
         try:
             console.print(f"ready in {story.up_s:.1f} s")
-            asyncio.run(_tell(Request(data_dir, request.format), console, story))
+            asyncio.run(_tell(Request(data_dir, request.format), console, story, report.absolute()))
         finally:
             with messages().status("stopping everything"):
                 take_down(data_dir)
@@ -138,7 +146,7 @@ def _start(data_dir: Path) -> float:
     return time.monotonic() - started
 
 
-async def _tell(request: Request, console: Console, story: Story) -> None:
+async def _tell(request: Request, console: Console, story: Story, report: Path) -> None:
     async with opened_ledger(load_settings(request.flags)) as ledger:
         known = await known_facts(ledger)
         heart = _Heart(ledger, known)
@@ -149,6 +157,7 @@ async def _tell(request: Request, console: Console, story: Story) -> None:
             beating.cancel()
         await _explain(ledger, console)
         await _prove(ledger, console, story)
+        await _what_if(ledger, console, report)
         _figures(console, story, await look(request))
 
 
@@ -206,10 +215,20 @@ async def _schedule(ledger: Ledger, heart: _Heart, console: Console, story: Stor
     console.print(f"{count(len(names), 'binding')} decided in {story.scheduling_s:.1f} s: {shown}")
 
 
+def _from_here(path: Path) -> str:
+    """As one would type it, where that is shorter."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def _examples() -> Path:
+    """Beside the source tree; an installed package has none."""
+    return Path(__file__).resolve().parents[2] / "examples"
+
+
 def _example_facts(generated: Sequence[Accepted]) -> list[Accepted]:
     """The hand-written manifests, where the source tree is at hand; an installed package has none."""
-    root = Path(__file__).resolve().parents[2] / "examples"
-    folders = [root / name for name in EXAMPLES if (root / name).is_dir()]
+    folders = [_examples() / name for name in EXAMPLES if (_examples() / name).is_dir()]
     if not folders:
         return []
     loaded = load_files(folders)
@@ -309,6 +328,19 @@ async def _prove(ledger: Ledger, console: Console, story: Story) -> None:
         console.print(part)
     if not story.verified.ok or story.replayed.divergences:
         raise CommandError("demo: the ledger does not hold what it promises", code=1)
+
+
+async def _what_if(ledger: Ledger, console: Console, report: Path) -> None:
+    policy = _examples() / WHAT_IF
+    asked = _from_here(policy) if _examples().is_dir() else WHAT_IF_SETTING
+    command = f"wharfinger replay --with {asked} --report {report.name}"
+    _chapter(console, "What if?", f"`{command}`")
+    with bar("replaying", 100) as step:
+        result = await what_if(ledger, changes_of([asked]), progress=step)
+    for part in whatif_page(result, (), None):
+        console.print(part)
+    await asyncio.to_thread(report.write_text, page(result, Asked(command, ())), encoding="utf-8")
+    console.print(f"the comparison as a page, with plots: {report}", soft_wrap=True)
 
 
 def _figures(console: Console, story: Story, seen: Seen) -> None:
