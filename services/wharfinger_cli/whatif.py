@@ -340,20 +340,12 @@ def proposed_page(proposed: Proposed) -> Iterator[RenderableType]:
     table = new_table("binding", "from", "to", "gain", "outcome", "", right=("gain",))
     for a in proposed.answers:
         style = GOOD if a.outcome == "committed" else WARN if a.outcome == "refused" else BAD
-        table.add_row(
-            a.binding,
-            targets_text(a.present),
-            targets_text(a.targets),
-            "" if a.gain is None else f"{a.gain:,}",
-            Text(a.outcome, style),
-            a.reason,
-        )
+        gain = "" if a.gain is None else f"{a.gain:,}"
+        outcome = Text(a.outcome, style)
+        table.add_row(a.binding, targets_text(a.present), targets_text(a.targets), gain, outcome, a.reason)
     yield table
     committed = sum(1 for a in proposed.answers if a.outcome == "committed")
     before = f" ({proposed.before:,} of them before)" if proposed.before else ""
-    more = (
-        f"; {left:,} more would be worth it"
-        if (left := proposed.candidates - len(proposed.answers) + proposed.before) > 0
-        else ""
-    )
+    left = proposed.candidates - len(proposed.answers) + proposed.before
+    more = f"; {left:,} more would be worth it" if left > 0 else ""
     yield f"{count(len(proposed.answers), 'proposal')}{before}, {committed:,} committed{more}"

@@ -38,6 +38,7 @@ _STYLE: dict[str, object] = {
     "text.color": INK,
     "axes.labelcolor": INK,
     "axes.edgecolor": GRID,
+    "axes.facecolor": "none",
     "axes.titlesize": 9.5,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
@@ -102,8 +103,9 @@ def plots(result: WhatIf) -> list[Plot]:
 def svg(plot: Plot, result: WhatIf) -> str:
     """An `<svg>` element to stand inline in a page."""
     with rc_context({**_STYLE, "svg.hashsalt": plot.name}):  # type: ignore[dict-item]
-        canvas = Canvas(figsize=INCHES, layout="constrained")
+        canvas = Canvas(figsize=INCHES)  # margins by hand: to find them, all would have to be drawn twice
         plot.draw(canvas.add_subplot(), result)
+        canvas.subplots_adjust(left=0.25 if plot.name == "change" else 0.11, right=0.98, top=0.89, bottom=0.19)
         out = io.StringIO()
         canvas.savefig(out, format="svg", metadata={"Date": None, "Creator": None}, facecolor="none")
     return _inline(out.getvalue(), plot)

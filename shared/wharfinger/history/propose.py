@@ -54,7 +54,8 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of one proposal. `gain`: as of now; None: it cannot be told any more. `decision`: id of the decision that answers it, empty while there is none."""
+    """What became of one proposal. `gain`: as of now; None: it cannot be told any more. `decision`: id of the decision that
+    answers it, empty while there is none."""
 
     id: UUID
     binding: str
