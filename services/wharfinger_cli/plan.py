@@ -188,7 +188,7 @@ def _headline(made: Plan) -> Text:
 
 
 def _moves(moves: Sequence[Move]) -> Table:
-    table = new_table("binding", "now", "then", "replicas to move", "nodes", right=("replicas to move",))
+    table = new_table("binding", "now", "then", "replicas to start", "nodes", right=("replicas to start",))
     for move in moves[:SHOWN_MAX]:
         started = sum(max(0, n - move.before.get(name, 0)) for name, n in move.after.items())
         table.add_row(
@@ -319,5 +319,7 @@ def _refused(stream: str, refusal: PlanRefused) -> Text:
 def _outcome(outcome: Outcome | None) -> str:
     if outcome is None:
         return "nothing"
-    where = f" on {_places(outcome.places)}" if outcome.places else ""
-    return f"{outcome.outcome}{where}{f' ({outcome.reason})' if outcome.reason else ''}"
+    if not outcome.reason and outcome.places:
+        return _places(outcome.places)
+    kept = f", keeps {_places(outcome.places)}" if outcome.places else ""
+    return f"{outcome.outcome}{f' ({outcome.reason})' if outcome.reason else ''}{kept}"

@@ -17,7 +17,7 @@ from wharfinger.events.decisions import Outcome, PlanRefused
 from wharfinger.events.plans import PlanRequested, StepData
 
 CHANGED_MAX = 12
-"""So many changed inputs are named: the nearest to the first difference."""
+"""So many changed inputs are named."""
 
 NAME_LENGTH_MAX = 120
 """Of each: a decision has to fit into one message."""
@@ -78,7 +78,7 @@ def refusal(
     request: PlanRequested, now: Mapping[str, str], found: Sequence[Outcome], decided_since: Iterable[str]
 ) -> PlanRefused | None:
     """Why the plan cannot be carried out; None: it can. `now`: today's digests of what the plan looked at. `found`: what comes of
-    the steps today. `decided_since`: names of bindings that took or gave room since, where that is known."""
+    the steps today. `decided_since`: names of placements that took room since, where that is known."""
     changed = [name for name, was in request.basis.items() if now.get(name, "") != was]
     own = {name for step in request.steps if (name := replaced(step.data)) is not None}
     lost = [name for name in changed if name in own]
@@ -89,8 +89,8 @@ def refusal(
         return None
     subject, expected, actual = difference
     near = {subject, *_places(expected), *_places(actual)}
-    names = [*changed, *(n for n in decided_since if n not in changed)]
-    return PlanRefused(request.plan, "OutcomeDiffers", subject, expected, actual, _named(names, near) or (TIME,))
+    names = _named([*changed, *decided_since], near)
+    return PlanRefused(request.plan, "OutcomeDiffers", subject, expected, actual, names or (TIME,))
 
 
 def first_difference(
@@ -119,13 +119,15 @@ def _places(outcome: Outcome | None) -> Collection[str]:
     return () if outcome is None else outcome.places
 
 
-def _named(names: Sequence[str], near: Collection[str]) -> tuple[str, ...]:
-    """The nearest first; a name is near when it is of a place or subject of the difference."""
+def _named(names: Iterable[str], near: Collection[str]) -> tuple[str, ...]:
+    """What came from outside first, for the rest mostly follows from it; then what is near: about a place or the subject of
+    the difference."""
 
     def distance(name: str) -> int:
-        kind, _, rest = name.partition("/")
-        return 0 if rest.partition(" ")[0] in near else 1 if kind == "binding" else 2
+        subject, _, what = name.partition("/")[2].partition(" ")
+        outside = 0 if what not in ("capacity", "placement") and not name.startswith("node/") else 2
+        return outside + (0 if subject in near else 1)
 
-    ordered = sorted(names, key=distance)
+    ordered = sorted(dict.fromkeys(names), key=distance)
     shown = tuple([name[:NAME_LENGTH_MAX] for name in ordered[:CHANGED_MAX]])
     return shown if len(ordered) <= CHANGED_MAX else (*shown, f"and {len(ordered) - CHANGED_MAX} more")

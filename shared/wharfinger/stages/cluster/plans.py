@@ -20,7 +20,6 @@ from wharfinger.kernel.step import ENGINE
 from wharfinger.stages.cluster.state import ClusterState
 from wharfinger.stages.plans import (
     ENGINE_NAME,
-    binding_name,
     node_name,
     nodes_name,
     placement_name,
@@ -107,7 +106,7 @@ def _come_since(state: ClusterState, request: PlanRequested, changed: Collection
     for name in changed:
         if name.startswith(prefix):
             here = state.book.on_node.get(name.removeprefix(prefix), {})
-            yield from (binding_name(binding) for binding in sorted({b for b, _ in here} - planned))
+            yield from (placement_name(binding) for binding in sorted({b for b, _ in here} - planned))
 
 
 def _digest(state: ClusterState, name: str, profile: str) -> str:

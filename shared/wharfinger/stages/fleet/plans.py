@@ -33,7 +33,6 @@ from wharfinger.stages.fleet.fork import fork
 from wharfinger.stages.fleet.state import FleetState
 from wharfinger.stages.plans import (
     ENGINE_NAME,
-    binding_name,
     capacity_name,
     facts_name,
     placement_name,
@@ -129,7 +128,8 @@ def _is_ours(state: FleetState, data: StepData | Nothing) -> bool:
 
 
 def _decided_since(state: FleetState, request: PlanRequested, now: Mapping[str, str]) -> Iterator[str]:
-    """Bindings that were given something since the plan was made in clusters whose room is another now: who took it."""
+    """Bindings that were given something since the plan was made in clusters whose room is another now: who took it. A name may
+    come twice."""
     planned = {step.data.binding.name for step in request.steps if isinstance(step.data, BindingRequested)}
     for name in sorted(state.clusters):
         capacity = capacity_name(name)
@@ -137,7 +137,7 @@ def _decided_since(state: FleetState, request: PlanRequested, now: Mapping[str, 
             for binding in sorted(state.by_cluster.get(name, ())):
                 given = state.bindings[binding].assigned_by.get(name, 0)
                 if given > request.seq and binding not in planned:
-                    yield binding_name(binding)
+                    yield placement_name(binding)
 
 
 def _digest(state: FleetState, name: str, profile: str) -> str:
