@@ -8,37 +8,47 @@ from wharfinger.domain.workload import Requirements
 from wharfinger.engine.nodes.occupancy import Held, shares_of
 from wharfinger.events.assignments import NodeClosed, Placed
 from wharfinger.events.decisions import NodeShare
+from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.step import decision_id
 from wharfinger.stages.cluster.state import ClusterState
 
 
 def standing(state: ClusterState, seq: int) -> Iterator[Placed | NodeClosed]:
-    """Every replica on a node, one item a binding and requirement class, and the nodes closed to new ones.
+    """Every replica on a node, and the nodes closed to new ones. `seq`: the stream's last."""
+    return (item for _, item in standing_at(state, seq))
 
-    `seq`: the stream's last. Which decision placed what is not in the state; the items take the last numbers of the
-    stream, which are enough, since every one of them came of a decision of its own.
+
+def standing_at(state: ClusterState, seq: int) -> Iterator[tuple[Micros, Placed | NodeClosed]]:
+    """The same with the times at which they were placed, in order of time; one item a binding, requirement class and time.
+    Nodes come last: when they were closed is not in the state, and 0 says so.
+
+    Which decision placed what is not in the state either; the items take the last numbers of the stream, which are enough,
+    since every one of them came of a decision of its own.
     """
     book = state.book
-    placed = [
-        (name, requirements, shares)
-        for name, held in sorted(book.held.items())
-        for requirements, shares in _by_class(held)
-    ]
+    placed = sorted(
+        (
+            (at, name, shares, requirements)
+            for name, held in book.held.items()
+            for at, requirements, shares in _parts(held)
+        ),
+        key=lambda part: part[:2],
+    )
     closed = sorted(book.closed)
-    at = seq - len(placed) - len(closed)
-    for name, requirements, shares in placed:
-        at += 1
-        yield Placed(at, str(decision_id(state.stream, at)), name, shares, requirements)
+    number = seq - len(placed) - len(closed)
+    for at, name, shares, requirements in placed:
+        number += 1
+        yield at, Placed(number, str(decision_id(state.stream, number)), name, shares, requirements)
     for node in closed:
-        at += 1
-        yield NodeClosed(at, str(decision_id(state.stream, at)), node)
+        number += 1
+        yield 0, NodeClosed(number, str(decision_id(state.stream, number)), node)
 
 
-def _by_class(held: Held) -> Iterator[tuple[Requirements, tuple[NodeShare, ...]]]:
-    ordinals: dict[str, list[int]] = {}
+def _parts(held: Held) -> Iterator[tuple[Micros, Requirements, tuple[NodeShare, ...]]]:
+    ordinals: dict[tuple[Micros, str], list[int]] = {}
     requirements: dict[str, Requirements] = {}
     for ordinal, replica in sorted(held.placed.items()):
-        ordinals.setdefault(replica.cls.key, []).append(ordinal)
+        ordinals.setdefault((replica.at, replica.cls.key), []).append(ordinal)
         requirements[replica.cls.key] = replica.cls.requirements
-    for key, of_class in sorted(ordinals.items()):
-        yield requirements[key], shares_of(held.placed, of_class)
+    for (at, key), of_part in sorted(ordinals.items()):
+        yield at, requirements[key], shares_of(held.placed, of_part)
