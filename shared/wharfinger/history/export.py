@@ -23,7 +23,7 @@ import msgspec
 from wharfinger.domain.value import Value, canonical
 from wharfinger.engine.nodes.columns import MissingTie, Ties
 from wharfinger.events.codec import made
-from wharfinger.events.decisions import ProposalRefused
+from wharfinger.events.decisions import PlanCommitted, ProposalRefused
 from wharfinger.events.envelope import Event
 from wharfinger.events.registry import BY_TYPE, EVENT_TYPES
 from wharfinger.events.streams import CLUSTER, FLEET, INTAKE
@@ -281,6 +281,8 @@ async def _collected(parts: Sequence[Part], progress: Progress) -> Collector:
                 collector.event(event)
                 _named(f"{stream} round {r.number}, {event.type} {event.subject}", partial(walk.value, event.data))
             for d in r.decisions:
+                if isinstance(d.data, PlanCommitted):  # its id is the cause of what follows in the round
+                    collector.decisions[d.id] = (stream, d.seq)
                 _named(f"{stream} round {r.number}, decision {d.seq} on {d.subject}", partial(walk.value, d.data))
             progress(1)
     return collector

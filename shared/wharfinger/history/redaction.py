@@ -491,5 +491,7 @@ def subject_of(data: Value) -> Meaning:
             return M.NODE
         case ProposalRefused():
             return target_of(data)
+        case PlanCommitted():
+            return M.EVENT_ID
         case _:
             return M.BINDING if hasattr(data, "binding") else M.STREAM
