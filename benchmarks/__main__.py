@@ -17,6 +17,7 @@ from benchmarks.latency import latency
 from benchmarks.openb import data_directory, openb
 from benchmarks.plane import PlaneUnderTest, a_plane
 from benchmarks.raw import raw_limits
+from benchmarks.verify import verified
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +87,14 @@ async def measure(plane: PlaneUnderTest, figures: list[Figure], processes: str, 
     parts = ", ".join(f"{name} {mb:.0f}" for name, mb in sorted(memory.items()))
     figures.append(Figure("memory of the whole plane after it (PSS)", sum(memory.values()), "MB", 600, False, parts))
     say("verify and replay ...")
-    verified = plane.json("audit", "verify")
-    figures.append(Figure("audit verify: rounds", verified["rounds"], "ok" if verified["ok"] else "BROKEN"))
+    audit = await verified(plane)
+    figures += [
+        Figure("audit verify: rows (rounds, inputs, decisions)", audit.rows_per_s, "/s", 100_000,
+               ratio=f"{audit.rows:,} rows, {'all as they were written' if audit.ok else 'BROKEN'}"),
+        Figure("audit verify: rows, one process", audit.alone_rows_per_s, "/s"),
+        Figure("audit verify --topic --checkpoint, the whole command", audit.topic_s, "s",
+               ratio=f"{audit.covered:,} decisions on the topic"),
+    ]  # fmt: skip
     replayed = plane.json("replay")
     rate = replayed["decisions"] / replayed["seconds"]
     figures += [

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from hashlib import sha256
@@ -130,8 +130,10 @@ async def audit_verify(
     async with ledger.database.transaction() as transaction:
         raw = await _one_moment(transaction)
         streams = await _streams(raw, stream)
-        walks = await _walks(raw, ledger.database, streams, workers, pool)
-        first_bad = await _first_bad(raw, streams, walks, memories, stream)
+        walking = await _begin(raw, ledger.database, streams, workers, pool)
+        beside = await _look_beside(raw, streams, stream)  # while the processes walk, where there are some
+        walks = await walking
+        first_bad = await _first_bad(raw, streams, walks, beside, memories, stream)
     return VerifyResult(
         len(streams),
         sum(one.rounds for one in walks),
@@ -175,17 +177,12 @@ async def _streams(raw: Raw, wanted: str) -> list[_Stream]:
 # --- the chains ----------------------------------------------------------------------------------------------------------
 
 
-async def _walks(
+async def _begin(
     raw: Raw, database: Database, streams: Sequence[_Stream], workers: int, pool: Executor | None
-) -> list[_Walked]:
-    """Of all stretches, in order. Without processes the walk ends with the first bad row."""
+) -> Awaitable[list[_Walked]]:
+    """The walks of all stretches, in order: under way in the processes of the pool, or still to be made by who awaits them."""
     if pool is None or workers <= 1:
-        walks: list[_Walked] = []
-        for order, one in enumerate(streams):
-            walks.append(_walked(order, await walk(raw, _whole(one))))
-            if walks[-1].bad is not None:
-                break
-        return walks
+        return _walk_here(raw, streams)
     stretches = [stretch for one in streams for stretch in await _cut(raw, one)]
     shares = _shares(
         [(order, stretch) for order, (stretch, _) in enumerate(stretches)], [r for _, r in stretches], workers
@@ -194,6 +191,20 @@ async def _walks(
     assert row is not None, "a function always answers"
     loop = asyncio.get_running_loop()
     tasks = [loop.run_in_executor(pool, _walk_share, _Share(database.url, row[0], share)) for share in shares]
+    return _all_of(tasks)
+
+
+async def _walk_here(raw: Raw, streams: Sequence[_Stream]) -> list[_Walked]:
+    """Ends with the first bad row."""
+    walks: list[_Walked] = []
+    for order, one in enumerate(streams):
+        walks.append(_walked(order, await walk(raw, _whole(one))))
+        if walks[-1].bad is not None:
+            break
+    return walks
+
+
+async def _all_of(tasks: Sequence[asyncio.Future[list[_Walked]]]) -> list[_Walked]:
     return sorted((one for done in await asyncio.gather(*tasks) for one in done), key=lambda one: one.order)
 
 
@@ -269,8 +280,32 @@ def _walked(order: int, made: Walk) -> _Walked:
 # --- what no chain covers --------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """What was found beside the chains, by the small number of the stream; `stranger`: a row that nothing leads to."""
+
+    snapshots: Mapping[int, BadRow]
+    taken: Mapping[int, BadRow]
+    stranger: BadRow | None
+
+
+async def _look_beside(raw: Raw, streams: Sequence[_Stream], wanted: str) -> _Beside:
+    snapshots: dict[int, BadRow] = {}
+    for one in streams:
+        try:
+            await _snapshots(raw, one)
+        except BadRow as caught:
+            snapshots[one.id] = caught
+    return _Beside(snapshots, await _taken(raw, streams), None if wanted else await _stranger(raw))
+
+
 async def _first_bad(
-    raw: Raw, streams: Sequence[_Stream], walks: Sequence[_Walked], memories: Sequence[Remembered], wanted: str
+    raw: Raw,
+    streams: Sequence[_Stream],
+    walks: Sequence[_Walked],
+    beside: _Beside,
+    memories: Sequence[Remembered],
+    wanted: str,
 ) -> FirstBad | None:
     """Stream by stream, so that the same history names the same row however many processes walked it."""
     by_stream: dict[str, list[_Walked]] = {}
@@ -278,20 +313,21 @@ async def _first_bad(
         by_stream.setdefault(walked.head.stream, []).append(walked)
     try:
         for one in streams:
-            await _stream(raw, one, by_stream.get(one.head.stream, ()))
+            await _stream(raw, one, by_stream.get(one.head.stream, ()), beside)
             await _remembered(raw, one, [m for m in memories if m.head.stream == one.head.stream])
         _gone({one.head.stream for one in streams}, memories, wanted)
-        if not wanted:
-            await _strangers(raw)
+        if beside.stranger is not None:
+            raise beside.stranger
     except BadRow as caught:
         return caught.bad
     return None
 
 
-async def _stream(raw: Raw, one: _Stream, walks: Sequence[_Walked]) -> None:
+async def _stream(raw: Raw, one: _Stream, walks: Sequence[_Walked], beside: _Beside) -> None:
     if one.retired:
         await _base(raw, one)
-    await _snapshots(raw, one)
+    if one.id in beside.snapshots:
+        raise beside.snapshots[one.id]
     for walked in walks:
         if walked.bad is not None:
             raise BadRow(walked.bad)
@@ -313,7 +349,8 @@ async def _stream(raw: Raw, one: _Stream, walks: Sequence[_Walked]) -> None:
             end.stream, end.round, 0, "head: seq", f"at least {published[0]}: so far it was published", end.seq
         )
     await _beyond(raw, one)
-    await _taken(raw, one)
+    if one.id in beside.taken:
+        raise beside.taken[one.id]
     if end.stream == INTAKE:
         await _facts(raw, one)
 
@@ -380,21 +417,29 @@ async def _beyond(raw: Raw, one: _Stream) -> None:
             raise bad_row(end.stream, end.round, 0, table, f"nothing after {column} {last}", f"{column} {row[0]}")
 
 
-async def _taken(raw: Raw, one: _Stream) -> None:
-    """The key that keeps a stream from taking an event in twice: without it the past repeats itself, with too much of it
-    the future is skipped. Of what was retired only the key stays."""
-    row = await raw.fetchrow(
-        "select i.round, i.ordinal, i.event from input i where i.stream = $1 and not exists "
-        "(select from taken t where t.stream = i.stream and t.event = i.event) order by 1, 2 limit 1", one.id,
-    )  # fmt: skip
-    if row is not None:
-        raise bad_row(one.head.stream, row[0], row[1], "taken", f"event {row[2]}", "missing")
-    row = None if one.retired else await raw.fetchrow(
-        "select t.event from taken t where t.stream = $1 and not exists "
-        "(select from input i where i.stream = t.stream and i.event = t.event) order by 1 limit 1", one.id,
-    )  # fmt: skip
-    if row is not None:
-        raise bad_row(one.head.stream, one.head.round, 0, "taken", "an event that a round took in", f"event {row[0]}")
+# Both ways at once: a stream's inputs and their keys are compared as sets, by hashing, in one pass over both tables.
+_TAKEN = """
+select distinct on (stream) stream, round, ordinal, event from (
+    select coalesce(i.stream, t.stream) as stream, i.round, i.ordinal, coalesce(i.event, t.event) as event
+    from (select * from input where stream = any($1::int[])) i
+    full join (select * from taken where stream = any($1::int[])) t on t.stream = i.stream and t.event = i.event
+    where t.stream is null or (i.stream is null and t.stream <> all($2::int[]))
+) apart order by stream, round, ordinal, event
+"""
+
+
+async def _taken(raw: Raw, streams: Sequence[_Stream]) -> dict[int, BadRow]:
+    """Where the key that keeps a stream from taking an event in twice is not what it took in: without it the past repeats
+    itself, with too much of it the future is skipped. Of what was retired only the key stays."""
+    names = {one.id: one.head for one in streams}
+    bad: dict[int, BadRow] = {}
+    for id_, number, ordinal, event in await raw.fetch(_TAKEN, list(names), [one.id for one in streams if one.retired]):
+        head = names[id_]
+        if number is None:
+            bad[id_] = bad_row(head.stream, head.round, 0, "taken", "an event that a round took in", f"event {event}")
+        else:
+            bad[id_] = bad_row(head.stream, number, ordinal, "taken", f"event {event}", "missing")
+    return bad
 
 
 async def _facts(raw: Raw, one: _Stream) -> None:
@@ -449,15 +494,15 @@ def _gone(streams: set[str], memories: Sequence[Remembered], wanted: str) -> Non
             raise bad_row(name, memory.head.round, 0, "checkpoint: stream", f"to be there ({memory.by})", "missing")
 
 
-async def _strangers(raw: Raw) -> None:
-    """Rows that nothing leads to: of a stream that is not there, or events that no round took in."""
+async def _stranger(raw: Raw) -> BadRow | None:
+    """A row that nothing leads to: of a stream that is not there, or events that no round took in."""
     for table in ("round", "input", "decision", "taken", "snapshot", "snapshot_section", "horizon"):
         row = await raw.fetchrow(
             f"select stream from (select distinct stream from {table}) t "
             "where not exists (select from stream s where s.id = t.stream) order by 1 limit 1"
         )
         if row is not None:
-            raise bad_row("", 0, 0, table, "a known stream", f"stream number {row[0]}")
+            return bad_row("", 0, 0, table, "a known stream", f"stream number {row[0]}")
     row = await raw.fetchrow(
         "select e.id from event e "
         "where not exists (select from input i where i.event = e.id and i.sha256 = e.sha256 and i.day = e.day) "
@@ -465,4 +510,5 @@ async def _strangers(raw: Raw) -> None:
         "and not exists (select from horizon_fact f where f.event = e.id and f.sha256 = e.sha256) order by 1 limit 1"
     )
     if row is not None:
-        raise bad_row("", 0, 0, "event", "one that a round took in", row[0])
+        return bad_row("", 0, 0, "event", "one that a round took in", row[0])
+    return None
