@@ -73,9 +73,12 @@ check: setup ## Lint, formatting, types, import contracts
 	@echo "check: types";            $(BIN)/mypy
 	@echo "check: import contracts"; $(BIN)/lint-imports --no-logo
 
+# Most of a test's time is waiting, so they run side by side; what a file starts is shared by its tests, so files stay whole.
+JOBS := 2
+
 .PHONY: test
 test: check ## The checks and every test but the long ones
-	@$(BIN)/python -m pytest -m "not long" $(ARGS)
+	@$(BIN)/python -m pytest -m "not long" -n $(JOBS) --dist loadfile $(ARGS)
 
 .PHONY: test-long
 test-long: setup ## The tests that take minutes
