@@ -62,7 +62,10 @@ class Ledger:
         database = Database(database_url, application_name, pool_size)
         try:
             await schema.require_version(database)
-            await heads.ensure_streams(database, [INTAKE])
+            if not await heads.heads(
+                database, INTAKE
+            ):  # asked first: whoever only reads shall not wait for its row's lock
+                await heads.ensure_streams(database, [INTAKE])
         except BaseException:
             await database.close()
             raise
@@ -170,13 +173,30 @@ class Ledger:
 
     # --- snapshots
 
-    async def write_snapshot(self, stream: str, number: int, sections: Mapping[str, bytes]) -> bytes:
-        return await retried(lambda: snapshots.write_snapshot(self._database, stream, number, sections))
+    async def write_snapshot(
+        self,
+        stream: str,
+        number: int,
+        sections: Mapping[str, bytes],
+        names: Mapping[str, Sequence[int]] | None = None,
+    ) -> bytes:
+        return await retried(lambda: snapshots.write_snapshot(self._database, stream, number, sections, names))
 
     async def latest_snapshot(
         self, stream: str, at_most_round: int | None = None, names: Collection[str] | None = None
     ) -> Snapshot | None:
         return await snapshots.latest_snapshot(self._database, stream, at_most_round, names)
+
+    async def nearest_snapshot(
+        self, stream: str, at_most_round: int, names: Collection[str] | None = None
+    ) -> Snapshot | None:
+        return await snapshots.nearest_snapshot(self._database, stream, at_most_round, names)
+
+    async def newest_version(self, stream: str, at_most_round: int, section: str, name: int) -> bytes | None:
+        return await snapshots.newest_version(self._database, stream, at_most_round, section, name)
+
+    async def latest_delta(self, stream: str) -> int:
+        return await snapshots.latest_delta(self._database, stream)
 
     # --- the days to come
 
