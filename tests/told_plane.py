@@ -4,7 +4,9 @@ rounds that follow, and they are committed. Time is an argument, so that a histo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from wharfinger.domain.binding import Binding
@@ -18,10 +20,10 @@ from wharfinger.events.accepted import Fact, accepted
 from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.cluster_state import NodesObserved, into_buckets
 from wharfinger.events.clusters import ClusterObserved
-from wharfinger.events.codec import made
+from wharfinger.events.codec import decode, made
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.policies import PolicyApplied
-from wharfinger.events.streams import PROPOSALS
+from wharfinger.events.streams import INTAKE, PROPOSALS
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.recover import RecordedRound
 from wharfinger.runtime.ledger import Ledger, Submission
@@ -32,6 +34,7 @@ from wharfinger_cli.submit import SOURCE, submission
 SECOND = 1_000_000
 START = 1_750_000_000 * SECOND  # 2025-06-15T15:06:40Z
 BUCKETS = 2
+RELAY_S = 0.01
 DEPLOYMENT = "apps/v1"
 
 
@@ -69,6 +72,7 @@ class ToldPlane:
     time: _Time
     told: dict[tuple[str, str], Told] = field(default_factory=dict)
     proposed: int = 0
+    relayed: int = 0
 
     @classmethod
     async def opened(cls, database_url: str) -> ToldPlane:
@@ -90,6 +94,38 @@ class ToldPlane:
         await self.ledger.accept([Submission(event, PROPOSALS.name, stream, stream)])
         await self._written(self.world.tell([event], self.time.at))
         return event
+
+    @asynccontextmanager
+    async def live(self) -> AsyncIterator[None]:
+        """Inside, the plane takes in what others hand to the intake, as a running one would."""
+        over = asyncio.Event()
+        relaying = asyncio.create_task(self._relay(over))
+        try:
+            yield
+        finally:
+            over.set()  # not cancelled: a round that was made must be written
+            await relaying
+
+    async def _relay(self, over: asyncio.Event) -> None:
+        while not over.is_set():
+            await self.relay()
+            await asyncio.sleep(RELAY_S)
+        await self.relay()
+
+    async def relay(self) -> None:
+        """Take in what was accepted and not told by this plane."""
+        while True:
+            ends = {head.stream: head.seq for head in await self.ledger.heads() if head.stream != INTAKE}
+            rows = await self.ledger.rows_after({**ends, INTAKE: self.relayed}, 1000)
+            if not rows:
+                return
+            self.relayed = rows[-1].seq
+            events = [decode(row.accepted.body) for row in rows if row.accepted is not None]
+            await self._written(self.world.tell(events, self.time.at))
+            for event in events:
+                if isinstance(event.data, Fact):
+                    keyed = accepted(event.data)
+                    self.told[keyed.topic.name, keyed.key] = Told(event.id, event.data, self.time.at)
 
     async def wait(self, seconds: float) -> list[RecordedRound]:
         self.time.at += int(seconds * SECOND)

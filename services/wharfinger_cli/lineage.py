@@ -22,7 +22,7 @@ from wharfinger_cli.decisions import short_type, styled_outcome
 from wharfinger_cli.failures import CommandError
 from wharfinger_cli.output import DARK, WARN, Plain, as_clock, as_time, show
 from wharfinger_cli.summary import summary
-from wharfinger_cli.words import said, sent_by
+from wharfinger_cli.words import said, told
 
 
 def lineage(request: Request, binding: str | None, decision: str, event: str) -> None:
@@ -96,8 +96,7 @@ def _line(link: Link, found: Lineage) -> Text:
         if row.subject != found.subject:
             line.append(f"  {row.subject}")
     elif link.event is not None:
-        line.append(f"{said(link.event.data, link.before)}", "bold" if link.id in found.asked else "")
-        line.append(f", {sent_by(link.event)}")
+        line.append(told(link.event, link.before), "bold" if link.id in found.asked else "")
         if link.event.subject != found.subject and link.event.subject not in line.plain:
             line.append(f"  {link.event.subject}")
     else:

@@ -34,10 +34,16 @@ OURS = "/wharfinger/"
 def because(cause: Cause) -> str:
     """The cause of a decision: `asked for 5 replicas (was 3), by the command line`."""
     if cause.event is not None:
-        return f"{said(cause.event.data, cause.before)}, {sent_by(cause.event)}"
+        return told(cause.event, cause.before)
     if cause.decision is not None:
         return decided(cause.decision)
     return "time passed" if cause.id is None else f"{cause.id}, of which this ledger has no record"
+
+
+def told(event: Event[Value], before: Binding | None = None) -> str:
+    """What an event says, and by whom it was sent."""
+    what = said(event.data, before)
+    return what if isinstance(event.data, PlanRequested) else f"{what}, {sent_by(event)}"
 
 
 def said(data: Value, before: Binding | None = None) -> str:
@@ -136,4 +142,4 @@ def sent_by(event: Event[Value]) -> str:
     if not event.source.startswith(OURS):
         return f"by {event.source}"
     name = event.source.removeprefix(OURS).replace("-", " ")
-    return f"by {name}" if "/" in name else f"by the {name}"
+    return f"by {name}" if "/" in name else f"by {'a' if name == 'plan' else 'the'} {name}"

@@ -24,7 +24,7 @@ from wharfinger.domain.binding import Binding
 from wharfinger.domain.value import Value
 from wharfinger.events.assignments import AssignmentsDecided
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.decisions import ClusterRecovered, ClusterSilenced, FailoverHeld, FailoverResumed
+from wharfinger.events.decisions import ClusterRecovered, ClusterSilenced, FailoverHeld, FailoverResumed, PlanCommitted
 from wharfinger.events.envelope import Event, uuid_of
 from wharfinger.events.outcomes import OutcomesDecided
 from wharfinger.events.policies import PolicyApplied
@@ -366,4 +366,4 @@ def _binding_of(data: Value) -> str:
 
 def _is_wide(data: Value) -> bool:
     """Whether a decision is about more than its binding."""
-    return isinstance(data, ClusterSilenced | ClusterRecovered | FailoverHeld | FailoverResumed)
+    return isinstance(data, ClusterSilenced | ClusterRecovered | FailoverHeld | FailoverResumed | PlanCommitted)
