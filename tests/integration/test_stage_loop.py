@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
 import pytest_asyncio
+from tests.apps import until
 from tests.counter import Counter, Counts, withdrawn
 
 from wharfinger.domain.value import Value
@@ -27,7 +28,7 @@ from wharfinger.runtime.ledger.writer import CommitResult
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.stage_loop import Message, StageLoop
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 TOPIC = "wharfinger.bindings"
 INCARNATIONS = {TOPIC: 1, "wharfinger.clusters": 1}
@@ -99,15 +100,6 @@ def messages(
         Message(TOPIC, partition, offset, withdrawn(number), acks.of(partition, offset) if acks else None)
         for offset, number in enumerate(numbers, first)
     ]
-
-
-async def until(condition: Callable[[], object] | Callable[[], Awaitable[object]], timeout_s: float = 20.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while True:
-            found = condition()
-            if await found if isinstance(found, Awaitable) else found:
-                return
-            await asyncio.sleep(0.01)
 
 
 async def released(ledger: Ledger) -> list[str]:
@@ -270,7 +262,7 @@ async def test_two_writers_of_a_stream_never_both_decide(ledger: Ledger, other: 
                     new.offer(messages(batch, second, first=wave * 10)),
                 )
                 await asyncio.sleep(0.05)
-            await until(lambda: len(first.done) == 150 and len(second.done) == 100, 40)
+            await until(lambda: len(first.done) == 150 and len(second.done) == 100)
             assert not old.fatal
             assert not new.fatal
     await assert_each_once(ledger, range(150))
@@ -318,7 +310,7 @@ async def test_killed_connections_lose_nothing_and_double_nothing(ledger: Ledger
                     messages(range(start, start + 50), acks, partition=start // 50 % 2, first=start // 100 * 50)
                 )
                 await asyncio.sleep(0.02)
-            await until(lambda: len(acks.done) == sent or loop.fatal, 40)
+            await until(lambda: len(acks.done) == sent or loop.fatal)
         finally:
             done.set()
             await killing
