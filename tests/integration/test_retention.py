@@ -21,9 +21,9 @@ from wharfinger.history.retention import RetentionError, Retirement, retire_befo
 from wharfinger.history.states import state_at
 from wharfinger.history.verification import take_checkpoint, verify
 from wharfinger.kernel.decider import Micros
-from wharfinger.runtime.ledger import Ledger, LedgerError, Submission, Transient, retention
+from wharfinger.runtime.ledger import Ledger, LedgerError, Submission, Transient, partitions, retention
 from wharfinger.runtime.ledger.archive import archive, drop, retired_tables
-from wharfinger.runtime.ledger.database import Raw
+from wharfinger.runtime.ledger.database import Raw, Transaction
 from wharfinger.runtime.ledger.partitions import spans
 from wharfinger.runtime.ledger.schema import DAY_US, day_of
 from wharfinger.runtime.replay import replay
@@ -240,7 +240,7 @@ async def test_whoever_is_killed_half_way_has_done_nothing(
     plane: ToldPlane, tables: Counts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body, before = await a_checkpoint(plane.ledger), await tables()
-    for step in ("_keep_facts", "_keep_snapshot", "_fill", "_name_snapshots", "_lock_tables", "_exchange", "_record"):
+    for step in ("_keep_facts", "_keep_snapshot", "_fill", "_name_snapshots", "_exchange", "_record"):
         with monkeypatch.context() as patched:
             patched.setattr(retention, step, _then_killed(getattr(retention, step)))
             with pytest.raises(asyncio.CancelledError):
@@ -282,14 +282,14 @@ async def test_who_writes_meanwhile_loses_nothing_and_hardly_waits(plane: ToldPl
 async def test_a_reader_who_holds_the_tables_makes_no_writer_wait_for_long(
     plane: ToldPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "_TRIES", 3)
+    monkeypatch.setattr(partitions, "_TRIES", 3)
     body = await a_checkpoint(plane.ledger)
     assert await retention.cut(plane.ledger.database, months(2.5)) is not None
     async with plane.ledger.database.transaction() as transaction:
         await transaction.execute(text("select count(*) from decision"))
         retiring = asyncio.create_task(retired(plane, months(2.5), body))
         await asyncio.wait_for(plane.tell(a_binding("busy", 9, POLICY)), 5)
-        with pytest.raises(Transient, match="nothing was retired"):
+        with pytest.raises(Transient, match="in use all the time: nothing was changed"):
             await retiring
     assert (await retired(plane, months(2.5), body)).done is not None
 
@@ -299,9 +299,9 @@ async def test_a_stream_still_written_before_the_cut_is_not_cut(
 ) -> None:
     """Its writer's clock is months behind, and it comes between the look and the lock."""
     body = await a_checkpoint(plane.ledger)
-    real = retention._lock_tables
+    real = partitions.lock_history
 
-    async def late(transaction: object) -> None:
+    async def late(transaction: Transaction) -> None:
         late_ledger = await Ledger.open(plane.ledger.database.url, "late", clock=lambda: months(1))
         await late_ledger.ensure_streams(["fleet/7"])
         async with late_ledger.database.reading() as raw:
@@ -310,9 +310,10 @@ async def test_a_stream_still_written_before_the_cut_is_not_cut(
                 "basis, 1, 0, 0, snapshot, prev_hash, hash from round where day < $1 limit 1", day_of(months(1)),
             )  # fmt: skip
         await late_ledger.close()
-        await real(transaction)  # type: ignore[arg-type]
+        await real(transaction)
 
-    monkeypatch.setattr(retention, "_lock_tables", late)
+    assert await retention.cut(plane.ledger.database, months(2.5)) is not None
+    monkeypatch.setattr(partitions, "lock_history", late)
     with pytest.raises(LedgerError, match="still being written before"):
         await retired(plane, months(2.5), body)
 

@@ -10,15 +10,18 @@ Next: `retention` takes old spans away.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
+from asyncpg.exceptions import PostgresError
 from sqlalchemy import text
 
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger.database import Database, Raw, Transaction
+from wharfinger.runtime.ledger.errors import Transient
 from wharfinger.runtime.ledger.retries import retried
 from wharfinger.runtime.ledger.schema import day_of
 
@@ -29,6 +32,10 @@ AHEAD = 2
 
 DAYS = 30
 """Of a span, unless the settings say otherwise."""
+
+_TRIES = 60
+_PAUSE_S = 0.2
+_IN_USE = ("55P03", "40P01")  # not granted in time, or only if somebody else gave way
 
 _LOCK = 0x77686172_0000_0002
 
@@ -65,6 +72,8 @@ async def ensure_partitions(database: Database, now: Micros, days: int = DAYS) -
             raw = transaction.raw
             today = day_of(now)
             missing = list(_missing(await spans(raw), today, today + AHEAD * days + 1, days))
+            if missing:
+                await lock_history(transaction)
             for span in missing:
                 await make(raw, span)
             return missing
@@ -72,16 +81,37 @@ async def ensure_partitions(database: Database, now: Micros, days: int = DAYS) -
     return await retried(attempt)
 
 
-async def sort_out_default(raw: Raw, before_day: int, days: int = DAYS) -> list[Span]:
+async def sort_out_default(transaction: Transaction, before_day: int, days: int = DAYS) -> list[Span]:
     """Give the rows of the default partition that lie before a day partitions of their own."""
+    raw = transaction.raw
     there = await spans(raw)
     made: list[Span] = []
     asked = (f"select day / {days:d} * {days:d} from {table}_default where day < $1" for table in TABLES)
-    for first in sorted(row[0] for row in await raw.fetch(" union ".join(asked), before_day)):
+    astray = sorted(row[0] for row in await raw.fetch(" union ".join(asked), before_day))
+    if astray:
+        await lock_history(transaction)
+    for first in astray:
         for span in list(_missing([*there, *made], first, min(first + days, before_day), days)):
             await make(raw, span)
             made.append(span)
     return made
+
+
+async def lock_history(transaction: Transaction) -> None:
+    """The four tables for ourselves, in the order in which the writer takes them. Asked for again and again, each time for
+    moments only: readers may hold them for minutes, and whoever comes after us waits behind us. Transient: they did."""
+    raw = transaction.raw
+    for _ in range(_TRIES):
+        await raw.execute("savepoint before_lock")
+        try:
+            await raw.execute("lock table event, round, input, decision in access exclusive mode")
+            return
+        except PostgresError as error:
+            if getattr(error, "sqlstate", None) not in _IN_USE:
+                raise
+            await raw.execute("rollback to savepoint before_lock")
+            await asyncio.sleep(_PAUSE_S)
+    raise Transient("the tables of the history were in use all the time: nothing was changed")
 
 
 async def begin_change(transaction: Transaction) -> None:

@@ -13,7 +13,6 @@ moments is let go and asked for again, because writers queue behind whoever wait
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,16 +24,13 @@ from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.round import Head
 from wharfinger.runtime.ledger import partitions
 from wharfinger.runtime.ledger.bodies import pack
-from wharfinger.runtime.ledger.database import Database, Raw, Transaction
-from wharfinger.runtime.ledger.errors import LedgerError, Transient
+from wharfinger.runtime.ledger.database import Database, Raw
+from wharfinger.runtime.ledger.errors import LedgerError
 from wharfinger.runtime.ledger.partitions import TABLES, Span
 from wharfinger.runtime.ledger.reader import recorded_rounds
 from wharfinger.runtime.ledger.retries import retried
 from wharfinger.runtime.ledger.schema import DAY_US, day_of
 from wharfinger.runtime.ledger.snapshots import KEPT, snapshot_digest
-
-_TRIES = 60
-_PAUSE_S = 0.2
 
 _RETIRED = "retired_"
 
@@ -87,7 +83,7 @@ async def cut(database: Database, before: Micros) -> Cut | None:
         async with database.transaction() as transaction:
             await partitions.begin_change(transaction)
             raw = transaction.raw
-            await partitions.sort_out_default(raw, day_of(before))
+            await partitions.sort_out_default(transaction, day_of(before))
             old = [span for span in await partitions.spans(raw) if span.beyond <= day_of(before)]
             if not any([await _has_history(raw, span) for span in old]):
                 return None
@@ -124,7 +120,7 @@ async def retire(
 ) -> Retired:
     """Take `cut` away. `snapshots`: the sections of the state after the last round of each stream that decides something.
 
-    Transient: the tables were in use all the time; nothing was done. LedgerError: somebody is still writing before the day.
+    Transient: the tables were in use all the time, and nothing was done. LedgerError: somebody is still writing before the day.
     """
     places = await _facts_before(database, cut)
     async with database.transaction() as transaction:
@@ -135,7 +131,7 @@ async def retire(
         thin = Span(cut.spans[0].first, cut.before, f"until_{partitions.shown_day(cut.before):%Y%m%d}")
         await _fill(raw, thin, cut)
         await _name_snapshots(raw, cut, digests)
-        await _lock_tables(transaction)
+        await partitions.lock_history(transaction)
         if await _heads_before(raw, cut.before) != cut.heads:
             raise LedgerError(
                 f"a stream is still being written before {partitions.shown_day(cut.before)}: is its clock right?"
@@ -293,23 +289,6 @@ async def _name_snapshots(raw: Raw, cut: Cut, digests: Mapping[str, bytes]) -> N
             "and not exists (select from snapshot o where o.stream = s.id and o.round > $3 and o.whole)",
             name, digests[name], cut.heads[name].round,
         )  # fmt: skip
-
-
-async def _lock_tables(transaction: Transaction) -> None:
-    """All four for ourselves. Asked for again and again, each time for moments only: readers may hold them for minutes, and
-    whoever comes after us waits behind us."""
-    raw = transaction.raw
-    for _ in range(_TRIES):
-        await raw.execute("savepoint before_lock")
-        try:
-            await raw.execute(f"lock table {', '.join(TABLES)} in access exclusive mode")
-            return
-        except Exception as error:
-            if getattr(error, "sqlstate", None) != "55P03":
-                raise
-            await raw.execute("rollback to savepoint before_lock")
-            await asyncio.sleep(_PAUSE_S)
-    raise Transient("the tables of the history were in use all the time; nothing was retired")
 
 
 async def _exchange(raw: Raw, spans: Iterable[Span], thin: Span) -> list[str]:
