@@ -291,7 +291,9 @@ async def test_killed_connections_lose_nothing_and_double_nothing(ledger: Ledger
     done = asyncio.Event()
 
     async def kill() -> None:
+        """Ever more seldom: on a slow machine no transaction would ever live long enough else."""
         nonlocal kills
+        pause = 0.05
         async with other.database.reading() as raw:
             while not done.is_set():
                 kills += len(
@@ -300,7 +302,8 @@ async def test_killed_connections_lose_nothing_and_double_nothing(ledger: Ledger
                         "order by random() limit 1"
                     )
                 )
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(pause)
+                pause *= 1.05
 
     async with running(a_loop(ledger, take_max=25), 0, 1) as loop:
         killing = asyncio.create_task(kill())
