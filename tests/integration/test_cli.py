@@ -291,7 +291,7 @@ def test_the_history_is_whole_and_follows_from_what_was_known(cli: Cli) -> None:
     some = cli.json("replay", "--stream", "fleet", "--from", "2", "--to", "3")
     assert (some["rounds"], some["streams"]) == (2, 1)
     assert "byte for byte the same" in cli.run("replay", "--stream", "cluster")
-    cli.run("replay", "--stream", "nowhere", code=1)
+    cli.run("replay", "--stream", "nowhere", code=2)
 
 
 async def _dead_letter(url: str, payload: bytes, offset: int) -> str:

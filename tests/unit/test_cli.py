@@ -78,6 +78,8 @@ def test_help_loads_nothing_heavy() -> None:
         (["generate", "fleet"], {}, "generate fleet: expected one of --out FILE and --apply"),
         (["decisions", "--since", "noon"], {}, "--since: expected a time such as"),
         (["replay", "--from", "3", "--to", "2"], {}, "replay: expected --from to be at most --to, got 3 and 2"),
+        (["replay", "--from", "noon"], {}, "expected a round such as fleet/0:12, a time such as"),
+        (["replay", "--from", "0"], {}, "replay: rounds are numbered from 1, got 0"),
         (["schema", "export", "/proc/nowhere"], {}, "/proc/nowhere: "),
     ],
 )
