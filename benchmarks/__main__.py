@@ -13,6 +13,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import replay
 from benchmarks.latency import latency
 from benchmarks.openb import data_directory, openb
 from benchmarks.plane import PlaneUnderTest, a_plane
@@ -95,12 +96,16 @@ async def measure(plane: PlaneUnderTest, figures: list[Figure], processes: str, 
         Figure("audit verify --topic --checkpoint, the whole command", audit.topic_s, "s",
                ratio=f"{audit.covered:,} decisions on the topic"),
     ]  # fmt: skip
-    replayed = plane.json("replay")
-    rate = replayed["decisions"] / replayed["seconds"]
+    rates = await asyncio.to_thread(replay.measure, plane.plane()["database_url"])
+    both = f"{rates.workers} processes"
     figures += [
-        Figure("replay: decisions", rate, "/s", 5 * live, ratio=f"{rate / live:.1f} times live"),
-        Figure("replay: divergences", replayed["divergences"], "", 0, higher=False),
-    ]
+        Figure("replay: decisions, bytes compared", rates.replayed, "/s", max(15_000, 5 * live),
+               ratio=f"{rates.replayed / live:.1f} times live, {both}"),
+        Figure("replay: decisions, one process", rates.replayed_alone, "/s"),
+        Figure("replay: divergences", rates.divergences, "", 0, higher=False),
+        Figure("fold: domain events, decoding included", rates.folded, "/s", 200_000, ratio=both),
+        Figure("fold: domain events, one process", rates.folded_alone, "/s"),
+    ]  # fmt: skip
     if with_latency:
         say("50 bindings a second ...")
         plane.down()
