@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import cache
 from typing import Protocol, TypeVar, cast
 from uuid import UUID
 
@@ -307,25 +308,24 @@ class Walk:
         return self._names.text(meaning, text) if text else text
 
     def _walk(self, value: object, means: Means, where: str) -> object:
-        match value:
-            case bool() | int() | None:
-                return value
-            case str():
-                if not isinstance(means, Meaning):
-                    raise RedactionError(f"redaction does not know what {where} means, so it cannot hide it")
-                return self.text(means, value)
-            case Requirements():
-                return self._names.requirements(value, lambda: cast(Requirements, self._struct(value)))
-            case msgspec.Struct():
-                special = _SPECIAL.get(type(value))
-                return self._struct(value) if special is None else special(self, value)
-            case tuple() | list():
-                items = [self._walk(item, means, where) for item in value]
-                return items if isinstance(value, list) else tuple(items)
-            case dict():
-                return self._pairs(value, means, where)
-            case UUID():
-                return self._names.id(value)
+        kind = type(value)
+        if kind is int or kind is bool or value is None:
+            return value
+        if isinstance(value, str):
+            if not isinstance(means, Meaning):
+                raise RedactionError(f"redaction does not know what {where} means, so it cannot hide it")
+            return self.text(means, value)
+        if isinstance(value, tuple):
+            return tuple([self._walk(item, means, where) for item in value])
+        if isinstance(value, dict):
+            return self._pairs(value, means, where)
+        if isinstance(value, Requirements):
+            return self._names.requirements(value, lambda: cast(Requirements, self._struct(value)))
+        if isinstance(value, msgspec.Struct):
+            special = _SPECIAL.get(type(value))
+            return self._struct(value) if special is None else special(self, value)
+        if isinstance(value, UUID):
+            return self._names.id(value)
         raise RedactionError(f"redaction does not know what {where} holds")
 
     def _pairs(self, pairs: Mapping[object, object], means: Means, where: str) -> dict[object, object]:
@@ -334,15 +334,18 @@ class Walk:
 
     def _struct(self, value: msgspec.Struct, **known: object) -> msgspec.Struct:
         """Field by field. `known`: those that a special rule has seen to."""
-        kind = type(value)
-        meanings = TABLE.get(kind, {})
-        changed = {
-            field: known[field]
-            if field in known
-            else self._walk(getattr(value, field), meanings.get(field), f"{kind.__name__}.{field}")
-            for field in kind.__struct_fields__
-        }
-        return kind(**changed)
+        changed = [
+            known[field] if field in known else self._walk(getattr(value, field), means, where)
+            for field, means, where in _fields(type(value))
+        ]
+        return type(value)(*changed)
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, Means, str], ...]:
+    """Name, meaning and place of each field, in order."""
+    meanings = TABLE.get(kind, {})
+    return tuple([(field, meanings.get(field), f"{kind.__name__}.{field}") for field in kind.__struct_fields__])
 
 
 # --- what depends on more than the field
