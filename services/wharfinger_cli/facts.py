@@ -29,18 +29,17 @@ from wharfinger.events.decisions import (
     BindingReleased,
     ClusterSilenced,
     ProposalRefused,
-    ReplicasPlaced,
-    ReplicasReleased,
     ScheduleDecided,
     ScheduleRefused,
 )
 from wharfinger.events.policies import PolicyApplied
 from wharfinger.events.registry import LATEST
-from wharfinger.events.streams import CLUSTER, FLEET
+from wharfinger.events.streams import FLEET
 from wharfinger.history.picture import WAITING, BindingAt, picture_at, policies_at
 from wharfinger.history.points import Point, point_of
 from wharfinger.kernel.decider import Micros
-from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow, trails, wall_clock
+from wharfinger.runtime.ledger import Ledger, LedgerRow, trails, wall_clock
+from wharfinger.runtime.standing import replicas_on_nodes
 from wharfinger_cli.app import Request
 from wharfinger_cli.connection import opened_ledger, run, settings_of
 from wharfinger_cli.decisions import styled_outcome
@@ -258,7 +257,7 @@ async def _bindings_now(ledger: Ledger, name: str | None) -> list[_ShownBinding]
     # A proposal that was refused says nothing of where the binding is: the decision before it does.
     declined = [subject for subject, row in fleet.items() if row.type == _DECLINED]
     fleet |= await trails.latest_of(ledger.database, declined, _SETTLING, FLEET)
-    placed = await _placed_replicas(ledger, name)
+    placed = await _placed_replicas(ledger)
     return [_decided(b, fleet.get(b.name), placed.get(b.name, 0)) for b in facts.bindings]
 
 
@@ -316,30 +315,14 @@ def _then(point: Point | None) -> str:
     return "" if point is None else f" at {point.text}"
 
 
-async def _placed_replicas(ledger: Ledger, name: str | None) -> dict[str, int]:
-    """binding -> replicas that stand on nodes: what was placed less what was let go."""
-    placed: dict[str, int] = {}
-    async for row in ledger.decisions(DecisionQuery(CLUSTER, subject=name)):
-        match row.data():
-            case ReplicasPlaced() as data:
-                placed[data.binding] = placed.get(data.binding, 0) + sum(len(s.ordinals) for s in data.placed)
-            case ReplicasReleased() as data:
-                placed[data.binding] = placed.get(data.binding, 0) - sum(len(s.ordinals) for s in data.released)
-    return placed
+async def _placed_replicas(ledger: Ledger) -> Counter[str]:
+    """binding -> replicas that stand on nodes."""
+    return Counter(binding for _, binding, _ in await replicas_on_nodes(ledger))
 
 
-async def _replicas_by_node(ledger: Ledger) -> dict[tuple[str, str], int]:
+async def _replicas_by_node(ledger: Ledger) -> Counter[tuple[str, str]]:
     """(cluster, node) -> replicas of ours on it."""
-    held: dict[tuple[str, str], int] = {}
-    async for row in ledger.decisions(DecisionQuery(CLUSTER)):
-        match row.data():
-            case ReplicasPlaced() as data:
-                for share in data.placed:
-                    held[data.cluster, share.node] = held.get((data.cluster, share.node), 0) + len(share.ordinals)
-            case ReplicasReleased() as data:
-                for share in data.released:
-                    held[data.cluster, share.node] = held.get((data.cluster, share.node), 0) - len(share.ordinals)
-    return {place: count for place, count in held.items() if count}
+    return Counter((cluster, node) for (cluster, _, _), node in (await replicas_on_nodes(ledger)).items())
 
 
 def _binding_plain(shown: _ShownBinding) -> Plain:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 import pytest_asyncio
@@ -21,12 +22,13 @@ from wharfinger.history.retention import RetentionError, Retirement, retire_befo
 from wharfinger.history.states import state_at
 from wharfinger.history.verification import take_checkpoint, verify
 from wharfinger.kernel.decider import Micros
-from wharfinger.runtime.ledger import Ledger, LedgerError, Submission, Transient, partitions, retention
+from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerError, Submission, Transient, partitions, retention
 from wharfinger.runtime.ledger.archive import archive, drop, retired_tables
 from wharfinger.runtime.ledger.database import Raw, Transaction
 from wharfinger.runtime.ledger.partitions import spans
 from wharfinger.runtime.ledger.schema import DAY_US, day_of
 from wharfinger.runtime.replay import replay
+from wharfinger.runtime.standing import replicas_on_nodes
 from wharfinger_cli.facts import known_facts
 
 pytestmark = pytest.mark.integration
@@ -110,7 +112,13 @@ async def dumps(ledger: Ledger) -> dict[str, dict[str, bytes]]:
 async def answers(ledger: Ledger) -> tuple[object, ...]:
     """The states, where the streams stand (but for the newest snapshot), and what holds."""
     heads = [(h.stream, h.round, h.seq, h.hash, h.at) for h in await ledger.heads()]
-    return await dumps(ledger), heads, (await known_facts(ledger)).latest
+    return await dumps(ledger), heads, (await known_facts(ledger)).latest, await replicas_on_nodes(ledger)
+
+
+async def latest_of_each_kind(ledger: Ledger) -> dict[tuple[str, str, str], tuple[UUID, bytes]]:
+    """A binding that was refused something is still where the decision before it put it."""
+    rows = [row async for row in ledger.decisions(DecisionQuery(after={INTAKE: 1_000_000}))]
+    return {(row.stream, row.subject, row.type): (row.id, row.body) for row in rows}
 
 
 async def fetched(ledger: Ledger, query: str, *args: object) -> list[tuple[object, ...]]:
@@ -122,11 +130,13 @@ async def test_what_remains_is_what_was(plane: ToldPlane) -> None:
     ledger = plane.ledger
     before = await answers(ledger)
     current = {(row.subject, row.stream): row.id for row in await ledger.current()}
+    of_each_kind = await latest_of_each_kind(ledger)
     done = (await retired(plane, months(2.5))).done
     assert done is not None
     assert months(1) < done.before * DAY_US <= months(2.5)
     assert await answers(ledger) == before
     assert {(row.subject, row.stream): row.id for row in await ledger.current()} == current
+    assert await latest_of_each_kind(ledger) == of_each_kind
     await sound(ledger)
 
 

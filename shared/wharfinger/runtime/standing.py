@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from wharfinger.domain.value import Value
 from wharfinger.engine.nodes.occupancy import Held
-from wharfinger.events.assignments import Assigned, AssignmentItem, AssignmentsDecided, Refused
+from wharfinger.events.assignments import Assigned, AssignmentItem, AssignmentsDecided, Placed, Refused, Released
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.fanout import assignment_items
 from wharfinger.events.registry import type_of
@@ -44,10 +44,10 @@ class _Begun:
     assigned: dict[tuple[str, str], Assigned] = field(default_factory=dict)
 
 
-async def standing_assignments(ledger: Ledger, mine: Callable[[str], bool]) -> list[Loaded]:
+async def standing_assignments(ledger: Ledger, mine: Callable[[str], bool], prefix: str = "") -> list[Loaded]:
     """For the clusters that are `mine`: one event a stream, cluster and time, each stream's items in order of seq; at the end
-    those that were decided since the snapshots, in order of time."""
-    begun = await _begin(ledger, mine)
+    those that were decided since the snapshots, in order of time. `prefix`: only what streams of such a name have said."""
+    begun = await _begin(ledger, mine, prefix)
     cursors, loaded = begun.cursors, begun.loaded
     while rows := await ledger.rows_after(cursors, BATCH):
         items: dict[tuple[str, str, Micros], list[AssignmentItem]] = {}
@@ -63,20 +63,38 @@ async def standing_assignments(ledger: Ledger, mine: Callable[[str], bool]) -> l
     return loaded
 
 
-async def _begin(ledger: Ledger, mine: Callable[[str], bool]) -> _Begun:
+async def replicas_on_nodes(ledger: Ledger) -> dict[tuple[str, str, int], str]:
+    """(cluster, binding, ordinal) -> the node on which that replica stands now."""
+    nodes: dict[tuple[str, str, int], str] = {}
+    for event, _ in await standing_assignments(ledger, lambda _: True, CLUSTER):
+        decided = event.data
+        assert isinstance(decided, AssignmentsDecided), "nothing else stands"
+        for item in decided.items:
+            if isinstance(item, Placed):
+                nodes.update({(decided.cluster, item.binding, o): s.node for s in item.placed for o in s.ordinals})
+            elif isinstance(item, Released):
+                for place, node in [
+                    ((decided.cluster, item.binding, o), s.node) for s in item.released for o in s.ordinals
+                ]:
+                    if nodes.get(place) == node:  # else it stands elsewhere by now
+                        del nodes[place]
+    return nodes
+
+
+async def _begin(ledger: Ledger, mine: Callable[[str], bool], prefix: str) -> _Begun:
     """Fleet streams first: what they assigned tells what a cluster refused."""
     begun = _Begun()
-    heads = await ledger.heads()
-    for head in heads:
-        if head.stream == INTAKE or not _wanted(head.stream, mine):
-            begun.cursors[head.stream] = head.seq  # decides nothing about our clusters: none of its rows are read
+    heads = []
+    for head in await ledger.heads():
+        if head.stream != INTAKE and head.stream.startswith(prefix) and _wanted(head.stream, mine):
+            heads.append(head)
+        else:
+            begun.cursors[head.stream] = head.seq  # says nothing about our clusters: none of its rows are read
     for head in heads:
         if head.stream.startswith(FLEET) and (found := await _snapshot(ledger, head)) is not None:
             await _begin_fleet(begun, mine, *found)
     for head in heads:
-        if not head.stream.startswith(CLUSTER) or not _wanted(head.stream, mine):
-            continue
-        if (found := await _snapshot(ledger, head)) is not None:
+        if head.stream.startswith(CLUSTER) and (found := await _snapshot(ledger, head)) is not None:
             await _begin_cluster(begun, *found)
     return begun
 

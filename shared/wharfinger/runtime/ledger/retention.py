@@ -2,7 +2,7 @@
 
 Whole spans go, at once and for all tables: their partitions are detached and stay in the database as ordinary tables
 (`retired_...`) until somebody drops them. In their place comes one thin partition with what later rows and questions still
-refer to: the latest decision about each subject of each stream with its round and its cause, the bodies of the facts that
+refer to: the latest decision of each kind about each subject, with its round and its cause, the bodies of the facts that
 hold, the last round of each stream, the first of the intake, which names the plane. `horizon` says where each stream begins
 from now on, and `retirement` keeps the signed checkpoint that vouches for it.
 
@@ -227,13 +227,16 @@ async def _keep_snapshot(raw: Raw, head: Head, sections: Mapping[str, bytes]) ->
 # What is kept of the old days, in the order in which the parts refer to each other. Each statement fills one thin table; the
 # ones after it read it. $1: the day before which everything goes.
 _KEPT = {
-    # The latest word about each subject, unless there is a later one that stays anyway; and where the facts came from.
+    # The latest word of each kind about each subject, unless there is a later one that stays anyway (a refusal takes nothing
+    # back of what was decided before it); and where the facts came from.
     "decision": """
         select d.* from (
-            select d.subject, d.stream, max(d.seq) as seq from decision d where d.day < $1 group by d.subject, d.stream
+            select d.subject, d.stream, d.type, max(d.seq) as seq from decision d where d.day < $1 and d.stream <> $2
+            group by d.subject, d.stream, d.type
         ) k join decision d on d.stream = k.stream and d.seq = k.seq and d.day < $1
-        where d.stream <> $2 and not exists (
-            select from decision n where n.subject = k.subject and n.stream = k.stream and n.seq > k.seq
+        where not exists (
+            select from decision n
+            where n.subject = k.subject and n.stream = k.stream and n.type = k.type and n.seq > k.seq
         )
         union
         select d.* from decision d where d.stream = $2 and d.day < $1 and d.seq in (
