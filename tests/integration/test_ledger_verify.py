@@ -7,16 +7,22 @@ from dataclasses import dataclass
 
 import pytest
 import pytest_asyncio
+from tests.attacker import another_decision, rewrite
 from tests.counter import Counter, Writer, withdrawn
 
 from wharfinger.events.streams import BINDINGS
+from wharfinger.history.checkpoint import new_key, signed
+from wharfinger.history.verification import take_checkpoint, verify
 from wharfinger.kernel.round import Head, Round
 from wharfinger.runtime.ledger import Ledger, SnapshotFollower, Submission, audit_verify
 from wharfinger.runtime.ledger import verify as verify_module
+from wharfinger.runtime.ledger.retention import cut, retire
 from wharfinger.runtime.ledger.verify import Remembered
 from wharfinger.runtime.replay import worker_pool
 
 pytestmark = pytest.mark.integration
+
+KEY = new_key()
 
 
 @dataclass
@@ -105,3 +111,88 @@ async def test_a_head_that_somebody_remembers_must_still_be_part_of_its_stream(h
     assert bad is not None
     assert (bad.stream, bad.round, bad.what) == ("fleet/1", 1, "checkpoint: hash")
     assert "somebody" in bad.expected
+
+
+# --- where the beginning was retired ---------------------------------------------------------------------------------------
+
+MONTH_US = 30 * 86_400_000_000
+SPRING_US = 56 * 365 * 86_400_000_000  # some day in 2025
+
+
+@pytest_asyncio.fixture
+async def retired(database_url: str) -> AsyncIterator[Ledger]:
+    """fleet/0: a round a month for six months; the first three were retired under a checkpoint of all six."""
+    ledger = await Ledger.open(database_url, "tests", clock=lambda: SPRING_US)
+    event = withdrawn(100)
+    await ledger.accept([Submission(event, BINDINGS.name, event.subject, event.subject)])
+    await ledger.ensure_streams(["fleet/0"])
+    writer = Writer((await ledger.raise_epoch(["fleet/0"]))["fleet/0"])
+    for number in range(6):
+        inputs = [withdrawn(number * 2 + n) for n in range(2)]
+        await ledger.commit([writer.step(inputs, at=SPRING_US + number * MONTH_US)], writer.events)
+    _, made = await take_checkpoint(ledger, SPRING_US + 6 * MONTH_US)
+    assert made is not None
+    found = await cut(ledger.database, SPRING_US + 3 * MONTH_US)
+    assert found is not None
+    await retire(ledger.database, found, {"fleet/0": {"state": b"{}"}}, signed(made, KEY), SPRING_US + 6 * MONTH_US)
+    yield ledger
+    await ledger.close()
+
+
+async def test_a_stream_whose_beginning_was_retired_is_verified_from_there(retired: Ledger) -> None:
+    found = await verify(retired, trusted=KEY.public_key())
+    assert found.ok, found.ledger.first_bad
+    bases = {one.base.stream: one.base.round for one in found.ledger.walked}
+    assert bases["intake"] == 1
+    assert 0 < bases["fleet/0"] < 6
+    assert found.ledger.rounds == 6 - bases["fleet/0"]
+    assert len(found.checkpoints) == 1
+
+
+BASE = "(select h.round from horizon h join stream s on s.id = h.stream where s.name = 'fleet/0')"
+OF_FLEET = "stream = (select id from stream where name = 'fleet/0')"
+
+
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        (f"update horizon set hash = sha256('x') where {OF_FLEET}", "horizon"),
+        (f"update horizon set round = round + 1 where {OF_FLEET}", "horizon"),
+        (f"update horizon set seq = seq - 1 where {OF_FLEET}", "horizon"),
+        (f"delete from round where {OF_FLEET} and number = {BASE}", "horizon: round"),
+        (f"delete from snapshot where {OF_FLEET} and round = {BASE}", "horizon: snapshot"),
+        (f"delete from snapshot_section where {OF_FLEET}", "snapshot: digest"),
+        (f"update round set prev_hash = sha256('x') where {OF_FLEET} and number = {BASE} + 1", "round: previous hash"),
+        (f"delete from horizon where {OF_FLEET}", "round"),
+        (f"update decision set id = gen_random_uuid() where {OF_FLEET} and round <= {BASE}", "decision: id"),
+        (f"update decision set round = 1 where {OF_FLEET} and round = {BASE}", "decision"),
+        (f"update event set body = body || ' ' where (id, day) in (select event, day from input where {OF_FLEET} and "
+         f"round <= {BASE})", "event: body"),
+        ("update retirement set checkpoint = checkpoint || ' '", "horizon"),
+        ("delete from retirement", "horizon"),
+    ],
+)  # fmt: skip
+async def test_what_a_retirement_left_is_held_together(retired: Ledger, statement: str, what: str) -> None:
+    async with retired.database.reading() as raw:
+        assert (await raw.execute(statement)).split()[-1] != "0", "the tampering touched nothing"
+    bad = (await verify(retired, "fleet/0")).ledger.first_bad
+    assert bad is not None
+    assert (bad.stream, bad.what) == ("fleet/0", what)
+
+
+async def test_a_base_that_was_rewritten_with_all_behind_it_is_found_by_the_checkpoint_it_was_retired_under(
+    retired: Ledger,
+) -> None:
+    base = next(one.base.round for one in (await audit_verify(retired, "fleet/0")).walked)
+    await rewrite(retired, "fleet/0", base + 1, another_decision)
+    assert (await audit_verify(retired)).ok
+    bad = (await verify(retired)).ledger.first_bad
+    assert bad is not None
+    assert (bad.stream, bad.round, bad.what) == ("fleet/0", 6, "checkpoint: hash")
+
+
+async def test_a_base_that_nobody_trusted_signed_is_named(retired: Ledger) -> None:
+    bad = (await verify(retired, trusted=new_key().public_key())).ledger.first_bad
+    assert bad is not None
+    assert bad.what == "horizon"
+    assert "and not by the key that was asked for" in bad.found

@@ -25,6 +25,7 @@ from sqlalchemy import text
 from wharfinger.events.streams import INTAKE
 from wharfinger.kernel.hashing import genesis
 from wharfinger.kernel.round import Head
+from wharfinger.kernel.step import decision_id
 from wharfinger.runtime.ledger.chain import BadRow, FirstBad, Stretch, Walk, bad_row, readable, walk
 from wharfinger.runtime.ledger.database import Database, Raw, Transaction
 from wharfinger.runtime.ledger.heads import selected
@@ -33,6 +34,8 @@ from wharfinger.runtime.ledger.snapshots import KEPT, snapshot_digest
 from wharfinger.runtime.memory import seldom_collect
 
 __all__ = ["FirstBad", "Remembered", "VerifyResult", "WalkedStream", "audit_verify"]
+
+KEPT_AT_ONCE = 1000
 
 STRETCH_ROWS = 20_000
 """Rows that one process walks at a time: enough to make a connection worth it, few enough to share a stream evenly."""
@@ -326,6 +329,7 @@ async def _first_bad(
 async def _stream(raw: Raw, one: _Stream, walks: Sequence[_Walked], beside: _Beside) -> None:
     if one.retired:
         await _base(raw, one)
+        await _kept(raw, one)
     if one.id in beside.snapshots:
         raise beside.snapshots[one.id]
     for walked in walks:
@@ -370,6 +374,45 @@ async def _base(raw: Raw, one: _Stream) -> None:
     ):
         if expected != found:
             raise bad_row(base.stream, base.round, 0, what, expected, found)
+
+
+# What a retirement keeps: the latest word about each subject, facts, and the rounds they lie in.
+_KEPT_DECISIONS = """
+select d.seq, d.round, d.id, d.day, r.first_seq, r.decisions, r.day
+from decision d left join round r on r.stream = d.stream and r.number = d.round
+where d.stream = $1 and d.seq <= $2 order by d.seq, d.day
+"""
+
+_KEPT_INPUTS = """
+select i.round, i.ordinal, i.event, i.sha256, i.day, r.inputs, r.day, e.encoding, e.body
+from input i left join round r on r.stream = i.stream and r.number = i.round
+left join lateral (
+    select * from event e where e.id = i.event and e.sha256 = i.sha256 and e.day = i.day limit 1
+) e on true
+where i.stream = $1 and i.round <= $2 order by i.round, i.ordinal, i.day
+"""
+
+
+async def _kept(raw: Raw, one: _Stream) -> None:
+    """The rounds before the base are not all there any more, so no hash covers these rows: only that they fit together can
+    be told. What was decided then is vouched for by the archive, or by the topic."""
+    base = one.base
+    async for seq, number, id_, day, first_seq, count, of_day in raw.cursor(
+        _KEPT_DECISIONS, one.id, base.seq, prefetch=KEPT_AT_ONCE
+    ):
+        if id_ != (expected := decision_id(base.stream, seq)):
+            raise bad_row(base.stream, number, seq, "decision: id", expected, id_)
+        if of_day != day or not first_seq <= seq < first_seq + count or number > base.round:
+            raise bad_row(base.stream, number, seq, "decision", "a round that it belongs to", "none")
+    async for number, ordinal, id_, sha, day, count, of_day, encoding, stored in raw.cursor(
+        _KEPT_INPUTS, one.id, base.round, prefetch=KEPT_AT_ONCE
+    ):
+        if of_day != day or not 0 <= ordinal < count:
+            raise bad_row(base.stream, number, ordinal, "input", "a round that it belongs to", "none")
+        if stored is None:
+            raise bad_row(base.stream, number, ordinal, "event", f"{id_} with sha256 {sha.hex()}", "missing")
+        if (actual := sha256(readable(base.stream, number, ordinal, "event", encoding, stored)).digest()) != sha:
+            raise bad_row(base.stream, number, ordinal, "event: body", sha, actual)
 
 
 async def _snapshots(raw: Raw, one: _Stream) -> None:
