@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.exported import parts_of
 from tests.fleets import CLASSES, Fleet, a_fleet
+from tests.scenarios.fleet_plane import FleetPlane, a_binding, a_cluster, room
 
 from wharfinger.domain.resources import GPU
 from wharfinger.domain.selectors import LabelSelector, NodeTerm, Requirement
@@ -25,7 +26,11 @@ from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import Requirements
 from wharfinger.events.acceptance import MessageAccepted
+from wharfinger.events.codec import made
 from wharfinger.events.dead_letters import MessageDeadLettered
+from wharfinger.events.envelope import Event, derived_id
+from wharfinger.events.plans import PlanRequested, StepData, step_of
+from wharfinger.events.proposals import RescheduleProposed
 from wharfinger.events.registry import EVENT_TYPES
 from wharfinger.events.streams import FLEET
 from wharfinger.history.export import Exported, replay_file, write_plain, write_redacted
@@ -156,6 +161,27 @@ def test_the_bits_that_are_kept_decide_every_tie(hashes: list[int], seed: int) -
     assert all(bits.bit_count() < len(hashes) for bits in kept.values())
 
 
+def test_a_plan_that_was_carried_out_is_redacted_and_one_that_was_refused_is_not(tmp_path: Path) -> None:
+    plane = FleetPlane()
+    plane.given(a_cluster("oslo"), room("oslo", 10))
+    plane.when(a_binding("shop/web", 4))
+    plane.when(_planned(plane, "first", a_binding("shop/api", 2)))
+    parts = parts_of({"fleet/0": plane.rounds})
+    assert asyncio.run(write_redacted(tmp_path / "redacted", parts, "ab", KEY)).header.redacted
+    stale = _planned(plane, "second", a_binding("shop/late", 3))
+    plane.when(room("oslo", 1, fleet=plane.head.seq))
+    plane.when(stale)
+    with pytest.raises(RedactionError, match="digests of its inputs"):
+        asyncio.run(write_redacted(tmp_path / "other", parts_of({"fleet/0": plane.rounds}), "ab", KEY))
+
+
+def _planned(plane: FleetPlane, name: str, step: StepData) -> Event[Value]:
+    plan = str(derived_id("plan", name))
+    bare = PlanRequested("fleet/0", plan, (step_of(step),), seq=plane.head.seq)
+    request = plane.decider.expectation(plane.state, bare, plane.at)
+    return made(request, id=derived_id("asked", name), source="/test", subject=plan)
+
+
 # --- what cannot be hidden is refused
 
 
@@ -170,6 +196,12 @@ def test_the_bits_that_are_kept_decide_every_tie(hashes: list[int], seed: int) -
 def test_what_is_computed_on_is_refused_by_name(value: Value) -> None:
     with pytest.raises(RedactionError, match=r"(generation|cores|metadata.name) is compared as a number"):
         Walk(Collector()).value(value)
+
+
+def test_a_move_for_its_cost_is_refused_by_name() -> None:
+    """Prices are values of a label, and are added up."""
+    with pytest.raises(RedactionError, match=r"shop/web is to be moved for its cost"):
+        Walk(Collector()).value(RescheduleProposed("fleet/0", "shop/web", objective="cost"))
 
 
 class Unheard(Value, frozen=True):

@@ -36,6 +36,7 @@ from wharfinger.domain.selectors import LabelSelector, NodeTerm, Requirement
 from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import ObjectRef, Requirements
+from wharfinger.engine.fleet.objective import PRICE_LABEL
 from wharfinger.events.assignments import (
     Assigned,
     AssignmentsDecided,
@@ -417,6 +418,15 @@ def _items(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
     return walk._struct(value, items=tuple(items))
 
 
+def _reschedule(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
+    assert isinstance(value, RescheduleProposed)
+    if value.objective == "cost":
+        raise RedactionError(
+            f"{value.binding} is to be moved for its cost, and prices are values of the label {PRICE_LABEL}"
+        )
+    return walk._struct(value)
+
+
 def _plan(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
     """What is expected of a fleet stream is about bindings and clusters, of a cluster stream about bindings and nodes."""
     assert isinstance(value, PlanRequested)
@@ -467,6 +477,7 @@ _SPECIAL: dict[type[msgspec.Struct], Callable[[Walk, msgspec.Struct], msgspec.St
     AssignmentsDecided: _items,
     OutcomesDecided: _items,
     ProposalRefused: _proposal_refused,
+    RescheduleProposed: _reschedule,
     PlanRequested: _plan,
     PlanRefused: _plan_refused,
 }
