@@ -45,6 +45,8 @@ def verify(request: Request, stream: str, topic: bool, checkpoints: Sequence[Pat
     with worker_pool(workers) as pool:
         found = run(_verify(request, stream, signed, trusted, topic, workers, pool))
     show(request.format, _plain(found), (), lambda: _page(found))
+    if signed and trusted is None:
+        messages().print("whose key that is only you can tell: compare the fingerprint, or give --public-key")
     if not found.ok:
         raise SystemExit(DIFFERENCE)
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 import pytest
 import pytest_asyncio
 from tests.attacker import another_decision, rewrite
+from tests.backends import fresh_database, in_a_loop
 from tests.counter import Counter, Writer, withdrawn
 
 from wharfinger.events.streams import BINDINGS
 from wharfinger.history.checkpoint import new_key, signed
 from wharfinger.history.verification import take_checkpoint, verify
 from wharfinger.kernel.round import Head, Round
+from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.ledger import Ledger, SnapshotFollower, Submission, audit_verify
 from wharfinger.runtime.ledger import verify as verify_module
 from wharfinger.runtime.ledger.retention import cut, retire
@@ -119,10 +121,17 @@ MONTH_US = 30 * 86_400_000_000
 SPRING_US = 56 * 365 * 86_400_000_000  # some day in 2025
 
 
-@pytest_asyncio.fixture
-async def retired(database_url: str) -> AsyncIterator[Ledger]:
-    """fleet/0: a round a month for six months; the first three were retired under a checkpoint of all six."""
-    ledger = await Ledger.open(database_url, "tests", clock=lambda: SPRING_US)
+@pytest.fixture(scope="module")
+def retired_database(backend: Backend, migrated_database: str) -> Iterator[str]:
+    """The name of a database to copy. fleet/0: a round a month for six months; the first ones were retired under a
+    checkpoint of all six."""
+    with fresh_database(backend.database_url, template=migrated_database) as url:
+        in_a_loop(lambda: _retire(url))
+        yield url.split("?")[0].rsplit("/", 1)[1]
+
+
+async def _retire(url: str) -> None:
+    ledger = await Ledger.open(url, "tests", clock=lambda: SPRING_US)
     event = withdrawn(100)
     await ledger.accept([Submission(event, BINDINGS.name, event.subject, event.subject)])
     await ledger.ensure_streams(["fleet/0"])
@@ -135,8 +144,15 @@ async def retired(database_url: str) -> AsyncIterator[Ledger]:
     found = await cut(ledger.database, SPRING_US + 3 * MONTH_US)
     assert found is not None
     await retire(ledger.database, found, {"fleet/0": {"state": b"{}"}}, signed(made, KEY), SPRING_US + 6 * MONTH_US)
-    yield ledger
     await ledger.close()
+
+
+@pytest_asyncio.fixture
+async def retired(backend: Backend, retired_database: str) -> AsyncIterator[Ledger]:
+    with fresh_database(backend.database_url, template=retired_database) as url:
+        ledger = await Ledger.open(url, "tests")
+        yield ledger
+        await ledger.close()
 
 
 async def test_a_stream_whose_beginning_was_retired_is_verified_from_there(retired: Ledger) -> None:
