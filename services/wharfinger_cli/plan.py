@@ -166,7 +166,10 @@ def plan_page(made: Plan) -> Iterator[RenderableType]:
         yield _uses(made.before, made.after)
         yield ""
         yield _totals(made)
-    if made.parts or made.facts:
+    if no := plans.too_large(made):
+        yield ""
+        yield Text(f"it cannot be carried out as one plan: {no}", BAD)
+    elif made.parts or made.facts:
         yield ""
         yield Text(f"carry it out: wharfinger apply --plan {str(made.id)[:SHORT_ID]}", DARK)
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 from tests.plan_world import Plane, a_plane, after
 
 from wharfinger.domain.value import canonical
@@ -179,3 +180,12 @@ async def test_a_drain_and_a_scale_have_words_of_their_own(ledger: Ledger, plane
     assert [part.stream for part in of_node.parts] == [state.stream]
     with pytest.raises(LedgerError, match="no cluster and no node is called atlantis"):
         await plans.drain(ledger, "atlantis")
+
+
+async def test_what_does_not_fit_into_one_message_is_said_and_not_sent(ledger: Ledger, plane: Plane) -> None:
+    made = await drained(ledger, plane)
+    (part,) = made.parts
+    huge = replace(made, parts=(replace(part, basis={f"binding/{n}": "0" * 8 for n in range(50_000)}),))
+    with pytest.raises(LedgerError, match=r"fleet/0 would be asked 1,\d+,\d+ bytes at once, .*: split the change"):
+        await plans.apply(ledger, huge, 1)
+    assert [r async for r in ledger.recorded_rounds(INTAKE)] == []

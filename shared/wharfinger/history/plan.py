@@ -45,15 +45,18 @@ from wharfinger.history.states import world_at
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, Submission, plans, wall_clock
 from wharfinger.runtime.ledger.errors import LedgerError
+from wharfinger.runtime.ledger.intake import EVENT_BYTES_MAX
 from wharfinger.stages.cluster.state import ClusterState
 from wharfinger.stages.world import World
 
 __all__ = [
     "Applied", "Figures", "Move", "Plan", "Proposed", "Refusal", "Refused", "Use",
-    "apply", "drain", "load", "make_plan", "named", "save", "scale",
+    "apply", "drain", "load", "make_plan", "named", "save", "scale", "too_large",
 ]  # fmt: skip
 
 ANSWERS = (LATEST[PlanCommitted].type, LATEST[PlanRefused].type)
+REQUEST_BYTES_MAX = EVENT_BYTES_MAX - 1000
+"""Without its envelope: some thousands of bindings."""
 POLL_S = 0.25
 """How often answers are looked for by itself: a notification may be lost."""
 
@@ -180,9 +183,20 @@ async def named(ledger: Ledger, text: str) -> Plan:
 # --- carrying it out
 
 
+def too_large(plan: Plan) -> str:
+    """Why the plan cannot be carried out as one: what a stream is asked has to fit into one message. Empty: it can."""
+    for part in plan.parts:
+        size = len(canonical(part))
+        if size > REQUEST_BYTES_MAX:
+            return f"{part.stream} would be asked {size:,} bytes at once, a message holds {REQUEST_BYTES_MAX:,}: split the change"
+    return ""
+
+
 async def apply(ledger: Ledger, plan: Plan, timeout_s: float) -> Applied | Refused:
     """Ask the streams, wait for their answers, and hand in the facts. Interrupted and called again it finishes; called again after
     that it changes nothing. LedgerError: no answer came in time."""
+    if no := too_large(plan):
+        raise LedgerError(f"plan {plan.id}: {no}")
     before = await _answers(ledger, plan)
     await ledger.accept([_asking(part) for part in plan.parts])
     answers = await _all_answers(ledger, plan, timeout_s)
