@@ -1,144 +1,209 @@
-"""`explain`: why a binding is where it is, from what was recorded when it was decided.
+"""`explain`: why a binding is where it is, why not elsewhere, and what the smallest change is that would let it in there.
 
-The recorded explanation is hashed with the decision: it is what was known then, not what would be said now. Around it
-stands what it led to on the nodes, and every decision about the binding before and after.
+First what was decided and what came of it, then how: every cluster or node that was asked, with the rules it failed and the change
+that would have made it pass, and the arithmetic of the division. Shown are the nearest few; `--all` shows every one and the
+nodes as well, and the formats for programs always have everything that was derived.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from uuid import UUID
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from wharfinger.domain.binding import TargetCluster
+from wharfinger.domain.resources import DEVICE_MILLI
 from wharfinger.domain.value import Value
+from wharfinger.engine.changes import Way, said, sized
 from wharfinger.events.decisions import (
     Explanation,
+    ProposalRefused,
     ReplicasPlaced,
     ReplicasRefused,
     ScheduleDecided,
     ScheduleRefused,
-    Scored,
 )
-from wharfinger.events.streams import CLUSTER, FLEET
-from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow
+from wharfinger.events.streams import CLUSTER
+from wharfinger.history.explain import Derived, Explained, Steady
+from wharfinger.history.explain import explain as explained_of
+from wharfinger.history.points import point_of
+from wharfinger.runtime.ledger import Ledger, LedgerRow
+from wharfinger.stages.cluster.trace import NodesTrace, NodeTrace
+from wharfinger.stages.fleet.trace import ClusterTrace, DivisionTrace, FleetTrace, SelectionTrace
 from wharfinger_cli.app import Request
 from wharfinger_cli.connection import opened_ledger, run, settings_of
-from wharfinger_cli.decisions import TYPES, as_plain, styled_outcome
-from wharfinger_cli.failures import CommandError, NotFoundError
-from wharfinger_cli.output import DARK, Plain, as_clock, count, new_table, show
+from wharfinger_cli.decisions import as_plain, styled_outcome
+from wharfinger_cli.failures import CommandError
+from wharfinger_cli.output import BAD, DARK, GOOD, Plain, as_clock, as_time, count, new_table, show
 from wharfinger_cli.summary import summary
 
-Explained = ScheduleDecided | ScheduleRefused | ReplicasPlaced | ReplicasRefused
-ESTIMATED_BY = {"class": "counted", "totals": "from totals", "summary": "from the summary"}
-NEAR_MAX = 5
-HISTORY_SHOWN_MAX = 30
+ESTIMATED_BY = {
+    "class": "counted", "totals": "from totals", "summary": "from its summary", "refused": "it refused", "silent": "silent",
+}  # fmt: skip
+SHOWN = 8
+"""Clusters, nodes and shares that are shown of each sort where not all are asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
-    """`row` is the decision explained, `history` every decision about its subject in order of time, `row` among them."""
-
-    subject: str
-    row: LedgerRow
-    data: Value
-    history: tuple[LedgerRow, ...]
-
-    @property
-    def explanation(self) -> Explanation | None:
-        return self.data.explanation if isinstance(self.data, Explained) else None
-
-    @property
-    def on_nodes(self) -> list[LedgerRow]:
-        """What the cluster stages made of this decision."""
-        return [row for row in self.history if getattr(row.data(), "assignment", None) == str(self.row.id)]
+def explain(request: Request, binding: str, at: str, decision: str, *, every: bool) -> None:
+    if at and decision:
+        raise CommandError("--at and --decision: expected one of them")
+    account = run(_account(request, binding, at, decision, every))
+    ids = [str(account.decision.row.id)]
+    show(request.format, account_plain(account), ids, lambda: account_page(account, every=every))
 
 
-def explain(request: Request, binding: str, decision: str) -> None:
-    account = run(_account(request, binding, decision))
-    show(request.format, account_plain(account), [str(account.row.id)], lambda: account_page(account))
-
-
-async def _account(request: Request, binding: str, decision: str) -> Account:
+async def _account(request: Request, binding: str, at: str, decision: str, every: bool) -> Explained:
     async with opened_ledger(settings_of(request)) as ledger:
-        return await account_of(ledger, binding, decision)
+        return await account_of(ledger, binding, decision, at, every=every)
 
 
-async def account_of(ledger: Ledger, binding: str, decision: str = "") -> Account:
-    """The latest fleet decision about `binding`, or the one named. NotFoundError: there is none."""
-    name = await _full_name(ledger, binding)
-    history = [row async for row in ledger.decisions(DecisionQuery(types=TYPES, subject=name))]
-    row = _named(history, name, decision) if decision else _latest(history)
-    return Account(name, row, row.data(), tuple(history))
+async def account_of(
+    ledger: Ledger, binding: str, decision: str = "", at: str = "", *, every: bool = False
+) -> Explained:
+    """As `history.explain.explain`, of what was typed."""
+    point = point_of(at, time.time_ns() // 1000) if at else None
+    return await explained_of(ledger, binding, point, _id(decision), every)
 
 
-async def _full_name(ledger: Ledger, binding: str) -> str:
-    """As given, or the one name that ends with it: `web` is `shop/web-deployment` where no other fits."""
-    if await ledger.current(binding, FLEET):
-        exact = [row async for row in ledger.decisions(DecisionQuery(FLEET, subject=binding, limit=1))]
-        if exact:
-            return binding
-    short = binding.rpartition("/")
-    subjects = sorted({row.subject for row in await ledger.current(stream=FLEET)})
-    fitting = [s for s in subjects if s.endswith(f"/{binding}") or _bare(s) in (binding, f"{short[0]}/{short[2]}")]
-    match fitting:
-        case [only]:
-            return only
-        case []:
-            near = [s for s in subjects if short[2] and short[2] in s][:NEAR_MAX]
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise NotFoundError(f"no decision was ever taken about a binding {binding}{hint}")
-        case _:
-            raise CommandError(f"{binding}: expected one binding, got {', '.join(fitting[:NEAR_MAX])}")
-
-
-def _bare(subject: str) -> str:
-    """`shop/web-deployment` without its namespace and the kind that is hung on."""
-    return subject.rpartition("/")[2].rpartition("-")[0]
-
-
-def _named(history: Sequence[LedgerRow], name: str, decision: str) -> LedgerRow:
+def _id(decision: str) -> UUID | None:
+    if not decision:
+        return None
     try:
-        id_ = UUID(decision)
+        return UUID(decision)
     except ValueError:
         raise CommandError(f"--decision: expected the id of a decision, got {decision!r}") from None
-    for row in history:
-        if row.id == id_:
-            return row
-    raise NotFoundError(f"no decision about {name} has the id {decision}")
 
 
-def _latest(history: Sequence[LedgerRow]) -> LedgerRow:
-    """The last word of the fleet stage; it always has the first one, so there is one."""
-    return next(row for row in reversed(history) if row.stream.startswith(FLEET))
+# --- for programs
 
 
-def account_plain(account: Account) -> Plain:
+def account_plain(account: Explained) -> Plain:
     return {
-        "binding": account.subject,
-        "decision": as_plain(account.row),
+        "binding": account.binding,
+        "decision": _derived_plain(account.decision),
+        "steady": None if account.steady is None else _steady_plain(account.steady),
         "nodes": [as_plain(row) for row in account.on_nodes],
+        "derived_nodes": [_derived_plain(derived) for derived in account.nodes],
         "history": [as_plain(row) for row in account.history],
+        "total": account.total,
     }
 
 
-def account_page(account: Account) -> Iterator[RenderableType]:
+def _derived_plain(derived: Derived) -> Plain:
+    again = derived.again
+    return {
+        **as_plain(derived.row),
+        "again": {
+            "same": again.same, "engine": again.engine, "replayed": again.replayed.decode() or None,
+            "whole_state": again.whole,
+        },
+        "derived": _trace_plain(derived.trace),
+    }  # fmt: skip
+
+
+def _steady_plain(steady: Steady) -> Plain:
+    return {
+        "stream": steady.stream, "round": steady.round, "at": as_time(steady.at), "rule": steady.rule,
+        "held": dict(steady.held), "fresh": None if steady.fresh is None else dict(steady.fresh),
+        "fresh_refused": steady.reason or None, "would_move": steady.would_move, "derived": _trace_plain(steady.trace),
+    }  # fmt: skip
+
+
+def _trace_plain(trace: FleetTrace | NodesTrace | None) -> Plain | None:
+    match trace:
+        case None:
+            return None
+        case NodesTrace():
+            nearest = trace.nearest
+            return {
+                "cluster": trace.cluster, "strategy": trace.strategy, "nearest": nearest.name if nearest else None,
+                "nodes": [_node_plain(node) for node in trace.nodes],
+            }  # fmt: skip
+        case FleetTrace():
+            return {
+                "replicas": trace.replicas, "held": dict(trace.held), "fresh": trace.fresh, "without": list(trace.without),
+                "ways": [_way_plain(way) for way in trace.ways],
+                "terms": [
+                    {
+                        "affinity": term.name, "reason": term.reason or None, "note": term.note,
+                        "clusters": [_cluster_plain(cluster) for cluster in term.clusters],
+                        "selection": None if term.selection is None else _selection_plain(term.selection),
+                        "division": None if term.division is None else _division_plain(term.division),
+                    }
+                    for term in trace.terms
+                ],
+            }  # fmt: skip
+
+
+def _cluster_plain(c: ClusterTrace) -> Plain:
+    return {
+        "cluster": c.name, "region": c.region or None, "held": c.held, "refused": list(c.refused), "locality": c.locality,
+        "estimate": c.estimate, "estimated_by": c.source or None,
+        "counted_at": None if c.counted_at is None else as_time(c.counted_at), "deducted": c.pending,
+        "selected": c.selected, "used": c.used, "replicas": c.replicas, "ways": [_way_plain(way) for way in c.ways],
+    }  # fmt: skip
+
+
+def _node_plain(n: NodeTrace) -> Plain:
+    return {
+        "node": n.name, "refused": list(n.refused), "score": n.score, "parts": dict(n.parts),
+        "devices": [list(d) for d in n.devices], "free": dict(n.free), "short": dict(n.short), "replicas": n.replicas,
+        "ways": [_way_plain(way) for way in n.ways],
+    }  # fmt: skip
+
+
+def _way_plain(way: Way) -> Plain:
+    return {
+        "said": said(way),
+        "changes": [{"kind": c.kind, "what": c.what, "amount": c.amount, "said": c.text} for c in way],
+    }
+
+
+def _selection_plain(s: SelectionTrace) -> Plain:
+    return {
+        "constraints": [
+            {"by": c.field or c.label, "min_groups": c.min_groups, "max_groups": c.max_groups} for c in s.constraints
+        ],
+        "ranking": list(s.ranking),
+        "regions": [
+            {"region": r.name, "score": r.score, "members": list(r.members), "chosen": r.chosen} for r in s.regions
+        ],
+        "chosen": list(s.chosen),
+        "note": s.note or None,
+    }
+
+
+def _division_plain(d: DivisionTrace) -> Plain:
+    return {
+        "how": d.how, "seats": d.seats, "total_weight": d.total,
+        "shares": [{"cluster": s.cluster, "kept": s.kept, "weight": s.weight, "seats": s.seats} for s in d.shares],
+    }  # fmt: skip
+
+
+# --- for people
+
+
+def account_page(account: Explained, *, every: bool = False) -> Iterator[RenderableType]:
     yield _headline(account)
-    if account.explanation is not None:
-        yield from _explained(account, account.explanation)
+    if account.steady is not None:
+        yield from _steady(account.steady)
+    yield from _derived(account.decision, every)
     if account.on_nodes:
         yield ""
         yield _nodes(account.on_nodes)
+    for derived in account.nodes:
+        yield ""
+        yield Text(f"{derived.row.stream}, {derived.row.outcome}: {summary(derived.data)}", "bold")
+        yield from _derived(derived, every)
     yield ""
     yield _history(account)
 
 
-def _headline(account: Account) -> Table:
-    row, data = account.row, account.data
+def _headline(account: Explained) -> Table:
+    row, data = account.decision.row, account.decision.data
     table = new_table()
     table.add_column()
     table.add_column()
@@ -148,91 +213,240 @@ def _headline(account: Account) -> Table:
         if value:
             table.add_row(Text(name, DARK), value)
 
-    say("binding", Text(account.subject, "bold"))
+    say("binding", Text(account.binding, "bold"))
     say("decision", f"{row.id}")
     say("taken", f"{as_clock(row.at)} in {row.stream}, round {row.round:,}, number {row.seq:,}")
     say("outcome", styled_outcome(row.outcome).append(f"  {summary(data)}", "default"))
     if isinstance(data, ScheduleDecided | ScheduleRefused):
         say("because", data.trigger)
         say("replicas", str(data.replicas or ""))
+        say("asks for", _asked(data))
         say("affinity", data.affinity)
+    if isinstance(data, ProposalRefused):
+        say("proposed", f"{data.kind}, {data.proposal}")
+        say("refused", f"{data.reason}: {data.detail}")
+    say("again", _again(account.decision))
     return table
 
 
-def _explained(account: Account, explanation: Explanation) -> Iterator[RenderableType]:
+def _asked(data: ScheduleDecided | ScheduleRefused) -> str:
+    asked = [f"{sized(name, n)} {name}" for name, n in sorted(data.requirements.requests.items())]
+    asked += [
+        f"{d.count} {d.kind}" if d.milli >= DEVICE_MILLI else f"{d.milli}/1000 {d.kind}"
+        for d in data.requirements.devices
+    ]
+    return ", ".join(asked)
+
+
+def _again(derived: Derived) -> Text:
+    again = derived.again
+    if again.same:
+        return Text("decided once more with the same bytes", GOOD)
+    other = "" if again.own_engine else f" by {again.engine}, which is another engine than this one"
+    what = "this engine decides nothing here" if not again.replayed else "this engine decides otherwise"
+    return Text(
+        f"NOT REPRODUCED: it was decided{other or f' by {again.engine}'}; {what}. Only what was recorded is shown", BAD
+    )
+
+
+def _steady(steady: Steady) -> Iterator[RenderableType]:
+    yield ""
+    text = Text(f"at {as_clock(steady.at)} ({steady.stream}, round {steady.round:,}) nothing was decided: ", "bold")
+    yield text.append(steady.rule, "default")
+    if steady.fresh is None:
+        if steady.reason:
+            yield f"a fresh decision would have been refused then: {steady.reason}"
+        return
+    if not steady.would_move:
+        yield "a fresh decision would have given the same clusters"
+        return
+    yield f"a fresh decision would have given {_placed(steady.fresh)} instead of {_placed(steady.held)}"
+    yield Text("it is taken when somebody asks for it: a new `reschedule` token, or a proposal", DARK)
+
+
+def _placed(targets: object) -> str:
+    assert isinstance(targets, dict)
+    return " + ".join(f"{n} {name}" for name, n in sorted(targets.items())) or "nothing"
+
+
+def _derived(derived: Derived, every: bool) -> Iterator[RenderableType]:
+    explanation = derived.recorded
+    if explanation is not None:
+        yield from _recorded(derived.row, explanation)
+    match derived.trace:
+        case FleetTrace() as trace:
+            yield from _fleet(trace, derived, every)
+        case NodesTrace() as nodes:
+            yield from _cluster(nodes, every)
+        case None if explanation is not None and (explanation.chosen or explanation.runners_up):
+            yield ""
+            yield _recorded_candidates(explanation)
+
+
+def _recorded(row: LedgerRow, explanation: Explanation) -> Iterator[RenderableType]:
     if explanation.note:
         yield ""
         yield explanation.note
     if explanation.candidates:
+        what = "node" if row.stream.startswith(CLUSTER) else "cluster"
+        text = Text(f"{count(explanation.candidates, what)} looked at, {explanation.feasible:,} feasible")
+        if explanation.refused:
+            reasons = sorted(explanation.refused.items(), key=lambda entry: (-entry[1], entry[0]))
+            text.append("; refused: " + ", ".join(f"{reason} {number:,}" for reason, number in reasons), DARK)
         yield ""
-        yield _counts(account, explanation)
-    if explanation.chosen or explanation.runners_up:
-        yield ""
-        yield _candidates(account, explanation)
+        yield text
 
 
-def _counts(account: Account, explanation: Explanation) -> Text:
-    what = "cluster" if account.row.stream.startswith(FLEET) else "node"
-    said = Text(f"{count(explanation.candidates, what)} looked at, {explanation.feasible:,} feasible")
-    if explanation.refused:
-        reasons = sorted(explanation.refused.items(), key=lambda entry: (-entry[1], entry[0]))
-        said.append("; refused: " + ", ".join(f"{reason} {number:,}" for reason, number in reasons), DARK)
-    return said
-
-
-def _candidates(account: Account, explanation: Explanation) -> Table:
-    data = account.data
-    now = _replicas(data.targets if isinstance(data, ScheduleDecided | ScheduleRefused) else ())
-    before = _replicas(data.previous if isinstance(data, ScheduleDecided | ScheduleRefused) else ())
-    what = "cluster" if account.row.stream.startswith(FLEET) else "node"
-    table = new_table(what, "", "score", "room for", "known", "weight", "replicas", "before",
-                      right=("score", "room for", "weight", "replicas", "before"))  # fmt: skip
-
-    def add(candidate: Scored, place: str, style: str) -> None:
-        name = candidate.name
-        room = f"{candidate.estimate:,}" if candidate.estimated_by or candidate.estimate else ""
-        weight = explanation.division.get(name)
-        table.add_row(
-            name, place, str(candidate.score), room, ESTIMATED_BY.get(candidate.estimated_by, candidate.estimated_by),
-            "" if weight is None else f"{weight:,}", str(now.get(name, "")), str(before.get(name, "")), style=style,
-        )  # fmt: skip
-
-    for candidate in explanation.chosen:
-        add(candidate, "chosen", "")
-    for candidate in explanation.runners_up:
-        add(candidate, "runner-up", DARK)
+def _recorded_candidates(explanation: Explanation) -> Table:
+    table = new_table("recorded", "", "score", "room for", right=("score", "room for"))
+    for place, scored in [("chosen", s) for s in explanation.chosen] + [("next", s) for s in explanation.runners_up]:
+        table.add_row(scored.name, place, str(scored.score), f"{scored.estimate:,}")
     return table
 
 
-def _replicas(clusters: Sequence[TargetCluster]) -> dict[str, int]:
-    return {t.cluster: t.replicas for t in clusters}
+def _fleet(trace: FleetTrace, derived: Derived, every: bool) -> Iterator[RenderableType]:
+    for term in trace.terms:
+        if len(trace.terms) > 1:
+            yield ""
+            yield Text(f"affinity {term.name}: {f'{term.reason}, {term.note}' if term.reason else 'chosen'}", "bold")
+        used = [c for c in term.clusters if c.used or c.held]
+        free = [c for c in term.clusters if not c.refused and c not in used]
+        refused = [c for c in term.clusters if c.refused and c not in used]
+        yield ""
+        yield _clusters([*used, *_some(free, every), *_some(_nearest(refused), every)], derived.row.at)
+        hidden = len(term.clusters) - len(used) - len(_some(free, every)) - len(_some(refused, every))
+        if hidden:
+            yield Text(f"and {count(hidden, 'cluster')} more: --all shows every one", DARK)
+        if term.selection is not None:
+            yield ""
+            yield from _selection(term.selection)
+        if term.division is not None and term.division.shares:
+            yield ""
+            yield from _division(term.division, every)
+    if trace.ways:
+        yield ""
+        yield Text("it would have been placed with " + "; or with ".join(said(way) for way in trace.ways[:3]), "bold")
+
+
+def _some(items: Sequence[ClusterTrace], every: bool) -> Sequence[ClusterTrace]:
+    return items if every else items[:SHOWN]
+
+
+def _nearest(refused: Sequence[ClusterTrace]) -> list[ClusterTrace]:
+    """Those that lack least first."""
+    return sorted(refused, key=lambda c: (not c.ways, len(c.ways[0]) if c.ways else 0, c.name))
+
+
+def _clusters(clusters: Sequence[ClusterTrace], at: int) -> Table:
+    columns = ("cluster", "replicas", "before", "room for", "known", "age", "refused", "it would be used with")
+    table = new_table(*columns, right=("replicas", "before", "room for", "age"))
+    for c in clusters:
+        age = "" if c.counted_at is None or c.source not in ("class", "totals") else _age(at - c.counted_at)
+        room = f"{c.estimate:,}" if c.source and not c.refused else ""
+        table.add_row(
+            c.name, f"{c.replicas:,}" if c.used else "", f"{c.held:,}" if c.held else "", room,
+            ESTIMATED_BY.get(c.source, c.source), age, ", ".join(c.refused), said(c.ways[0]) if c.ways else "",
+            style="" if c.used else DARK,
+        )  # fmt: skip
+    return table
+
+
+def _age(micros: int) -> str:
+    seconds = micros / 1_000_000
+    return f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def _selection(selection: SelectionTrace) -> Iterator[RenderableType]:
+    for c in selection.constraints:
+        most = f" to {c.max_groups}" if c.max_groups else " or more"
+        yield f"spread by {c.field or c.label}: {c.min_groups}{most}"
+    if selection.regions:
+        table = new_table("region", "score", "", "its clusters, best first", right=("score",))
+        for r in sorted(selection.regions, key=lambda r: (not r.chosen, -r.score)):
+            table.add_row(r.name, f"{r.score:,}", "chosen" if r.chosen else "", ", ".join(r.members))
+        yield table
+    else:
+        yield Text(f"ranked {', '.join(selection.ranking[:SHOWN])}", DARK)
+    yield selection.note or f"chosen {', '.join(selection.chosen)}"
+
+
+def _division(division: DivisionTrace, every: bool) -> Iterator[RenderableType]:
+    yield Text(division.how, "bold")
+    if not division.seats or not division.total:
+        return
+    shares = sorted(division.shares, key=lambda s: (-s.seats, -s.weight, s.cluster))
+    table = new_table("cluster", "kept", "share", "gets", "", right=("kept", "gets"))
+    for share in shares if every else shares[:SHOWN]:
+        table.add_row(share.cluster, str(share.kept or ""), *_share(share.weight, share.seats, division))
+    yield table
+    hidden = 0 if every else len(shares) - SHOWN
+    if hidden > 0:
+        yield Text(f"and {count(hidden, 'cluster')} more", DARK)
+
+
+def _share(weight: int, seats: int, division: DivisionTrace) -> tuple[str, str, str]:
+    """`4 x 40/70 = 2.29`, what it got, and how that came of it."""
+    exact = division.seats * weight * 100 // division.total
+    quotient = f"{division.seats:,} x {weight:,}/{division.total:,} = {exact // 100:,}.{exact % 100:02d}"
+    extra = seats - exact // 100
+    why = (
+        ""
+        if not extra
+        else f"{exact // 100:,}, then {extra} more by quotient"
+        if extra > 0
+        else f"{-extra} less by quotient"
+    )
+    return quotient, f"{seats:,}", why
+
+
+def _cluster(trace: NodesTrace, every: bool) -> Iterator[RenderableType]:
+    feasible = [n for n in trace.nodes if not n.refused]
+    refused = [n for n in trace.nodes if n.refused]
+    used = [n for n in feasible if n.replicas]
+    others = [n for n in feasible if not n.replicas]
+    shown = [*used[: None if every else SHOWN], *others[: None if every else 3], *refused[: None if every else SHOWN]]
+    table = new_table(
+        "node", "replicas", "score", "of which", "devices", "refused", "it would fit with", right=("replicas", "score")
+    )
+    for n in shown:
+        parts = ", ".join(f"{name} {share}" for name, share in n.parts.items())
+        devices = ", ".join(f"{index}" if milli >= DEVICE_MILLI else f"{index}:{milli}" for index, milli in n.devices)
+        table.add_row(
+            n.name, str(n.replicas or ""), "" if n.refused else str(n.score), parts, devices, ", ".join(n.refused),
+            said(n.ways[0]) if n.ways else "", style="" if n.replicas else DARK,
+        )  # fmt: skip
+    yield ""
+    yield table
+    if len(shown) < len(trace.nodes):
+        yield Text(f"and {count(len(trace.nodes) - len(shown), 'node')} more: --all shows every one", DARK)
+    nearest = trace.nearest
+    if nearest is not None and not feasible:
+        yield Text(f"the nearest: {nearest.name}, with {said(nearest.ways[0])}", "bold")
 
 
 def _nodes(rows: Sequence[LedgerRow]) -> Table:
-    table = new_table("on the nodes", "outcome", "which", "nodes looked at", "refused")
+    table = new_table("on the nodes", "outcome", "which", "nodes looked at", "refused", "decision")
     for row in rows:
-        data = row.data()
+        data: Value = row.data()
         explanation = data.explanation if isinstance(data, ReplicasPlaced | ReplicasRefused) else Explanation()
         refused = ", ".join(f"{reason} {number:,}" for reason, number in sorted(explanation.refused.items()))
         looked_at = f"{explanation.feasible:,} of {explanation.candidates:,} feasible" if explanation.candidates else ""
         table.add_row(
-            row.stream.removeprefix(CLUSTER), styled_outcome(row.outcome), summary(data), looked_at, Text(refused, DARK)
-        )
+            row.stream.removeprefix(CLUSTER), styled_outcome(row.outcome), summary(data), looked_at, Text(refused, DARK),
+            Text(str(row.id), DARK),
+        )  # fmt: skip
     return table
 
 
-def _history(account: Account) -> Table:
+def _history(account: Explained) -> Table:
     table = new_table("its history", "stream", "seq", "outcome", "", right=("seq",))
-    shown = account.history[-HISTORY_SHOWN_MAX:]
-    if len(shown) < len(account.history):
-        table.caption = f"the last {len(shown)} of {len(account.history)}; -o json has all"
-    for row in shown:
-        mark = "bold" if row.id == account.row.id else ""
+    if len(account.history) < account.total:
+        table.caption = f"the last {len(account.history)} of {account.total:,}; `wharfinger history` has all"
+    for row in account.history:
+        mark = "bold" if row.id == account.decision.row.id else ""
         data = row.data()
-        said = summary(data)
+        text = summary(data)
         if isinstance(data, ScheduleDecided | ScheduleRefused):
-            said = f"{said}  [{data.trigger}]"
-        table.add_row(
-            as_clock(row.at), row.stream, f"{row.seq:,}", styled_outcome(row.outcome), Text(said), style=mark,
-        )  # fmt: skip
+            text = f"{text}  [{data.trigger}]"
+        table.add_row(as_clock(row.at), row.stream, f"{row.seq:,}", styled_outcome(row.outcome), Text(text), style=mark)
     return table

@@ -15,6 +15,7 @@ from tests.counter import Counter, Counts, withdrawn
 from wharfinger.kernel.decider import Draft, Micros
 from wharfinger.kernel.round import Head
 from wharfinger.runtime.ledger import Ledger, audit_verify, wall_clock
+from wharfinger.runtime.ledger.follower import Cadence
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.replay import replay
 from wharfinger.runtime.snapshot_keeper import SnapshotKeeper
@@ -48,7 +49,7 @@ async def ledger(database_url: str) -> AsyncIterator[Ledger]:
 
 @asynccontextmanager
 async def a_stage(ledger: Ledger) -> AsyncIterator[StageLoop[Counts]]:
-    loop = StageLoop("tests", Counter(), OneStream(), ledger, {TOPIC: 1}, wall_clock, METRICS.of("tests"))
+    loop = StageLoop("tests", Counter(every=10**6), OneStream(), ledger, {TOPIC: 1}, wall_clock, METRICS.of("tests"))
     loop.expect([0])
     await loop.acquire()
     loop.start()
@@ -65,7 +66,7 @@ async def keeping(
     every_rounds: int,
     of_profile: Callable[[str], Counter] = Counter.of_profile,
 ) -> AsyncIterator[SnapshotKeeper[Counts]]:
-    keeper = SnapshotKeeper(ledger, of_profile, owner, every_rounds, REST_S)
+    keeper = SnapshotKeeper(ledger, of_profile, owner, Cadence(2 * every_rounds, 4 * every_rounds), REST_S)
     keeper.start()
     try:
         yield keeper

@@ -240,7 +240,7 @@ def test_what_is_no_matcher_is_one_line(text: str) -> None:
         {"prometheus_cluster_label": "not a label"},
         {"prometheus_key_file": "k.pem"},
         {"node_strategy": "balanced"},
-        {"snapshot_every_rounds": 0},
+        {"snapshot_rows": 0},
         {"proposal_repeat_after_s": 0},
     ],
 )

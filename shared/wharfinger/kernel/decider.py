@@ -13,7 +13,7 @@ but the stage reads a state, and a round that does not reach the ledger is follo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 from uuid import UUID
 
 import msgspec
@@ -22,6 +22,7 @@ from wharfinger.domain.value import Value
 from wharfinger.events.envelope import Event
 
 S = TypeVar("S")
+S_contra = TypeVar("S_contra", contravariant=True)
 
 Micros = int
 """Microseconds since the epoch, UTC. A round's `at` is the only clock a decision sees."""
@@ -89,4 +90,18 @@ class Decider(Protocol[S]):
 
     def load(self, stream: str, sections: Mapping[str, bytes]) -> S:
         """The state whose `dump` gave `sections`; it decides exactly as the original would."""
+        ...
+
+
+@runtime_checkable
+class Incremental(Protocol[S_contra]):
+    """A decider that can also dump what changed, where dumping the whole state would cost too much to be done often."""
+
+    def note_changes(self, state: S_contra, everything: bool) -> None:
+        """Note from now on what changes; `everything`: as if all of the state had just changed."""
+        ...
+
+    def changes(self, state: S_contra) -> tuple[dict[str, bytes], dict[str, list[int]]]:
+        """What changed since it was last asked: sections, and of those that hold some of many things the hashes of the names
+        of all that were touched. A name that is counted and not there is of a thing that is gone."""
         ...

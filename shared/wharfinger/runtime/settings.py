@@ -145,7 +145,8 @@ class Settings(BaseSettings):
 
     # stage loop
     take_max: PositiveInt = 500  # events of one round at most
-    snapshot_every_rounds: PositiveInt = 2000  # of a stream: recovery folds about as many at most
+    snapshot_rows: PositiveInt = 10_000  # inputs and decisions to a whole snapshot; more where the state is large
+    delta_rows: PositiveInt = 2000  # to a delta: explaining one decision folds about as many at most
 
     # cluster stage
     node_strategy: Literal["least-allocated", "most-allocated"] = (

@@ -16,6 +16,7 @@ import structlog
 from wharfinger.events.streams import Topic
 from wharfinger.kernel.decider import Decider, S
 from wharfinger.runtime.faust_app import Partition, RawStream, ServiceApp, faust_app, take
+from wharfinger.runtime.ledger.follower import Cadence
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.reading import BroadcastReading, InOrder, Reading
 from wharfinger.runtime.service import ServiceContext
@@ -60,9 +61,8 @@ class StageService(Generic[S]):
         )  # fmt: skip
         self._snapshots: SnapshotKeeper[S] | None = None
         if stage.of_profile is not None:
-            self._snapshots = SnapshotKeeper(
-                context.ledger, stage.of_profile, self.loop, settings.snapshot_every_rounds
-            )
+            cadence = Cadence(settings.snapshot_rows, settings.delta_rows)
+            self._snapshots = SnapshotKeeper(context.ledger, stage.of_profile, self.loop, cadence)
         self._primary = context.wire(stage.partitioned[0].name)
         self._taking_over: asyncio.Task[None] | None = None
         self._failure = ""

@@ -59,7 +59,7 @@ def api_enabled(question: Question, cluster: Cluster, existing: bool) -> bool:
 
 def has_spread_property(question: Question, cluster: Cluster, existing: bool) -> bool:
     """A cluster without a region, zone or provider cannot be counted into a group of them."""
-    return all(_has(cluster, constraint.field) for constraint in question.placement.spread)
+    return all(has_property(cluster, constraint.field) for constraint in question.placement.spread)
 
 
 def not_evicted(question: Question, cluster: Cluster, existing: bool) -> bool:
@@ -98,10 +98,10 @@ def matches(affinity: ClusterAffinity, cluster: Cluster) -> bool:
         return False
     if affinity.labels is not None and not affinity.labels.matches(cluster.labels):
         return False
-    return all(_field_holds(requirement, cluster) for requirement in affinity.fields)
+    return all(field_holds(requirement, cluster) for requirement in affinity.fields)
 
 
-def _field_holds(requirement: Requirement, cluster: Cluster) -> bool:
+def field_holds(requirement: Requirement, cluster: Cluster) -> bool:
     """Fields are `provider`, `region` and `zone`; a cluster with several zones satisfies In when one of them is listed,
     NotIn when none is. An unset field does not exist. Any other key or operator matches nothing."""
     match requirement.key:
@@ -126,7 +126,7 @@ def _field_holds(requirement: Requirement, cluster: Cluster) -> bool:
             return False
 
 
-def _has(cluster: Cluster, field: str) -> bool:
+def has_property(cluster: Cluster, field: str) -> bool:
     match field:
         case "provider":
             return bool(cluster.provider)

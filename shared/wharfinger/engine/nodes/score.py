@@ -68,3 +68,16 @@ def _share(left: Column, whole: Column, least: bool, everywhere: bool) -> Column
     left *= 100
     left //= whole if everywhere else np.maximum(whole, 1)
     return left
+
+
+def score_parts(row: NodeRow, cls: PodClass, strategy: Strategy, kinds: list[str]) -> dict[str, int]:
+    """What `score_row` is the mean of, by resource and device kind (`kinds`: the table's names of them)."""
+    shares = [("cpu" if at == 0 else "memory", row.allocatable[code], row.free[code] - amount)
+              for at, (code, amount) in enumerate(cls.scored)]  # fmt: skip
+    shares += [(kinds[k], row.kind_allocatable.get(k, 0), row.kind_free.get(k, 0) - milli) for k, milli in cls.kinds]
+    parts: dict[str, int] = {}
+    for name, whole, left in shares:
+        if whole > 0:
+            left = max(0, left)
+            parts[name] = (left if strategy == "least-allocated" else whole - left) * 100 // whole
+    return parts

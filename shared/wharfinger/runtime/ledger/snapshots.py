@@ -3,13 +3,18 @@
 The digest covers the names and the sha256 of all sections, so that one section can be checked without the others. It is
 written into the stream's head, where the writer finds it and puts it into the hash of its next round; from then on the
 chain vouches for the snapshot. The head's compare-and-set does not look at it, so no round is lost for a snapshot.
+
+Those are the *whole* ones, and of them the newest few are kept. Between them lie *deltas*, for who asks about one thing at one
+moment of the past: they are outside the chain, because what is derived from them is proven by the recorded bytes it
+reproduces, and they stay for as long as the history does. Of a section of many things a delta holds only those that changed,
+and `names` counts them by hash; so the newest version of one thing is one walk back over an index.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import bindparam, select
@@ -41,9 +46,17 @@ def snapshot_digest(hashes: Mapping[str, bytes]) -> bytes:
     return hashlib.sha256(b"wharfinger snapshot\x00" + b"".join(parts)).digest()
 
 
-async def write_snapshot(database: Database, stream: str, number: int, sections: Mapping[str, bytes]) -> bytes:
+async def write_snapshot(
+    database: Database,
+    stream: str,
+    number: int,
+    sections: Mapping[str, bytes],
+    names: Mapping[str, Sequence[int]] | None = None,
+) -> bytes:
     """Store the state after round `number` and make it the stream's newest; returns its digest. The same one twice is
-    one. LedgerError: no such round, or another state was stored for it."""
+    one. `names` makes it a delta, which the head does not hear of. LedgerError: no such round, or another state was stored
+    for it."""
+    whole, counted = names is None, names or {}
     rows = await asyncio.to_thread(_packed, sections)  # megabytes: others on this loop should not wait for them
     digest = snapshot_digest({name: sha256 for name, sha256, _, _ in rows})
     async with database.transaction() as transaction:
@@ -52,31 +65,34 @@ async def write_snapshot(database: Database, stream: str, number: int, sections:
             raise LedgerError(f"{stream}: there is no round {number} to make a snapshot of")
         raw = transaction.raw
         fresh = await raw.fetchrow(
-            "insert into snapshot (stream, round, digest) values ($1, $2, $3) on conflict do nothing returning 1",
-            found.id, number, digest,
+            "insert into snapshot (stream, round, digest, whole) values ($1, $2, $3, $4) on conflict do nothing returning 1",
+            found.id, number, digest, whole,
         )  # fmt: skip
         if fresh is None:
             stored = await raw.fetchrow(
-                "select digest from snapshot where stream = $1 and round = $2", found.id, number
+                "select digest, whole from snapshot where stream = $1 and round = $2", found.id, number
             )
-            if stored is None or stored[0] != digest:
+            if stored is None or (stored[0] != digest and whole == stored[1]):
                 raise LedgerError(f"{stream}: another snapshot of round {number} is stored: the two states differ")
             return digest
         await raw.copy_records_to_table(
             "snapshot_section",
-            records=[(found.id, number, *row) for row in rows],
-            columns=("stream", "round", "name", "sha256", "encoding", "body"),
+            records=[(found.id, number, *row, counted.get(row[0])) for row in rows],
+            columns=("stream", "round", "name", "sha256", "encoding", "body", "names"),
         )
+        if not whole:
+            return digest
         await raw.execute(
-            "delete from snapshot_section where stream = $1 and round < "
-            "(select min(round) from (select round from snapshot where stream = $1 order by round desc limit $2) newest) "
-            "and round not in (select h.round from horizon h where h.stream = $1)",  # history begins there
+            "delete from snapshot_section t using snapshot n where t.stream = $1 and n.stream = $1 and t.round = n.round "
+            "and n.whole and n.round < (select min(round) from "
+            "(select round from snapshot where stream = $1 and whole order by round desc limit $2) newest) "
+            "and n.round not in (select h.round from horizon h where h.stream = $1)",  # history begins there
             found.id, KEPT,
         )  # fmt: skip
         # Last, because it takes the head's row lock, for which the writer would have to wait.
         await raw.execute(
             "update stream s set snapshot = $2 where s.id = $1 "
-            "and not exists (select from snapshot o where o.stream = $1 and o.round > $3)",
+            "and not exists (select from snapshot o where o.stream = $1 and o.round > $3 and o.whole)",
             found.id, digest, number,
         )  # fmt: skip
     return digest
@@ -85,14 +101,14 @@ async def write_snapshot(database: Database, stream: str, number: int, sections:
 async def latest_snapshot(
     database: Database, stream: str, at_most_round: int | None = None, names: Collection[str] | None = None
 ) -> Snapshot | None:
-    """The newest snapshot of no later round that is stored whole; of its sections only `names` if given.
+    """The newest whole snapshot of no later round that is still stored; of its sections only `names` if given.
 
     CorruptLedger: its bytes are not those it was made of.
     """
     async with database.reading() as raw:
         found = await raw.fetchrow(
             "select n.stream, n.round, n.digest from snapshot n join stream s on s.id = n.stream "
-            "where s.name = $1 and ($2::bigint is null or n.round <= $2) "
+            "where s.name = $1 and n.whole and ($2::bigint is null or n.round <= $2) "
             "and exists (select from snapshot_section t where t.stream = n.stream and t.round = n.round) "
             "order by n.round desc limit 1",
             stream, at_most_round,
@@ -112,6 +128,52 @@ async def latest_snapshot(
         if stored is not None:
             sections[name] = await asyncio.to_thread(_section, stream, number, name, sha256, encoding, stored)
     return Snapshot(stream, number, digest, sections)
+
+
+async def nearest_snapshot(
+    database: Database, stream: str, at_most_round: int, names: Collection[str] | None = None
+) -> Snapshot | None:
+    """The newest of no later round, whole or delta; of its sections only `names` if given. Each section is checked by its own
+    hash only: what comes of it has to prove itself. CorruptLedger: its bytes are not those it was made of."""
+    async with database.reading() as raw:
+        found = await raw.fetchrow(
+            "select n.stream, n.round, n.digest from snapshot n join stream s on s.id = n.stream "
+            "where s.name = $1 and n.round <= $2 "
+            "and exists (select from snapshot_section t where t.stream = n.stream and t.round = n.round) "
+            "order by n.round desc limit 1",
+            stream, at_most_round,
+        )  # fmt: skip
+        if found is None:
+            return None
+        id_, number, digest = found
+        rows = await raw.fetch(
+            "select name, sha256, encoding, body from snapshot_section "
+            "where stream = $1 and round = $2 and ($3::text[] is null or name = any($3))",
+            id_, number, None if names is None else sorted(names),
+        )  # fmt: skip
+    return Snapshot(stream, number, digest, {row[0]: _section(stream, number, *row) for row in rows})
+
+
+async def newest_version(database: Database, stream: str, at_most_round: int, section: str, name: int) -> bytes | None:
+    """The section `section` as it was when the thing whose name has the hash `name` was last saved in it; None: never."""
+    async with database.reading() as raw:
+        row = await raw.fetchrow(
+            "select t.round, t.name, t.sha256, t.encoding, t.body from snapshot_section t join stream s on s.id = t.stream "
+            "where s.name = $1 and t.round <= $2 and t.name = $3 and (t.names is null or $4 = any(t.names)) "
+            "order by t.round desc limit 1",
+            stream, at_most_round, section, name,
+        )  # fmt: skip
+    return None if row is None else _section(stream, *row)
+
+
+async def latest_delta(database: Database, stream: str) -> int:
+    """The round of the newest delta; 0: there is none."""
+    async with database.reading() as raw:
+        row = await raw.fetchrow(
+            "select max(n.round) from snapshot n join stream s on s.id = n.stream where s.name = $1 and not n.whole",
+            stream,
+        )
+    return 0 if row is None or row[0] is None else int(row[0])
 
 
 def _packed(sections: Mapping[str, bytes]) -> list[tuple[str, bytes, int, bytes]]:

@@ -110,6 +110,15 @@ class FleetDecider:
     def load(self, stream: str, sections: Mapping[str, bytes]) -> FleetState:
         return saved.load(stream, sections)
 
+    def note_changes(self, state: FleetState, everything: bool) -> None:
+        state.touched = dict.fromkeys(state.bindings) if everything else {}
+
+    def changes(self, state: FleetState) -> tuple[dict[str, bytes], dict[str, list[int]]]:
+        """As `kernel.decider.Incremental`."""
+        found = saved.delta(state, state.bindings if state.touched is None else state.touched)
+        state.touched = {}
+        return found.sections, found.names
+
 
 # Silence
 

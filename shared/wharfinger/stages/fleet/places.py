@@ -103,7 +103,7 @@ def solve(
         start = next((i for i, term in enumerate(terms) if term.name == record.affinity), 0)
     failure: Verdict | None = None
     for term in range(start, len(terms)):
-        verdict = _solve_term(state, record, held, term, fresh, without, retry)
+        verdict = solve_term(state, record, held, term, fresh, without, retry)
         if not verdict.reason:
             return verdict
         failure = failure or verdict
@@ -111,7 +111,7 @@ def solve(
     return failure
 
 
-def _solve_term(
+def solve_term(
     state: FleetState,
     record: BindingState,
     held: Mapping[str, int],

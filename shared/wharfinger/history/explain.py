@@ -1,0 +1,365 @@
+"""Why a binding is where it is: the recorded explanation, and everything behind it derived again.
+
+What was recorded with a decision is short. The rest is not stored anywhere: the one decision is taken again, on the state as it
+was, and its tracing twin keeps what every cluster or node was asked and answered. That the state was the right one is shown by
+the decision's bytes, which come out the same; where they do not, it is said, with the engine that decided then.
+
+Nothing here grows with the history or with the number of bindings. A fleet state is focused on the one binding (`stages.fleet.
+focus`): the nearest small sections, the newest version of that binding, and the rounds since. Only where that does not
+reproduce the recorded bytes is the whole state loaded. A cluster's state is small enough to be taken whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from wharfinger.domain.value import Value
+from wharfinger.events.decisions import (
+    BindingReleased,
+    Explanation,
+    ReplicasPlaced,
+    ReplicasRefused,
+    ScheduleDecided,
+    ScheduleRefused,
+)
+from wharfinger.events.streams import CLUSTER, FLEET
+from wharfinger.history.deciders import decider_of
+from wharfinger.history.names import UnknownNameError, full_name
+from wharfinger.history.points import Point, round_of
+from wharfinger.history.timeline import in_order
+from wharfinger.kernel.decider import Decider, Decision, Micros
+from wharfinger.kernel.recover import RecordedRound, recover
+from wharfinger.kernel.step import ENGINE, number
+from wharfinger.runtime.ledger import Ledger, LedgerError, LedgerRow, about, trails
+from wharfinger.stages.cluster import ClusterState
+from wharfinger.stages.cluster import trace as cluster_trace
+from wharfinger.stages.cluster.trace import NodesTrace
+from wharfinger.stages.fleet import FleetDecider, FleetState, saved
+from wharfinger.stages.fleet import trace as fleet_trace
+from wharfinger.stages.fleet.focus import Focus, earlier
+from wharfinger.stages.fleet.places import solve
+from wharfinger.stages.fleet.state import BindingState
+from wharfinger.stages.fleet.trace import FleetTrace
+
+HISTORY = 30
+"""Of a binding's decisions so many are shown, the latest."""
+
+NODES_MAX = 100
+"""Decisions of clusters that one fleet decision led to, and that are told with it."""
+
+Recorded = ScheduleDecided | ScheduleRefused | ReplicasPlaced | ReplicasRefused
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The decision taken again. `same`: to the byte. `engine`: which decided then. `replayed`: the bytes that came out now, where
+    they differ; empty: nothing was decided about it. `whole`: the whole state was needed."""
+
+    same: bool
+    engine: str
+    replayed: bytes = b""
+    whole: bool = False
+
+    @property
+    def own_engine(self) -> bool:
+        return self.engine == ENGINE
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """`row` is the decision, `again` how it came out when it was taken again. `trace`: what was asked on the way; None: nobody was
+    asked (a release, a refusal before any cluster), or it did not come out the same."""
+
+    row: LedgerRow
+    data: Value
+    again: Again
+    trace: FleetTrace | NodesTrace | None = None
+
+    @property
+    def recorded(self) -> Explanation | None:
+        return self.data.explanation if isinstance(self.data, Recorded) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Steady:
+    """A moment at which nothing was decided about it. `rule`: why not. `held`: what it had. `fresh`: what a decision would have
+    given that was asked for then; None: that would have been refused, for `reason`. `trace`: of that decision."""
+
+    stream: str
+    round: int
+    at: Micros
+    rule: str
+    held: Mapping[str, int]
+    fresh: Mapping[str, int] | None = None
+    reason: str = ""
+    trace: FleetTrace | None = None
+
+    @property
+    def would_move(self) -> bool:
+        return self.fresh is not None and dict(self.fresh) != dict(self.held)
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """`decision`: the one explained, or the last before the moment asked for. `steady`: where nothing was decided at that moment.
+    `on_nodes`: what the clusters made of a fleet decision; `nodes`: the same derived, where asked for. `history`: the latest
+    decisions about the binding in order of time, `total` how many there are."""
+
+    binding: str
+    decision: Derived
+    steady: Steady | None
+    on_nodes: tuple[LedgerRow, ...]
+    nodes: tuple[Derived, ...]
+    history: tuple[LedgerRow, ...]
+    total: int
+
+
+async def explain(
+    ledger: Ledger,
+    binding: str,
+    at: Point | None = None,
+    decision: UUID | None = None,
+    every: bool = False,
+) -> Explained:
+    """Of the latest decision, of the one with an id, or of a moment. `every`: what the clusters made of it is derived, too.
+
+    UnknownNameError: no such binding, or no such decision about it; PointError: no such moment.
+    """
+    name = await full_name(ledger, binding)
+    stream = await about.shard_of(ledger.database, name)
+    assert stream is not None, "a full name has decisions"
+    steady: Steady | None = None
+    if decision is not None:
+        row = await _named(ledger, name, decision)
+    else:
+        moment = await round_of(ledger, stream, at or Point("now"))
+        row = await _last(ledger, name, stream, moment, at)
+        if at is not None and row.round != moment:
+            steady = await _steady(ledger, name, row, moment)
+    on_nodes = await _on_nodes(ledger, name, row)
+    history = await trails.latest_about(ledger.database, name, HISTORY)
+    total = len(history) if len(history) < HISTORY else await trails.count_about(ledger.database, name)
+    return Explained(
+        name,
+        await derive(ledger, row),
+        steady,
+        on_nodes,
+        tuple([await derive(ledger, made) for made in on_nodes]) if every else (),
+        tuple(in_order(history)),
+        total,
+    )
+
+
+async def derive(ledger: Ledger, row: LedgerRow) -> Derived:
+    """One decision about a binding, taken again."""
+    if row.stream.startswith(FLEET):
+        return await _derive_fleet(ledger, row)
+    if row.stream.startswith(CLUSTER):
+        return await _derive_cluster(ledger, row)
+    raise LedgerError(f"{row.stream} decides nothing that could be explained")
+
+
+# --- which decision
+
+
+async def _named(ledger: Ledger, name: str, id_: UUID) -> LedgerRow:
+    row = await ledger.decision(id_)
+    if row is None or row.subject != name:
+        raise UnknownNameError(f"no decision about {name} has the id {id_}")
+    return row
+
+
+async def _last(ledger: Ledger, name: str, stream: str, moment: int, at: Point | None) -> LedgerRow:
+    seq = (await ledger.head_at(stream, moment)).seq
+    row = await about.last_until(ledger.database, name, stream, seq)
+    if row is None:
+        text = "" if at is None else at.text
+        raise UnknownNameError(f"nothing had been decided about {name} at {text}: its first decision came later")
+    return row
+
+
+async def _on_nodes(ledger: Ledger, name: str, row: LedgerRow) -> tuple[LedgerRow, ...]:
+    if not isinstance(row.data(), ScheduleDecided | ScheduleRefused):
+        return ()
+    made = await trails.caused_about(ledger.database, [name], [row.id], NODES_MAX)
+    return tuple(r for r in made if r.stream.startswith(CLUSTER))
+
+
+# --- a fleet decision
+
+
+async def _derive_fleet(ledger: Ledger, row: LedgerRow) -> Derived:
+    focus, last = await _focused(ledger, row.stream, row.subject, row.round, row.seq)
+    found = _again_fleet(focus.state, row, last)
+    if not found.again.same:
+        found = await _again_whole(ledger, row, last) or found
+    return found
+
+
+async def _focused(
+    ledger: Ledger, stream: str, binding: str, last: int, before_seq: int | None
+) -> tuple[Focus, RecordedRound]:
+    """The state after round `last`, or within it before the decision `before_seq`; and that round."""
+    snapshot = await ledger.nearest_snapshot(stream, last - 1, saved.SHARED)
+    if snapshot is None:
+        state, begin = FleetState(stream), 0
+    else:
+        begin = snapshot.round
+        bucket = saved.bucket_of(binding)
+        version = await ledger.newest_version(stream, begin, bucket, saved.name_hash(binding))
+        own = None if version is None else saved.binding_in(version, binding)
+        state = saved.load(stream, snapshot.sections if own is None else {**snapshot.sections, bucket: own})
+    rounds = [recorded async for recorded in ledger.recorded_rounds(stream, begin + 1, last)]
+    unknown = earlier(binding, rounds)
+    before = await about.requirements_before(ledger.database, stream, unknown, rounds[0].round.first_seq)
+    focus = Focus(state, binding, before)
+    for recorded in rounds[:-1]:
+        focus.fold(recorded)
+    focus.fold(rounds[-1], before_seq)
+    return focus, rounds[-1]
+
+
+def _again_fleet(state: FleetState, row: LedgerRow, last: RecordedRound) -> Derived:
+    """Whatever came before in the round is folded as it was recorded, so the decider's next word about the binding is this one."""
+    decider = FleetDecider.of_profile(last.round.profile)
+    state.requested.clear()
+    state.solving = []
+    recorded = next(d for d in last.round.decisions if d.seq == row.seq)
+    made: Decision | None = None
+    for draft in decider.decide(state, last.round.at):
+        if draft.subject == row.subject:
+            made = number(draft, row.stream, row.seq)
+            break
+    return _compared(row, recorded, made, last.round.engine, _fleet_trace(state, made))
+
+
+def _fleet_trace(state: FleetState, made: Decision | None) -> FleetTrace | None:
+    if made is None or not state.solving:
+        return None
+    record = state.bindings.get(made.subject)
+    if record is None:
+        return None
+    return fleet_trace.trace(state, record, state.solving[-1])
+
+
+def _compared(
+    row: LedgerRow,
+    recorded: Decision,
+    made: Decision | None,
+    engine: str,
+    trace: FleetTrace | NodesTrace | None,
+    whole: bool = False,
+) -> Derived:
+    same = made is not None and made.body == recorded.body and made.cause == recorded.cause
+    replayed = b"" if made is None or same else made.body
+    return Derived(row, recorded.data, Again(same, engine, replayed, whole), trace if same else None)
+
+
+async def _again_whole(ledger: Ledger, row: LedgerRow, last: RecordedRound) -> Derived | None:
+    """With every binding in the state, and everything of the round decided again up to this decision. None: there is no whole
+    state to begin at any more."""
+    decider = FleetDecider.of_profile(last.round.profile)
+    try:
+        state = await _whole_state(ledger, decider, row.stream, row.round - 1)
+    except LedgerError:
+        return None
+    made = _up_to(decider, state, last, row.seq)
+    recorded = next(d for d in last.round.decisions if d.seq == row.seq)
+    return _compared(row, recorded, made, last.round.engine, _fleet_trace(state, made), whole=True)
+
+
+async def _whole_state(ledger: Ledger, decider: Decider[Any], stream: str, after: int) -> Any:
+    snapshot = await ledger.latest_snapshot(stream, after)
+    state = decider.initial(stream) if snapshot is None else decider.load(stream, snapshot.sections)
+    begin = 0 if snapshot is None else snapshot.round
+    if begin < after:
+        async for recorded in ledger.recorded_rounds(stream, begin + 1, after):
+            recover(decider, state, (recorded,))
+    if isinstance(state, FleetState):
+        state.solving = []
+    return state
+
+
+def _up_to(decider: Decider[Any], state: Any, last: RecordedRound, seq: int) -> Decision | None:
+    """The decision `seq` of the round, decided again with all before it; the state is as it was when it was decided."""
+    at = last.round.at
+    for event in last.events:
+        decider.fold_input(state, event, at)
+    for place, draft in enumerate(decider.decide(state, at), last.round.first_seq):
+        made = number(draft, last.round.stream, place)
+        if place == seq:
+            return made
+        decider.fold_decision(state, made, at)
+    return None
+
+
+# --- a cluster's decision
+
+
+async def _derive_cluster(ledger: Ledger, row: LedgerRow) -> Derived:
+    snapshot = await ledger.nearest_snapshot(row.stream, row.round - 1)
+    begin = 0 if snapshot is None else snapshot.round
+    rounds = [recorded async for recorded in ledger.recorded_rounds(row.stream, begin + 1, row.round)]
+    last = rounds[-1]
+    decider = decider_of(row.stream, last.round.profile)
+    assert decider is not None, "cluster streams have one"
+    state = decider.initial(row.stream) if snapshot is None else decider.load(row.stream, snapshot.sections)
+    recover(decider, state, rounds[:-1])
+    made = _up_to(decider, state, last, row.seq)
+    recorded = next(d for d in last.round.decisions if d.seq == row.seq)
+    return _compared(row, recorded, made, last.round.engine, _cluster_trace(state, made))
+
+
+def _cluster_trace(state: ClusterState, made: Decision | None) -> NodesTrace | None:
+    if made is None or not isinstance(made.data, ReplicasPlaced | ReplicasRefused):
+        return None
+    return cluster_trace.trace(state, made.data)
+
+
+# --- nothing decided
+
+
+async def _steady(ledger: Ledger, name: str, row: LedgerRow, moment: int) -> Steady:
+    focus, last = await _focused(ledger, row.stream, name, moment, None)
+    state, record, at = focus.state, focus.state.bindings.get(name), last.round.at
+    if record is None:
+        gone = isinstance(row.data(), BindingReleased)
+        rule = "it had been withdrawn and everything it held was let go" if gone else "it was not there"
+        return Steady(row.stream, moment, at, rule, {})
+    held = dict(record.targets)
+    state.solving = []
+    counted = {c: n for c, n in held.items() if c not in record.suspect}
+    verdict = solve(state, record, counted, fresh=True, without=record.suspect)
+    trace = fleet_trace.trace(state, record, state.solving[-1])
+    fresh = None if verdict.reason else {**verdict.targets, **{c: held[c] for c in record.suspect if c in held}}
+    return Steady(
+        row.stream,
+        moment,
+        at,
+        _rule(state, record),
+        held,
+        fresh,
+        verdict.explanation.note if verdict.reason else "",
+        trace,
+    )
+
+
+def _rule(state: FleetState, record: BindingState) -> str:
+    """Why the stage let it be, in the order in which it asks."""
+    if record.spec.suspended:
+        return "it is suspended: nothing is decided about it until it is resumed"
+    if record.asked:
+        return "its request was still to be answered"
+    if record.shrunk:
+        return "replicas it lost were still to be placed anew"
+    if record.refused:
+        return f"it waits ({record.refused}): it is asked again when facts or counts change, and silent while the answer stays"
+    if record.suspect:
+        silent = ", ".join(record.suspect)
+        return f"its request is answered; what it holds on {silent}, which is silent, is placed elsewhere too until it is heard"
+    if record.spec.placement.replicas.type == "Duplicated" or not record.counted:
+        return "it follows the fleet, and since the last decision no cluster became feasible or stopped being so"
+    return "its request is answered in full, and a steady binding is not moved because capacity changed"
