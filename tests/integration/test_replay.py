@@ -105,6 +105,28 @@ async def test_a_range_must_arrive_at_the_snapshot_where_the_next_begins(ledger:
     assert found[1].round == 6  # and who began there went on from what was not so
 
 
+async def test_what_was_retired_is_no_hole_and_is_not_asked_for_in_vain(ledger: Ledger) -> None:
+    """As `ledger retire` leaves a stream: a base, the state there, and nothing before."""
+    await SnapshotFollower(ledger, Counter.of_profile, "fleet/0", every_rounds=3).catch_up()
+    async with ledger.database.reading() as raw:
+        await raw.execute(
+            "insert into horizon (stream, round, seq, hash, epoch, at_us, snapshot, retirement) "
+            "select r.stream, r.number, r.first_seq - 1 + r.decisions, r.hash, r.epoch, r.at_us, r.snapshot, '' "
+            "from round r join stream s on s.id = r.stream where s.name = 'fleet/0' and r.number = 6"
+        )
+        await raw.execute(
+            "delete from decision where round < 6 and stream = (select id from stream where name = 'fleet/0')"
+        )
+    left = await replay(ledger, DECIDERS, "fleet", workers=2)
+    assert (left.rounds, left.divergences) == (3, ())
+    with pytest.raises(LedgerError, match="fleet/0: the rounds up to 6 were retired, its history begins at round 7"):
+        await replay(ledger, DECIDERS, "fleet", from_round=4)
+    async with ledger.database.reading() as raw:
+        await raw.execute("delete from snapshot_section where round = 6")
+    with pytest.raises(LedgerError, match="fleet/0: there is no snapshot to begin at before round 7"):
+        await replay(ledger, DECIDERS, "fleet")
+
+
 async def test_what_another_version_decided_is_reported_apart(ledger: Ledger) -> None:
     """The same result counts as such; another one is shown, and is no fault of this history."""
     writer = Writer((await ledger.raise_epoch(["cluster/a"]))["cluster/a"], Counter(every=2))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 
 from hypothesis import HealthCheck, given, settings
@@ -17,7 +18,10 @@ from wharfinger.history.deciders import DECIDERS, decider_of
 from wharfinger.kernel.audit import Audit, AuditResult, audit
 from wharfinger.kernel.decider import Decider, Decision
 from wharfinger.kernel.recover import RecordedRound, recover
+from wharfinger.kernel.round import Head
 from wharfinger.kernel.step import empty_head
+from wharfinger.runtime.ledger.starts import Start
+from wharfinger.runtime.replay_ranges import cut, shares_of
 
 some = settings(
     max_examples=25, deadline=None,
@@ -67,6 +71,25 @@ def test_a_range_that_begins_at_a_snapshot_ends_where_the_whole_does(fleet: Flee
             later.replay(one)
         assert later.result.divergences == []
         assert later.decider.dump(later.state) == decider.dump(whole)
+
+
+@given(
+    st.integers(1, 60), st.integers(1, 60), st.sets(st.integers(1, 60)), st.integers(0, 400), st.integers(1, 5)
+)  # fmt: skip
+def test_however_a_stream_is_cut_each_round_is_judged_once(
+    first: int, more: int, snapshots: set[int], goal: int, workers: int
+) -> None:
+    last = first + more
+    stored = [Start(number, 3 * number, b"%d" % number) for number in sorted(snapshots)]
+    begin = next((s for s in reversed(stored) if s.round < first), Start(0, 0, b""))
+    pieces = cut(Head("fleet/0", last, 3 * last, b"", 0), first, last, begin, stored, goal)
+    assert [number for p in pieces for number in range(p.first, p.last + 1)] == list(range(first, last + 1))
+    assert pieces[0].start == begin.round
+    for one, then in pairwise(pieces):
+        assert (then.start, one.arrives) == (one.last, b"%d" % one.last), "the next begins where this one must arrive"
+    assert pieces[-1].arrives == b""
+    dealt = [piece for share in shares_of(pieces, workers) for piece in share]
+    assert sorted(dealt, key=lambda p: p.first) == pieces
 
 
 def swapped(d: Decision) -> Decision:

@@ -22,6 +22,8 @@ from wharfinger.events.decisions import (
     FailoverResumed,
     NodeRemovalDecided,
     NodeShare,
+    PlanCommitted,
+    PlanRefused,
     ProposalRefused,
     ReplicasPlaced,
     ReplicasRefused,
@@ -164,6 +166,9 @@ PAIRS: tuple[tuple[Value, Value, str], ...] = (
     (ClusterSilenced("c", 1), ClusterSilenced("c", 2), "trigger"),
     (ClusterRecovered("c"), ClusterRecovered("d"), "selection"),
     (FailoverHeld(3, 5), FailoverHeld(4, 5), "filter"),
+    (PlanCommitted("p", 3), PlanCommitted("p", 4), "request"),
+    (PlanRefused("p", "OutcomeDiffers", changed=("a",)), PlanRefused("p", "OutcomeDiffers", changed=("b",)), "held"),
+    (PlanCommitted("p", 3), PlanRefused("p", "OutcomeDiffers"), "selection"),
     (FailoverResumed(1, 5), FailoverHeld(1, 5), "id"),
 )
 

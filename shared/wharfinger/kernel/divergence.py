@@ -27,6 +27,8 @@ from wharfinger.events.decisions import (
     FailoverResumed,
     NodeRemovalDecided,
     NodeShare,
+    PlanCommitted,
+    PlanRefused,
     ProposalRefused,
     ReplicasPlaced,
     ReplicasRefused,
@@ -272,6 +274,14 @@ def results(data: Value, cause: UUID | None) -> Iterator[Result]:
         case NodeRemovalDecided():
             yield _because_of(cause, proposal=data.proposal, reason=data.reason)
             yield Result("selection", {"outcome": "removed", data.node: ""})
+        case PlanCommitted():
+            yield _because_of(cause, plan=data.plan)
+            yield Result("request", {"steps": str(data.steps)})
+            yield Result("selection", {"outcome": "committed"})
+        case PlanRefused():
+            yield _because_of(cause, plan=data.plan)
+            yield Result("held", {name: "" for name in data.changed})
+            yield Result("selection", {"outcome": f"refused: {data.reason}", "about": data.subject, **_outcomes(data)})
         case ClusterSilenced():
             yield _because_of(cause, cluster=data.cluster, silent_since_us=str(data.silent_since_us))
             yield Result("selection", {"outcome": "silenced"})
@@ -306,6 +316,11 @@ def _outcome(data: ScheduleDecided | ScheduleRefused) -> tuple[str, dict[str, st
         return "scheduled", {f"suspect {name}": "" for name in data.suspect}
     note = data.explanation.note
     return f"refused: {data.reason}{f' ({note})' if note else ''}", {}
+
+
+def _outcomes(data: PlanRefused) -> dict[str, str]:
+    both = {"expected": data.expected, "found": data.found}
+    return {name: _text(canonical(outcome)) for name, outcome in both.items() if outcome is not None}
 
 
 def _placed(data: ReplicasPlaced, cause: UUID | None) -> Iterator[Result]:

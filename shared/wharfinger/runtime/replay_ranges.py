@@ -77,7 +77,7 @@ async def ranges_of(ledger: Ledger, asked: Asked, deciding: Iterable[str], parts
     for name, (first, last) in bounds.items():
         begin = _begin(name, first, stored[name], bases.get(name))
         goal = max(1, whole // parts) if parts > 1 else 0
-        found += _cut(heads[name], first, last, begin, stored[name], goal)
+        found += cut(heads[name], first, last, begin, stored[name], goal)
     return found
 
 
@@ -120,7 +120,7 @@ def _begin(stream: str, first: int, stored: Sequence[Start], base: Head | None) 
     return before[-1] if before else Start(0, 0, b"")
 
 
-def _cut(head: Head, first: int, last: int, begin: Start, stored: Sequence[Start], goal: int) -> list[Range]:
+def cut(head: Head, first: int, last: int, begin: Start, stored: Sequence[Start], goal: int) -> list[Range]:
     """From `begin` on, at snapshots that lie about `goal` of work apart; 0: in one piece."""
     cuts = _spaced([s for s in stored if first <= s.round < last], begin, goal) if goal else []
     end = _weight(head.round, head.seq)
