@@ -13,17 +13,20 @@ import pytest
 import pytest_asyncio
 from tests.fleets import Fleet, a_fleet
 from tests.scenarios.fleet_plane import DYNAMIC
-from tests.told_plane import ToldPlane, a_binding, a_cluster, a_policy, nodes
+from tests.told_plane import SECOND, START, ToldPlane, a_binding, a_cluster, a_policy, nodes
 
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import ClusterAffinity, Placement
 from wharfinger.domain.selectors import LabelSelector, Requirement
 from wharfinger.events.clusters import ClusterObserved
+from wharfinger.history.checkpoint import new_key, read, signed
 from wharfinger.history.export import export, replay_file
 from wharfinger.history.export_file import FileError, opened
 from wharfinger.history.points import Point, PointError, point_of
 from wharfinger.history.redaction import RedactionError
-from wharfinger.runtime.ledger import Ledger
+from wharfinger.history.retention import retire_before
+from wharfinger.history.verification import take_checkpoint
+from wharfinger.runtime.ledger import Ledger, LedgerError
 from wharfinger_cli.__main__ import main
 
 pytestmark = pytest.mark.integration
@@ -152,6 +155,28 @@ async def test_the_intake_can_be_taken_along_too(database_url: str, tmp_path: Pa
     with pytest.raises(RedactionError, match="intake decides nothing"):
         await export(plane.ledger, tmp_path / "hidden", stream="intake", key=KEY)
     assert replay_file(done.path).result.streams == ()  # whole, and nothing in it to be decided again
+    await plane.ledger.close()
+
+
+async def test_what_is_left_after_a_retirement_is_taken_along_and_what_is_gone_is_said(
+    database_url: str, tmp_path: Path
+) -> None:
+    plane = await ToldPlane.opened(database_url)
+    policy = a_policy("by-room", Placement(replicas=DYNAMIC))
+    await plane.tell(a_cluster("oslo"), policy, *nodes("oslo", "o1"))
+    for turn in range(6):
+        await plane.tell(a_binding("busy", 1 + turn % 3, policy), after_s=15 * 86_400)
+    _, made = await take_checkpoint(plane.ledger, plane.time.at)
+    assert made is not None
+    body = signed(made, new_key())
+    cut = START + 50 * 86_400 * SECOND
+    assert (await retire_before(plane.ledger, cut, read("checkpoint", body), body, plane.time.at)).done is not None
+    done = await export(plane.ledger, tmp_path / "rest")
+    assert min(r.first for r in done.header.streams) > 1
+    assert replay_file(done.path).result.divergences == ()
+    with pytest.raises(LedgerError, match="retired"):
+        await export(plane.ledger, tmp_path / "none", stream="fleet/0", begin=Point("1", round=1))
+    assert names_in(tmp_path) == {"rest"}
     await plane.ledger.close()
 
 

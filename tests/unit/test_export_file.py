@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
@@ -102,6 +104,44 @@ def test_bodies_that_several_shards_took_in_are_written_once(tmp_path: Path) -> 
     with opened(twice) as file:
         read = [[event for r in part.rounds for event in r.events] for part in file.ranges()]
     assert read[0] == read[1] == [event for r in rounds_of(fleet) for event in r.events]
+
+
+def test_a_file_is_verified_by_its_description_alone(parts: list[Part], body: bytes) -> None:
+    """As `docs/export.md` has it, with nothing of ours: what somebody else's program would do."""
+    assert hashlib.sha256(body[:-32]).digest() == body[-32:]
+    assert body.startswith(b"wharfinger ledger 1\n")
+    content = zstandard.ZstdDecompressor().stream_reader(body[20:-32]).read()
+    prev, stream, rounds = b"", "", 0
+    while content:
+        kind, length = content[:1], int.from_bytes(content[1:5], "big")
+        record, content = content[5 : 5 + length], content[5 + length :]
+        if kind == b"R":
+            base = json.loads(record)
+            stream, prev = base["stream"], bytes.fromhex(base["hash"])
+            assert prev == hashlib.sha256(b"wharfinger stream\0" + stream.encode()).digest()
+        elif kind == b"D":
+            prev, rounds = _verified(stream, prev, msgspec.msgpack.decode(record)), rounds + 1
+        elif kind == b"E":
+            assert {end["stream"]: end["round"] for end in json.loads(record)["streams"]} == {
+                part.about.stream: part.about.last for part in parts
+            }
+    assert rounds == sum(part.about.rounds for part in parts)
+
+
+def _verified(stream: str, before: bytes, record: list[Any]) -> bytes:
+    number, epoch, at, engine, profile, _, snapshot, prev, hash_, basis, inputs, decisions = record
+    assert prev == before
+    assert all(hashlib.sha256(body).digest() == sha256 for _, sha256, body in inputs)
+    words = [prev, stream, f"{number} {epoch} {at}", engine, profile, str(len(inputs))]
+    words += [part for id_, sha256, _ in inputs for part in (id_, sha256)]
+    words += [str(len(basis)), *(part for place in sorted(basis) for part in (place, "{} {}".format(*basis[place])))]
+    words.append(str(len(decisions)))
+    for seq, id_, kind, subject, outcome, cause, body in decisions:
+        words += [str(seq), id_, kind, subject, outcome, cause or b"", body]
+    parts = [word if isinstance(word, bytes) else word.encode() for word in (*words, snapshot)]
+    assert hashlib.sha256(b"".join(b"%d:%b" % (len(part), part) for part in parts)).digest() == hash_
+    assert isinstance(hash_, bytes)
+    return hash_
 
 
 # --- what is not sound

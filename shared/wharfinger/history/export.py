@@ -199,6 +199,8 @@ async def _parts(ledger: Ledger, stream: str, begin: Point | None, end: Point | 
         summary = await ranges.summary(ledger.database, name, first, last)
         if summary is not None:
             found = True
+            if begin is not None and summary.first > first:
+                raise PointError(f"{name}: the rounds before {summary.first} were retired, round {first} is not there")
             about = StreamRange(
                 name, summary.first, summary.last, summary.first_at, summary.last_at, summary.inputs, summary.decisions,
                 summary.engines, summary.profiles,
