@@ -329,6 +329,13 @@ async def test_a_round_of_one_stream_cuts_all_others_at_its_moment(ledger: Ledge
     assert {n: dict(b.targets) for n, b in alone.bindings.items()} == moment.targets
 
 
+async def test_every_round_of_a_stream_can_be_pictured(ledger: Ledger, past: Past) -> None:
+    """Also those that follow each other at one moment, where the time alone would not tell them apart."""
+    for number in range(1, past.moments["withdrawn"].rounds["fleet/0"] + 1):
+        picture = await picture_at(ledger, point_of(f"fleet/0:{number}", 0))
+        assert picture.heads["fleet/0"].round == number
+
+
 async def test_policies_are_those_that_had_been_told_then(ledger: Ledger, past: Past) -> None:
     key = BY_ROOM.policy.key
     assert await policies_at(ledger, past.moments["node lost"].point) == {key: BY_ROOM.policy}

@@ -50,7 +50,8 @@ DECISIONS_LATEST = 20
 DECISIONS_AFTER = 5_000
 """How far behind the taking in of an event its effects are looked for, where they are about something else."""
 
-ROUNDS_AFTER = 200
+INPUTS_AFTER = 5_000
+"""And how far behind it the events that came of it are looked for."""
 
 _PROPOSALS = tuple(
     LATEST[t].type for t in (FailoverProposed, EvictionProposed, RescheduleProposed, NodeRemovalProposed)
@@ -251,7 +252,7 @@ class _Search:
         after = {(stream, seq) for stream, seq, _ in starts}
         rows = await trails.caused_after(self.ledger.database, after, causes, DECISIONS_AFTER, LINKS_MAX)
         rounds = {(stream, number) for stream, _, number in starts}
-        inputs = await trails.inputs_after(self.ledger.database, rounds, _PROPOSALS, ROUNDS_AFTER, LINKS_MAX)
+        inputs = await trails.inputs_after(self.ledger.database, rounds, _PROPOSALS, INPUTS_AFTER, LINKS_MAX)
         proposals = [event for _, event in self._first(inputs) if uuid_of(event.causation) in causes]
         return self.add_decisions(self._first(rows)) | self.add_events(proposals)
 
@@ -261,7 +262,7 @@ class _Search:
             return set()
         accepted = await trails.accepted(self.ledger.database, policies)
         places = {(INTAKE, taken.round) for taken in accepted.values()}
-        found = await trails.inputs_after(self.ledger.database, places, _REQUESTS, ROUNDS_AFTER, LINKS_MAX)
+        found = await trails.inputs_after(self.ledger.database, places, _REQUESTS, INPUTS_AFTER, LINKS_MAX)
         requests = {event.id: event for _, event in self._first(found)}
         new = self.add_events(requests.values())
         await self._find_policies(requests)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from wharfinger.events.streams import FLEET
+from wharfinger.events.streams import BINDINGS, FLEET
 from wharfinger.runtime.ledger import Ledger, LedgerError, trails
 
 NEAR_MAX = 5
@@ -22,12 +22,13 @@ class UnknownNameError(LedgerError):
 async def full_name(ledger: Ledger, binding: str) -> str:
     """The name of the binding that is meant. UnknownNameError: none; LedgerError: several.
 
-    A full name costs two probes of an index; a short one a walk over the names there are.
+    A full name costs one probe of an index. A short one is looked for among what was told, and where it is not, since
+    collectors need not tell the intake, among the names of all that was ever decided about.
     """
     database = ledger.database
     if await trails.decided_about(database, binding, FLEET):
         return binding
-    fitting = await trails.subjects_like(database, _pattern(binding), FLEET, _ENOUGH)
+    fitting = await _like(ledger, _pattern(binding))
     match fitting:
         case [only]:
             return only
@@ -47,5 +48,12 @@ def _pattern(binding: str) -> str:
 
 async def _hint(ledger: Ledger, binding: str) -> str:
     part = binding.rpartition("/")[2]
-    near = await trails.subjects_like(ledger.database, re.escape(part), FLEET, NEAR_MAX) if part else []
+    near = (await _like(ledger, re.escape(part)))[:NEAR_MAX] if part else []
     return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+async def _like(ledger: Ledger, pattern: str) -> list[str]:
+    """Bindings that match and were decided about."""
+    told = await trails.told_like(ledger.database, pattern, BINDINGS.name, _ENOUGH)
+    decided = [name for name in told if await trails.decided_about(ledger.database, name, FLEET)]
+    return decided or await trails.subjects_like(ledger.database, pattern, FLEET, _ENOUGH)

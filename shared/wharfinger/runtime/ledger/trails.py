@@ -94,10 +94,14 @@ from (select distinct id, day from event where id = any($1::uuid[])) e
 cross join stream s
 cross join lateral (select from taken t where t.stream = s.id and t.event = e.id limit 1) t
 cross join lateral (
-    select min(r.number) as first, max(r.number) as last from round r
-    where r.stream = s.id and r.at_us >= e.day * {DAY_US}::bigint and r.at_us < (e.day + 1) * {DAY_US}::bigint
-) span
-join input i on i.stream = s.id and i.day = e.day and i.round between span.first and span.last and i.event = e.id
+    select r.number from round r where r.stream = s.id and r.at_us >= e.day * {DAY_US}::bigint
+    order by r.at_us, r.number limit 1
+) first
+cross join lateral (
+    select r.number from round r where r.stream = s.id and r.at_us < (e.day + 1) * {DAY_US}::bigint
+    order by r.at_us desc, r.number desc limit 1
+) last
+join input i on i.stream = s.id and i.day = e.day and i.round between first.number and last.number and i.event = e.id
 join round r on r.stream = s.id and r.number = i.round
 where s.name <> '{INTAKE}'
 """
@@ -109,10 +113,13 @@ where d.subject = any($1::text[]) and d.cause = any($2::uuid[])
 order by r.at_us, s.name, d.seq limit $3
 """
 
+# A stretch of a stream is walked along its key and each cause compared, so that the cost is the length of the stretch.
 _CAUSED_AFTER = f"""
 select {ROW} from unnest($1::text[], $2::bigint[]) as w(name, seq)
 join stream s on s.name = w.name
-join decision d on d.stream = s.id and d.seq > w.seq and d.seq <= w.seq + $4
+cross join lateral (
+    select d.* from decision d where d.stream = s.id and d.seq > w.seq and d.seq <= w.seq + $4 order by d.seq offset 0
+) d
 join round r on r.stream = d.stream and r.number = d.round
 where d.cause = any($3::uuid[])
 order by r.at_us, s.name, d.seq limit $5
@@ -122,8 +129,10 @@ _INPUTS_OF = """
 select s.name, i.round, e.encoding, e.body
 from unnest($1::text[], $2::bigint[]) as w(name, round)
 join stream s on s.name = w.name
-join input i on i.stream = s.id and i.round = w.round
-join event e on e.id = i.event and e.sha256 = i.sha256 and e.day = i.day
+cross join lateral (select i.* from input i where i.stream = s.id and i.round = w.round order by i.ordinal offset 0) i
+cross join lateral (
+    select e.type, e.encoding, e.body from event e where e.id = i.event and e.sha256 = i.sha256 and e.day = i.day limit 1
+) e
 where e.type = any($3::text[])
 order by s.name, i.round, i.ordinal
 """
@@ -132,8 +141,12 @@ _INPUTS_AFTER = """
 select s.name, i.round, e.encoding, e.body
 from unnest($1::text[], $2::bigint[]) as w(name, round)
 join stream s on s.name = w.name
-join input i on i.stream = s.id and i.round >= w.round and i.round < w.round + $4
-join event e on e.id = i.event and e.sha256 = i.sha256 and e.day = i.day
+cross join lateral (
+    select i.* from input i where i.stream = s.id and i.round >= w.round order by i.round, i.ordinal limit $4
+) i
+cross join lateral (
+    select e.type, e.encoding, e.body from event e where e.id = i.event and e.sha256 = i.sha256 and e.day = i.day limit 1
+) e
 where e.type = any($3::text[])
 order by i.round, s.name, i.ordinal limit $5
 """
@@ -154,6 +167,8 @@ cross join lateral (
     where i.stream = d.stream and i.event = d.cause limit 1
 ) e
 """
+
+_TOLD_LIKE = "select key from fact where topic = $2 and key ~ $1 order by key limit $3"
 
 # Names are few beside decisions, so the index is walked from one name to the next instead of through all of its entries.
 _SUBJECTS_LIKE = """
@@ -206,6 +221,12 @@ async def decided_about(database: Database, subject: str, prefix: str) -> bool:
     """Whether a stream whose name begins with `prefix` ever decided about exactly this subject."""
     async with database.reading() as raw:
         return await raw.fetchrow(_DECIDED_ABOUT, subject, prefix) is not None
+
+
+async def told_like(database: Database, pattern: str, topic: str, limit: int) -> list[str]:
+    """Keys of a topic that match the regular expression, in order. Reads every key under which something was told."""
+    async with database.reading() as raw:
+        return [record[0] for record in await raw.fetch(_TOLD_LIKE, pattern, topic, limit)]
 
 
 async def subjects_like(database: Database, pattern: str, prefix: str, limit: int) -> list[str]:
@@ -276,12 +297,12 @@ async def inputs_of(
 
 
 async def inputs_after(
-    database: Database, places: Iterable[tuple[str, int]], types: Sequence[str], rounds: int, limit: int
+    database: Database, places: Iterable[tuple[str, int]], types: Sequence[str], window: int, limit: int
 ) -> list[tuple[Place, Event[Value]]]:
-    """The same of the `rounds` rounds that begin with each place, at most `limit`."""
+    """The same among the `window` inputs that begin with each place's round, at most `limit`."""
     streams, numbers = _columns(places)
     async with database.reading() as raw:
-        found = await raw.fetch(_INPUTS_AFTER, streams, numbers, list(types), rounds, limit)
+        found = await raw.fetch(_INPUTS_AFTER, streams, numbers, list(types), window, limit)
     return [(Place(stream, number), _event(encoding, body)) for stream, number, encoding, body in found]
 
 
