@@ -280,7 +280,7 @@ def results(data: Value, cause: UUID | None) -> Iterator[Result]:
             yield Result("selection", {"outcome": "committed"})
         case PlanRefused():
             yield _because_of(cause, plan=data.plan)
-            yield Result("held", {name: "" for name in data.changed})
+            yield Result("held", dict.fromkeys(data.changed, ""))
             yield Result("selection", {"outcome": f"refused: {data.reason}", "about": data.subject, **_outcomes(data)})
         case ClusterSilenced():
             yield _because_of(cause, cluster=data.cluster, silent_since_us=str(data.silent_since_us))
