@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import replay
+from benchmarks.growth import growth
 from benchmarks.latency import latency
 from benchmarks.openb import data_directory, openb
 from benchmarks.plane import PlaneUnderTest, a_plane
@@ -87,6 +88,14 @@ async def measure(plane: PlaneUnderTest, figures: list[Figure], processes: str, 
     memory = plane.memory_mb()
     parts = ", ".join(f"{name} {mb:.0f}" for name, mb in sorted(memory.items()))
     figures.append(Figure("memory of the whole plane after it (PSS)", sum(memory.values()), "MB", 600, False, parts))
+    grown = await growth(plane.plane()["database_url"])
+    figures += [
+        Figure("ledger: bytes a decision, with its share of the round", grown.decision, "B",
+               ratio=f"{grown.decision_plain:,.0f} without zstd"),
+        Figure("ledger: bytes an input, with its body", grown.input, "B", ratio=f"{grown.input_plain:,.0f} without zstd"),
+        Figure("ledger: bodies, saved by zstd", 100 * grown.saved, "%",
+               ratio=f"{grown.bodies / 2**20:,.0f} of {grown.bodies_plain / 2**20:,.0f} MiB"),
+    ]  # fmt: skip
     say("verify and replay ...")
     audit = await verified(plane)
     figures += [
