@@ -37,6 +37,16 @@ from wharfinger_cli.output import (
 
 PUBLIC_SUFFIX = ".pub"
 
+MEANING = {
+    "round: hash": "something in this round is not what was hashed: its time or settings, its inputs, or its decisions",
+    "round: previous hash": "this round does not follow the one that now stands before it",
+    "round: snapshot": "the chain knows a snapshot of this stream that is not there any more",
+    "checkpoint: hash": "the chain is whole and is another one: it was rewritten, or cut off, after the checkpoint was signed",
+    "checkpoint: stream": "the stream was there when the checkpoint was signed",
+    "horizon": "nobody vouches for where this stream begins since its beginning was retired",
+}
+"""What a person should know of findings that name no column."""
+
 
 def verify(request: Request, stream: str, topic: bool, checkpoints: Sequence[Path], public_key: Path | None) -> None:
     trusted = None if public_key is None else file.public_key(str(public_key), _read(public_key))
@@ -46,7 +56,9 @@ def verify(request: Request, stream: str, topic: bool, checkpoints: Sequence[Pat
         found = run(_verify(request, stream, signed, trusted, topic, workers, pool))
     show(request.format, _plain(found), (), lambda: _page(found))
     if signed and trusted is None:
-        messages().print("whose key that is only you can tell: compare the fingerprint, or give --public-key")
+        messages().print(
+            "whose key that is only you can tell: compare the fingerprint, or give --public-key", soft_wrap=True
+        )
     if not found.ok:
         raise SystemExit(DIFFERENCE)
 
@@ -218,8 +230,10 @@ def verified_page(result: VerifyResult) -> Iterator[RenderableType]:
         yield Text(
             f"{count(len(retired), 'stream')} begin behind what was retired, the latest at {as_clock(latest)}", DARK
         )
-    if result.first_bad is not None:
-        yield _table("first bad row", _bad_plain(result.first_bad))
+    if (bad := result.first_bad) is not None:
+        if bad.what in MEANING:
+            yield Text(MEANING[bad.what], DARK)
+        yield _table("first bad row", {k: v for k, v in _bad_plain(bad).items() if k != "place" or bad.place})
 
 
 def _topic_page(topic: TopicResult) -> Iterator[RenderableType]:
@@ -247,6 +261,6 @@ def _checkpoint_page(result: VerifyResult, signed: SignedCheckpoint) -> Iterator
 def _table(title: str, values: Plain) -> RenderableType:
     table = new_table(title, "")
     for name, value in values.items():
-        if value is not None:
+        if value is not None and value != "":
             table.add_row(name, str(value))
     return table
