@@ -24,7 +24,7 @@ from wharfinger.history.propose import SOURCE, propose
 from wharfinger.history.whatif import what_if
 from wharfinger.runtime.ledger import AcceptResult, Ledger, Submission
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "whatif"
 PACK = str(EXAMPLES / "pack-everything.yaml")
@@ -45,7 +45,7 @@ def plane() -> Iterator[PlaneUnderTest]:
 
 def run(plane: PlaneUnderTest, *arguments: str) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-m", "wharfinger_cli", "--data-dir", str(plane.data_dir), "replay", *arguments]
-    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=240)
 
 
 def topic_ends(plane: PlaneUnderTest) -> dict[str, int]:

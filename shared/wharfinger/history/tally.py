@@ -137,12 +137,14 @@ class _OnNode:
 
 @dataclass(slots=True)
 class _Cluster:
-    """`area`, `offered`: used and allocatable times microseconds, up to `since`."""
+    """`gone`: not in the fleet (any more). `area`, `offered`: used and allocatable times microseconds, up to `since`."""
 
     since: Micros
+    gone: bool = False
     buckets: NodeBuckets = field(default_factory=NodeBuckets)
     summary: Vector | None = None
     offer: list[int] = field(default_factory=lambda: [0, 0, 0])
+    offers: dict[str, Vector] = field(default_factory=dict)
     placed: list[int] = field(default_factory=lambda: [0, 0, 0])
     assigned: list[int] = field(default_factory=lambda: [0, 0, 0])
     area: list[int] = field(default_factory=lambda: [0, 0, 0])
@@ -155,11 +157,15 @@ class _Cluster:
         return self.buckets.complete or bool(self.nodes)
 
     @property
-    def used(self) -> list[int]:
+    def used(self) -> Sequence[int]:
+        if self.gone:
+            return NOTHING
         return self.placed if self.by_node else self.assigned
 
     @property
     def allocatable(self) -> Sequence[int]:
+        if self.gone:
+            return NOTHING
         return self.offer if self.by_node or self.summary is None else self.summary
 
     def advance(self, at: Micros) -> None:
@@ -191,7 +197,7 @@ class Tally:
         self._tenants: dict[str, list[int]] = {}
         self._waits = array("q")
         self._decisions = self._moves = self._refusals = 0
-        self._node_us = self._cost = self._gone_core_us = 0
+        self._node_us = self._cost = 0
         self._unpriced: set[str] = set()
         self._nodes = self._price_micro = 0
 
@@ -249,7 +255,7 @@ class Tally:
             wait_p50=_percentile(waits, 50), wait_p99=_percentile(waits, 99),
             used=self._mean_used(), deviation=_means([s.deviation for s in self.samples]),
             shares=_mean_shares(self.samples), node_us=self._node_us,
-            core_us=self._gone_core_us + sum(c.area[0] for c in self._clusters.values()) // 1000,
+            core_us=sum(c.area[0] for c in self._clusters.values()) // 1000,
             cost_micro=None if self._prices is None else self._cost // HOUR, unpriced=tuple(sorted(self._unpriced)),
         )  # fmt: skip
 
@@ -298,35 +304,26 @@ class Tally:
 
     def _observe_cluster(self, name: str, facts: Cluster) -> None:
         cluster = self._cluster(name)
+        cluster.gone = False
         summary = facts.summary
         if summary is not None:
             there = summary.allocatable
             cluster.summary = (there.get("cpu", 0), there.get("memory", 0), DEVICE_MILLI * there.get(GPU, 0))
 
     def _forget_cluster(self, name: str) -> None:
+        """It is out of the fleet. What it has is kept: its own stream lets it go, and it may join again with it."""
         cluster = self._cluster(name)
-        for node in cluster.nodes.values():
-            self._rest_node(node)
-        self._gone_core_us += cluster.area[0] // 1000
-        del self._clusters[name]
-        for bound in self._bindings.values():
-            placed = bound.placed.pop(name, None)
-            if placed is not None:
-                for _, vector in placed.replicas.values():
-                    self._charge_tenant(bound, vector, -1)
+        cluster.gone, cluster.summary = True, None
 
     def _observe_nodes(self, observed: NodesObserved) -> None:
         cluster = self._cluster(observed.cluster)
-        before = {node.name: cluster.buckets.nodes.get(node.name) for node in observed.nodes}
-        known = dict(cluster.buckets.nodes)
         change = cluster.buckets.fold(observed)
         for name in change.gone:
-            _add(cluster.offer, _offer(known[name][1]), -1)
+            _add(cluster.offer, cluster.offers.pop(name, NOTHING), -1)
         for node in change.seen:
-            old = before.get(node.name)
-            if old is not None:
-                _add(cluster.offer, _offer(old[1]), -1)
-            _add(cluster.offer, _offer(node), 1)
+            _add(cluster.offer, cluster.offers.get(node.name, NOTHING), -1)
+            cluster.offers[node.name] = _offer(node)
+            _add(cluster.offer, cluster.offers[node.name], 1)
             kind = node.labels.get(INSTANCE_TYPE, "")
             entry = cluster.nodes.setdefault(node.name, _OnNode(kind))
             if entry.instance_type != kind:
@@ -527,6 +524,8 @@ class Tally:
         used: dict[str, tuple[int | None, ...]] = {}
         sums, offers = [0, 0, 0], [0, 0, 0]
         for name, cluster in sorted(self._clusters.items()):
+            if cluster.gone:
+                continue
             there = cluster.allocatable
             used[name] = tuple(_thousandths(u, a) for u, a in zip(cluster.used, there, strict=True))
             for r in range(len(RESOURCES)):
