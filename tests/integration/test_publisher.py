@@ -20,6 +20,7 @@ from wharfinger.events.codec import decode, frame_of
 from wharfinger.events.streams import BINDINGS, DECISIONS
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, Submission, Transient, wall_clock
+from wharfinger.runtime.ledger.schema import DAY_US
 from wharfinger.runtime.producer import Producer
 from wharfinger.runtime.service import ServiceContext
 from wharfinger.runtime.topics import partition_for
@@ -185,6 +186,33 @@ async def test_a_broker_that_forgot_everything_is_filled_again(
     latest = {e.subject: e.id for e in bodies}
     there = [decode(r.value).id for r in await standing_on(reborn, BINDINGS) if r.value is not None]
     assert sorted(there) == sorted(latest.values())  # of a compacted topic only the last word on each key
+
+
+async def test_what_was_told_a_year_ago_fills_an_empty_topic_and_what_was_decided_then_does_not(
+    context: ServiceContext, database_url: str
+) -> None:
+    long_ago = wall_clock() - 365 * DAY_US
+    past = await Ledger.open(database_url, "tests-past", clock=lambda: long_ago)
+    await past.accept([Submission(e, BINDINGS.name, e.subject, e.subject) for e in (withdrawn(1), withdrawn(2))])
+    await past.ensure_streams(["fleet/0"])
+    writer = Writer((await past.raise_epoch(["fleet/0"]))["fleet/0"])
+    old = writer.step([withdrawn(500)], long_ago)
+    await past.commit([old], writer.events)
+    await past.close()
+    again = withdrawn(8)  # under the same key as the first
+    await context.ledger.accept([Submission(again, BINDINGS.name, again.subject, again.subject)])
+    recent = writer.step([withdrawn(501)], wall_clock())
+    await context.ledger.commit([recent], writer.events)
+    async with running(PublisherService(context)):
+        wanted = {str(d.id) for d in recent.decisions}
+
+        async def there() -> bool:
+            return set(await ids_on_topic(context)) >= wanted
+
+        await until(there)
+        assert set(await ids_on_topic(context)) == wanted
+        facts = [decode(r.value).id for r in await standing_on(context, BINDINGS) if r.value is not None]
+        assert sorted(facts) == sorted([withdrawn(2).id, again.id])
 
 
 async def test_a_crash_in_the_middle_of_the_filling_doubles_nothing(
