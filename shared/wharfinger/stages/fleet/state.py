@@ -22,7 +22,7 @@ from wharfinger.domain.placement import Placement
 from wharfinger.domain.value import Value, canonical
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.fleet.assign import problem_of
-from wharfinger.engine.fleet.estimate import demand_of
+from wharfinger.engine.fleet.estimate import Demand, demand_of
 from wharfinger.engine.fleet.trigger import placement_changed
 from wharfinger.events.assignments import Refused
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
@@ -181,6 +181,7 @@ class FleetState:
     log: list[int] = field(default_factory=list)
     """Positions of the clusters whose estimates have changed."""
     columns: dict[str, Column] = field(default_factory=dict)
+    demands: dict[str, Demand] = field(default_factory=dict)
     plans: dict[bytes, Plan] = field(default_factory=dict)
     latest: Plan | None = None
     """Of the last binding read: most bindings have the plan of the one before."""
@@ -584,9 +585,18 @@ class FleetState:
 
     def _take(self, cluster: ClusterState, seq: int, record: BindingState, replicas: int) -> None:
         requirements, column = record.spec.requirements, self.columns.get(record.class_key)
-        demand = column.demand if column is not None else demand_of(requirements)
+        demand = column.demand if column is not None else self._demand_of(record.class_key, requirements)
         cluster.take(Pending(seq, record.class_key, replicas, requirements, demand))
         self.touch(cluster)
+
+    def _demand_of(self, class_key: str, requirements: Requirements) -> Demand:
+        """Recovery makes no columns, and meets the same few classes again and again."""
+        demand = self.demands.get(class_key)
+        if demand is None:
+            if len(self.demands) >= CACHED:
+                self.demands.clear()
+            demand = self.demands[class_key] = demand_of(requirements)
+        return demand
 
     def _lay_out(self) -> None:
         """Clusters in order of name: position is tie order, and a column's index."""
