@@ -11,11 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-
 from wharfinger.history.compare import BindingDifference, Figure, Judged, targets_text
-from wharfinger.history.plots import plots, svg
 from wharfinger.history.tally import Final
 from wharfinger.history.whatif import WhatIf
 
@@ -43,6 +39,12 @@ class _Row:
 
 def page(result: WhatIf, asked: Asked) -> str:
     """The whole page as HTML."""
+    # What draws takes a second to load, and whoever wants the sentence alone does not need it.
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    from wharfinger.history.plots import plots, svg
+
     environment = Environment(
         loader=PackageLoader("wharfinger.history"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
