@@ -98,7 +98,7 @@ def _derived_plain(derived: Derived) -> Plain:
         **as_plain(derived.row),
         "again": {
             "same": again.same, "engine": again.engine, "replayed": again.replayed.decode() or None,
-            "whole_state": again.whole,
+            "whole_state": again.whole, "retired": again.retired,
         },
         "derived": _trace_plain(derived.trace),
     }  # fmt: skip
@@ -240,6 +240,8 @@ def _asked(data: ScheduleDecided | ScheduleRefused) -> str:
 
 def _again(derived: Derived) -> Text:
     again = derived.again
+    if again.retired:
+        return Text("not taken again: what led to it was retired. What was recorded is shown", DARK)
     if again.same:
         return Text("decided once more with the same bytes", GOOD)
     other = "" if again.own_engine else f" by {again.engine}, which is another engine than this one"

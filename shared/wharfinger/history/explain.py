@@ -56,12 +56,14 @@ Recorded = ScheduleDecided | ScheduleRefused | ReplicasPlaced | ReplicasRefused
 @dataclass(frozen=True, slots=True)
 class Again:
     """The decision taken again. `same`: to the byte. `engine`: which decided then. `replayed`: the bytes that came out now, where
-    they differ; empty: nothing was decided about it. `whole`: the whole state was needed."""
+    they differ; empty: nothing was decided about it. `whole`: the whole state was needed. `retired`: it was not taken again,
+    because what led to it was retired, and only the decision itself is kept."""
 
     same: bool
     engine: str
     replayed: bytes = b""
     whole: bool = False
+    retired: bool = False
 
     @property
     def own_engine(self) -> bool:
@@ -155,6 +157,9 @@ async def explain(
 
 async def derive(ledger: Ledger, row: LedgerRow) -> Derived:
     """One decision about a binding, taken again."""
+    base = (await ledger.bases()).get(row.stream)
+    if base is not None and row.round <= base.round:
+        return Derived(row, row.data(), Again(False, "", retired=True))
     if row.stream.startswith(FLEET):
         return await _derive_fleet(ledger, row)
     if row.stream.startswith(CLUSTER):
