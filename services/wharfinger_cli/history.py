@@ -146,7 +146,9 @@ def replayed_page(result: ReplayResult) -> Iterator[RenderableType]:
 
 
 def _engine_page(engine: EngineReplay) -> Iterator[RenderableType]:
-    verdict = Text("the same", GOOD) if engine.same else Text(f"{count(engine.differing_rounds, 'round')} otherwise", WARN)
+    verdict = (
+        Text("the same", GOOD) if engine.same else Text(f"{count(engine.differing_rounds, 'round')} otherwise", WARN)
+    )
     line = Text(f"{count(engine.rounds, 'round')} decided by {engine.engine}: ").append(verdict)
     yield line.append(f" ({count(engine.decisions, 'decision')})", "default")
     yield from _differences(engine.divergences)
