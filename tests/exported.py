@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from wharfinger.history.export import Part
 from wharfinger.history.deciders import decider_of
+from wharfinger.history.export import Part
 from wharfinger.history.export_file import StreamRange
 from wharfinger.kernel.recover import RecordedRound, recover
 from wharfinger.kernel.step import empty_head
