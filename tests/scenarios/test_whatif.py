@@ -26,10 +26,13 @@ from wharfinger.events.envelope import Event
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.streams import INTAKE
 from wharfinger.history.changes import Changes, Settings
+from wharfinger.history.checkpoint import new_key, read, signed
 from wharfinger.history.compare import judged, threshold_of
 from wharfinger.history.points import Point, PointError
 from wharfinger.history.prices import Prices
 from wharfinger.history.propose import Proposed, propose
+from wharfinger.history.retention import retire_before
+from wharfinger.history.verification import take_checkpoint
 from wharfinger.history.whatif import WhatIf, what_if
 from wharfinger.runtime.ledger import Ledger, LedgerError
 
@@ -245,6 +248,26 @@ async def test_only_foreign_pods_are_given(plane: ToldPlane) -> None:
     no_drift(result)
     last = result.changed.samples[-1]
     assert (last.used["east"][0], last.used["west"][0]) == (750, 500)
+
+
+async def test_where_old_history_was_retired_it_begins_with_what_is_left(plane: ToldPlane) -> None:
+    """What was told in the retired part still stands: clusters, nodes, policy, and the bindings that are asked for again."""
+    await a_fleet(plane, BOTH)
+    await plane.tell(a_binding("new", 2, BOTH), after_s=90 * 86_400.0)
+    key = new_key()
+    _, checkpoint = await take_checkpoint(plane.ledger, plane.time.at)
+    assert checkpoint is not None
+    body = signed(checkpoint, key)
+    half = plane.time.at - 45 * 86_400 * SECOND
+    done = await retire_before(plane.ledger, half, read("checkpoint.json", body), body, plane.time.at)
+    assert done.done is not None
+
+    result = await what_if(plane.ledger, instead(EAST_ONLY), to=now(plane))
+    no_drift(result)
+    assert (result.facts, result.rebound) == (1, 4)
+    # The east has room for three more: two of db, one of late. Then web stays where it is, and new finds nothing.
+    assert ends(result) == {"db": {"east": 4}, "late": {"east": 2}, "web": {"east": 2, "west": 2}, "new": {}}
+    assert values(result, "cpu-used") == (625, 625, 625)
 
 
 async def test_asking_writes_nothing_and_bad_questions_are_one_line(plane: ToldPlane) -> None:

@@ -36,7 +36,7 @@ from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.proposals import EvictionProposed, FailoverProposed, NodeRemovalProposed, RescheduleProposed
 from wharfinger.events.registry import EVENT_TYPES, type_of
-from wharfinger.events.streams import CLUSTER, DECISIONS, FLEET
+from wharfinger.events.streams import CLUSTER, DECISIONS, FLEET, POLICIES
 from wharfinger.history.changes import Changes, Settings
 from wharfinger.history.compare import (
     BindingDifference,
@@ -150,6 +150,8 @@ async def what_if(
     """
     seldom_collect()
     heads = await _heads(ledger, stream)
+    if from_ == GENESIS:
+        from_ = await _beginning(ledger)
     begin, end = await _range(ledger, from_, to)
     beside = await _begin(ledger, changes, from_, begin, end, stream, Tallying(tenant, prices), heads)
     async for taken_in in _from_outside(ledger, begin, end, from_):
@@ -171,6 +173,12 @@ async def _heads(ledger: Ledger, stream: str) -> list[Head]:
     if not selected([head.stream for head in heads], stream):
         raise LedgerError(f"no stream of decisions is named {stream} or begins with it")
     return heads
+
+
+async def _beginning(ledger: Ledger) -> Point:
+    """Of all that is left: where the oldest part of the history was retired, the moment from which on every stream has its own."""
+    bases = await ledger.bases()
+    return Point("the oldest that was not retired", at=max(h.at for h in bases.values())) if bases else GENESIS
 
 
 async def _range(ledger: Ledger, from_: Point, to: Point) -> tuple[Micros, Micros]:
@@ -271,9 +279,8 @@ async def _head(ledger: Ledger, stream: str, at: Micros) -> Head:
 async def _policies(ledger: Ledger, until: Micros) -> dict[str, Policy]:
     """Those that held at `until`."""
     held: dict[str, Policy] = {}
-    async for taken_in in ledger.taken_in(_types((PolicyApplied, PolicyRemoved)), (), "", -1, until):
-        for event in taken_in.events:
-            _hold(held, event.data)
+    for fact in await ledger.facts_at(until, POLICIES.name):
+        _hold(held, fact.event().data)
     return held
 
 

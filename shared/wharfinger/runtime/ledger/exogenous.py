@@ -22,6 +22,7 @@ from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger.bodies import PLAIN, unpack
 from wharfinger.runtime.ledger.database import Database, Record
 from wharfinger.runtime.ledger.errors import CorruptLedger
+from wharfinger.runtime.ledger.schema import day_of
 
 _FETCHED_AT_ONCE = 500
 
@@ -46,7 +47,7 @@ from (
     join event e on e.id = i.event and e.sha256 = i.sha256 and e.day = i.day
     join stream s on s.id = i.stream
     join round r on r.stream = i.stream and r.number = i.round and r.day = i.day
-    where e.type = any($1::text[]) or (e.type = any($2::text[]) and e.source = $3)
+    where i.day >= $7 and (e.type = any($1::text[]) or (e.type = any($2::text[]) and e.source = $3))
     order by i.event, (s.name = '{INTAKE}') <> (e.type = any($6::text[])), r.at_us, s.name, i.round, i.ordinal
 ) f
 join event e on e.id = f.event and e.sha256 = f.sha256 and e.day = f.day
@@ -65,7 +66,11 @@ async def taken_in(
     observed: Collection[str] = (),
 ) -> AsyncIterator[TakenIn]:
     """What took effect after `after` and not after `until`: events of `types`, and of `requests` those whose source is
-    `requested_by`. `observed`: those of `types` that count as of their acceptance. Fetched as it is consumed, all as of the first fetch. CorruptLedger: a body cannot be read."""
+    `requested_by`. `observed`: those of `types` that count as of their acceptance.
+
+    What a stage took in over a day before `after` and another one only later counts as of the later one: no more than a day is
+    looked at to find out. Fetched as it is consumed, all as of the first fetch. CorruptLedger: a body cannot be read.
+    """
     async with database.transaction() as transaction:
         await transaction.execute(text("set transaction isolation level repeatable read, read only"))
         rows = transaction.raw.cursor(
@@ -76,6 +81,7 @@ async def taken_in(
             after,
             until,
             sorted(observed),
+            day_of(after) - 1,
             prefetch=_FETCHED_AT_ONCE,
         )
         together: list[Event[Value]] = []
