@@ -18,6 +18,7 @@ from wharfinger.domain.placement import Placement
 from wharfinger.events.streams import CLUSTERS, INTAKE
 from wharfinger.history.checkpoint import new_key, read, signed
 from wharfinger.history.deciders import DECIDERS
+from wharfinger.history.explain import explain
 from wharfinger.history.retention import RetentionError, Retirement, retire_before
 from wharfinger.history.states import state_at
 from wharfinger.history.verification import take_checkpoint, verify
@@ -155,6 +156,17 @@ async def test_only_what_counts_is_left_of_the_old_days(plane: ToldPlane) -> Non
     of_rounds = [table for table in done.tables if table.startswith("retired_round")]
     async with plane.ledger.database.reading() as raw:
         assert sum([await _count(raw, table) for table in of_rounds]) == done.rounds
+
+
+async def test_old_decisions_are_explained_by_what_was_recorded_and_later_ones_whole(plane: ToldPlane) -> None:
+    await retired(plane, months(2.5))
+    old = await explain(plane.ledger, QUIET.binding.name)
+    assert (old.decision.again.retired, old.decision.trace) == (True, None)
+    assert old.decision.recorded is not None
+    assert {row.stream for row in old.on_nodes} == {"cluster/bergen", "cluster/oslo"}
+    later = await explain(plane.ledger, "busy")
+    assert (later.decision.again.retired, later.decision.again.same) == (False, True)
+    assert later.decision.trace is not None
 
 
 async def test_a_stream_begins_at_its_horizon(plane: ToldPlane) -> None:

@@ -224,47 +224,46 @@ async def _keep_snapshot(raw: Raw, head: Head, sections: Mapping[str, bytes]) ->
     return digest
 
 
-# What is kept of the old days, in the order in which the parts refer to each other. Each statement fills one thin table; the
-# ones after it read it. $1: the day before which everything goes.
+# What is kept of the old days, in the order in which the parts refer to each other: each query fills one thin table, and the
+# ones after it read it by its name. `before`: the day before which everything goes; `intake`: the intake's small number.
 _KEPT = {
     # The latest word of each kind about each subject, unless there is a later one that stays anyway (a refusal takes nothing
     # back of what was decided before it); and where the facts came from.
     "decision": """
         select d.* from (
-            select d.subject, d.stream, d.type, max(d.seq) as seq from decision d where d.day < $1 and d.stream <> $2
-            group by d.subject, d.stream, d.type
-        ) k join decision d on d.stream = k.stream and d.seq = k.seq and d.day < $1
+            select d.subject, d.stream, d.type, max(d.seq) as seq from decision d
+            where d.day < {before} and d.stream <> {intake} group by d.subject, d.stream, d.type
+        ) k join decision d on d.stream = k.stream and d.seq = k.seq and d.day < {before}
         where not exists (
             select from decision n
             where n.subject = k.subject and n.stream = k.stream and n.type = k.type and n.seq > k.seq
         )
-        union
-        select d.* from decision d where d.stream = $2 and d.day < $1 and d.seq in (
-            select seq from fact where at_us < $3 union select seq from horizon_fact
-        )
+        union all
+        select d.* from decision d where d.stream = {intake} and d.day < {before}
+        and d.seq in (select seq from fact union select seq from horizon_fact)
     """,
+    # Theirs, the last of each stream, and the one that names the plane.
     "round": """
-        select r.* from round r where r.day < $1 and (
+        select r.* from round r where r.day < {before} and (
             (r.stream, r.number) in (select stream, round from {decision})
-            or (r.stream, r.number) in (select stream, max(number) from round where day < $1 group by stream)
-            or (r.stream = $2 and r.number = 1 and $3::bigint is not null)
+            or (r.stream, r.number) in (select stream, max(number) from round where day < {before} group by stream)
+            or (r.stream = {intake} and r.number = 1)
         )
     """,
-    # The inputs that were facts or the cause of a decision that is kept.
+    # Those that were facts, or the cause of a decision that is kept.
     "input": """
         select i.* from input i join {round} r on r.stream = i.stream and r.number = i.round
-        where i.day < $1 and (
+        where i.day < {before} and (
             i.event in (select cause from {decision} d where d.stream = i.stream)
-            or (i.stream = $2 and $3::bigint is not null and r.first_seq + i.ordinal in (
-                select seq from {decision} d where d.stream = $2
-            ))
+            or (i.stream = {intake}
+                and r.first_seq + i.ordinal in (select seq from {decision} d where d.stream = {intake}))
         )
     """,
     "event": """
-        select e.* from event e where e.day < $1 and $2::int is not null and $3::bigint is not null and (
+        select e.* from event e where e.day < {before} and (
             (e.id, e.sha256, e.day) in (select event, sha256, day from {input})
-            or (e.id, e.sha256, e.day) in (select event, sha256, (at_us / 86400000000)::int from fact)
-            or (e.id, e.sha256, e.day) in (select event, sha256, (at_us / 86400000000)::int from horizon_fact)
+            or (e.id, e.sha256, e.day) in (select event, sha256, (at_us / {day_us})::int from fact)
+            or (e.id, e.sha256, e.day) in (select event, sha256, (at_us / {day_us})::int from horizon_fact)
         )
     """,
 }
@@ -272,13 +271,13 @@ _KEPT = {
 
 async def _fill(raw: Raw, thin: Span, cut: Cut) -> None:
     """The thin tables, beside the others and seen by nobody yet."""
-    names = dict(zip(TABLES, thin.tables, strict=True))
     intake = await raw.fetchrow("select id from stream where name = $1", INTAKE)
     assert intake is not None, "a ledger that is open has an intake"
+    tables = dict(zip(TABLES, thin.tables, strict=True))
     for table, query in _KEPT.items():
-        await raw.execute(f"create table {names[table]} (like {table} including all)")
-        kept = query.format(**names)
-        await raw.execute(f"insert into {names[table]} {kept}", cut.before, intake[0], cut.at)
+        await raw.execute(f"create table {tables[table]} (like {table} including all)")
+        kept = query.format(before=int(cut.before), intake=int(intake[0]), day_us=DAY_US, **tables)
+        await raw.execute(f"insert into {tables[table]} {kept}")
 
 
 # --- the exchange --------------------------------------------------------------------------------------------------------
