@@ -159,7 +159,21 @@ def _less_of_several(asked: Requirements, fits: Callable[[Requirements], bool]) 
         if change is not None:
             changes.append(change)
             now = _with_device(now, at, _changed_device(now.devices[at], change))
-    return tuple(changes) if fits(now) else ()
+    return tuple(changes) if fits(now) else _less_of_all(asked, now, fits)
+
+
+def _less_of_all(asked: Requirements, now: Requirements, fits: Callable[[Requirements], bool]) -> Way:
+    """Each resource is small enough by itself, and together they are not, because one is short here and another there: all come
+    down by the same part, in thousandths."""
+
+    def scaled(part: int) -> Requirements:
+        return msgspec.structs.replace(now, requests={k: n * (1000 - part) // 1000 for k, n in now.requests.items()})
+
+    part = smallest(1, 1000, lambda part: fits(scaled(part)))
+    if part is None:
+        return ()
+    down = scaled(part).requests
+    return tuple(less(name, n - down[name]) for name, n in sorted(asked.requests.items()) if down[name] < n)
 
 
 def _fewer_devices(asked: Requirements, at: int, fits: Callable[[Requirements], bool]) -> Change | None:

@@ -36,7 +36,9 @@ from wharfinger.stages.fleet.clusters import UNLIMITED, ClusterState
 from wharfinger.stages.fleet.places import solve_term, terms_of
 from wharfinger.stages.fleet.state import BindingState, FleetState, Solving
 
-SEARCHED_REPLICAS = 100_000
+SEARCHED_TIMES = 8
+"""As many times the replicas are tried, to find with how many a cluster would be used: beyond that it is no small change."""
+
 SEARCHED_WEIGHT = 1_000_000
 
 
@@ -175,6 +177,7 @@ class _Asking:
         self.demand = demand_of(self.spec.requirements)
         self.refused = {c.name: all_refusals(self.question, _facts(c), c.name in self.held) for c in self.clusters}
         self.feasible = [c for c in self.clusters if not self.refused[c.name]]
+        self._with_replicas: dict[int, Collection[str]] = {}
         self.estimates = {c.name: self._estimate(c) for c in self.clusters}
 
     # --- what was asked, and the answers
@@ -407,8 +410,13 @@ class _Asking:
         if weight is not None:
             ways.append((Change("weight", name, f"a weight of {weight:,} in the policy", weight),))
         if self._looks_at_room():
-            most = min(wanted + sum(max(0, n) for n in self.estimates.values()), wanted + SEARCHED_REPLICAS)
-            count = smallest(wanted + 1, most, lambda n: uses(self.assigned(clusters=facts, replicas=n)))
+            feasible = not admitted.way
+            most = wanted * SEARCHED_TIMES
+            count = smallest(
+                wanted + 1,
+                most,
+                lambda n: name in self._used_with(n) if feasible else uses(self.assigned(clusters=facts, replicas=n)),
+            )
             if count is not None:
                 ways.append((Change("replicas", name, f"{count:,} replicas instead of {wanted:,}", count),))
         for place, constraint in enumerate(self.placement.spread):
@@ -420,6 +428,13 @@ class _Asking:
                 said = f"maxGroups {count} instead of {constraint.max_groups} by {constraint.field}"
                 ways.append((Change("spread", constraint.field, said, count),))
         return ways
+
+    def _used_with(self, replicas: int) -> Collection[str]:
+        """The clusters used if so many replicas were wanted: asked for every unused cluster, and the same for all of them."""
+        found = self._with_replicas.get(replicas)
+        if found is None:
+            found = self._with_replicas[replicas] = frozenset(self.assigned(replicas=replicas) or ())
+        return found
 
     def _weight(self, facts: Sequence[Cluster], name: str) -> int | None:
         """The smallest static weight that gives it a replica; None where weights do not decide."""
