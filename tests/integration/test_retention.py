@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 import zstandard
 from sqlalchemy import text
+from tests.backends import in_a_loop
 from tests.scenarios.fleet_plane import DYNAMIC
 from tests.told_plane import SECOND, START, ToldPlane, a_binding, a_cluster, a_policy, nodes
 
@@ -360,3 +361,52 @@ async def test_retired_tables_are_archived_once_and_dropped(plane: ToldPlane, tm
 
 def _changed(directory: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in directory.glob("*.zst")}
+
+
+# --- the command -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_retires_archives_and_drops_and_says_so(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from wharfinger_cli.__main__ import main
+
+    def ask(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["wharfinger", *arguments])
+        code = main()
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    in_a_loop(lambda: _some_months(database_url))
+    monkeypatch.setenv("WHARFINGER_DATABASE", database_url)
+    key, checkpoint, archived = (str(tmp_path / name) for name in ("key.pem", "june.json", "archive"))
+    assert ask("audit", "key", key)[0] == 0
+    assert ask("audit", "checkpoint", "--key", key, "--out", checkpoint)[0] == 0
+    before = ask("get", "bindings")[1]
+    retire = ("ledger", "retire", "--before", "2025-09-01", "--checkpoint", checkpoint)
+    code, out, _ = ask(*retire, "--archive", archived, "--drop")
+    assert (code, out.splitlines()[0].startswith("retired what lies before 2025-08-10: ")) == (0, True)
+    assert "dropped 8 tables" in out
+    assert (tmp_path / "archive" / "MANIFEST.json").exists()
+    assert ask("get", "bindings")[1] == before
+    assert ask("audit", "verify")[0] == 0
+    assert ask("replay")[0] == 0
+    assert ask(*retire)[1].startswith("nothing to retire")
+    for wrong, said in (
+        (("--before", "soon", "--checkpoint", checkpoint), "--before: expected a time"),
+        (("--before", "2025-09-01", "--checkpoint", key), f"{key}: expected a checkpoint"),
+        (("--before", "2025-09-01", "--checkpoint", f"{key}.none"), "No such file"),
+        (("--before", "2925-09-01", "--checkpoint", checkpoint), "expected a time in the past"),
+    ):
+        code, out, err = ask("ledger", "retire", *wrong)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert said in err
+
+
+async def _some_months(database_url: str) -> None:
+    told = await ToldPlane.opened(database_url)
+    await told.tell(a_cluster("oslo"), POLICY, *nodes("oslo", "o1"))
+    await told.tell(QUIET)
+    for turn in range(MONTHS):
+        await told.tell(a_binding("busy", 1 + turn % 2, POLICY), after_s=MONTH_S)
+    await told.ledger.close()
