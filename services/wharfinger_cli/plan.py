@@ -13,6 +13,7 @@ from wharfinger.domain.value import Value
 from wharfinger.events.decisions import Outcome, PlanRefused
 from wharfinger.events.intake import PolicyModel
 from wharfinger.history import plan as plans
+from wharfinger.history.names import UnknownNameError
 from wharfinger.history.plan import Applied, Figures, Move, Plan, Refusal, Refused, Use
 from wharfinger.manifests.parse import Manifest
 from wharfinger.runtime.ledger import Ledger
@@ -49,7 +50,10 @@ def drain(request: Request, what: str) -> None:
 def scale(request: Request, binding: str, replicas: int) -> None:
     async def work() -> Plan:
         async with opened_ledger(settings_of(request)) as ledger:
-            return await _kept(ledger, await plans.scale(ledger, binding, replicas))
+            try:
+                return await _kept(ledger, await plans.scale(ledger, binding, replicas))
+            except UnknownNameError as error:  # 1 would say that something would change
+                raise CommandError(str(error)) from None
 
     _show(request, work())
 
@@ -119,6 +123,7 @@ def plan_plain(made: Plan) -> Plain:
         "moves": [_whole(move) for move in made.moves],
         "refusals": [_whole(refusal) for refusal in made.refusals],
         "stuck": list(made.stuck),
+        "unsure": list(made.unsure),
         "declined": list(made.declined),
         "within_s": made.within_us / MICRO,
         "horizon_s": made.horizon_us / MICRO,
@@ -155,7 +160,12 @@ def plan_page(made: Plan) -> Iterator[RenderableType]:
         yield ""
         yield _refusals(new)
     waiting = len(made.refusals) - len(new)
+    unsure = (
+        f"may lie elsewhere than shown, since a cluster is short of room for all that it is given: {some(made.unsure)}"
+    )
     notes = [*made.stuck, *(f"declined: {line}" for line in made.declined)]
+    if made.unsure:
+        notes.append(unsure)
     if waiting:
         notes.append(f"{count(waiting, 'binding waits', 'bindings wait')} for room as before")
     if notes:

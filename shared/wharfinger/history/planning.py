@@ -11,11 +11,13 @@ is asked of their clusters' streams. Two streams cannot commit in one breath, so
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from uuid import UUID
 
 import msgspec
 
+from wharfinger.domain.binding import TargetCluster
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.node import Node
 from wharfinger.domain.resources import Amounts
@@ -44,6 +46,11 @@ from wharfinger.stages.world import World
 SECOND: Micros = 1_000_000
 HORIZON_US: Micros = 3600 * SECOND
 """How far ahead a plan looks: longer than taints are usually borne."""
+
+AMENDED_MAX = 4
+"""So often a plan is amended so that no cluster has to refuse any of it."""
+
+AMENDED = "where its clusters can hold it"
 
 DRAIN = Taint("wharfinger.io/drain", "NoExecute")
 """What a drained cluster or node carries. Take it off to undo the drain."""
@@ -119,7 +126,8 @@ class Figures(Value, frozen=True):
 class Plan(Value, frozen=True):
     """`facts`: what is handed in once the streams have committed. `parts`: what each stream is asked, and expects. `horizon_us`:
     how far ahead the plan looked; `within_us`: when the last of it happens, if all goes well. `stuck`: what stays on drained
-    clusters and nodes. `declined`: proposals that would be refused. Both are lines for people."""
+    clusters and nodes. `declined`: proposals that would be refused. Both are lines for people. `unsure`: bindings of
+    which a cluster is expected to give something back: where that goes then is shown as it looks now, and is not promised."""
 
     id: UUID
     made_at: Micros
@@ -133,6 +141,7 @@ class Plan(Value, frozen=True):
     within_us: Micros = 0
     stuck: tuple[str, ...] = ()
     declined: tuple[str, ...] = ()
+    unsure: tuple[str, ...] = ()
 
     @property
     def changes(self) -> bool:
@@ -144,20 +153,85 @@ def planned(world: World, facts: Sequence[Accepted], proposals: Sequence[Propose
     """What `facts` and `proposals` would do to `world`, which is at rest and stays as it is."""
     facts = [fact for fact in facts if _is_news(world, fact.data)]
     steps: list[StepData] = [fact.data for fact in facts if isinstance(fact.data, FLEET_FACTS | NodesObserved)]
-    parts = _parts(world, [*steps, *proposals, *_follows(world, id, facts)], id)
+    steps += [*proposals, *_follows(world, id, facts)]
     kept = tuple(PlanFact(type_of(fact.data), canonical(fact.data).decode()) for fact in facts)
-    then, anyway = world.fork(), world.fork()
-    began = then.at
+    then, anyway = _carried_out(world, steps, facts, id), world.fork()
+    began, parts, unsure = world.at, then.parts, tuple(_settled_elsewhere(then))
+    rounds = [*then.rounds, *live_on(then.world, began + HORIZON_US)]
+    live_on(anyway, began + HORIZON_US)
+    after = then.world
+    return Plan(
+        id, made_at, kept, parts, tuple(_moves(anyway, after)), tuple(_refusals(anyway, after)), _figures(anyway),
+        _figures(after), HORIZON_US, max((r.round.at for r in rounds), default=began) - began, tuple(_stuck(after, facts)),
+        tuple(_declined(rounds, proposals)), unsure,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _CarriedOut:
+    """A world on which the plan was carried out, at rest, no time passed; what was asked for that, and what was done."""
+
+    world: World
+    parts: tuple[PlanRequested, ...]
+    rounds: list[RecordedRound]
+
+
+def _carried_out(world: World, steps: Sequence[StepData], facts: Sequence[Accepted], id: UUID) -> _CarriedOut:
+    """The fleet stage believes estimates, and where many compete for little some cluster refuses what it was given. What then goes
+    elsewhere goes where it can at that moment, which on a busy plane is another moment each time. So those places are made
+    steps of the plan, as long as that leaves fewer bindings to chance: the streams commit them at once, and no cluster
+    has to refuse anything."""
+    best = _tried(world, steps, facts, id)
+    amends: dict[str, RescheduleProposed] = {}
+    for _ in range(AMENDED_MAX):
+        elsewhere = _settled_elsewhere(best)
+        if not elsewhere:
+            break
+        amends = {**amends, **elsewhere}
+        amended = _tried(world, _amended(steps, amends), facts, id)
+        vain = _declined_in(amended.parts)
+        if vain & set(amends):
+            amends = {name: amend for name, amend in amends.items() if name not in vain}
+            amended = _tried(world, _amended(steps, amends), facts, id)
+        if len(_settled_elsewhere(amended)) >= len(elsewhere):
+            break
+        best = amended
+    return best
+
+
+def _amended(steps: Iterable[StepData], amends: Mapping[str, RescheduleProposed]) -> list[StepData]:
+    """A binding that is told where to go need not be evicted first: the room it would take on its way is another's."""
+    kept = [step for step in steps if not isinstance(step, EvictionProposed) or step.binding not in amends]
+    return [*kept, *amends.values()]
+
+
+def _tried(world: World, steps: Sequence[StepData], facts: Sequence[Accepted], id: UUID) -> _CarriedOut:
+    parts = _parts(world, steps, id)
+    then = world.fork()
     rounds = then.tell(request_event(part) for part in parts)
     _require_committed(parts, rounds)
     rounds += then.tell(fact_event(id, fact) for fact in facts)
-    rounds += live_on(then, began + HORIZON_US)
-    live_on(anyway, began + HORIZON_US)
-    return Plan(
-        id, made_at, kept, parts, tuple(_moves(anyway, then)), tuple(_refusals(anyway, then)), _figures(anyway),
-        _figures(then), HORIZON_US, max((r.round.at for r in rounds), default=began) - began, tuple(_stuck(then, facts)),
-        tuple(_declined(rounds, proposals)),
-    )  # fmt: skip
+    return _CarriedOut(then, parts, rounds)
+
+
+def _settled_elsewhere(tried: _CarriedOut) -> dict[str, RescheduleProposed]:
+    """Bindings that came to lie in other clusters than those the committing round gave them, and how to give them these."""
+    found: dict[str, RescheduleProposed] = {}
+    for part in tried.parts:
+        for outcome in part.expected:
+            state = tried.world.state_of_shard(outcome.subject)
+            record = state.bindings.get(outcome.subject)
+            if outcome.outcome != "scheduled" or record is None or record.refused or record.targets == outcome.places:
+                continue
+            if record.plan.duplicated or sum(record.targets.values()) != record.spec.replicas or not record.targets:
+                continue
+            targets = tuple(TargetCluster(name, n) for name, n in sorted(record.targets.items()))
+            found[outcome.subject] = RescheduleProposed(part.stream, outcome.subject, AMENDED, targets)
+    return found
+
+
+def _declined_in(parts: Iterable[PlanRequested]) -> set[str]:
+    return {outcome.subject for part in parts for outcome in part.expected if outcome.outcome == "declined"}
 
 
 def live_on(world: World, end: Micros) -> list[RecordedRound]:
