@@ -328,8 +328,8 @@ def test_what_cannot_be_changed_is_one_line(text: str, says: str) -> None:
 
 def test_a_file_has_to_hold_policies_alone(tmp_path: Path) -> None:
     path = tmp_path / "web.yaml"
-    path.write_text("apiVersion: v1\nkind: Node\nmetadata: {name: n, annotations: {wharfinger.io/cluster: oslo}}\n")
-    with pytest.raises(ChangeError):
+    path.write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n")
+    with pytest.raises(ChangeError, match=r"web.yaml: expected policies only, got a ConfigMap \(.*web.yaml:2\)"):
         changes_of([str(path)])
     assert (
         len(changes_of([str(EXAMPLES / "pack-everything.yaml"), str(EXAMPLES / "spread-the-packed.yaml")]).policies)

@@ -16,7 +16,7 @@ import msgspec
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.policy import Policy
 from wharfinger.engine.nodes.score import Strategy
-from wharfinger.events.intake import BY_HAND, compile_manifests, has_own_placement, under
+from wharfinger.events.intake import BY_HAND, PolicyModel, compile_manifests, has_own_placement, under
 from wharfinger.events.policies import PolicyApplied
 from wharfinger.manifests.parse import load_files
 from wharfinger.manifests.selection import policy_for
@@ -132,16 +132,16 @@ def _policies_in(file: str) -> list[Policy]:
             f"--with {file}: there is no such file; expected one with policies, or one of {_named(SETTINGS)}"
         )
     loaded = load_files([file])
-    errors = [str(error) for error in loaded.errors]
-    intake = compile_manifests(loaded.manifests) if not errors else None
-    errors += [str(error) for error in intake.errors] if intake is not None else []
-    if errors or intake is None:
+    other = next((m for m in loaded.manifests if not isinstance(m.model, PolicyModel)), None)
+    if other is not None:
+        raise ChangeError(
+            f"--with {file}: expected policies only, got a {other.kind.kind} ({other.file}:{other.line_of('kind')})"
+        )
+    intake = compile_manifests(loaded.manifests)
+    errors = [str(error) for error in (*loaded.errors, *intake.errors)]
+    if errors:
         raise ChangeError("\n".join(errors))
-    policies: list[Policy] = []
-    for fact in intake.facts:
-        if not isinstance(fact.data, PolicyApplied):
-            raise ChangeError(f"--with {file}: expected policies only, got {fact.subject}")
-        policies.append(fact.data.policy)
+    policies = [fact.data.policy for fact in intake.facts if isinstance(fact.data, PolicyApplied)]
     if not policies:
         raise ChangeError(f"--with {file}: expected at least one policy, got none")
     return policies
