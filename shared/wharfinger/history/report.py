@@ -100,6 +100,8 @@ def changed_text(figure: Figure) -> str:
 
 
 def _bindings(number: int) -> str:
+    if not number:
+        return "no binding ends"
     return "1 binding ends" if number == 1 else f"{number:,} bindings end"
 
 

@@ -362,6 +362,10 @@ class Tally:
         if _asks_otherwise(old, spec):
             bound.asked_at = self.at
 
+    def restate(self, spec: Binding) -> None:
+        """The same request under another policy: nobody begins to wait by that."""
+        self._bindings[spec.name].spec = spec
+
     def _reshape(self, bound: _Bound, vector: Vector) -> None:
         for name, n in bound.targets.items():
             cluster = self._clusters.get(name)

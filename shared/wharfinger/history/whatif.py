@@ -338,14 +338,16 @@ class Beside:
 
     def begin(self) -> None:
         """Tell the changed world the policies, and what stands already that they would have otherwise."""
+        book = self._books[2]
         events = [self._made(PolicyApplied(policy), policy.key) for policy in self._changes.policies]
         for state in self._changed.fleet_states():
             for name, record in sorted(state.bindings.items()):
                 wanted = self._changes.requested(record.spec, self._policies)
                 if wanted != record.spec and not record.withdrawn:
                     self._rebound[name] = (record.spec.placement, wanted.placement)
+                    book.restate(wanted)
                     events.append(self._made(BindingRequested(wanted), name))
-        self._tell(self._changed, self._books[2], events)
+        self._note(self._changed, book, self._changed.tell(events))
 
     async def go_on(self, taken_in: TakenIn, progress: Callable[[int], object]) -> None:
         """Bring all three to the time of the next events from outside, and tell them."""
