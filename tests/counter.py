@@ -67,6 +67,9 @@ class Counter:
             if state.total % self._every == 0:
                 yield Draft(FailoverResumed(state.total, len(state.by_binding)), "fleet", "resumed")
 
+    def rest(self, state: Counts, decisions: int, profile: str) -> None:
+        pass
+
     def next_due(self, state: Counts) -> Micros | None:
         return None
 

@@ -80,6 +80,12 @@ class Decider(Protocol[S]):
         """All that is to be decided now, in a fixed order. Yields nothing when nothing is to be done."""
         ...
 
+    def rest(self, state: S, decisions: int, profile: str) -> None:
+        """A round ended, with so many decisions made under `profile`. `decide` does this by itself. Whoever folds recorded decisions
+        does it after each round, so that a state that decided and one that was recovered look at the same things next.
+        """
+        ...
+
     def next_due(self, state: S) -> Micros | None:
         """When time alone will make a decision necessary: the writer then feeds a tick."""
         ...

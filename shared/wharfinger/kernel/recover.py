@@ -27,4 +27,5 @@ def recover(decider: Decider[S], state: S, rounds: Iterable[RecordedRound]) -> S
             decider.fold_input(state, event, at)
         for decision in recorded.round.decisions:
             decider.fold_decision(state, decision, at)
+        decider.rest(state, len(recorded.round.decisions), recorded.round.profile)
     return state

@@ -155,6 +155,9 @@ class ClusterDecider:
             self.fold_decision(other, number(draft, state.stream, len(drafts)), at)
         return other, drafts
 
+    def rest(self, state: ClusterState, decisions: int, profile: str) -> None:
+        """What is open stands in the book; nothing else is remembered between rounds."""
+
     def next_due(self, state: ClusterState) -> Micros | None:
         if not state.book.known:
             return None

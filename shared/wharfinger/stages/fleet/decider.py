@@ -17,6 +17,7 @@ moves the least. What was scaled meanwhile is divided as usual after that.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Self
 from uuid import UUID
 
@@ -63,8 +64,7 @@ class FleetDecider:
     @classmethod
     def of_profile(cls, text: str) -> Self:
         """As a recorded round names it; the default one where the text is unknown."""
-        limit = text.removeprefix(_PROFILE)
-        return cls(int(limit)) if text.startswith(_PROFILE) and limit.isdecimal() else cls()
+        return cls(_limit_of(text))
 
     @property
     def profile(self) -> str:
@@ -83,8 +83,14 @@ class FleetDecider:
         return state.is_news(event)
 
     def decide(self, state: FleetState, at: Micros) -> Iterator[Draft]:
-        yield from self._by_the_rules(state, at)
-        yield from answer_plans(state, at, self._by_the_rules, self.profile)
+        made = 0
+        for draft in chain(self._by_the_rules(state, at), answer_plans(state, at, self._by_the_rules, self.profile)):
+            made += 1
+            yield draft
+        state.come_to_rest(unfinished=made >= self._round_limit)
+
+    def rest(self, state: FleetState, decisions: int, profile: str) -> None:
+        state.come_to_rest(unfinished=decisions >= _limit_of(profile))
 
     def expectation(self, state: FleetState, request: PlanRequested, at: Micros) -> PlanRequested:
         """A plan's request with what would come of it now. Changes nothing."""
@@ -118,6 +124,11 @@ class FleetDecider:
         found = saved.delta(state, state.bindings if state.touched is None else state.touched)
         state.touched = {}
         return found.sections, found.names
+
+
+def _limit_of(profile: str) -> int:
+    limit = profile.removeprefix(_PROFILE)
+    return int(limit) if profile.startswith(_PROFILE) and limit.isdecimal() else ROUND_LIMIT
 
 
 # Silence
@@ -368,10 +379,6 @@ def retry(state: FleetState, round_limit: int) -> Iterator[Draft]:
         if draft is not None:
             left -= 1
             yield draft
-    for key, group in state.waiting.items():
-        group.values, group.facts = list(_group_values(state, key)), state.facts
-    state.everywhere_facts = state.facts
-    state.stirred = False
 
 
 def _in_turn(state: FleetState, names: list[str]) -> list[str]:

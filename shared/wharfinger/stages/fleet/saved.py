@@ -91,6 +91,7 @@ class SavedFleet(Value, frozen=True):
     held: bool
     stirrer: UUID | None
     outcomes: dict[str, int]
+    unfinished: bool = False
 
 
 BUCKETS = 64
@@ -162,7 +163,7 @@ def _bucket(state: FleetState, names: Iterable[str]) -> bytes:
 def _shared(state: FleetState) -> dict[str, bytes]:
     clusters = [state.clusters[name] for name in sorted(state.clusters)]
     return {
-        "fleet": canonical(SavedFleet(state.arrivals, state.held, state.stirrer, state.outcomes)),
+        "fleet": canonical(SavedFleet(state.arrivals, state.held, state.stirrer, state.outcomes, state.unfinished)),
         "clusters": canonical(
             [SavedCluster(c.name, c.facts, c.heard_at, c.heard_by, c.silent_since, c.tainted_at) for c in clusters]
         ),
@@ -186,7 +187,12 @@ def load(stream: str, sections: Mapping[str, bytes]) -> FleetState:
     """Of the buckets of bindings those that are there: a state with some bindings only knows everything about clusters."""
     fleet = _fleet.decode(sections["fleet"])
     state = FleetState(
-        stream, arrivals=fleet.arrivals, held=fleet.held, stirrer=fleet.stirrer, outcomes=dict(fleet.outcomes)
+        stream,
+        arrivals=fleet.arrivals,
+        held=fleet.held,
+        stirrer=fleet.stirrer,
+        outcomes=dict(fleet.outcomes),
+        unfinished=fleet.unfinished,
     )
     for cluster in _clusters.decode(sections["clusters"]):
         state.clusters[cluster.name] = ClusterState(

@@ -172,6 +172,8 @@ class FleetState:
     held: bool = False
     stirrer: UUID | None = None
     """Id of the last event that may let a waiting binding be placed."""
+    unfinished: bool = False
+    """The last round was a full one: it may have left something that nobody looked at."""
     # derived
     order: list[ClusterState] = field(default_factory=list)
     facts: int = 0
@@ -283,6 +285,7 @@ class FleetState:
         else:
             return
         self._reindex(record)
+        self._look_again(record, cause)
         self._note(spec.name)
 
     def _withdraw(self, name: str, cause: UUID) -> None:
@@ -291,6 +294,16 @@ class FleetState:
             record.withdrawn, record.cause = True, cause
             self._reindex(record)
             self._note(name)
+
+    def _look_again(self, record: BindingState, cause: UUID) -> None:
+        """A binding that was told anew and needs no answer was not decided under what holds now: perhaps it was suspended."""
+        if record.asked or record.spec.suspended:
+            return
+        group = self.waiting.get(record.group) if record.refused else None
+        if group is not None:
+            group.values, group.facts = None, -1
+        self.everywhere_facts = -1
+        self.stirrer, self.stirred = cause, True
 
     def _note(self, name: str) -> None:
         if self.touched is not None:
@@ -656,7 +669,7 @@ class FleetState:
             self.asked[name] = None
         elif record.refused:
             group = self.waiting.get(record.group)
-            now = self._present_values(record.class_key)
+            now = self._present_values(record)
             if group is None:
                 group = self.waiting[record.group] = Waiting(values=now, facts=self.facts)
             elif group.values != now:
@@ -664,7 +677,7 @@ class FleetState:
             group.names[name] = None
         elif (record.plan.duplicated or not record.counted) and not record.plan.by_region:
             self.everywhere[name] = None
-        if record.shrunk or (not record.refused and self.leaving(record)):
+        if self._opened(record):
             self.open[name] = None
 
     def known(self, name: str) -> bool:
@@ -678,15 +691,34 @@ class FleetState:
                 return True
         return False
 
-    def _present_values(self, class_key: str) -> list[int] | None:
-        """The class's estimates if they are up to date, as they are when a decision has just used them."""
-        column = self.columns.get(class_key)
-        if column is None or column.layout != self.layout or column.seen != len(self.log):
-            return None
-        return list(column.values)
+    def come_to_rest(self, unfinished: bool) -> None:
+        """Every round ends with this, a live one and a recovered one. What is looked at next follows from what has changed since,
+        so it has to be the same for a state that decided and for one that only folded: either all was looked at under what
+        holds now, or, after a full round, nobody knows, and all will be."""
+        self.unfinished = self.stirred = unfinished
+        if unfinished:
+            for group in self.waiting.values():
+                group.values, group.facts = None, -1
+            self.everywhere_facts = -1
+            self.open = {name: None for name, record in self.bindings.items() if self._opened(record)}
+            return
+        for group in self.waiting.values():
+            first = self.bindings[next(iter(group.names))]
+            group.values, group.facts = self._present_values(first), self.facts
+        self.everywhere_facts = self.facts
+        self.open.clear()
+
+    def _opened(self, record: BindingState) -> bool:
+        """May need a decision though nobody asked."""
+        if record.withdrawn or record.spec.suspended:
+            return False
+        return record.shrunk or (not record.refused and self.leaving(record))
+
+    def _present_values(self, record: BindingState) -> list[int]:
+        return list(self.column(record.class_key, record.spec.requirements).values)
 
     def derive(self) -> None:
-        """Make every index anew from what was saved. Caches start empty: whatever waits is looked at once more."""
+        """Make every index anew from what was saved, at the end of a round."""
         for cluster in self.clusters.values():
             cluster.refresh()
             self._count_lease(cluster, 1)
@@ -700,10 +732,7 @@ class FleetState:
                 self.by_cluster.setdefault(name, {})[record.spec.name] = None
             self._index_suspects(record, record.suspect)
             self._reindex(record)
-        for group in self.waiting.values():
-            group.values = None
-            group.facts = -1
-        self.stirred = True
+        self.come_to_rest(self.unfinished)
 
     def column(self, class_key: str, requirements: Requirements) -> Column:
         """The class's estimates, brought up to date: only clusters touched since it was last used are counted again."""
