@@ -38,13 +38,15 @@ _Step = tuple[Change, Question, Cluster]
 def admission(question: Question, cluster: Cluster, existing: bool = False) -> Admission | None:
     """The least that would make `cluster` feasible; no changes where it is feasible already. None: nothing would."""
     way: list[Change] = []
+    met: list[FleetReason] = []
     while (reason := first_refusal(question, cluster, existing)) is not None:
-        undone = False
+        if reason in met:  # two rules that cannot both be met, such as a region that must be there and must not
+            return None
+        met.append(reason)
         for change, other_question, other_cluster in _UNDOING[reason](question, cluster):
             question, cluster = other_question, other_cluster
             way.append(change)
-            undone = True
-        if not undone or reason in all_refusals(question, cluster, existing):
+        if reason in all_refusals(question, cluster, existing):
             return None
     return Admission(tuple(way), question, cluster)
 
