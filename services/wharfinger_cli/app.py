@@ -6,6 +6,7 @@ purpose: `wharfinger --help` must not wait for a database driver.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -281,7 +282,7 @@ def history(
 @app.command(rich_help_panel=ANSWERS)
 def lineage(
     context: typer.Context,
-    binding: Annotated[str | None, typer.Argument(help="The latest decision about this binding.")] = None,
+    binding: Annotated[str | None, typer.Argument(help="The latest decisions about this binding.")] = None,
     decision: Annotated[str, typer.Option("--decision", metavar="ID", help="This decision.")] = "",
     event: Annotated[str, typer.Option("--event", metavar="ID", help="This event.")] = "",
     data_dir: Dir = None,
@@ -476,6 +477,7 @@ def replay(
 ) -> None:
     """Take every recorded decision again and compare bytes; or, --with other policies, compare what would have happened."""
     request = _request(context, data_dir, output)
+    _only_with(with_, propose, {"--report": report, "--prices": prices, "--fail-if": fail_if, "--tenant": tenant})
     if with_ or propose:
         from wharfinger_cli import whatif
 
@@ -504,6 +506,17 @@ def replay(
         from wharfinger_cli import history as module
 
         module.replay(request, stream, from_, to, workers, strict_engine=strict_engine)
+
+
+def _only_with(with_: list[str] | None, propose: bool, options: Mapping[str, object]) -> None:
+    """What says how to compare is a mistake where nothing is compared."""
+    from wharfinger_cli.failures import CommandError
+
+    given = [name for name, value in options.items() if value]
+    if given and not (with_ or propose):
+        raise CommandError(
+            f"replay: {given[0]} is about a comparison; expected --with FILE or --with NAME=VALUE beside it"
+        )
 
 
 ledgers = typer.Typer(help="The history as a whole: take it along, let its oldest part go.", no_args_is_help=True)

@@ -238,6 +238,7 @@ def _binding(name: str, namespace: str, rule: _Rule, random: Random) -> Binding:
         placement=rule.placement,
         priority=random.choice((0, 0, 0, 100)),
         policy=f"ClusterPropagationPolicy//{rule.name}",
+        labels={"placement": rule.name},
     )
 
 

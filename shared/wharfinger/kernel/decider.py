@@ -81,8 +81,8 @@ class Decider(Protocol[S]):
         ...
 
     def rest(self, state: S, decisions: int, profile: str) -> None:
-        """A round ended, with so many decisions made under `profile`. `decide` does this by itself. Whoever folds recorded decisions
-        does it after each round, so that a state that decided and one that was recovered look at the same things next.
+        """A round ended, with so many decisions made under `profile`. `decide` does this by itself. Whoever folds recorded
+        decisions does it after each round, so that a state that decided and a recovered one look at the same things next.
         """
         ...
 
