@@ -69,14 +69,13 @@ def a_question(random: Random) -> Question:
 
 @given(st.randoms(use_true_random=False))
 @settings(max_examples=200, deadline=None)
-def test_a_cluster_with_the_changes_made_is_feasible_and_without_any_of_them_would_not_be(random: Random) -> None:
+def test_a_cluster_with_the_changes_made_is_feasible(random: Random) -> None:
     question, cluster = a_question(random), a_cluster(random)
     found = admission(question, cluster)
     if found is None:
         return
     assert first_refusal(found.question, found.cluster) is None
     assert bool(found.way) == bool(all_refusals(question, cluster))
-    assert len(found.way) >= len(all_refusals(question, cluster)), "each rule that failed needs a change of its own"
 
 
 def a_node(random: Random) -> Node:
