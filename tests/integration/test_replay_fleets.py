@@ -4,6 +4,9 @@ Whatever the order of Python's sets, however many processes share the work, and 
 with what we depend on: name it in `WHARFINGER_TEST_LATER_PYTHON`, or have it on the path.
 """
 
+# mypy: allow-untyped-calls
+# (the drivers ship no types)
+
 from __future__ import annotations
 
 import json

@@ -275,7 +275,11 @@ def test_a_copy_decides_as_the_original_and_the_original_does_not_notice(seed: i
     drained = msgspec.structs.replace(gone, taints=(NO_EXECUTE,))
     names = random.sample(sorted(state.bindings), 3)
     requests = [msgspec.structs.replace(state.bindings[n].spec, replicas=random.randint(0, 40)) for n in names]
-    steps = [step_of(ClusterObserved(drained)), Step(forgotten=lost.name), *(Step(binding=request) for request in requests)]
+    steps = [
+        step_of(ClusterObserved(drained)),
+        Step(forgotten=lost.name),
+        *(Step(binding=request) for request in requests),
+    ]
     decided = []
     for copy in (other, loaded):
         copy.carry_out(steps, UUID(int=0), state.clock)
