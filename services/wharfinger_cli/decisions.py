@@ -57,6 +57,7 @@ async def _print(request: Request, query: DecisionQuery, *, follow: bool) -> Non
         listening = asyncio.create_task(ledger.notifications(wakeup))
         try:
             while query.limit is None or printer.printed < query.limit:
+                _heed_interrupt()
                 try:
                     # Not `wait_for`: where both come at once it forgets the cancellation, and with it Ctrl-C.
                     async with asyncio.timeout(POLL_S):
@@ -70,6 +71,13 @@ async def _print(request: Request, query: DecisionQuery, *, follow: bool) -> Non
                 )
         finally:
             listening.cancel()
+
+
+def _heed_interrupt() -> None:
+    """Ctrl-C cancels this task once, and a driver that had its answer at the same moment may have kept that to itself."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 async def _print_rows(ledger: Ledger, query: DecisionQuery, after: dict[str, int], printer: _Printer) -> None:
