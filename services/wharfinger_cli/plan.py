@@ -25,7 +25,7 @@ from wharfinger_cli.failures import DIFFERENCE, CommandError
 from wharfinger_cli.output import BAD, DARK, GOOD, WARN, Plain, as_clock, as_time, count, messages, new_table, show
 from wharfinger_cli.summary import some
 
-SHOWN_MAX = 100
+SHOWN_MAX = 20
 ANSWER_WITHIN_S = 30.0
 MICRO = 1_000_000
 SHORT_ID = 8
