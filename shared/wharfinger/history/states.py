@@ -53,7 +53,7 @@ async def state_at(ledger: Ledger, stream: str, point: Point = PRESENT) -> Strea
     else:
         state, after = decider.load(stream, snapshot.sections), snapshot.round
     if number > after:
-        async for recorded in ledger.recorded_rounds(stream, after + 1, number):
+        async for recorded in ledger.recorded_rounds(stream, after + 1, number, on_trust=True):
             recover(decider, state, (recorded,))
     return StreamAt(decider, state, await ledger.head_at(stream, number))
 

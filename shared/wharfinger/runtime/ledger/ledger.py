@@ -142,8 +142,9 @@ class Ledger:
         to_round: int | None = None,
         batch_rows: int = BATCH_ROWS,
         judged_from: int | None = None,
+        on_trust: bool = False,
     ) -> AsyncIterator[RecordedRound]:
-        return reader.recorded_rounds(self._database, stream, from_round, to_round, batch_rows, judged_from)
+        return reader.recorded_rounds(self._database, stream, from_round, to_round, batch_rows, judged_from, on_trust)
 
     async def round_at(self, stream: str, at: Micros) -> int:
         return await reader.round_at(self._database, stream, at)

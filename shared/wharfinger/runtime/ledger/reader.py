@@ -16,7 +16,7 @@ from sqlalchemy import text
 
 from wharfinger.domain.value import Value
 from wharfinger.events.acceptance import MessageAccepted
-from wharfinger.events.codec import UndecodableError, decode, decode_data
+from wharfinger.events.codec import UndecodableError, decode, decode_data, decode_recorded
 from wharfinger.events.envelope import Event
 from wharfinger.events.streams import INTAKE
 from wharfinger.kernel.decider import Decision, Micros
@@ -306,10 +306,13 @@ async def recorded_rounds(
     to_round: int | None,
     batch_rows: int = BATCH_ROWS,
     judged_from: int | None = None,
+    on_trust: bool = False,
 ) -> AsyncIterator[RecordedRound]:
     """The rounds `from_round` to `to_round` (both included; None: all committed when asked), everything decoded.
 
-    From round `judged_from` on the decisions' data are left `Unread`: whoever decides again compares bytes.
+    From round `judged_from` on the decisions' data are left `Unread`: whoever decides again compares bytes. `on_trust`: an input
+    has the id and hash of its row, and they are not made again from its body. That is for who only folds, and compares nothing:
+    whether body and row belong together is what verify and replay find out.
 
     CorruptLedger: a round, input, event or decision is missing, or cannot be read. LedgerError: it was retired (`base`).
     """
@@ -331,7 +334,7 @@ async def recorded_rounds(
         in_order, decided = iter(inputs), iter(made)
         for record in rounds:
             bytes_only = judged_from is not None and number >= judged_from
-            yield _recorded(stream, number, record, in_order, decided, bytes_only)
+            yield _recorded(stream, number, record, in_order, decided, bytes_only, on_trust)
             number += 1
 
 
@@ -359,7 +362,13 @@ async def _fetch_batch(
 
 
 def _recorded(
-    stream: str, expected: int, record: Record, inputs: Iterator[Record], made: Iterator[Record], bytes_only: bool
+    stream: str,
+    expected: int,
+    record: Record,
+    inputs: Iterator[Record],
+    made: Iterator[Record],
+    bytes_only: bool,
+    on_trust: bool,
 ) -> RecordedRound:
     number, epoch, at, engine, profile, basis, first_seq, input_count, decision_count, snapshot, prev_hash, hash_ = (
         record
@@ -374,7 +383,11 @@ def _recorded(
         if body is None:
             raise CorruptLedger(stream, number, 0, f"input {ordinal}: the body of event {id_} is missing")
         refs.append(InputRef(id_, sha256))
-        events.append(_event(stream, number, ordinal, encoding, body))
+        events.append(
+            _trusted(stream, number, ordinal, encoding, body, id_, sha256)
+            if on_trust
+            else _event(stream, number, ordinal, encoding, body)
+        )
     if len(refs) != input_count:
         raise CorruptLedger(stream, number, 0, f"input {len(refs)}: missing")
     decided: list[Decision] = []
@@ -382,7 +395,7 @@ def _recorded(
     for of_round, found, id_, type_, subject, outcome, cause, encoding, stored in islice(made, decision_count):
         if of_round != number or found != seq:
             raise CorruptLedger(stream, number, seq, f"decision {seq}: missing, found {found} of round {of_round}")
-        body = _plain(stream, number, seq, encoding, stored)
+        body = stored if encoding == PLAIN else _plain(stream, number, seq, encoding, stored)
         data = _UNREAD if bytes_only else _data(stream, number, seq, type_, body)
         decided.append(Decision(stream, seq, id_, type_, subject, outcome, cause, data, body))
         seq += 1
@@ -400,6 +413,15 @@ def _recorded(
 def _event(stream: str, number: int, ordinal: int, encoding: int, stored: bytes) -> Event[Value]:
     try:
         return decode(stored if encoding == PLAIN else unpack(encoding, stored))
+    except ValueError as error:
+        raise CorruptLedger(stream, number, 0, f"input {ordinal}: {error}") from None
+
+
+def _trusted(
+    stream: str, number: int, ordinal: int, encoding: int, stored: bytes, id_: UUID, sha256: bytes
+) -> Event[Value]:
+    try:
+        return decode_recorded(stored if encoding == PLAIN else unpack(encoding, stored), id_, sha256)
     except ValueError as error:
         raise CorruptLedger(stream, number, 0, f"input {ordinal}: {error}") from None
 
