@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+from functools import lru_cache
+
 from wharfinger.domain.resources import DeviceRequest
 from wharfinger.domain.selectors import NodeTerm
 from wharfinger.domain.taints import Toleration
-from wharfinger.domain.value import Value, digest
+from wharfinger.domain.value import Value, canonical
 
 
 class Requirements(Value, frozen=True):
@@ -23,11 +26,17 @@ class Requirements(Value, frozen=True):
     @property
     def class_key(self) -> str:
         """The name of this requirement class: equal requirements, equal key."""
-        return digest(self)
+        return _class_key(canonical(self))
 
     @property
     def empty(self) -> bool:
         return not self.requests and not self.devices
+
+
+@lru_cache(maxsize=4096)
+def _class_key(requirements: bytes) -> str:
+    """As `digest`: of a fleet's many bindings most are of a few classes."""
+    return hashlib.sha256(requirements).hexdigest()[:16]
 
 
 class ObjectRef(Value, frozen=True):

@@ -275,6 +275,9 @@ class FleetState:
             self.bindings[spec.name] = record
             self._ask(record, cause)
             self._read(record)
+            self._index(record)
+            self._note(spec.name)
+            return
         elif record.spec != spec or record.withdrawn:
             self._unindex(record)
             record.withdrawn = False
@@ -700,7 +703,7 @@ class FleetState:
             for group in self.waiting.values():
                 group.values, group.facts = None, -1
             self.everywhere_facts = -1
-            self.open = {name: None for name, record in self.bindings.items() if self._opened(record)}
+            self.open = self._all_opened()
             return
         for group in self.waiting.values():
             first = self.bindings[next(iter(group.names))]
@@ -712,7 +715,16 @@ class FleetState:
         """May need a decision though nobody asked."""
         if record.withdrawn or record.spec.suspended:
             return False
-        return record.shrunk or (not record.refused and self.leaving(record))
+        return record.targets != record.before or (not record.refused and self.leaving(record))
+
+    def _all_opened(self) -> dict[str, None]:
+        """Asked after every full round, of every binding: what can be told at a glance is."""
+        some_leave = any(cluster.deleting for cluster in self.clusters.values())
+        return {
+            name: None
+            for name, record in self.bindings.items()
+            if (some_leave or record.targets != record.before) and self._opened(record)
+        }
 
     def _present_values(self, record: BindingState) -> list[int]:
         return list(self.column(record.class_key, record.spec.requirements).values)
