@@ -330,7 +330,7 @@ class Occupancy:
         elif share.node in self._floating or share.node in self._own_pods:
             self._write(share.node)
         else:
-            charged = [pair for taken in devices.values() for pair in _sane(taken)] if share.devices else ()
+            charged = [pair for taken in devices.values() for pair in sane(taken)] if share.devices else ()
             self.table.charge(row, cls.amounts, len(devices), charged)
             self.version += 1
 
@@ -363,7 +363,7 @@ class Occupancy:
         if replica.node in self._floating or replica.node in self._own_pods:
             self._write(replica.node)
         else:
-            self.table.charge(row, replica.cls.amounts, -1, [(i, -milli) for i, milli in _sane(replica.devices)])
+            self.table.charge(row, replica.cls.amounts, -1, [(i, -milli) for i, milli in sane(replica.devices)])
             self.version += 1
 
     def _settle(self, binding: str) -> None:
@@ -371,18 +371,21 @@ class Occupancy:
         held = self.held.get(binding)
         if held is None:
             return
-        bound = len(held.placed)
+        placed, desired = held.placed, held.desired
+        bound = len(placed)
         seen = self._seen.get(binding)
         if seen:
-            bound += sum(1 for key in seen if key not in held.placed)
-        self._uncount(held)
-        held.counted_unbound = max(0, held.desired - bound)
+            bound += sum(1 for key in seen if key not in placed)
         if held.counted_unbound:
-            self.unbound[held.cls.key] = self.unbound.get(held.cls.key, 0) + held.counted_unbound
-            self._unbound_classes[held.cls.key] = held.cls
-        if held.settled:
+            self._uncount(held)
+        if desired > bound:
+            held.counted_unbound = desired - bound
+            key = held.cls.key
+            self.unbound[key] = self.unbound.get(key, 0) + desired - bound
+            self._unbound_classes[key] = held.cls
+        if desired == len(placed) and not held.replace:  # `settled`, which is asked for every change there is
             self.unsettled.pop(binding, None)
-            if not held.desired:
+            if not desired:
                 del self.held[binding]
         else:
             self.unsettled[binding] = None
@@ -451,7 +454,8 @@ def _devices(taken: list[Taken]) -> tuple[Taken, ...]:
     return tuple(taken) if any(taken) else ()
 
 
-def _sane(devices: Taken) -> list[tuple[int, int]]:
+def sane(devices: Taken) -> list[tuple[int, int]]:
+    """What of said thousandths is charged to a node."""
     return [(index, min(milli, DEVICE_MILLI)) for index, milli in devices if milli > 0]
 
 
@@ -461,7 +465,7 @@ def _charge(used: list[int], cls: PodClass) -> None:
 
 
 def _hold(devices: list[int], taken: Taken) -> None:
-    for index, milli in _sane(taken):
+    for index, milli in sane(taken):
         if 0 <= index < len(devices):
             devices[index] += milli
 
