@@ -1,8 +1,12 @@
 """How long an explanation takes on a long ledger: `python -m benchmarks.explain --decisions 1000000`.
 
-The history is made without a broker: deciders of both stages are stepped directly and their rounds committed. Fifty clusters of a
-hundred nodes hold bindings that are requested, re-scaled and re-requested for as long as it takes; the snapshots are those that
-the keeper would make, by its follower. Then random decisions of all ages, of the fleet and of clusters, are explained.
+`explain_history` fills the ledger. Then decisions that were made at random places of it are explained, one after another, by one
+process that has explained some before: of the fleet and of clusters, of the oldest, the middle and the newest third, placed and
+refused. Told is the wall time, of which the database's part depends on who else is on the machine, and this process's own CPU
+time, which does not. Each explanation must have come out with the recorded bytes, or nothing is told.
+
+With WHARFINGER_DATABASE and `--decisions 0` a ledger that was filled before is asked again. `--command` times the command too,
+its start included.
 """
 
 from __future__ import annotations
@@ -12,54 +16,47 @@ import asyncio
 import os
 import random
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from wharfinger.domain.binding import Binding
-from wharfinger.domain.cluster import Cluster
-from wharfinger.domain.node import Node
-from wharfinger.domain.placement import Placement, ReplicaScheduling
-from wharfinger.domain.value import Value
-from wharfinger.domain.workload import ObjectRef, Requirements
-from wharfinger.events.bindings import BindingRequested
-from wharfinger.events.cluster_state import into_buckets
-from wharfinger.events.clusters import ClusterObserved
-from wharfinger.events.codec import made
+from benchmarks.explain_history import Filled, Size, fill
 from wharfinger.events.decisions import ReplicasPlaced, ReplicasRefused, ScheduleDecided, ScheduleRefused
-from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.streams import CLUSTER, FLEET
-from wharfinger.history.deciders import DECIDERS
-from wharfinger.history.explain import derive, explain
-from wharfinger.kernel.recover import RecordedRound
+from wharfinger.history.explain import explain
+from wharfinger.kernel.round import Head
 from wharfinger.runtime.embedded import Embedded
-from wharfinger.runtime.ledger import Ledger, LedgerRow, SnapshotFollower
+from wharfinger.runtime.ledger import Ledger, LedgerRow
 from wharfinger.runtime.ledger.follower import Cadence
 from wharfinger.runtime.ledger.schema import migrate
-from wharfinger.stages.world import World
+from wharfinger.runtime.settings import Settings
 
-SECOND = 1_000_000
-START = 1_750_000_000 * SECOND
-GI = 2**30
-CLASSES = [Requirements({"cpu": 10 * (1 + i % 8), "memory": (16 + i % 5) * 2**20}) for i in range(40)]
-PLACEMENTS = [
-    Placement(replicas=ReplicaScheduling("Divided", "Weighted", dynamic=True)),
-    Placement(replicas=ReplicaScheduling("Divided", "Aggregated")),
-]
-CADENCE = Cadence(10_000, 1_000)
-BATCH = 200
 EXPLAINED = (ScheduleDecided, ScheduleRefused, ReplicasPlaced, ReplicasRefused)
+WARM = 20
+"""Asked before anything is measured: connections, code and statements are there in a process that answers more than once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
-    decisions: int
-    filling_s: float
-    following_s: float
-    snapshots: int
+class Asked:
+    """`refused`: the decision was a refusal. `age`: of three parts of the stream the one it lies in, the oldest being 0."""
+
+    row: LedgerRow
+    age: int
+    wall_ms: float
+    cpu_ms: float
+    whole: bool
+
+    @property
+    def kind(self) -> str:
+        return "fleet" if self.row.stream.startswith(FLEET) else "cluster"
+
+    @property
+    def refused(self) -> bool:
+        return self.row.outcome == "refused"
 
 
 def main() -> None:
@@ -68,150 +65,66 @@ def main() -> None:
     parser.add_argument("--bindings", type=int, default=0, help="a tenth of the decisions where it is not said")
     parser.add_argument("--clusters", type=int, default=50)
     parser.add_argument("--nodes", type=int, default=100)
+    parser.add_argument("--processes", type=int, default=2, help="that fill; each has a fleet shard")
     parser.add_argument("--explains", type=int, default=500)
+    parser.add_argument("--command", action="store_true", help="time `wharfinger explain` as well")
     options = parser.parse_args()
     named = os.environ.get("WHARFINGER_DATABASE")
     if named:
-        asyncio.run(measure(named, options))
+        measure(named, options)
         return
     with tempfile.TemporaryDirectory(prefix="wharfinger-bench-") as directory:
         os.chmod(directory, 0o755)  # the embedded database runs as a user of its own where we are root
         embedded = Embedded.under(Path(directory), die_with_parent=True)
         try:
-            asyncio.run(measure(embedded.start().database_url, options))
+            measure(embedded.start().database_url, options)
         finally:
             embedded.stop()
 
 
-async def measure(url: str, options: argparse.Namespace) -> None:
-    await migrate(url)
-    ledger = await Ledger.open(url, "benchmark")
-    try:
+def measure(url: str, options: argparse.Namespace) -> None:
+    asyncio.run(migrate(url))
+    if options.decisions:
         bindings = options.bindings or max(100, options.decisions // 10)
-        filled = await fill(ledger, options.decisions, bindings, options.clusters, options.nodes)
-        print(
-            f"{filled.decisions:,} decisions in {filled.filling_s:.0f} s, "
-            f"{filled.snapshots:,} snapshots in {filled.following_s:.0f} s"
-        )
-        await sizes(ledger)
-        await ask(ledger, options.explains)
-    finally:
-        await ledger.close()
-
-
-# --- filling
-
-
-async def fill(ledger: Ledger, decisions: int, bindings: int, clusters: int, nodes: int) -> Filled:
-    began = time.perf_counter()
-    world = World(recorded=True, repeat_after_s=None, at=START)
-    written = 0
-    numbers = random.Random(7)
-    for at, events in enumerate(happenings(numbers, bindings, clusters, nodes)):
-        rounds = world.tell(events, START + at * SECOND)
-        await committed(ledger, rounds)
-        written += sum([len(r.round.decisions) for r in rounds])
-        if written >= decisions:
-            break
-    filling_s = time.perf_counter() - began
-    began, snapshots = time.perf_counter(), 0
-    for head in await ledger.heads():
-        prefix = FLEET if head.stream.startswith(FLEET) else CLUSTER
-        if head.stream.startswith((FLEET, CLUSTER)):
-            follower: SnapshotFollower[Any] = SnapshotFollower(ledger, DECIDERS[prefix], head.stream, cadence=CADENCE)
-            snapshots += len(await follower.catch_up())
-            assert follower.divergence is None, follower.divergence
-    async with ledger.database.reading() as raw:
-        await raw.execute("analyze")
-    return Filled(written, filling_s, time.perf_counter() - began, snapshots)
-
-
-def happenings(numbers: random.Random, bindings: int, clusters: int, nodes: int) -> Iterator[list[Event[Value]]]:
-    told = 0
-
-    def event(data: Value, subject: str) -> Event[Value]:
-        nonlocal told
-        told += 1
-        return made(data, id=derived_id("benchmark", told), source="/benchmark", subject=subject)
-
-    names = [f"cluster-{i:02d}" for i in range(clusters)]
-    facts: list[Event[Value]] = []
-    for name in names:
-        facts.append(event(ClusterObserved(Cluster(name, region=f"region-{hash_of(name) % 5}")), name))
-        found = [Node(f"{name}-n{i:03d}", {"cpu": 64_000, "memory": 256 * GI, "pods": 500}) for i in range(nodes)]
-        facts += [event(said, name) for said in into_buckets(name, found, 4)]
-    yield facts
-    first = 0
-    while True:
-        batch: list[Event[Value]] = []
-        for _ in range(BATCH):
-            at, first = (first, first + 1) if first < bindings else (numbers.randrange(bindings), first)
-            name = f"team-{at % 97}/app-{at}"
-            asked = CLASSES[(at + numbers.randrange(20) // 19) % len(CLASSES)]
-            ref = ObjectRef("apps/v1", "Deployment", f"app-{at}", f"team-{at % 97}")
-            placement = PLACEMENTS[at % len(PLACEMENTS)]
-            spec = Binding(name, f"uid-{at}", ref, 1 + numbers.randrange(4), asked, placement)
-            batch.append(event(BindingRequested(spec), name))
-        yield batch
-
-
-def hash_of(name: str) -> int:
-    return sum(name.encode())
-
-
-async def committed(ledger: Ledger, rounds: Sequence[RecordedRound]) -> None:
-    await ledger.ensure_streams({r.round.stream for r in rounds})
-    for recorded in rounds:
-        result = await ledger.commit([recorded.round], {e.id: e for e in recorded.events})
-        assert not result.fenced
+        size = Size(options.decisions, bindings, options.clusters, options.nodes)
+        cadence = Cadence(Settings().snapshot_rows, Settings().delta_rows)
+        began = time.perf_counter()
+        filled = fill(url, size, options.processes, cadence)
+        told_filling(filled, size, time.perf_counter() - began)
+    asked = asyncio.run(ask(url, options.explains))
+    told(asked)
+    if options.command:
+        told_command(url, random.Random(5).sample(asked, min(10, len(asked))))
 
 
 # --- asking
 
 
-async def sizes(ledger: Ledger) -> None:
-    async with ledger.database.reading() as raw:
-        for whole, number, bytes_ in await raw.fetch(
-            "select n.whole, count(distinct (n.stream, n.round)), sum(length(t.body)) from snapshot n "
-            "join snapshot_section t on t.stream = n.stream and t.round = n.round group by 1 order by 1"
-        ):
-            print(f"{'whole' if whole else 'delta'}: {number:,} stored, {bytes_ / 2**20:,.1f} MiB")
-        row = await raw.fetchrow("select pg_database_size(current_database())")
-        print(f"the database: {row[0] / 2**20:,.0f} MiB" if row is not None else "")
+async def ask(url: str, explains: int) -> list[Asked]:
+    ledger = await Ledger.open(url, "benchmark", clock=lambda: 0)
+    try:
+        async with ledger.database.reading() as raw:
+            await raw.execute("vacuum analyze")
+        chosen = await some_decisions(ledger, random.Random(11), explains)
+        heads = {head.stream: head for head in await ledger.heads()}
+        for row in chosen[:WARM]:
+            await explain(ledger, row.subject, decision=row.id)
+        return [await _asked(ledger, row, heads) for row in chosen]
+    finally:
+        await ledger.close()
 
 
-async def ask(ledger: Ledger, explains: int) -> None:
-    numbers = random.Random(11)
-    chosen = await some_decisions(ledger, numbers, explains)
-    times: dict[str, list[float]] = {"fleet": [], "cluster": [], "own CPU time": []}
-    whole = 0
-    for row in chosen[:20]:
-        await derive(
-            ledger, row
-        )  # connections, code and plans are warm in a process that answers more than one question
-    for row in chosen:
-        began, cpu_began = time.perf_counter(), time.process_time()
-        found = await explain(ledger, row.subject, decision=row.id)
-        times["fleet" if row.stream.startswith(FLEET) else "cluster"].append(1000 * (time.perf_counter() - began))
-        times["own CPU time"].append(1000 * (time.process_time() - cpu_began))
-        assert found.decision.again.same, row
-        whole += found.decision.again.whole
-    for what, taken in times.items():
-        report(what, taken)
-    report("all", times["fleet"] + times["cluster"])
-    print(f"needed the whole state: {whole}")
-
-
-def report(what: str, taken: Sequence[float]) -> None:
-    if len(taken) > 1:
-        ordered = sorted(taken)
-        p99 = ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
-        p50 = statistics.median(taken)
-        print(f"explain, {what}: {len(taken)} asked, p50 {p50:.1f} ms, p99 {p99:.1f} ms, most {ordered[-1]:.1f} ms")
+async def _asked(ledger: Ledger, row: LedgerRow, heads: Mapping[str, Head]) -> Asked:
+    began, cpu_began = time.perf_counter(), time.process_time()
+    found = await explain(ledger, row.subject, decision=row.id)
+    wall_ms, cpu_ms = 1000 * (time.perf_counter() - began), 1000 * (time.process_time() - cpu_began)
+    again = found.decision.again
+    assert again.same, f"{row.stream} {row.seq} did not come out again"
+    return Asked(row, min(2, 3 * row.seq // heads[row.stream].seq), wall_ms, cpu_ms, again.whole)
 
 
 async def some_decisions(ledger: Ledger, numbers: random.Random, wanted: int) -> list[LedgerRow]:
-    """Half of the fleet, half of clusters, of all ages alike."""
+    """Half of the fleet, half of clusters, of all ages alike; of those as many refused as there are."""
     heads = {head.stream: head for head in await ledger.heads()}
     fleets = [h for h in heads.values() if h.stream.startswith(FLEET) and h.seq]
     clusters = [h for h in heads.values() if h.stream.startswith(CLUSTER) and h.seq]
@@ -224,6 +137,56 @@ async def some_decisions(ledger: Ledger, numbers: random.Random, wanted: int) ->
         if rows and isinstance(rows[0].data(), EXPLAINED):
             found.append(rows[0])
     return found
+
+
+# --- telling
+
+
+def told_filling(filled: Sequence[Filled], size: Size, took_s: float) -> None:
+    decisions = sum(f.decisions for f in filled)
+    print(f"{decisions:,} decisions about {size.bindings:,} bindings in {took_s:.0f} s, {len(filled)} processes")
+    for whole, name in ((True, "whole"), (False, "delta")):
+        count = sum(f.snapshots[whole] for f in filled) or 1
+        size_kib = sum(f.bytes[whole] for f in filled) / count / 1024
+        cost_ms = 1000 * sum(f.taking_s[whole] for f in filled) / count
+        print(f"a {name} snapshot: {size_kib:,.0f} KiB before compression, {cost_ms:,.0f} ms, {count:,} made")
+
+
+def told(asked: Sequence[Asked]) -> None:
+    for kind in ("fleet", "cluster"):
+        of_kind = [a for a in asked if a.kind == kind]
+        report(kind, of_kind)
+        for age, name in enumerate(("oldest third", "middle third", "newest third")):
+            report(f"{kind}, {name}", [a for a in of_kind if a.age == age])
+        report(f"{kind}, refused", [a for a in of_kind if a.refused])
+    report("all", asked)
+    print(f"needed the whole state: {sum(a.whole for a in asked)}")
+
+
+def report(what: str, asked: Sequence[Asked]) -> None:
+    if asked:
+        wall, cpu = [a.wall_ms for a in asked], [a.cpu_ms for a in asked]
+        print(
+            f"explain, {what}: {len(asked)} asked, wall p50 {statistics.median(wall):.1f} ms, p99 {_p99(wall):.1f} ms, "
+            f"most {max(wall):.1f} ms; own CPU p50 {statistics.median(cpu):.1f} ms, p99 {_p99(cpu):.1f} ms"
+        )
+
+
+def _p99(values: Sequence[float]) -> float:
+    return sorted(values)[min(len(values) - 1, len(values) * 99 // 100)]
+
+
+def told_command(url: str, asked: Sequence[Asked]) -> None:
+    """A process for each answer: what somebody at a terminal waits for."""
+    took: list[float] = []
+    for one in asked:
+        command = [sys.executable, "-m", "wharfinger_cli", "explain", one.row.subject, "--decision", str(one.row.id)]
+        began = time.perf_counter()
+        subprocess.run(command, env=os.environ | {"WHARFINGER_DATABASE": url}, check=True, stdout=subprocess.DEVNULL)
+        took.append(1000 * (time.perf_counter() - began))
+    print(
+        f"the command, its start included: {len(took)} run, p50 {statistics.median(took):.0f} ms, most {max(took):.0f} ms"
+    )
 
 
 if __name__ == "__main__":

@@ -97,6 +97,20 @@ async def test_every_decision_of_fleets_with_faults_comes_out_again(ledger: Ledg
     assert whole <= looked_at // 50, "the focused state is nearly always enough"
 
 
+async def test_what_is_derived_from_a_focus_is_what_the_whole_state_gives(ledger: Ledger) -> None:
+    """Not only the decision, whose bytes are compared: every cluster and node that was asked, with its numbers and ways."""
+    fleet = a_fleet(1)
+    await committed(ledger, fleet)
+    await followed(ledger, list(fleet.by_stream()), Cadence(whole_rows=70, delta_rows=15))
+    looked_at = {FleetTrace: 0, NodesTrace: 0}
+    for row in await about_bindings(ledger):
+        short, long = await derive(ledger, row), await derive(ledger, row, focused=False)
+        assert short.trace == long.trace, (row.stream, row.seq, row.outcome)
+        if short.trace is not None:
+            looked_at[type(short.trace)] += 1
+    assert min(looked_at.values()) > 5, looked_at
+
+
 def contains(found: Derived) -> None:
     """What was recorded is in what is derived: the same candidates, reasons, scores and estimates."""
     recorded, trace = found.recorded, found.trace

@@ -5,8 +5,9 @@ was, and its tracing twin keeps what every cluster or node was asked and answere
 the decision's bytes, which come out the same; where they do not, it is said, with the engine that decided then.
 
 Nothing here grows with the history or with the number of bindings. A fleet state is focused on the one binding (`stages.fleet.
-focus`): the nearest small sections, the newest version of that binding, and the rounds since. Only where that does not
-reproduce the recorded bytes is the whole state loaded. A cluster's state is small enough to be taken whole.
+focus`): the nearest small sections, the newest version of that binding, and the rounds since, of which only what bears on it is
+read. A cluster's state is focused likewise (`stages.cluster.focus`). Only where that does not reproduce the recorded bytes is
+the whole state loaded.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from wharfinger.events.decisions import (
     ScheduleRefused,
 )
 from wharfinger.events.streams import CLUSTER, FLEET
-from wharfinger.history.deciders import decider_of
 from wharfinger.history.names import UnknownNameError, full_name
 from wharfinger.history.points import Point, round_of
 from wharfinger.history.timeline import in_order
@@ -34,12 +34,15 @@ from wharfinger.kernel.decider import Decider, Decision, Micros
 from wharfinger.kernel.recover import RecordedRound, recover
 from wharfinger.kernel.step import ENGINE, number
 from wharfinger.runtime.ledger import Ledger, LedgerError, LedgerRow, about, trails
-from wharfinger.stages.cluster import ClusterState
+from wharfinger.runtime.ledger.about import Glimpse, Wanted
+from wharfinger.runtime.ledger.snapshots import Snapshot
+from wharfinger.stages.cluster import ClusterDecider, ClusterState
+from wharfinger.stages.cluster import focus as cluster_focus
 from wharfinger.stages.cluster import trace as cluster_trace
 from wharfinger.stages.cluster.trace import NodesTrace
 from wharfinger.stages.fleet import FleetDecider, FleetState, saved
 from wharfinger.stages.fleet import trace as fleet_trace
-from wharfinger.stages.fleet.focus import Focus, earlier
+from wharfinger.stages.fleet.focus import REQUESTS, SCHEDULED, Focus, earlier
 from wharfinger.stages.fleet.places import solve
 from wharfinger.stages.fleet.state import BindingState
 from wharfinger.stages.fleet.trace import FleetTrace
@@ -155,15 +158,15 @@ async def explain(
     )
 
 
-async def derive(ledger: Ledger, row: LedgerRow) -> Derived:
-    """One decision about a binding, taken again."""
+async def derive(ledger: Ledger, row: LedgerRow, focused: bool = True) -> Derived:
+    """One decision about a binding, taken again. `focused` False: on the whole state at once, which gives the same, later."""
     base = (await ledger.bases()).get(row.stream)
     if base is not None and row.round <= base.round:
         return Derived(row, row.data(), Again(False, "", retired=True))
     if row.stream.startswith(FLEET):
-        return await _derive_fleet(ledger, row)
+        return await _derive_fleet(ledger, row, focused)
     if row.stream.startswith(CLUSTER):
-        return await _derive_cluster(ledger, row)
+        return await _derive_cluster(ledger, row, focused)
     raise LedgerError(f"{row.stream} decides nothing that could be explained")
 
 
@@ -196,17 +199,19 @@ async def _on_nodes(ledger: Ledger, name: str, row: LedgerRow) -> tuple[LedgerRo
 # --- a fleet decision
 
 
-async def _derive_fleet(ledger: Ledger, row: LedgerRow) -> Derived:
+async def _derive_fleet(ledger: Ledger, row: LedgerRow, focused: bool) -> Derived:
+    if not focused and (whole := await _again_whole(ledger, row)) is not None:
+        return whole
     focus, last = await _focused(ledger, row.stream, row.subject, row.round, row.seq)
     found = _again_fleet(focus.state, row, last)
     if not found.again.same:
-        found = await _again_whole(ledger, row, last) or found
+        found = await _again_whole(ledger, row) or found
     return found
 
 
 async def _focused(
     ledger: Ledger, stream: str, binding: str, last: int, before_seq: int | None
-) -> tuple[Focus, RecordedRound]:
+) -> tuple[Focus, Glimpse]:
     """The state after round `last`, or within it before the decision `before_seq`; and that round."""
     snapshot = await ledger.nearest_snapshot(stream, last - 1, saved.SHARED)
     if snapshot is None:
@@ -217,28 +222,29 @@ async def _focused(
         version = await ledger.newest_version(stream, begin, bucket, saved.name_hash(binding))
         own = None if version is None else saved.binding_in(version, binding)
         state = saved.load(stream, snapshot.sections if own is None else {**snapshot.sections, bucket: own})
-    rounds = [recorded async for recorded in ledger.recorded_rounds(stream, begin + 1, last)]
-    unknown = earlier(binding, rounds)
-    before = await about.requirements_before(ledger.database, stream, unknown, rounds[0].round.first_seq)
+    wanted = Wanted(binding, naming=REQUESTS, skimmed=SCHEDULED)
+    rounds = await about.glimpses(ledger.database, stream, begin + 1, last, wanted)
+    decisions = [d for seen in rounds for d in seen.decisions if before_seq is None or d.seq < before_seq]
+    first_seq = (await ledger.head_at(stream, begin)).seq + 1
+    before = await about.requirements_before(ledger.database, stream, earlier(binding, decisions), first_seq)
     focus = Focus(state, binding, before)
-    for recorded in rounds[:-1]:
-        focus.fold(recorded)
-    focus.fold(rounds[-1], before_seq)
+    for seen in rounds:
+        focus.fold(seen.at, seen.events, [d for d in seen.decisions if before_seq is None or d.seq < before_seq])
     return focus, rounds[-1]
 
 
-def _again_fleet(state: FleetState, row: LedgerRow, last: RecordedRound) -> Derived:
+def _again_fleet(state: FleetState, row: LedgerRow, last: Glimpse) -> Derived:
     """Whatever came before in the round is folded as it was recorded, so the decider's next word about the binding is this one."""
-    decider = FleetDecider.of_profile(last.round.profile)
+    decider = FleetDecider.of_profile(last.profile)
     state.requested.clear()
     state.solving = []
-    recorded = next(d for d in last.round.decisions if d.seq == row.seq)
+    recorded = next(d for d in last.decisions if d.seq == row.seq)
     made: Decision | None = None
-    for draft in decider.decide(state, last.round.at):
+    for draft in decider.decide(state, last.at):
         if draft.subject == row.subject:
             made = number(draft, row.stream, row.seq)
             break
-    return _compared(row, recorded, made, last.round.engine, _fleet_trace(state, made))
+    return _compared(row, recorded, made, last.engine, _fleet_trace(state, made))
 
 
 def _fleet_trace(state: FleetState, made: Decision | None) -> FleetTrace | None:
@@ -263,9 +269,10 @@ def _compared(
     return Derived(row, recorded.data, Again(same, engine, replayed, whole), trace if same else None)
 
 
-async def _again_whole(ledger: Ledger, row: LedgerRow, last: RecordedRound) -> Derived | None:
+async def _again_whole(ledger: Ledger, row: LedgerRow) -> Derived | None:
     """With every binding in the state, and everything of the round decided again up to this decision. None: there is no whole
     state to begin at any more."""
+    (last,) = [recorded async for recorded in ledger.recorded_rounds(row.stream, row.round, row.round)]
     decider = FleetDecider.of_profile(last.round.profile)
     try:
         state = await _whole_state(ledger, decider, row.stream, row.round - 1)
@@ -304,18 +311,48 @@ def _up_to(decider: Decider[Any], state: Any, last: RecordedRound, seq: int) -> 
 # --- a cluster's decision
 
 
-async def _derive_cluster(ledger: Ledger, row: LedgerRow) -> Derived:
+async def _derive_cluster(ledger: Ledger, row: LedgerRow, focused: bool) -> Derived:
     snapshot = await ledger.nearest_snapshot(row.stream, row.round - 1)
+    found = await _focused_cluster(ledger, row, snapshot) if focused else None
+    if found is not None and found.again.same:
+        return found
+    return await _whole_cluster(ledger, row, snapshot, instead=found is not None)
+
+
+async def _focused_cluster(ledger: Ledger, row: LedgerRow, snapshot: Snapshot | None) -> Derived | None:
+    """None: there is more to follow than a focus does."""
+    begin, sections = (0, None) if snapshot is None else (snapshot.round, snapshot.sections)
+    wanted = Wanted(row.subject, naming=(cluster_focus.ASSIGNMENTS,), skimmed=cluster_focus.SKIMMED)
+    rounds = await about.glimpses(ledger.database, row.stream, begin + 1, row.round, wanted)
+    if not cluster_focus.follows([(seen.types, seen.decisions) for seen in rounds]):
+        return None
+    last = rounds[-1]
+    decider = ClusterDecider.of_profile(last.profile)
+    focus = cluster_focus.focused(decider, row.stream, sections, row.subject)
+    if focus is None:
+        return None
+    for seen in rounds:
+        focus.fold(seen.at, seen.events, [d for d in seen.decisions if d.seq < row.seq])
+    if not focus.sound:
+        return None
+    drafts = (draft for draft in decider.decide(focus.state, last.at) if draft.subject == row.subject)
+    draft = next(drafts, None)
+    made = None if draft is None else number(draft, row.stream, row.seq)
+    recorded = next(d for d in last.decisions if d.seq == row.seq)
+    return _compared(row, recorded, made, last.engine, _cluster_trace(focus.state, made))
+
+
+async def _whole_cluster(ledger: Ledger, row: LedgerRow, snapshot: Snapshot | None, instead: bool) -> Derived:
+    """`instead`: of a focus that came out otherwise."""
     begin = 0 if snapshot is None else snapshot.round
     rounds = [recorded async for recorded in ledger.recorded_rounds(row.stream, begin + 1, row.round)]
     last = rounds[-1]
-    decider = decider_of(row.stream, last.round.profile)
-    assert decider is not None, "cluster streams have one"
+    decider = ClusterDecider.of_profile(last.round.profile)
     state = decider.initial(row.stream) if snapshot is None else decider.load(row.stream, snapshot.sections)
     recover(decider, state, rounds[:-1])
     made = _up_to(decider, state, last, row.seq)
     recorded = next(d for d in last.round.decisions if d.seq == row.seq)
-    return _compared(row, recorded, made, last.round.engine, _cluster_trace(state, made))
+    return _compared(row, recorded, made, last.round.engine, _cluster_trace(state, made), whole=instead)
 
 
 def _cluster_trace(state: ClusterState, made: Decision | None) -> NodesTrace | None:
@@ -329,7 +366,7 @@ def _cluster_trace(state: ClusterState, made: Decision | None) -> NodesTrace | N
 
 async def _steady(ledger: Ledger, name: str, row: LedgerRow, moment: int) -> Steady:
     focus, last = await _focused(ledger, row.stream, name, moment, None)
-    state, record, at = focus.state, focus.state.bindings.get(name), last.round.at
+    state, record, at = focus.state, focus.state.bindings.get(name), last.at
     if record is None:
         gone = isinstance(row.data(), BindingReleased)
         rule = "it had been withdrawn and everything it held was let go" if gone else "it was not there"

@@ -253,7 +253,7 @@ TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
     cluster_state._Nodes: {"closed": M.NODE, "taint_since": Pairs(M.NODE, Pairs(M.TAINT_NAME))},
     cluster_state._Pods: {"by_node": Pairs(M.NODE)},
     cluster_state._Bindings: {"classes": Pairs(M.CLASS_KEY)},
-    cluster_state._Held: {
+    cluster_state.SavedHeld: {
         "binding": M.BINDING, "class_key": M.CLASS_KEY, "uid": M.UID, "assignment": M.FLEET_DECISION,
     },
     cluster_state._Placed: {"node": M.NODE, "class_key": M.CLASS_KEY},

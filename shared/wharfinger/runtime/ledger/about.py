@@ -1,15 +1,30 @@
-"""What an explanation needs of the history around one decision: single rows by index, never a stretch of the ledger."""
+"""What an explanation needs of the history around one decision: single rows by index, and of the rounds since a snapshot no more
+than bears on what is explained (`glimpses`). What is left out is not checked here: an audit reads everything, and an
+explanation is held against the recorded bytes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
+import msgspec
+
+from wharfinger.domain.value import Value
 from wharfinger.domain.workload import Requirements
+from wharfinger.events.codec import UndecodableError, decode, decode_data
 from wharfinger.events.decisions import ScheduleDecided, ScheduleRefused
+from wharfinger.events.envelope import Event
 from wharfinger.events.registry import LATEST
 from wharfinger.events.streams import FLEET
+from wharfinger.kernel.decider import Decision, Micros
+from wharfinger.runtime.ledger.bodies import unpack
 from wharfinger.runtime.ledger.database import Database
-from wharfinger.runtime.ledger.reader import ROW, LedgerRow, row_of
+from wharfinger.runtime.ledger.errors import CorruptLedger
+from wharfinger.runtime.ledger.reader import ROW, LedgerRow, Unread, row_of
+from wharfinger.runtime.ledger.schema import day_of
+
+_UNREAD = Unread()
 
 _SCHEDULED = (LATEST[ScheduleDecided].type, LATEST[ScheduleRefused].type)
 
@@ -64,6 +79,113 @@ async def requirements_before(
         assert isinstance(data, ScheduleDecided | ScheduleRefused), "only those were asked for"
         found[row.subject] = data.requirements
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Glimpse:
+    """A round, with those of its inputs that were wanted. `types`: of all inputs. Of the decisions the data of
+    those that were to be skimmed are `Unread`."""
+
+    number: int
+    at: Micros
+    engine: str
+    profile: str
+    events: tuple[Event[Value], ...]
+    types: frozenset[str]
+    decisions: tuple[Decision, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What bears on `subject`. `naming`: types of inputs that are left out where their body does not name it; what a producer wrote
+    as the subject of its message does not count. `skimmed`: types of decisions that are not decoded where they are about others."""
+
+    subject: str
+    naming: Collection[str] = ()
+    skimmed: Collection[str] = ()
+
+
+_GLIMPSED = """
+select number, at_us, engine, profile, first_seq, decisions
+from round where stream = $1 and number between $2 and $3 order by number
+"""
+
+_INPUTS = """
+select i.round, e.type, e.encoding, e.body
+from input i
+cross join lateral (
+    select e.type, e.encoding, e.body from event e
+    where e.id = i.event and e.sha256 = i.sha256 and e.day = i.day and e.day between $4 and $5 limit 1
+) e
+where i.stream = $1 and i.round between $2 and $3 and i.day between $4 and $5
+order by i.round, i.ordinal
+"""
+
+_DECIDED = """
+select round, seq, id, type, subject, outcome, cause, encoding, body
+from decision where stream = $1 and seq between $2 and $3 and day between $4 and $5 order by seq
+"""
+
+
+async def glimpses(database: Database, stream: str, first: int, last: int, wanted: Wanted) -> list[Glimpse]:
+    """The rounds `first` to `last`, both included, as far as they bear on `wanted`. CorruptLedger: one of them is missing, or what
+    was wanted cannot be read."""
+    id_ = await _id(database, stream)
+    async with database.reading() as raw:
+        rounds = await raw.fetch(_GLIMPSED, id_, first, last)
+        if [row[0] for row in rounds] != list(range(first, last + 1)):
+            raise CorruptLedger(stream, first, 0, f"not all rounds up to {last} are there")
+        days = (day_of(rounds[0][1]), day_of(rounds[-1][1]))
+        inputs = await raw.fetch(_INPUTS, id_, first, last, *days)
+        end = rounds[-1][4] + rounds[-1][5] - 1
+        made = await raw.fetch(_DECIDED, id_, rounds[0][4], end, *days)
+    events: dict[int, list[Event[Value]]] = {}
+    types: dict[int, set[str]] = {}
+    name = msgspec.json.encode(wanted.subject)
+    for number, type_, encoding, stored in inputs:
+        types.setdefault(number, set()).add(type_)
+        body = _unpacked(stream, number, 0, encoding, stored)
+        # Looking is ten times as quick as decoding. A foreign hand may have escaped letters of the name; then it is decoded.
+        if type_ not in wanted.naming or name in body or b"\\" in body:
+            events.setdefault(number, []).append(_event(stream, number, body))
+    decisions: dict[int, list[Decision]] = {}
+    for number, seq, decision, type_, subject, outcome, cause, encoding, stored in made:
+        body = _unpacked(stream, number, seq, encoding, stored)
+        skimmed = subject != wanted.subject and type_ in wanted.skimmed
+        data = _UNREAD if skimmed else _data(stream, number, seq, type_, body)
+        decisions.setdefault(number, []).append(
+            Decision(stream, seq, decision, type_, subject, outcome, cause, data, body)
+        )
+    if sum(map(len, decisions.values())) != end - rounds[0][4] + 1:
+        raise CorruptLedger(stream, first, 0, f"not all decisions of the rounds up to {last} are there")
+    return [
+        Glimpse(
+            number, at, engine, profile, tuple(events.get(number, ())), frozenset(types.get(number, ())),
+            tuple(decisions.get(number, ())),
+        )
+        for number, at, engine, profile, _, _ in rounds
+    ]  # fmt: skip
+
+
+def _unpacked(stream: str, number: int, seq: int, encoding: int, stored: bytes) -> bytes:
+    try:
+        return unpack(encoding, stored)
+    except ValueError as error:
+        raise CorruptLedger(stream, number, seq, str(error)) from None
+
+
+def _event(stream: str, number: int, body: bytes) -> Event[Value]:
+    try:
+        return decode(body)
+    except UndecodableError as error:
+        raise CorruptLedger(stream, number, 0, str(error)) from None
+
+
+def _data(stream: str, number: int, seq: int, type_: str, body: bytes) -> Value:
+    try:
+        return decode_data(type_, body)
+    except UndecodableError as error:
+        raise CorruptLedger(stream, number, seq, f"decision {seq}: {error}") from None
 
 
 async def engine_of(database: Database, stream: str, number: int) -> str:

@@ -77,7 +77,7 @@ class _Placed(Value, frozen=True, array_like=True):
     devices: Taken
 
 
-class _Held(Value, frozen=True):
+class SavedHeld(Value, frozen=True):
     binding: str
     class_key: str
     uid: str
@@ -92,7 +92,7 @@ class _Held(Value, frozen=True):
 class _Bindings(Value, frozen=True):
     arrivals: int
     classes: dict[str, Requirements]
-    held: tuple[_Held, ...]
+    held: tuple[SavedHeld, ...]
 
 
 class _Stream(Value, frozen=True):
@@ -109,7 +109,7 @@ SECTIONS: dict[str, type[Value]] = {"nodes": _Nodes, "pods": _Pods, "bindings": 
 def dump(state: ClusterState) -> dict[str, bytes]:
     book = state.book
     classes: dict[str, Requirements] = {}
-    held: list[_Held] = []
+    held: list[SavedHeld] = []
     for name, h in sorted(book.held.items()):
         classes[h.cls.key] = h.cls.requirements
         placed: list[_Placed] = []
@@ -117,7 +117,7 @@ def dump(state: ClusterState) -> dict[str, bytes]:
             classes[replica.cls.key] = replica.cls.requirements
             placed.append(_Placed(ordinal, replica.node, replica.cls.key, replica.at, replica.devices))
         held.append(
-            _Held(name, h.cls.key, h.uid, h.assignment, h.desired, h.priority, h.arrival, h.replace, tuple(placed))
+            SavedHeld(name, h.cls.key, h.uid, h.assignment, h.desired, h.priority, h.arrival, h.replace, tuple(placed))
         )
     return {
         "nodes": canonical(
@@ -143,6 +143,32 @@ def _buckets(buckets: Mapping[int, Mapping[str, Node]]) -> tuple[tuple[int, tupl
 def load(stream: str, sections: Mapping[str, bytes], strategy: Strategy, ties: Ties | None = None) -> ClusterState:
     """Facts first, then the book, as they came: what is derived is derived again on the way."""
     state = empty_state(stream, strategy, ties)
+    bindings = _load_facts(state, sections)
+    for h in bindings.held:
+        load_held(state.book, h, bindings.classes)
+    return state
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """A state without the bindings in its book, and these as they were stored."""
+
+    state: ClusterState
+    held: tuple[SavedHeld, ...]
+    classes: Mapping[str, Requirements]
+
+
+def load_apart(empty: ClusterState, sections: Mapping[str, bytes]) -> Apart | None:
+    """None: pods, taints or nodes on their way say more about what is held than the book by itself."""
+    bindings = _load_facts(empty, sections)
+    book = empty.book
+    if book.pods or book.taint_since or book.incoming or not book.known:
+        return None
+    return Apart(empty, bindings.held, bindings.classes)
+
+
+def _load_facts(state: ClusterState, sections: Mapping[str, bytes]) -> _Bindings:
+    """All but the bindings, which are returned."""
     book = state.book
     nodes = msgspec.json.decode(sections["nodes"], type=_Nodes)
     for bucket, said in nodes.buckets:
@@ -154,17 +180,15 @@ def load(stream: str, sections: Mapping[str, bytes], strategy: Strategy, ties: T
     book.taint_since = nodes.taint_since
     for node, pods in msgspec.json.decode(sections["pods"], type=_Pods).by_node.items():
         book.observe_pods(PodsObserved(state.cluster, node, pods))
-    bindings = msgspec.json.decode(sections["bindings"], type=_Bindings)
-    for h in bindings.held:
-        _load_held(book, h, bindings.classes)
-    book.arrivals = bindings.arrivals
     told = msgspec.json.decode(sections["stream"], type=_Stream)
     state.seen, state.proposals, state.causes = dict(told.seen), dict(told.proposals), dict(told.causes)
     state.requested = dict(told.plans)
-    return state
+    bindings = msgspec.json.decode(sections["bindings"], type=_Bindings)
+    book.arrivals = bindings.arrivals
+    return bindings
 
 
-def _load_held(book: Occupancy, h: _Held, classes: Mapping[str, Requirements]) -> None:
+def load_held(book: Occupancy, h: SavedHeld, classes: Mapping[str, Requirements]) -> None:
     for p in h.placed:
         share = NodeShare(p.node, (p.ordinal,), (p.devices,))
         book.place(h.binding, (share,), classes[p.class_key], p.at)
