@@ -6,13 +6,25 @@ import json
 
 import pytest
 
-from wharfinger.domain.binding import Binding
+from wharfinger.domain.binding import Binding, TargetCluster
 from wharfinger.domain.node import Node
-from wharfinger.domain.value import NAME_LENGTH_MAX, Value
+from wharfinger.domain.value import NAME_LENGTH_MAX, Value, canonical
 from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.cluster_state import NodesObserved
-from wharfinger.events.codec import INT64_MAX, INT64_MIN, UndecodableError, decode, encode, encode_raw, frame_of
+from wharfinger.events.codec import (
+    INT64_MAX,
+    INT64_MIN,
+    UndecodableError,
+    decode,
+    decode_data,
+    decode_data_to_fold,
+    decode_recorded,
+    encode,
+    encode_raw,
+    frame_of,
+)
+from wharfinger.events.decisions import Explanation, ScheduleDecided
 from wharfinger.events.envelope import derived_id
 
 MARK = 4711
@@ -97,3 +109,37 @@ def test_a_name_fits_into_an_index() -> None:
 def test_a_decision_for_the_world_says_its_place_in_its_stream() -> None:
     frame = frame_of(encode_raw(b"{}", "t", id="i", source="/wharfinger/fleet/0", subject="s", sequence="7"))
     assert (frame.source, frame.sequence) == ("/wharfinger/fleet/0", "7")
+
+
+def test_what_is_recorded_is_read_as_it_was_when_it_came() -> None:
+    came = decode(message(a_binding(replicas=MARK), 3))
+    assert decode_recorded(came.body, came.id, came.sha256) == came
+
+
+def test_a_record_that_is_no_event_is_refused_in_one_line() -> None:
+    came = decode(message(a_binding(replicas=MARK), 3))
+    with pytest.raises(UndecodableError, match="not a CloudEvent"):
+        decode_recorded(came.body[:-1], came.id, came.sha256)
+
+
+def test_of_two_types_in_one_message_the_last_one_counts() -> None:
+    """As in every JSON object; the first one chooses how the message is tried first."""
+    body = encode(BindingWithdrawn("web"), id=derived_id("two"), source="/tests", subject="x")
+    twice = body.replace(b'"type":', b'"type":"io.wharfinger.binding.requested.v1","type":')
+    assert (decode(twice).type, decode(twice).data) == ("io.wharfinger.binding.withdrawn.v1", BindingWithdrawn("web"))
+
+
+def test_a_decision_to_be_folded_is_the_same_but_for_its_explanation() -> None:
+    said = ScheduleDecided(
+        "web", "u", "FirstSchedule", 2, (TargetCluster("oslo", 2),), explanation=Explanation(3, 2, note="room")
+    )  # fmt: skip
+    kind, body = "io.wharfinger.schedule.decided.v1", canonical(said)
+    folded = decode_data_to_fold(kind, body)
+    assert isinstance(folded, ScheduleDecided)
+    assert not isinstance(folded.explanation, Explanation)
+    names = [name for name in ScheduleDecided.__struct_fields__ if name != "explanation"]
+    assert [getattr(folded, name) for name in names] == [getattr(said, name) for name in names]
+    assert canonical(folded) == body
+    assert decode_data(kind, body) == said
+    with pytest.raises(UndecodableError, match="data of"):
+        decode_data_to_fold(kind, body[:-1])

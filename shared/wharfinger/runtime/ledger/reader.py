@@ -6,7 +6,7 @@ them alike. Because a stream's seq is dense, a reader that stands at seq n knows
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from uuid import UUID
@@ -16,7 +16,7 @@ from sqlalchemy import text
 
 from wharfinger.domain.value import Value
 from wharfinger.events.acceptance import MessageAccepted
-from wharfinger.events.codec import UndecodableError, decode, decode_data, decode_recorded
+from wharfinger.events.codec import UndecodableError, decode, decode_data, decode_data_to_fold, decode_recorded
 from wharfinger.events.envelope import Event
 from wharfinger.events.streams import INTAKE
 from wharfinger.kernel.decider import Decision, Micros
@@ -311,8 +311,8 @@ async def recorded_rounds(
     """The rounds `from_round` to `to_round` (both included; None: all committed when asked), everything decoded.
 
     From round `judged_from` on the decisions' data are left `Unread`: whoever decides again compares bytes. `on_trust`: an input
-    has the id and hash of its row, and they are not made again from its body. That is for who only folds, and compares nothing:
-    whether body and row belong together is what verify and replay find out.
+    has the id and hash of its row, and they are not made again from its body; explanations are left unread. That is for who only
+    folds, and compares nothing: whether body and row belong together is what verify and replay find out.
 
     CorruptLedger: a round, input, event or decision is missing, or cannot be read. LedgerError: it was retired (`base`).
     """
@@ -391,12 +391,13 @@ def _recorded(
     if len(refs) != input_count:
         raise CorruptLedger(stream, number, 0, f"input {len(refs)}: missing")
     decided: list[Decision] = []
+    read = decode_data_to_fold if on_trust else decode_data
     seq = first_seq
     for of_round, found, id_, type_, subject, outcome, cause, encoding, stored in islice(made, decision_count):
         if of_round != number or found != seq:
             raise CorruptLedger(stream, number, seq, f"decision {seq}: missing, found {found} of round {of_round}")
         body = stored if encoding == PLAIN else _plain(stream, number, seq, encoding, stored)
-        data = _UNREAD if bytes_only else _data(stream, number, seq, type_, body)
+        data = _UNREAD if bytes_only else _data(stream, number, seq, type_, body, read)
         decided.append(Decision(stream, seq, id_, type_, subject, outcome, cause, data, body))
         seq += 1
     if len(decided) != decision_count:
@@ -433,9 +434,11 @@ def _plain(stream: str, number: int, seq: int, encoding: int, stored: bytes) -> 
         raise CorruptLedger(stream, number, seq, f"decision {seq}: {error}") from None
 
 
-def _data(stream: str, number: int, seq: int, type_: str, body: bytes) -> Value:
+def _data(
+    stream: str, number: int, seq: int, type_: str, body: bytes, read: Callable[[str, bytes], Value] = decode_data
+) -> Value:
     try:
-        return decode_data(type_, body)
+        return read(type_, body)
     except UndecodableError as error:
         raise CorruptLedger(stream, number, seq, f"decision {seq}: {error}") from None
 
