@@ -1,9 +1,11 @@
 """The recorded openb run decided again, and folded: two of the things a ledger is for, at their rates.
 
 Decided again: every round of every stream, bytes compared, as `wharfinger replay` does it. Folded: recovery of every stream from
-its first round, read and decoded from the database, nothing decided. What is counted there are *domain events*: an event that
-carries several (the items of assignments and outcomes, the nodes of a bucket, the pods of a node) counts as so many, every
-other as one, and so does a decision.
+its first round, read and decoded from the database, nothing decided, as a service does it that starts: ids and hashes of the
+inputs are those of their rows, and explanations are left unread, since no fold looks at them.
+
+What is counted there are *domain events*: an event that carries several (the items of assignments and outcomes, the nodes of a
+bucket, the pods of a node) counts as so many, every other as one, and so does a decision.
 """
 
 from __future__ import annotations
