@@ -72,6 +72,14 @@ async def test_what_was_committed_comes_back_byte_for_byte(ledger: Ledger) -> No
     assert await ledger.basis("fleet/0", 5) == rounds[4].basis
 
 
+async def test_taken_at_their_word_the_rounds_are_the_same(ledger: Ledger) -> None:
+    writer = await writer_of(ledger, "fleet/0", padding=1500)
+    await committed(ledger, writer, 5, per_round=3)
+    checked = [recorded async for recorded in ledger.recorded_rounds("fleet/0", batch_rows=4)]
+    trusted = [recorded async for recorded in ledger.recorded_rounds("fleet/0", batch_rows=4, on_trust=True)]
+    assert trusted == checked
+
+
 async def test_a_range_of_rounds_is_just_that_range(ledger: Ledger) -> None:
     rounds = await committed(ledger, await writer_of(ledger, "fleet/0"), 6)
     back = [recorded.round async for recorded in ledger.recorded_rounds("fleet/0", 2, 4)]
