@@ -159,8 +159,10 @@ class _Keeping:
 
     async def keep(self) -> None:
         for stream, whole in sorted(self.due, key=lambda due: (due[0], not due[1])):
-            if whole or (stream, True) not in self.due or isinstance(self._world.streams[stream].decider, Incremental):
+            if whole or (stream, True) not in self.due:
                 await self._take(stream, whole)
+            elif isinstance(self._world.streams[stream].decider, Incremental):
+                continue  # of one round there is one snapshot: what changed is still owed, and saved with the next round
             self._rows[stream, whole] = 0
         self.due.clear()
 

@@ -12,7 +12,9 @@ the whole state loaded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -133,6 +135,24 @@ async def explain(
 
     UnknownNameError: no such binding, or no such decision about it; PointError: no such moment.
     """
+    with _uncollected():
+        return await _explain(ledger, binding, at, decision, every)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the cyclic collector, which finds nothing here: what an explanation makes are trees of values, freed as it ends.
+    Their number alone would set off full collections that walk all the process has loaded, for longer than one takes."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+async def _explain(ledger: Ledger, binding: str, at: Point | None, decision: UUID | None, every: bool) -> Explained:
     name = await full_name(ledger, binding)
     stream = await about.shard_of(ledger.database, name)
     assert stream is not None, "a full name has decisions"

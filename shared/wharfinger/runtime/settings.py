@@ -146,7 +146,7 @@ class Settings(BaseSettings):
     # stage loop
     take_max: PositiveInt = 500  # events of one round at most
     snapshot_rows: PositiveInt = 10_000  # inputs and decisions to a whole snapshot; more where the state is large
-    delta_rows: PositiveInt = 1000  # to a delta: explaining one decision folds about as many at most
+    delta_rows: PositiveInt = 500  # to a delta: explaining one decision folds about as many at most
 
     # cluster stage
     node_strategy: Literal["least-allocated", "most-allocated"] = (
