@@ -124,7 +124,7 @@ async def _asked(ledger: Ledger, row: LedgerRow, heads: Mapping[str, Head]) -> A
 
 
 async def some_decisions(ledger: Ledger, numbers: random.Random, wanted: int) -> list[LedgerRow]:
-    """Half of the fleet, half of clusters, of all ages alike; of those as many refused as there are."""
+    """Half of the fleet, half of clusters, of all ages alike; refusals among them as they come."""
     heads = {head.stream: head for head in await ledger.heads()}
     fleets = [h for h in heads.values() if h.stream.startswith(FLEET) and h.seq]
     clusters = [h for h in heads.values() if h.stream.startswith(CLUSTER) and h.seq]
