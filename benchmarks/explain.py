@@ -146,7 +146,9 @@ def told_filling(filled: Sequence[Filled], size: Size, took_s: float) -> None:
     decisions = sum(f.decisions for f in filled)
     print(f"{decisions:,} decisions about {size.bindings:,} bindings in {took_s:.0f} s, {len(filled)} processes")
     for whole, name in ((True, "whole"), (False, "delta")):
-        count = sum(f.snapshots[whole] for f in filled) or 1
+        count = sum(f.snapshots[whole] for f in filled)
+        if not count:
+            continue
         size_kib = sum(f.bytes[whole] for f in filled) / count / 1024
         cost_ms = 1000 * sum(f.taking_s[whole] for f in filled) / count
         print(f"a {name} snapshot: {size_kib:,.0f} KiB before compression, {cost_ms:,.0f} ms, {count:,} made")
