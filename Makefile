@@ -61,8 +61,12 @@ down: setup ## Stop it
 	@$(BIN)/wharfinger down
 
 .PHONY: bench
-bench: setup ## Measure throughput, latency and memory on this machine
+# Decisions of the ledger on which explanations are timed; filling it takes minutes.
+EXPLAINED := 1000000
+
+bench: setup ## Measure throughput, latency, replay, verify, explain and memory on this machine
 	@$(BIN)/python -m benchmarks
+	@$(BIN)/python -m benchmarks.explain --decisions $(EXPLAINED)
 
 # --- checking -------------------------------------------------------------------------------------------------------
 
