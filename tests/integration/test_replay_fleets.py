@@ -28,7 +28,7 @@ from wharfinger.history.deciders import decider_of
 from wharfinger.kernel.recover import recover
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.ledger import Ledger
-from wharfinger.runtime.topics import topic_names
+from wharfinger.runtime.topics import TopicSpec, ensure_topics, topic_names
 
 pytestmark = pytest.mark.integration
 
@@ -154,6 +154,7 @@ def test_a_replay_leaves_every_topic_as_it_is(few: Told, backend: Backend, topic
 
 
 async def send(backend: Backend, topic: str) -> None:
+    await ensure_topics(backend, [TopicSpec(topic, 1, "delete")])
     producer = AIOKafkaProducer(bootstrap_servers=backend.bootstrap)
     await producer.start()
     await producer.send_and_wait(topic, b"said before", partition=0)
