@@ -546,11 +546,12 @@ async def _stranger(raw: Raw) -> BadRow | None:
         )
         if row is not None:
             return bad_row("", 0, 0, table, "a known stream", f"stream number {row[0]}")
+    # All of them first, and then the least: asked for one, the planner goes through the events by id and probes every other table.
     row = await raw.fetchrow(
-        "select e.id from event e "
-        "where not exists (select from input i where i.event = e.id and i.sha256 = e.sha256 and i.day = e.day) "
-        "and not exists (select from fact f where f.event = e.id and f.sha256 = e.sha256) "
-        "and not exists (select from horizon_fact f where f.event = e.id and f.sha256 = e.sha256) order by 1 limit 1"
+        "with unused as materialized (select e.id, e.sha256 from event e "
+        "where not exists (select from input i where i.event = e.id and i.sha256 = e.sha256 and i.day = e.day)) "
+        "select u.id from unused u where not exists (select from fact f where f.event = u.id and f.sha256 = u.sha256) "
+        "and not exists (select from horizon_fact f where f.event = u.id and f.sha256 = u.sha256) order by 1 limit 1"
     )
     if row is not None:
         return bad_row("", 0, 0, "event", "one that a round took in", row[0])
