@@ -8,7 +8,7 @@ hands in theirs, and `retention.retire_before` takes old history away.
 - is it true: `verification`, `checkpoint`, `topic_check`; `runtime.replay` decides again and compares
 - why: `explain`; what happened: `timeline`, `lineage`; what was: `picture`, `diff`
 - what would happen: `plan` over `planning`, `rollback`
-- what would have happened: `whatif` with `changes`, `tally`, `compare`, `prices`; shown by `report` and `plots`; taken up by `propose`
+- what would have happened: `whatif` with `changes`, `tally`, `compare`, `prices`; shown by `report`, `plots`; taken up by `propose`
 - take it along or let it go: `export` with `export_file`, `redaction`, `renaming`; `retention`
 
 `deciders` says who decides which stream.
