@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -11,6 +12,12 @@ import pytest
 from tests.backends import FORCE, BackendMissing, any_backend, forget_topics, fresh_database, in_a_loop
 
 from wharfinger.runtime.backends import Backend
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A worker of xdist ignores Ctrl-C, and so would every command that a test starts and means to end by it."""
+    if hasattr(config, "workerinput"):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
