@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
-from datetime import UTC, datetime
 
 import msgspec
 from rich.text import Text
 
 from wharfinger.events.registry import EVENT_TYPES, PREFIX
 from wharfinger.events.streams import DECISIONS, INTAKE
+from wharfinger.history.points import time_in
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow
 from wharfinger_cli.app import Request
@@ -34,7 +33,6 @@ from wharfinger_cli.summary import summary
 
 POLL_S = 1.0  # the safety net under notifications, which are hints
 TYPES = tuple(event.type for event in EVENT_TYPES if event.topic is DECISIONS)
-UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 WIDTHS = {"time": 19, "stream": 16, "seq": 6, "decision": 20, "subject": 32}
 OUTCOME_STYLES = {"scheduled": GOOD, "placed": GOOD, "refused": BAD, "silenced": WARN, "released": WARN}
 
@@ -121,17 +119,14 @@ def styled_outcome(outcome: str) -> Text:
     return Text(outcome, style=OUTCOME_STYLES.get(outcome, ""))
 
 
-def since_micros(text: str, now: Micros) -> Micros:
-    """`2026-11-21T05:00:00Z`, or an age as `90s`, `10m`, `2h`, `1d`. CommandError: it is neither."""
-    if age := re.fullmatch(r"(\d{1,9})([smhd])", text):
-        return now - int(age[1]) * UNITS_S[age[2]] * 1_000_000
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+def since_micros(text: str, now: Micros, option: str = "--since") -> Micros:
+    """What `history.points.time_in` reads. CommandError: the option says no time."""
+    at = time_in(text, now)
+    if at is None:
         raise CommandError(
-            f"--since: expected a time such as 2026-11-21T05:00:00Z or an age such as 10m, got {text!r}"
-        ) from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000_000)
+            f"{option}: expected a time such as 2026-11-21T05:00:00Z or an age such as 10m, got {text!r}"
+        )
+    return at
 
 
 class _Printer:

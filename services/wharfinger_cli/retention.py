@@ -35,10 +35,7 @@ class _Done:
 
 def retire(request: Request, before: str, checkpoint: Path, archive_to: Path | None, drop_tables: bool) -> None:
     now = wall_clock()
-    try:
-        at = since_micros(before, now)
-    except CommandError as error:
-        raise CommandError(str(error).replace("--since", "--before")) from None
+    at = since_micros(before, now, "--before")
     try:
         body = checkpoint.read_bytes()
     except OSError as error:

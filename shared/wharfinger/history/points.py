@@ -42,15 +42,23 @@ def point_of(text: str, now: Micros) -> Point:
     stream, colon, number = text.rpartition(":")
     if colon and "/" in stream and number.isascii() and number.isdecimal():
         return Point(text, stream, int(number))
+    at = time_in(text, now)
+    if at is None:
+        raise PointError(
+            f"expected a round such as fleet/0:12, a time such as 2026-11-21T05:00:00Z, an age such as 10m, or now; got {text!r}"
+        )
+    return Point(text, at=at)
+
+
+def time_in(text: str, now: Micros) -> Micros | None:
+    """`2026-11-21T05:00:00Z`, or an age as `90s`, `10m`, `2h`, `1d`; None: it is neither. Without a zone UTC is meant."""
     if age := re.fullmatch(r"(\d{1,9})([smhd])", text):
-        return Point(text, at=now - int(age[1]) * UNITS_S[age[2]] * 1_000_000)
+        return now - int(age[1]) * UNITS_S[age[2]] * 1_000_000
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise PointError(
-            f"expected a round such as fleet/0:12, a time such as 2026-11-21T05:00:00Z, an age such as 10m, or now; got {text!r}"
-        ) from None
-    return Point(text, at=int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000_000))
+        return None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000_000)
 
 
 async def moment_of(ledger: Ledger, point: Point) -> Micros | None:
