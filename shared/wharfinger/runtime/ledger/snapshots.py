@@ -29,6 +29,14 @@ KEPT = 2
 
 _STREAM = select(stream_table.c.id, stream_table.c.round).where(stream_table.c.name == bindparam("stream"))
 
+# Of those stored with their sections; $3: only a whole one will do.
+_NEWEST = """
+select n.stream, n.round, n.digest from snapshot n join stream s on s.id = n.stream
+where s.name = $1 and ($2::bigint is null or n.round <= $2) and (n.whole or not $3)
+and exists (select from snapshot_section t where t.stream = n.stream and t.round = n.round)
+order by n.round desc limit 1
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -106,13 +114,7 @@ async def latest_snapshot(
     CorruptLedger: its bytes are not those it was made of.
     """
     async with database.reading() as raw:
-        found = await raw.fetchrow(
-            "select n.stream, n.round, n.digest from snapshot n join stream s on s.id = n.stream "
-            "where s.name = $1 and n.whole and ($2::bigint is null or n.round <= $2) "
-            "and exists (select from snapshot_section t where t.stream = n.stream and t.round = n.round) "
-            "order by n.round desc limit 1",
-            stream, at_most_round,
-        )  # fmt: skip
+        found = await raw.fetchrow(_NEWEST, stream, at_most_round, True)
         if found is None:
             return None
         id_, number, digest = found
@@ -136,13 +138,7 @@ async def nearest_snapshot(
     """The newest of no later round, whole or delta; of its sections only `names` if given. Each section is checked by its own
     hash only: what comes of it has to prove itself. CorruptLedger: its bytes are not those it was made of."""
     async with database.reading() as raw:
-        found = await raw.fetchrow(
-            "select n.stream, n.round, n.digest from snapshot n join stream s on s.id = n.stream "
-            "where s.name = $1 and n.round <= $2 "
-            "and exists (select from snapshot_section t where t.stream = n.stream and t.round = n.round) "
-            "order by n.round desc limit 1",
-            stream, at_most_round,
-        )  # fmt: skip
+        found = await raw.fetchrow(_NEWEST, stream, at_most_round, False)
         if found is None:
             return None
         id_, number, digest = found
