@@ -397,16 +397,11 @@ def _ripe(state: FleetState) -> list[str]:
     all clusters together offer are passed over.
     """
     ripe: list[str] = []
-    for key, group in state.waiting.items():
-        values = _group_values(state, key)
+    for group in state.waiting.values():
+        values = state.values_of(group)
         if group.facts != state.facts or (group.values != values and any(values)):
             ripe += group.names
     return ripe
-
-
-def _group_values(state: FleetState, key: tuple[bytes, str, str]) -> list[int]:
-    first = state.bindings[next(iter(state.waiting[key].names))]
-    return state.column(first.class_key, first.spec.requirements).values
 
 
 def _may_fit(state: FleetState, record: BindingState) -> bool:

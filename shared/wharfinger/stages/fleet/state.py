@@ -706,8 +706,7 @@ class FleetState:
             self.open = self._all_opened()
             return
         for group in self.waiting.values():
-            first = self.bindings[next(iter(group.names))]
-            group.values, group.facts = self._present_values(first), self.facts
+            group.values, group.facts = list(self.values_of(group)), self.facts
         self.everywhere_facts = self.facts
         self.open.clear()
 
@@ -725,6 +724,11 @@ class FleetState:
             for name, record in self.bindings.items()
             if (some_leave or record.targets != record.before) and self._opened(record)
         }
+
+    def values_of(self, group: Waiting) -> Sequence[int]:
+        """The present estimates of a waiting group's class, in cluster order; the column's own, which changes with the next."""
+        first = self.bindings[next(iter(group.names))]
+        return self.column(first.class_key, first.spec.requirements).values
 
     def _present_values(self, record: BindingState) -> list[int]:
         return list(self.column(record.class_key, record.spec.requirements).values)
