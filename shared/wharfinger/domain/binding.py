@@ -14,13 +14,24 @@ class TargetCluster(Value, frozen=True):
     replicas: int
 
 
+class Component(Value, frozen=True):
+    """One kind of pod of a workload that has several: a set of all components, each with its replicas, is placed as one."""
+
+    name: Name
+    replicas: int
+    requirements: Requirements = Requirements()
+
+
 class Binding(Value, frozen=True):
     """The whole state of its key on `wharfinger.bindings`.
 
     `name` is `namespace/name` (or `name`), unique in the plane. `uid` seeds ties. `reschedule` is a free token: a value
     not seen before asks for a fresh decision. `policy` says where the placement came from. `replicas` 0 with empty
     requirements is an object without replicas: it goes to the chosen clusters as it is. `labels` are the workload's own, by
-    which a policy that comes later finds it.
+    which a policy that comes later finds it. `components`: of a workload with several kinds of pods; `replicas` is 0 then.
+    `scheduler`: whose it is; empty or `default-scheduler`: ours. `affinity_group`, `anti_affinity_group`: see
+    `Placement.affinity_label`; compared within a namespace. `priority_class`: by which quotas may be scoped. `clusters`: where it
+    already runs when it is first heard of, for bindings taken over from another scheduler.
     """
 
     name: Name
@@ -34,3 +45,9 @@ class Binding(Value, frozen=True):
     reschedule: str = ""
     policy: str = ""
     labels: dict[str, str] = {}
+    components: tuple[Component, ...] = ()
+    scheduler: str = ""
+    affinity_group: str = ""
+    anti_affinity_group: str = ""
+    priority_class: str = ""
+    clusters: tuple[TargetCluster, ...] = ()

@@ -6,19 +6,53 @@ from wharfinger.domain.taints import Taint
 from wharfinger.domain.value import Name, Value
 
 
+class NodeGrade(Value, frozen=True):
+    """`count` nodes that each have at least `minimum` free (a grade of a Karmada resource model). Units: `domain.resources`."""
+
+    minimum: dict[str, int]
+    count: int
+
+
 class ResourceSummary(Value, frozen=True):
-    """A cluster's totals as its agent reports them, used where no nodes are reported. Units: `domain.resources`."""
+    """A cluster's totals as its agent reports them, used where no nodes are reported. Units: `domain.resources`.
+
+    `grades`: how the free room lies scattered over nodes, where that is reported; empty: it is not.
+    """
 
     allocatable: dict[str, int] = {}
     allocated: dict[str, int] = {}
     allocating: dict[str, int] = {}
+    grades: tuple[NodeGrade, ...] = ()
+
+
+class ManagedTaint(Value, frozen=True):
+    """OCM's taint. `added_us`: since when, in microseconds of the epoch; None: not said."""
+
+    key: str
+    effect: str
+    value: str = ""
+    added_us: int | None = None
+
+
+class Managed(Value, frozen=True):
+    """What Open Cluster Management's placements read of a cluster beyond its labels.
+
+    `allocatable` and `capacity` are quantities as they were written; `manifest` is the whole ManagedCluster as JSON text, which CEL
+    expressions are asked about.
+    """
+
+    claims: dict[str, str] = {}
+    taints: tuple[ManagedTaint, ...] = ()
+    allocatable: dict[str, str] = {}
+    capacity: dict[str, str] = {}
+    manifest: str = ""
 
 
 class Cluster(Value, frozen=True):
     """A member cluster's facts: the whole state of its key on `wharfinger.clusters`.
 
     `api_kinds`: enabled kinds as `group/version/Kind` (`v1/Pod`, `apps/v1/Deployment`); None: not reported, so unknown
-    and not filtered on. `lease_s`: how long its silence is normal; None: it promised nothing and is never called silent.
+    and not filtered on. `conditions`: type -> status, by which taint policies go. `managed`: where it is a ManagedCluster. `lease_s`: how long its silence is normal; None: it promised nothing and is never called silent.
     """
 
     name: Name
@@ -31,3 +65,5 @@ class Cluster(Value, frozen=True):
     lease_s: int | None = None
     deleting: bool = False
     summary: ResourceSummary | None = None
+    conditions: dict[str, str] = {}
+    managed: Managed | None = None

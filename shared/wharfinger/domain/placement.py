@@ -1,6 +1,7 @@
 """The user's policy: which clusters may be chosen and how replicas are divided over them.
 
-Field for field what Karmada's `spec.placement` says, in our spelling.
+Field for field what Karmada's `spec.placement` says, in our spelling; what goes beyond it is said by annotations of the policy
+and is off where nothing is said.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from wharfinger.domain.value import Value
 class ClusterAffinity(Value, frozen=True):
     """Clusters by name, exclusion, label and field (`provider`, `region`, `zone`). Everything unset allows all.
 
-    `name` is the group's name where a placement lists several affinities, else empty.
+    `name` is the group's name where a placement lists several affinities, else empty. `overflow`: clusters that are used, group
+    after group, for what the affinity's own clusters do not hold.
     """
 
     name: str = ""
@@ -23,6 +25,7 @@ class ClusterAffinity(Value, frozen=True):
     exclude: tuple[str, ...] = ()
     labels: LabelSelector | None = None
     fields: tuple[Requirement, ...] = ()
+    overflow: tuple[ClusterAffinity, ...] = ()
 
 
 class StaticWeight(Value, frozen=True):
@@ -41,23 +44,66 @@ class SpreadConstraint(Value, frozen=True):
     max_groups: int = 0
 
 
+class ReplicaLimit(Value, frozen=True):
+    """A cluster that is used gets at least `least` replicas and at most `most` (None: any number). `cluster` `*`: every cluster that
+    has no limit of its own."""
+
+    cluster: str
+    least: int = 0
+    most: int | None = None
+
+
 class ReplicaScheduling(Value, frozen=True):
     """How replicas go to the chosen clusters.
 
     Duplicated: each gets all. Divided: Aggregated packs into as few as hold them; Weighted divides by `static` weights,
     or, with `dynamic`, by available replicas; Weighted with neither gives all clusters the weight 1.
+
+    `remainder`: how what is left of exact shares is handed out: by Webster's method, or one more each in rank order.
+    `within_capacity`: static weights give no cluster more than fits there; the others share what is left over.
+    `limits`: how many replicas single clusters get at least and at most.
     """
 
     type: Literal["Duplicated", "Divided"] = "Duplicated"
     preference: Literal["Aggregated", "Weighted"] = "Weighted"
     static: tuple[StaticWeight, ...] = ()
     dynamic: bool = False
+    remainder: Literal["webster", "in-order"] = "webster"
+    within_capacity: bool = False
+    limits: tuple[ReplicaLimit, ...] = ()
+
+
+class Steadiness(Value, frozen=True):
+    """Moves that nobody asked for, all off unless said: a steady binding stays where it is.
+
+    `failback_after_s`: an earlier affinity than the one in force is returned to when it could have held all replicas for so long
+    without a break. `rebalance_after_s`: replicas are moved to clusters that have become feasible or roomy when that has been so
+    for so long. None: never. `window_s`: the least time between two such moves of one binding. `gain_percent`: a rebalance must
+    lessen the distance from the wanted division by at least so much of the replicas. `budget_percent`: of the replicas that one
+    such move may touch, rounded up to at least one.
+    """
+
+    failback_after_s: int | None = None
+    rebalance_after_s: int | None = None
+    window_s: int = 300
+    gain_percent: int = 10
+    budget_percent: int = 25
 
 
 class Placement(Value, frozen=True):
-    """`affinities` are alternatives in order, the first that schedules wins; empty: any cluster."""
+    """`affinities` are alternatives in order, the first that schedules wins; empty: any cluster.
+
+    `affinity_label` and `anti_affinity_label`: workloads with equal values of this label go to the same clusters, or to none that
+    another has. `failover`: `evict` lets go and refills; `reserve` keeps the healthy targets as they are and replaces the failed
+    ones by as many candidates, or does nothing. `strict`: as Karmada does it, where we would do better.
+    """
 
     affinities: tuple[ClusterAffinity, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     spread: tuple[SpreadConstraint, ...] = ()
     replicas: ReplicaScheduling = ReplicaScheduling()
+    affinity_label: str = ""
+    anti_affinity_label: str = ""
+    failover: Literal["evict", "reserve"] = "evict"
+    steadiness: Steadiness = Steadiness()
+    strict: bool = False

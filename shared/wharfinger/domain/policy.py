@@ -6,8 +6,11 @@ is set; `manifest` keeps the user's own object for `get policies -o yaml`.
 
 from __future__ import annotations
 
-from wharfinger.domain.placement import Placement
+from typing import Literal
+
+from wharfinger.domain.placement import ClusterAffinity, Placement
 from wharfinger.domain.selectors import LabelSelector
+from wharfinger.domain.taints import Taint
 from wharfinger.domain.value import Value
 
 
@@ -24,13 +27,45 @@ class ResourceSelector(Value, frozen=True):
 class Propagation(Value, frozen=True):
     """Which workloads a placement is for (Karmada's PropagationPolicy, OCM's Placement).
 
-    `suspended`: the bindings it selects are not scheduled for now.
+    `suspended`: the bindings it selects are not scheduled for now. `preempts`: it takes over workloads that a policy of lower
+    priority has claimed. `lazy`: a change of it reaches a workload only when the workload itself changes next. `scheduler` and
+    `binding_priority` are handed on to the bindings (None: the workload's own).
     """
 
     selectors: tuple[ResourceSelector, ...]
     placement: Placement
     priority: int = 0
     suspended: bool = False
+    preempts: bool = False
+    lazy: bool = False
+    scheduler: str = ""
+    binding_priority: int | None = None
+
+
+class FederatedQuota(Value, frozen=True):
+    """Karmada's FederatedResourceQuota: what all bindings of its namespace may ask for together (`overall`), and what they may in
+    single clusters (`clusters`). Units: `domain.resources`."""
+
+    overall: dict[str, int]
+    clusters: dict[str, dict[str, int]] = {}
+
+
+class ConditionMatch(Value, frozen=True):
+    """The cluster's condition `type` has one of `statuses`, or, with NotIn, none of them."""
+
+    type: str
+    operator: Literal["In", "NotIn"]
+    statuses: tuple[str, ...]
+
+
+class ConditionTaints(Value, frozen=True):
+    """Karmada's ClusterTaintPolicy: clusters that `target` matches get `taints` when all of `add_on` hold, and lose them when all of
+    `remove_on` hold. Between the two they stay as they are; an empty list never holds."""
+
+    target: ClusterAffinity
+    taints: tuple[Taint, ...]
+    add_on: tuple[ConditionMatch, ...] = ()
+    remove_on: tuple[ConditionMatch, ...] = ()
 
 
 class SyncPeriod(Value, frozen=True):
@@ -85,6 +120,8 @@ class Policy(Value, frozen=True):
     propagation: Propagation | None = None
     load: LoadPolicy | None = None
     node_pool: NodePoolPolicy | None = None
+    quota: FederatedQuota | None = None
+    taints: ConditionTaints | None = None
     manifest: str = ""
     """The user's object as JSON text."""
 

@@ -14,6 +14,8 @@ FleetReason = Literal[
     "TaintToleration",
     "APIEnablement",
     "SpreadConstraint",
+    "WorkloadAffinity",
+    "WorkloadAntiAffinity",
     "Evicted",
     "NoCapacity",
 ]

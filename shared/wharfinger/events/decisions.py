@@ -23,9 +23,21 @@ class Scored(Value, frozen=True):
     estimated_by: str = ""
 
 
+class FailoverSets(Value, frozen=True):
+    """The four sets of a failover, a few names of each and how many there are: targets that stay as they are (`reserved`), other
+    clusters that are heard and not tainted (`available`), those of them that pass the filters (`candidates`), and the targets that
+    are replaced (`failed`)."""
+
+    reserved: tuple[str, ...] = ()
+    available: tuple[str, ...] = ()
+    candidates: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    counts: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+
 class Explanation(Value, frozen=True):
     """`refused`: how many candidates fell for each reason. `chosen` and `runners_up`: best first, a few of each.
-    `division`: cluster -> weight used. `note`: one sentence for people."""
+    `division`: cluster -> weight used. `failover`: where the decision replaces failed targets. `note`: one sentence for people."""
 
     candidates: int = 0
     feasible: int = 0
@@ -34,6 +46,7 @@ class Explanation(Value, frozen=True):
     runners_up: tuple[Scored, ...] = ()
     division: dict[str, int] = {}
     note: str = ""
+    failover: FailoverSets | None = None
 
 
 class ScheduleDecided(Value, frozen=True):
