@@ -19,15 +19,24 @@ from uuid import UUID
 
 import msgspec
 
-from wharfinger.domain.binding import Binding, TargetCluster
-from wharfinger.domain.cluster import Cluster, ResourceSummary
+from wharfinger.domain.binding import Binding, Component, TargetCluster
+from wharfinger.domain.cluster import Cluster, Managed, ManagedTaint, NodeGrade, ResourceSummary
 from wharfinger.domain.node import Node, Pod
-from wharfinger.domain.placement import ClusterAffinity, ReplicaScheduling, SpreadConstraint
+from wharfinger.domain.placement import (
+    ClusterAffinity,
+    Placement,
+    ReplicaLimit,
+    ReplicaScheduling,
+    SpreadConstraint,
+)
 from wharfinger.domain.policy import (
+    ConditionMatch,
+    FederatedQuota,
     LoadLimit,
     LoadWeight,
     NodePoolPolicy,
     Policy,
+    Propagation,
     ResourceSelector,
     SyncPeriod,
 )
@@ -56,6 +65,7 @@ from wharfinger.events.decisions import (
     ClusterRecovered,
     ClusterSilenced,
     Explanation,
+    FailoverSets,
     NodeRemovalDecided,
     NodeShare,
     Outcome,
@@ -130,6 +140,8 @@ class Meaning(Enum):
     CLASS_KEY = auto()
     WORD = auto()
     """Of our own vocabulary."""
+    QUANTITY = auto()
+    """As Kubernetes writes amounts: it is calculated with, and stays."""
     SPREAD_FIELD = auto()
     REMARK = auto()
     """Text for people: it decides nothing."""
@@ -153,13 +165,23 @@ _AMOUNTS = Pairs(M.RESOURCE)
 
 TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
     # what is known of the world
-    Binding: {"name": M.BINDING, "uid": M.UID, "reschedule": M.TOKEN, "policy": M.POLICY_KEY, "labels": _LABELS},
+    Binding: {
+        "name": M.BINDING, "uid": M.UID, "reschedule": M.TOKEN, "policy": M.POLICY_KEY, "labels": _LABELS,
+        "affinity_group": M.LABEL_VALUE, "anti_affinity_group": M.LABEL_VALUE, "priority_class": M.LABEL_VALUE,
+    },
+    Component: {"name": M.WORKLOAD},
     TargetCluster: {"cluster": M.CLUSTER},
     Cluster: {
         "name": M.CLUSTER, "labels": _LABELS, "provider": M.PROVIDER, "region": M.REGION, "zones": M.ZONE,
-        "api_kinds": M.GVK,
+        "api_kinds": M.GVK, "conditions": _LABELS,
     },
     ResourceSummary: {"allocatable": _AMOUNTS, "allocated": _AMOUNTS, "allocating": _AMOUNTS},
+    NodeGrade: {"minimum": _AMOUNTS},
+    Managed: {
+        "claims": _LABELS, "allocatable": Pairs(M.RESOURCE, M.QUANTITY), "capacity": Pairs(M.RESOURCE, M.QUANTITY),
+        "manifest": M.DROPPED,
+    },
+    ManagedTaint: {"key": M.LABEL_KEY, "effect": M.WORD, "value": M.LABEL_VALUE},
     Node: {"name": M.NODE, "allocatable": _AMOUNTS, "labels": _LABELS, "addresses": M.ADDRESS},
     Pod: {"uid": M.POD_UID, "name": M.POD, "node": M.NODE, "binding": M.BINDING},
     Device: {"model": M.MODEL, "kind": M.RESOURCE},
@@ -172,7 +194,12 @@ TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
     # what was asked for
     ClusterAffinity: {"name": M.AFFINITY, "cluster_names": M.CLUSTER, "exclude": M.CLUSTER},
     SpreadConstraint: {"field": M.SPREAD_FIELD, "label": M.LABEL_KEY},
-    ReplicaScheduling: {"type": M.WORD, "preference": M.WORD},
+    ReplicaScheduling: {"type": M.WORD, "preference": M.WORD, "remainder": M.WORD},
+    ReplicaLimit: {},
+    Placement: {"affinity_label": M.LABEL_KEY, "anti_affinity_label": M.LABEL_KEY, "failover": M.WORD},
+    Propagation: {},
+    FederatedQuota: {"overall": _AMOUNTS, "clusters": Pairs(M.CLUSTER, _AMOUNTS)},
+    ConditionMatch: {"type": M.LABEL_KEY, "operator": M.WORD, "statuses": M.LABEL_VALUE},
     ObjectRef: {"api_version": M.API_VERSION, "name": M.WORKLOAD, "namespace": M.NAMESPACE, "kind": M.WORD},
     ResourceSelector: {"api_version": M.API_VERSION, "name": M.WORKLOAD, "namespace": M.NAMESPACE, "kind": M.WORD},
     Policy: {"kind": M.WORD, "name": M.POLICY, "namespace": M.NAMESPACE, "manifest": M.DROPPED},
@@ -238,6 +265,7 @@ TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
     },
     PlanCommitted: {"plan": M.EVENT_ID},
     Explanation: {"refused": Pairs(M.WORD), "note": M.REMARK},
+    FailoverSets: {"reserved": M.CLUSTER, "available": M.CLUSTER, "candidates": M.CLUSTER, "failed": M.CLUSTER},
     Scored: {"estimated_by": M.WORD},
     # a fleet stream's state
     saved.SavedFleet: {"outcomes": Pairs(M.STREAM)},
@@ -382,6 +410,18 @@ def _field(walk: Walk, requirement: Requirement, fields: Mapping[str, Meaning]) 
     return Requirement(key, requirement.operator, values)
 
 
+def _limit(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
+    assert isinstance(value, ReplicaLimit)
+    return walk._struct(value, cluster="*" if value.cluster == "*" else walk.text(M.CLUSTER, value.cluster))
+
+
+def _scheduled_by(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
+    """Whose scheduler it is decides only whether it is ours."""
+    assert isinstance(value, Binding | Propagation)
+    ours = value.scheduler in ("", "default-scheduler")
+    return walk._struct(value, scheduler=value.scheduler if ours else walk.text(M.POLICY, value.scheduler))
+
+
 def _object(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
     """A kind is only known together with the group it belongs to."""
     assert isinstance(value, ObjectRef | ResourceSelector)
@@ -468,6 +508,9 @@ _SPECIAL: dict[type[msgspec.Struct], Callable[[Walk, msgspec.Struct], msgspec.St
     Requirement: _requirement,
     NodeTerm: _node_term,
     ClusterAffinity: _affinity,
+    ReplicaLimit: _limit,
+    Binding: _scheduled_by,
+    Propagation: _scheduled_by,
     ObjectRef: _object,
     ResourceSelector: _object,
     ScheduleDecided: _explained(M.CLUSTER),
@@ -490,6 +533,9 @@ SPECIAL_FIELDS = {
     *((PlanRefused, field) for field in ("plan", "reason", "subject", "changed")),
     (Explanation, "division"),
     (ClusterAffinity, "fields"),
+    (ReplicaLimit, "cluster"),
+    (Binding, "scheduler"),
+    (Propagation, "scheduler"),
     (NodeTerm, "fields"),
     *((item, "decision") for item in (Assigned, Placed, Refused, Released, NodeClosed, Silenced, Recovered)),
 }

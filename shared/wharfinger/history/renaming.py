@@ -76,10 +76,13 @@ WORDS = frozenset(
         *(word for words in (FleetReason, NodeReason, Trigger, Refusal, Effect) for word in get_args(words)),
         *(word for words in (ProposalRefusal, PlanRefusal) for word in get_args(words)),
         *("In", "NotIn", "Exists", "DoesNotExist", "Equal", "Duplicated", "Divided", "Aggregated", "Weighted"),
+        *("webster", "in-order", "evict", "reserve"),
+        *("NoSelect", "NoSelectIfNew", "PreferNoSelect"),
         *("NodeGone", "NoExecuteTaint", "RequirementsChanged", "ScaledDown"),
         *("class", "totals", "summary", "silent", "refused"),
         *("FailoverProposed", "EvictionProposed", "RescheduleProposed", "NodeRemovalProposed"),
         *("PropagationPolicy", "ClusterPropagationPolicy", "Placement", "DynamicSchedulerPolicy", "NodePool"),
+        *("FederatedResourceQuota", "ClusterTaintPolicy"),
         *("spread", "pack", "cost", "moves"),
         *("scheduled", "refused", "released", "silenced", "recovered", "held", "resumed", "placed", "removed"),
         *("committed",),
@@ -251,6 +254,8 @@ class Renamer:
                 return self._class_key(text)
             case _M.DROPPED:
                 return ""
+            case _M.QUANTITY:
+                return text
             case _M.CLUSTER | _M.NODE | _M.BINDING | _M.REGION | _M.POD_UID:
                 raise RedactionError(f"{meaning.name.lower()} {text} was not there when names were collected")
             case _:
