@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 from wharfinger.domain.placement import ClusterAffinity, Placement
+from wharfinger.domain.selection import ClusterScores, ClusterSet, Selection, SetBinding
 from wharfinger.domain.selectors import LabelSelector
 from wharfinger.domain.taints import Taint
 from wharfinger.domain.value import Value
@@ -122,6 +123,10 @@ class Policy(Value, frozen=True):
     node_pool: NodePoolPolicy | None = None
     quota: FederatedQuota | None = None
     taints: ConditionTaints | None = None
+    selection: Selection | None = None
+    cluster_set: ClusterSet | None = None
+    set_binding: SetBinding | None = None
+    scores: ClusterScores | None = None
     manifest: str = ""
     """The user's object as JSON text."""
 
