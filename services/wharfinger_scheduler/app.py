@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from wharfinger.events.streams import ASSIGNMENTS, BINDINGS, CAPACITY, CLUSTER_STATE, CLUSTERS, OUTCOMES, PROPOSALS
+from wharfinger.events.streams import (
+    ASSIGNMENTS,
+    BINDINGS,
+    CAPACITY,
+    CLUSTER_STATE,
+    CLUSTERS,
+    OUTCOMES,
+    POLICIES,
+    PROPOSALS,
+)
 from wharfinger.runtime.service import Service, ServiceContext
 from wharfinger.runtime.stage_service import Stage, StageService
 from wharfinger.stages.cluster import ClusterDecider, ClusterProfile
@@ -17,7 +26,7 @@ CLUSTER_STAGE = "scheduler-cluster"
 def fleet_stage(context: ServiceContext) -> Service:
     stage = Stage(
         FLEET_STAGE, FleetDecider(), FleetRouting(),
-        partitioned=(BINDINGS, OUTCOMES), broadcast=(CLUSTERS, CAPACITY, PROPOSALS),
+        partitioned=(BINDINGS, OUTCOMES), broadcast=(CLUSTERS, CAPACITY, POLICIES, PROPOSALS),
         of_profile=FleetDecider.of_profile,
     )  # fmt: skip
     return StageService(stage, context)

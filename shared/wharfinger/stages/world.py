@@ -278,7 +278,7 @@ class World:
                 return (fleet_stream(self._shard_of(binding.name)),)
             case BindingWithdrawn(name=name):
                 return (fleet_stream(self._shard_of(name)),)
-            case ClusterObserved() | ClusterForgotten() | CapacityEstimated():
+            case ClusterObserved() | ClusterForgotten() | CapacityEstimated() | PolicyApplied() | PolicyRemoved():
                 return [name for name in self.streams if name.startswith(FLEET)]
             case NodesObserved(cluster=cluster) | PodsObserved(cluster=cluster):
                 return (cluster_stream(cluster),)
