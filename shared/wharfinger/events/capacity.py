@@ -5,6 +5,8 @@ State model: key = cluster; each CapacityEstimated is the whole state of its key
 
 from __future__ import annotations
 
+from wharfinger.domain.cluster import NodeGrade
+from wharfinger.domain.selectors import Requirement
 from wharfinger.domain.value import Value
 
 
@@ -17,11 +19,23 @@ class DeviceTotals(Value, frozen=True):
     milli: int
 
 
+class QuotaRoom(Value, frozen=True):
+    """What the quota `name` leaves to pods of its namespace that its scope covers, by resource (units: domain.resources), less what
+    was assigned and is not yet in what it says is used."""
+
+    namespace: str
+    name: str
+    left: dict[str, int]
+    scope: tuple[Requirement, ...] = ()
+
+
 class CapacityEstimated(Value, frozen=True):
     """`free`: totals over the cluster's usable nodes less all that is assigned, bound or observed (units: domain.resources).
     `classes`: requirement class key -> how many more replicas fit, counted node by node and device by device.
     `accounted_through`: stream -> highest seq of it that is counted in, sound because one cluster's `assignments`
-    partition carries every decision that touches the cluster in stream order.
+    partition carries every decision that touches the cluster in stream order. `quotas`: whoever is placed has to find room
+    in each of them that covers it, too. `grades`: how `free` lies scattered where no nodes are reported, for classes not
+    counted yet.
     """
 
     cluster: str
@@ -30,3 +44,5 @@ class CapacityEstimated(Value, frozen=True):
     classes: dict[str, int]
     accounted_through: dict[str, int] = {}
     devices: tuple[DeviceTotals, ...] = ()
+    quotas: tuple[QuotaRoom, ...] = ()
+    grades: tuple[NodeGrade, ...] = ()

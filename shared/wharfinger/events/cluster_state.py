@@ -1,8 +1,10 @@
-"""Topic `wharfinger.cluster-state`: the nodes and pods of member clusters.
+"""Topic `wharfinger.cluster-state`: the nodes, pods and quotas of member clusters.
 
 State model: nodes lie in `buckets` fixed buckets by stable hash of the node's name, key = cluster/nodes/bucket; a node
 absent from its bucket is gone. Pods lie by node, key = cluster/pods/node; a pod absent is gone. A cluster's nodes are
-known only once every bucket has been seen.
+known only once every bucket has been seen. Quotas lie by namespace, key = cluster/quotas/namespace; a quota absent is gone.
+
+Who reports both tells pods before the quotas that count them: what a quota says is used is taken to hold the pods seen by then.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.quota import Quota
 from wharfinger.domain.value import Name, Value, stable_hash
 
 
@@ -24,6 +27,14 @@ class PodsObserved(Value, frozen=True):
     cluster: Name
     node: Name
     pods: tuple[Pod, ...]
+
+
+class QuotasObserved(Value, frozen=True):
+    """All quotas of one namespace of a cluster."""
+
+    cluster: Name
+    namespace: Name
+    quotas: tuple[Quota, ...]
 
 
 def into_buckets(cluster: str, nodes: Iterable[Node], buckets: int) -> list[NodesObserved]:

@@ -10,7 +10,7 @@ cannot be computed on, so these are refused by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cache
@@ -40,6 +40,7 @@ from wharfinger.domain.policy import (
     ResourceSelector,
     SyncPeriod,
 )
+from wharfinger.domain.quota import Quota
 from wharfinger.domain.resources import Device, DeviceRequest
 from wharfinger.domain.selectors import LabelSelector, NodeTerm, Requirement
 from wharfinger.domain.taints import Taint, Toleration
@@ -57,8 +58,8 @@ from wharfinger.events.assignments import (
     Silenced,
 )
 from wharfinger.events.bindings import BindingWithdrawn
-from wharfinger.events.capacity import CapacityEstimated, DeviceTotals
-from wharfinger.events.cluster_state import NodesObserved, PodsObserved
+from wharfinger.events.capacity import CapacityEstimated, DeviceTotals, QuotaRoom
+from wharfinger.events.cluster_state import NodesObserved, PodsObserved, QuotasObserved
 from wharfinger.events.clusters import ClusterForgotten
 from wharfinger.events.decisions import (
     BindingReleased,
@@ -182,6 +183,7 @@ TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
         "manifest": M.DROPPED,
     },
     ManagedTaint: {"key": M.LABEL_KEY, "effect": M.WORD, "value": M.LABEL_VALUE},
+    Quota: {"namespace": M.NAMESPACE, "name": M.POLICY},
     Node: {"name": M.NODE, "allocatable": _AMOUNTS, "labels": _LABELS, "addresses": M.ADDRESS},
     Pod: {"uid": M.POD_UID, "name": M.POD, "node": M.NODE, "binding": M.BINDING},
     Device: {"model": M.MODEL, "kind": M.RESOURCE},
@@ -211,6 +213,7 @@ TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
     ClusterForgotten: {"name": M.CLUSTER},
     NodesObserved: {"cluster": M.CLUSTER},
     PodsObserved: {"cluster": M.CLUSTER, "node": M.NODE},
+    QuotasObserved: {"cluster": M.CLUSTER, "namespace": M.NAMESPACE},
     NodeLoadObserved: {"cluster": M.CLUSTER, "metric": M.METRIC, "loads": Pairs(M.NODE)},
     HotValueObserved: {"cluster": M.CLUSTER, "hot": Pairs(M.NODE)},
     PolicyRemoved: {"kind": M.WORD, "name": M.POLICY, "namespace": M.NAMESPACE},
@@ -218,6 +221,7 @@ TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
     CapacityEstimated: {
         "cluster": M.CLUSTER, "free": _AMOUNTS, "classes": Pairs(M.CLASS_KEY), "accounted_through": Pairs(M.STREAM),
     },
+    QuotaRoom: {"namespace": M.NAMESPACE, "name": M.POLICY, "left": _AMOUNTS},
     DeviceTotals: {"kind": M.RESOURCE, "model": M.MODEL},
     FailoverProposed: {"stream": M.STREAM, "binding": M.BINDING, "cluster": M.CLUSTER, "reason": M.REMARK},
     EvictionProposed: {"stream": M.STREAM, "binding": M.BINDING, "cluster": M.CLUSTER, "reason": M.REMARK},
@@ -415,6 +419,34 @@ def _limit(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
     return walk._struct(value, cluster="*" if value.cluster == "*" else walk.text(M.CLUSTER, value.cluster))
 
 
+def _quota(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
+    assert isinstance(value, Quota)
+    return walk._struct(
+        value, hard=_limits(walk, value.hard), used=_limits(walk, value.used), scope=_scope(walk, value.scope)
+    )
+
+
+def _quota_room(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
+    assert isinstance(value, QuotaRoom)
+    return walk._struct(value, scope=_scope(walk, value.scope))
+
+
+def _limits(walk: Walk, limits: Mapping[str, int]) -> dict[str, int]:
+    """What a quota limits is a resource, or a resource's requests."""
+    renamed: dict[str, int] = {}
+    for limit, amount in limits.items():
+        prefix = next((p for p in ("requests.", "limits.", "count/") if limit.startswith(p)), "")
+        renamed[prefix + walk.text(M.RESOURCE, limit.removeprefix(prefix))] = amount
+    return renamed
+
+
+def _scope(walk: Walk, scope: Iterable[Requirement]) -> tuple[Requirement, ...]:
+    """Scopes have fixed names; what a scope asks for are priority classes."""
+    return tuple(
+        [Requirement(r.key, r.operator, tuple([walk.text(M.LABEL_VALUE, v) for v in r.values])) for r in scope]
+    )
+
+
 def _scheduled_by(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
     """Whose scheduler it is decides only whether it is ours."""
     assert isinstance(value, Binding | Propagation)
@@ -509,6 +541,8 @@ _SPECIAL: dict[type[msgspec.Struct], Callable[[Walk, msgspec.Struct], msgspec.St
     NodeTerm: _node_term,
     ClusterAffinity: _affinity,
     ReplicaLimit: _limit,
+    Quota: _quota,
+    QuotaRoom: _quota_room,
     Binding: _scheduled_by,
     Propagation: _scheduled_by,
     ObjectRef: _object,
@@ -534,6 +568,7 @@ SPECIAL_FIELDS = {
     (Explanation, "division"),
     (ClusterAffinity, "fields"),
     (ReplicaLimit, "cluster"),
+    *((quota, field) for quota, field in ((Quota, "hard"), (Quota, "used"), (Quota, "scope"), (QuotaRoom, "scope"))),
     (Binding, "scheduler"),
     (Propagation, "scheduler"),
     (NodeTerm, "fields"),

@@ -29,7 +29,7 @@ from wharfinger.domain.policy import Policy
 from wharfinger.domain.value import Value, canonical
 from wharfinger.events.accepted import Fact, accepted
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.cluster_state import NodesObserved, PodsObserved
+from wharfinger.events.cluster_state import NodesObserved, PodsObserved, QuotasObserved
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
@@ -77,8 +77,8 @@ NAMESPACE = "what-if"
 SAMPLES = 121
 
 EXOGENOUS: tuple[type[Value], ...] = (
-    ClusterObserved, ClusterForgotten, NodesObserved, PodsObserved, PolicyApplied, PolicyRemoved, BindingRequested,
-    BindingWithdrawn, NodeLoadObserved, HotValueObserved,
+    ClusterObserved, ClusterForgotten, NodesObserved, PodsObserved, QuotasObserved, PolicyApplied, PolicyRemoved,
+    BindingRequested, BindingWithdrawn, NodeLoadObserved, HotValueObserved,
 )  # fmt: skip
 REQUESTS: tuple[type[Value], ...] = (FailoverProposed, EvictionProposed, RescheduleProposed, NodeRemovalProposed)
 
