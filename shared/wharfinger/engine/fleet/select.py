@@ -23,12 +23,14 @@ MAX_STEPS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """`available`: what still fits plus what the binding holds there."""
+    """`available`: what still fits plus what the binding holds there. `tier`: 0 in the affinity itself, i in its i-th overflow
+    group."""
 
     name: str
     score: int
     available: int
     region: str = ""
+    tier: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Unselectable:
 
 
 def rank(candidates: Sequence[Candidate]) -> list[Candidate]:
-    return sorted(candidates, key=lambda c: (-c.score, -c.available, c.name))
+    return sorted(candidates, key=lambda c: (c.tier, -c.score, -c.available, c.name))
 
 
 def constrained(placement: Placement) -> bool:
