@@ -23,6 +23,7 @@ from wharfinger.events.decisions import (
     ScheduleDecided,
     ScheduleRefused,
 )
+from wharfinger.events.placements import MISCONFIGURED, PlacementDecided, PlacementHeld, PlacementReleased
 from wharfinger_cli.output import as_clock, count
 
 SHOWN_MAX = 4
@@ -63,8 +64,27 @@ def summary(data: Value) -> str:
             about = f" for {data.subject}" if data.subject else ""
             changed = f"; changed: {', '.join(data.changed)}" if data.changed else ""
             return f"{data.reason}{about}{changed}"
+        case PlacementDecided():
+            return _selection(data)
+        case PlacementHeld(until_us=0):
+            return "nothing would move any more"
+        case PlacementHeld():
+            return f"held until {as_clock(data.until_us)}: {some(data.better)} would come, {some(data.worse)} go"
+        case PlacementReleased():
+            return f"{count(data.clusters, 'cluster')} let go"
         case _:
             return ""
+
+
+def _selection(data: PlacementDecided) -> str:
+    """`2 clusters (generation 3): +genoa -oslo; 1 unscheduled`; a part says which it is."""
+    clusters = sum(len(group.scores) for group in data.groups)
+    part = f", part {data.part} of {data.parts}" if data.parts > 1 else ""
+    changes = [*(f"+{name}" for name in data.added), *(f"-{name}" for name in data.removed)]
+    moved = f": {some(changes)}" if changes else ""
+    missing = f"; {data.unscheduled} unscheduled" if data.unscheduled else ""
+    wrong = next((f"; {c.message}" for c in data.conditions if c.type == MISCONFIGURED and c.status == "True"), "")
+    return f"{count(clusters, 'cluster')} (generation {data.generation}{part}){moved}{missing}{wrong}"
 
 
 def targets(clusters: Iterable[TargetCluster]) -> str:

@@ -18,6 +18,9 @@ from wharfinger.events.decisions import Explanation
 PART_SIZE = 1000
 """Clusters that one part names, and clusters that it says have left. With names of 253 characters it stays under 1 MiB."""
 
+SATISFIED, MISCONFIGURED = "PlacementSatisfied", "PlacementMisconfigured"
+"""The types of the two conditions."""
+
 SelectionTrigger = Literal[
     "FirstSelection", "PlacementChanged", "ClustersChanged", "SetsChanged", "ScoresChanged", "TimePassed"
 ]

@@ -19,6 +19,7 @@ from uuid import UUID
 
 import msgspec
 
+from wharfinger.domain import selection
 from wharfinger.domain.binding import Binding, Component, TargetCluster
 from wharfinger.domain.cluster import Cluster, Managed, ManagedTaint, NodeGrade, ResourceSummary
 from wharfinger.domain.node import Node, Pod
@@ -82,6 +83,13 @@ from wharfinger.events.decisions import (
 )
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.outcomes import OutcomesDecided
+from wharfinger.events.placements import (
+    DecidedGroup,
+    PlacementDecided,
+    PlacementHeld,
+    PlacementReleased,
+    SelectionCondition,
+)
 from wharfinger.events.plans import PlanRequested, Step
 from wharfinger.events.policies import PolicyRemoved
 from wharfinger.events.proposals import (
@@ -527,6 +535,20 @@ def _plan_refused(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
     )
 
 
+def _policy(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
+    assert isinstance(value, Policy)
+    if value.selection or value.cluster_set or value.set_binding or value.scores:
+        raise RedactionError(f"{value.key} chooses clusters by texts that are compared, which new names would change")
+    return walk._struct(value)
+
+
+def _selected(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
+    assert isinstance(value, PlacementDecided | PlacementHeld | PlacementReleased)
+    raise RedactionError(
+        f"placement {value.placement} chooses clusters by texts that are compared, which new names would change"
+    )
+
+
 def _proposal_refused(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
     assert isinstance(value, ProposalRefused)
     return walk._struct(value, target=walk.text(target_of(value), value.target))
@@ -546,6 +568,10 @@ _SPECIAL: dict[type[msgspec.Struct], Callable[[Walk, msgspec.Struct], msgspec.St
     Binding: _scheduled_by,
     Propagation: _scheduled_by,
     ObjectRef: _object,
+    Policy: _policy,
+    PlacementDecided: _selected,
+    PlacementHeld: _selected,
+    PlacementReleased: _selected,
     ResourceSelector: _object,
     ScheduleDecided: _explained(M.CLUSTER),
     ScheduleRefused: _explained(M.CLUSTER),
@@ -559,7 +585,16 @@ _SPECIAL: dict[type[msgspec.Struct], Callable[[Walk, msgspec.Struct], msgspec.St
     PlanRefused: _plan_refused,
 }
 
+_SELECTIONS: tuple[type[msgspec.Struct], ...] = (
+    selection.Condition, selection.Selector, selection.Predicate, selection.ClusterToleration, selection.AddOnScore,
+    selection.Priority, selection.DecisionGroup, selection.Selection, selection.ClusterSet, selection.SetBinding,
+    selection.ScoreValue, selection.ClusterScores, DecidedGroup, SelectionCondition, PlacementDecided, PlacementHeld,
+    PlacementReleased,
+)  # fmt: skip
+"""Of placements that choose clusters: a history that holds any is not redacted."""
+
 SPECIAL_FIELDS = {
+    *((kind, field) for kind in _SELECTIONS for field in kind.__struct_fields__),
     (ProposalRefused, "target"),
     (Scored, "name"),
     (Outcome, "subject"),

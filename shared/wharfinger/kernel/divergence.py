@@ -36,6 +36,7 @@ from wharfinger.events.decisions import (
     ScheduleDecided,
     ScheduleRefused,
 )
+from wharfinger.events.placements import PlacementDecided
 from wharfinger.kernel.decider import Decision
 
 Step = Literal[
@@ -285,6 +286,8 @@ def results(data: Value, cause: UUID | None) -> Iterator[Result]:
         case ClusterSilenced():
             yield _because_of(cause, cluster=data.cluster, silent_since_us=str(data.silent_since_us))
             yield Result("selection", {"outcome": "silenced"})
+        case PlacementDecided():
+            yield from _selected(data, cause)
         case FailoverHeld() | FailoverResumed():
             yield Result("filter", {"silent": str(data.silent), "clusters": str(data.clusters)})
             yield Result("selection", {"outcome": "held" if isinstance(data, FailoverHeld) else "resumed"})
@@ -307,6 +310,23 @@ def _scheduled(data: ScheduleDecided | ScheduleRefused, cause: UUID | None) -> I
     came_of_it, suspect = _outcome(data)
     yield Result("selection", {"outcome": came_of_it, **dict.fromkeys(targets, ""), **suspect})
     yield Result("division", {**targets, **{f"weight of {name}": str(n) for name, n in why.division.items()}})
+    yield _rest(why)
+
+
+def _selected(data: PlacementDecided, cause: UUID | None) -> Iterator[Result]:
+    """Of the fleet stage: `stages.fleet.selections`."""
+    why = data.explanation
+    scores = {name: score for group in data.groups for name, score in group.scores.items()}
+    yield _because_of(cause, trigger=data.trigger)
+    yield _filtered(why, {})
+    yield Result("score", {name: str(score) for name, score in scores.items()}, sampled=True)
+    changes = {**{f"with {name}": "" for name in data.added}, **{f"without {name}": "" for name in data.removed}}
+    about = {"generation": str(data.generation), "unscheduled": str(data.unscheduled)}
+    said = {c.type: f"{c.status} {c.reason}: {c.message}" for c in data.conditions}
+    yield Result("selection", {"outcome": "decided", **dict.fromkeys(scores, ""), **changes, **about, **said})
+    parts = {"part": f"{data.part} of {data.parts}", "complete": str(data.complete)}
+    groups = {f"group {g.index} {g.name}".rstrip(): ", ".join(g.scores) for g in data.groups}
+    yield Result("division", {**groups, **parts})
     yield _rest(why)
 
 
