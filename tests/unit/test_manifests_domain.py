@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import pytest
 
+from wharfinger.domain.binding import TargetCluster
 from wharfinger.domain.cluster import Cluster as KnownCluster
 from wharfinger.domain.cluster import ResourceSummary
 from wharfinger.domain.node import Node as KnownNode
@@ -316,10 +317,11 @@ def test_a_placement_is_taken_over_field_for_field() -> None:
     ],
 )
 def test_how_replicas_are_divided(scheduling: str, expected: ReplicaScheduling) -> None:
-    placement = read(
-        karmada.PropagationPolicy, POLICY + "  placement:\n    clusterAffinity: {}\n" + scheduling
-    ).spec.placement
-    assert placement.to_domain().replicas == expected
+    policy = read(karmada.PropagationPolicy, POLICY + "  placement:\n    clusterAffinity: {}\n" + scheduling).to_domain(
+        "{}"
+    )
+    assert policy.propagation is not None
+    assert policy.propagation.placement.replicas == expected
 
 
 @pytest.mark.parametrize(
@@ -353,7 +355,7 @@ def test_how_replicas_are_divided(scheduling: str, expected: ReplicaScheduling) 
         (
             "placement: {clusterAffinity: {fieldSelector: {matchExpressions: [{key: mood, operator: In}]}}}",
             5,
-            "expected 'provider', 'region' or",
+            "expected provider, region or zone, got 'mood'",
         ),
     ],
 )
@@ -373,8 +375,9 @@ def test_a_binding_by_hand() -> None:
         "suspension: {scheduling: true},"
         " placement: {clusterAffinity: {clusterNames: [oslo]}}, clusters: [{name: oslo, replicas: 3}]}\n",
     )
-    assert list(binding.unacted()) == [("spec", "clusters")]
+    assert list(binding.unacted()) == []
     value = binding.to_domain()
+    assert value.clusters == (TargetCluster("oslo", 3),)
     assert (value.name, value.uid, value.replicas, value.priority) == ("ns/web-deployment", "u-1", 3, 5)
     assert (value.suspended, value.reschedule) == (True, "2024-01-01T00:00:00Z")
     assert value.resource == ObjectRef("apps/v1", "Deployment", "web", "ns")

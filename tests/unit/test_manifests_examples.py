@@ -80,4 +80,4 @@ def test_the_broken_examples_break_as_documented() -> None:
 def test_the_examples_show_most_kinds() -> None:
     shown = {m.kind for m in load_files([EXAMPLES]).manifests}
     left_out = {k.kind for k in KINDS if k not in shown}
-    assert left_out == {"StatefulSet", "CronJob", "Namespace", "ResourceBinding"}
+    assert left_out == {"StatefulSet", "CronJob", "Namespace", "ResourceBinding", "ClusterResourceBinding"}

@@ -57,7 +57,8 @@ class ReplicaScheduling(Value, frozen=True):
     """How replicas go to the chosen clusters.
 
     Duplicated: each gets all. Divided: Aggregated packs into as few as hold them; Weighted divides by `static` weights,
-    or, with `dynamic`, by available replicas; Weighted with neither gives all clusters the weight 1.
+    or, with `dynamic`, by available replicas; Weighted with neither gives all clusters the weight 1. An empty preference, which only
+    a binding written by hand can hold, says not how and cannot be followed.
 
     `remainder`: how what is left of exact shares is handed out: by Webster's method, or one more each in rank order.
     `within_capacity`: static weights give no cluster more than fits there; the others share what is left over.
@@ -65,7 +66,7 @@ class ReplicaScheduling(Value, frozen=True):
     """
 
     type: Literal["Duplicated", "Divided"] = "Duplicated"
-    preference: Literal["Aggregated", "Weighted"] = "Weighted"
+    preference: Literal["Aggregated", "Weighted", ""] = "Weighted"
     static: tuple[StaticWeight, ...] = ()
     dynamic: bool = False
     remainder: Literal["webster", "in-order"] = "webster"

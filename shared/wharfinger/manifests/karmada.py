@@ -1,23 +1,20 @@
-"""Karmada's kinds: member clusters, propagation policies, resource bindings.
-
-Placement follows Karmada's API field for field; what its admission webhook would refuse (two affinities at once, a spread by two
-things) is refused here too, because nothing later expects it.
-"""
+"""Karmada's kinds: member clusters, propagation policies, resource bindings. Their placement is in `karmada_placement`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import model_validator
 
 from wharfinger.domain import cluster as cluster_domain
-from wharfinger.domain import placement as domain
-from wharfinger.domain.binding import Binding
+from wharfinger.domain.binding import Binding, Component, TargetCluster
 from wharfinger.domain.policy import Policy, Propagation, ResourceSelector
-from wharfinger.domain.selectors import Requirement
+from wharfinger.domain.quantities import parse_milli, parse_units
 from wharfinger.domain.workload import ObjectRef, Requirements
+from wharfinger.manifests import options
 from wharfinger.manifests.errors import Path
+from wharfinger.manifests.karmada_placement import Placement, defaulted
 from wharfinger.manifests.kubernetes import (
     LabelSelector,
     NodeSelector,
@@ -27,7 +24,19 @@ from wharfinger.manifests.kubernetes import (
     device_requests,
     split_devices,
 )
-from wharfinger.manifests.model import Amounts, Carried, Count, ExpectedError, Int32, Labels, Model, Object, Unacted
+from wharfinger.manifests.model import (
+    UNACTED,
+    Amounts,
+    Carried,
+    Count,
+    ExpectedError,
+    Int32,
+    Labels,
+    Model,
+    Object,
+    Quantity,
+    Unacted,
+)
 
 LEASE_S = "wharfinger.io/lease-s"
 """Annotation of a cluster: how many seconds of silence are normal. Without it a cluster is never called silent."""
@@ -47,15 +56,50 @@ class ApiEnablement(Model):
     resources: list[ApiResource] = []
 
 
+class ResourceRange(Model):
+    """What of one resource a node of a grade has free: at least `min`, less than `max`."""
+
+    name: str
+    min: Quantity
+    max: Quantity
+
+
+class ResourceModel(Model):
+    """A grade: the class of nodes whose free room lies within all of its ranges."""
+
+    grade: Count
+    ranges: list[ResourceRange] = []
+
+    def minimum(self) -> dict[str, int]:
+        return {r.name: parse_milli(r.min) if r.name == "cpu" else parse_units(r.min) for r in self.ranges}
+
+
+class AllocatableModeling(Model):
+    """How many nodes are of a grade."""
+
+    grade: Count
+    count: Count = 0
+
+
 class ResourceSummary(Model):
     allocatable: Amounts = {}
     allocated: Amounts = {}
     allocating: Amounts = {}
-    allocatable_modelings: Unacted = None
+    allocatable_modelings: list[AllocatableModeling] = []
 
-    def to_domain(self) -> cluster_domain.ResourceSummary:
+    def to_domain(self, models: list[ResourceModel]) -> cluster_domain.ResourceSummary:
+        """Numbers of grades that the cluster does not describe say nothing, so without models there are no grades (as in Karmada,
+        which then takes the totals)."""
+        counts = {modeling.grade: modeling.count for modeling in self.allocatable_modelings}
+        grades = tuple(
+            cluster_domain.NodeGrade(model.minimum(), counts.get(model.grade, 0))
+            for model in sorted(models, key=lambda model: model.grade)
+        )
         return cluster_domain.ResourceSummary(
-            amounts(self.allocatable), amounts(self.allocated), amounts(self.allocating)
+            amounts(self.allocatable),
+            amounts(self.allocated),
+            amounts(self.allocating),
+            grades if counts else (),
         )
 
 
@@ -65,7 +109,7 @@ class ClusterSpec(Model):
     zone: str = ""
     zones: list[str] = []
     taints: list[Taint] = []
-    resource_models: Unacted = None
+    resource_models: list[ResourceModel] = []
     api_endpoint: Carried = None
     id: Carried = None
     impersonator_secret_ref: Carried = None
@@ -76,10 +120,22 @@ class ClusterSpec(Model):
     sync_mode: Carried = None
 
 
+class Condition(Model):
+    """One of an object's conditions; what is read of it is type and status."""
+
+    type: str
+    status: str
+    last_heartbeat_time: Carried = None
+    last_transition_time: Carried = None
+    message: Carried = None
+    observed_generation: Carried = None
+    reason: Carried = None
+
+
 class ClusterStatus(Model):
     api_enablements: list[ApiEnablement] | None = None
     resource_summary: ResourceSummary | None = None
-    conditions: Unacted = None
+    conditions: list[Condition] = []
     remedy_actions: Unacted = None
     kubernetes_version: Carried = None
     node_summary: Carried = None
@@ -88,6 +144,13 @@ class ClusterStatus(Model):
 class Cluster(Object):
     spec: ClusterSpec = ClusterSpec()
     status: ClusterStatus = ClusterStatus()
+
+    def unacted(self, path: Path = ()) -> Iterator[Path]:
+        """Besides single fields: how many nodes are of which grade, where no grades are described."""
+        yield from super().unacted(path)
+        summary = self.status.resource_summary
+        if summary is not None and summary.allocatable_modelings and not self.spec.resource_models:
+            yield (*path, "status", "resourceSummary", "allocatableModelings")
 
     def to_domain(self) -> cluster_domain.Cluster:
         """Raises ExpectedError for a lease that is not a number of seconds."""
@@ -108,7 +171,8 @@ class Cluster(Object):
             api_kinds=kinds,
             lease_s=lease_s(self),
             deleting=self.metadata.deletion_timestamp is not None,
-            summary=status.resource_summary.to_domain() if status.resource_summary else None,
+            summary=status.resource_summary.to_domain(spec.resource_models) if status.resource_summary else None,
+            conditions={c.type: c.status for c in status.conditions},
         )
 
 
@@ -120,125 +184,6 @@ def lease_s(cluster: Object) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) <= 8 and int(text) > 0):
         raise ExpectedError("a number of seconds above 0", "metadata", "annotations", LEASE_S)
     return int(text)
-
-
-# Placement.
-
-
-class FieldExpression(Model):
-    key: Literal["provider", "region", "zone"]
-    operator: Literal["In", "NotIn"]
-    values: list[str] = []
-
-    def to_domain(self) -> Requirement:
-        return Requirement(self.key, self.operator, tuple(self.values))
-
-
-class FieldSelector(Model):
-    match_expressions: list[FieldExpression] = []
-
-
-class ClusterAffinity(Model):
-    label_selector: LabelSelector | None = None
-    field_selector: FieldSelector | None = None
-    cluster_names: list[str] = []
-    exclude: list[str] = []
-
-    def to_domain(self, name: str = "") -> domain.ClusterAffinity:
-        return domain.ClusterAffinity(
-            name,
-            tuple(self.cluster_names),
-            tuple(self.exclude),
-            self.label_selector.to_domain() if self.label_selector else None,
-            tuple(e.to_domain() for e in self.field_selector.match_expressions) if self.field_selector else (),
-        )
-
-
-class ClusterAffinityTerm(ClusterAffinity):
-    affinity_name: str
-    overflow_affinities: Unacted = None
-
-
-class SpreadConstraint(Model):
-    spread_by_field: Literal["cluster", "region", "zone", "provider", ""] = ""
-    spread_by_label: str = ""
-    max_groups: Count = 0
-    min_groups: Count = 0
-
-    @model_validator(mode="after")
-    def _one_way(self) -> SpreadConstraint:
-        if self.spread_by_field and self.spread_by_label:
-            raise ExpectedError("either spreadByField or spreadByLabel")
-        if self.max_groups and self.max_groups < self.min_groups:
-            raise ExpectedError(f"at least minGroups, which is {self.min_groups}", "maxGroups")
-        return self
-
-    def to_domain(self) -> domain.SpreadConstraint:
-        """With Karmada's defaults: by cluster, over at least one group."""
-        by_field = self.spread_by_field or ("" if self.spread_by_label else "cluster")
-        return domain.SpreadConstraint(by_field, self.spread_by_label, self.min_groups or 1, self.max_groups)
-
-
-class StaticWeight(Model):
-    target_cluster: ClusterAffinity
-    weight: Count
-
-    def to_domain(self) -> domain.StaticWeight:
-        return domain.StaticWeight(self.target_cluster.to_domain(), self.weight)
-
-
-class WeightPreference(Model):
-    static_weight_list: list[StaticWeight] = []
-    dynamic_weight: Literal["AvailableReplicas", ""] = ""
-
-    def unacted(self, path: Path = ()) -> Iterator[Path]:
-        """Static weights beside a dynamic one, which wins."""
-        if self.dynamic_weight and self.static_weight_list:
-            yield (*path, "staticWeightList")
-
-
-class ReplicaScheduling(Model):
-    replica_scheduling_type: Literal["Duplicated", "Divided"] = "Divided"
-    replica_division_preference: Literal["Aggregated", "Weighted"] | None = None
-    weight_preference: WeightPreference = WeightPreference()
-
-    def to_domain(self) -> domain.ReplicaScheduling:
-        weights = self.weight_preference
-        return domain.ReplicaScheduling(
-            self.replica_scheduling_type,
-            self.replica_division_preference or "Weighted",
-            () if weights.dynamic_weight else tuple(w.to_domain() for w in weights.static_weight_list),
-            bool(weights.dynamic_weight),
-        )
-
-
-class Placement(Model):
-    cluster_affinity: ClusterAffinity | None = None
-    cluster_affinities: list[ClusterAffinityTerm] = []
-    cluster_tolerations: list[Toleration] = []
-    spread_constraints: list[SpreadConstraint] = []
-    replica_scheduling: ReplicaScheduling | None = None
-    workload_affinity: Unacted = None
-
-    @model_validator(mode="after")
-    def _one_affinity(self) -> Placement:
-        if self.cluster_affinity is not None and self.cluster_affinities:
-            raise ExpectedError("either clusterAffinity or clusterAffinities")
-        names = [term.affinity_name for term in self.cluster_affinities]
-        for i, name in enumerate(names):
-            if not name or name in names[:i]:
-                raise ExpectedError("a name that is not used twice", "clusterAffinities", i, "affinityName")
-        return self
-
-    def to_domain(self) -> domain.Placement:
-        single = (self.cluster_affinity.to_domain(),) if self.cluster_affinity else ()
-        several = tuple(term.to_domain(term.affinity_name) for term in self.cluster_affinities)
-        return domain.Placement(
-            several or single,
-            tuple(t.to_domain() for t in self.cluster_tolerations),
-            tuple(c.to_domain() for c in self.spread_constraints),
-            self.replica_scheduling.to_domain() if self.replica_scheduling else domain.ReplicaScheduling(),
-        )
 
 
 # Policies.
@@ -262,21 +207,34 @@ class Suspension(Model):
     dispatching_on_clusters: Unacted = None
 
 
+class PolicySchedulePriority(Model):
+    """`PodPriorityClass` leaves it to the workload, which is what happens anyway. The value of a class is not known here."""
+
+    priority_class_source: Literal["KubePriorityClass", "PodPriorityClass", "FederatedPriorityClass"]
+    priority_class_name: str = ""
+    preemption_policy: Unacted = None
+
+    def unacted(self, path: Path = ()) -> Iterator[Path]:
+        yield from super().unacted(path)
+        if self.priority_class_source != "PodPriorityClass" and self.priority_class_name:
+            yield (*path, "priorityClassName")
+
+
 class PropagationSpec(Model):
     resource_selectors: list[Selector] = []
     placement: Placement = Placement()
     priority: Int32 = 0
+    preemption: Literal["Always", "Never"] = "Never"
     suspension: Suspension = Suspension()
-    activation_preference: Unacted = None
+    scheduler_name: str = ""
+    schedule_priority: PolicySchedulePriority | None = None
+    activation_preference: Literal["Lazy", ""] = ""
     association: Unacted = None
     conflict_resolution: Unacted = None
     dependent_overrides: Unacted = None
     failover: Unacted = None
-    preemption: Unacted = None
     preserve_resources_on_deletion: Unacted = None
     propagate_deps: Unacted = None
-    schedule_priority: Unacted = None
-    scheduler_name: Unacted = None
 
 
 class ClusterPropagationPolicy(Object):
@@ -284,17 +242,30 @@ class ClusterPropagationPolicy(Object):
 
     spec: PropagationSpec
 
+    @model_validator(mode="after")
+    def _admitted(self) -> ClusterPropagationPolicy:
+        self.spec.placement.refuse(("spec", "placement"))
+        return self
+
     @property
     def namespace(self) -> str:
         return ""
 
+    def unacted(self, path: Path = ()) -> Iterator[Path]:
+        yield from options.unknown(self.annotations, options.OF_POLICIES, path)
+        yield from super().unacted(path)
+
     def to_domain(self, manifest: str) -> Policy:
+        """Raises ExpectedError for annotations that say nothing sensible."""
         spec = self.spec
         propagation = Propagation(
             tuple(s.to_domain(self.namespace) for s in spec.resource_selectors),
-            spec.placement.to_domain(),
+            options.extended(defaulted(spec.placement.to_domain()), self.annotations),
             spec.priority,
             spec.suspension.scheduling,
+            spec.preemption == "Always",
+            spec.activation_preference == "Lazy",
+            spec.scheduler_name,
         )
         return Policy(self.kind, self.name, self.namespace, propagation, manifest=manifest)
 
@@ -339,7 +310,7 @@ class ReplicaRequirements(Model):
     node_claim: NodeClaim = NodeClaim()
     resource_request: Amounts = {}
     namespace: Carried = None
-    priority_class_name: Unacted = None
+    priority_class_name: str = ""
 
     def to_domain(self) -> Requirements:
         from_claim = self.node_claim
@@ -353,50 +324,129 @@ class ReplicaRequirements(Model):
         )
 
 
+class BoundComponent(Model):
+    """One kind of pod of a workload that has several."""
+
+    name: str
+    replicas: Count = 0
+    replica_requirements: ReplicaRequirements | None = None
+
+    def to_domain(self) -> Component:
+        needs = self.replica_requirements
+        return Component(self.name, self.replicas, needs.to_domain() if needs else Requirements())
+
+
+class BoundCluster(Model):
+    """A cluster the binding has been given, with its replicas; of components it says the same again."""
+
+    name: str
+    replicas: Count = 0
+    components: Carried = None
+
+
+class EvictionTask(Model):
+    from_cluster: str
+    producer: str = ""
+    reason: str = ""
+    clusters_before_failover: Carried = None
+    creation_timestamp: Carried = None
+    grace_period_seconds: Carried = None
+    message: Carried = None
+    preserved_label_state: Carried = None
+    purge_mode: Carried = None
+    replicas: Carried = None
+    suppress_deletion: Carried = None
+
+
+class WorkloadAffinityGroups(Model):
+    affinity_group: str = ""
+    anti_affinity_group: str = ""
+
+
 class SchedulePriority(Model):
     priority: Int32 = 0
+    preemption_policy: Unacted = None
 
 
 class ResourceBindingSpec(Model):
     resource: BoundResource
     replicas: Count = 0
     replica_requirements: ReplicaRequirements | None = None
+    components: list[BoundComponent] = []
     placement: Placement = Placement()
+    clusters: list[BoundCluster] = []
     reschedule_triggered_at: str = ""
     schedule_priority: SchedulePriority = SchedulePriority()
+    scheduler_name: str = ""
     suspension: Suspension = Suspension()
-    clusters: Unacted = None
-    components: Unacted = None
+    workload_affinity_groups: WorkloadAffinityGroups = WorkloadAffinityGroups()
+    graceful_eviction_tasks: Annotated[list[EvictionTask], UNACTED] = []
     conflict_resolution: Unacted = None
     failover: Unacted = None
-    graceful_eviction_tasks: Unacted = None
     preserve_resources_on_deletion: Unacted = None
     propagate_deps: Unacted = None
     required_by: Unacted = None
-    scheduler_name: Unacted = None
-    workload_affinity_groups: Unacted = None
+
+    @property
+    def priority_class(self) -> str:
+        """Of the replicas, or the first that a component names: quotas know one for a binding."""
+        needs = [self.replica_requirements, *(c.replica_requirements for c in self.components)]
+        return next((n.priority_class_name for n in needs if n is not None and n.priority_class_name), "")
 
 
-class ResourceBinding(Object):
+class ResourceBindingStatus(Model):
+    """What another scheduler made of it."""
+
+    scheduler_observing_affinity_name: str = ""
+    last_scheduled_time: str = ""
+    aggregated_status: Carried = None
+    conditions: Carried = None
+    scheduler_observed_generation: Carried = None
+
+
+class ClusterResourceBinding(Object):
+    """Of an object without a namespace."""
+
     spec: ResourceBindingSpec
+    status: ResourceBindingStatus = ResourceBindingStatus()
 
     @property
     def namespace(self) -> str:
-        return self.metadata.namespace or DEFAULT_NAMESPACE
+        return ""
+
+    @property
+    def binding_name(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    def unacted(self, path: Path = ()) -> Iterator[Path]:
+        yield from options.unknown(self.annotations, options.OF_POLICIES, path)
+        yield from super().unacted(path)
 
     def to_domain(self) -> Binding:
-        spec, resource = self.spec, self.spec.resource
-        name = f"{self.namespace}/{self.name}"
+        """Raises ExpectedError for annotations that say nothing sensible."""
+        spec, resource, name = self.spec, self.spec.resource, self.binding_name
         return Binding(
             name,
             self.metadata.uid or resource.uid or name,
             ObjectRef(resource.api_version, resource.kind, resource.name, resource.namespace),
             spec.replicas,
             spec.replica_requirements.to_domain() if spec.replica_requirements else Requirements(),
-            spec.placement.to_domain(),
+            options.extended(spec.placement.to_domain(), self.annotations),
             spec.schedule_priority.priority,
             spec.suspension.scheduling,
             spec.reschedule_triggered_at,
             f"{self.kind}/{name}",
             dict(self.metadata.labels),
+            tuple(c.to_domain() for c in spec.components),
+            spec.scheduler_name,
+            spec.workload_affinity_groups.affinity_group,
+            spec.workload_affinity_groups.anti_affinity_group,
+            spec.priority_class,
+            tuple(TargetCluster(c.name, c.replicas) for c in spec.clusters),
         )
+
+
+class ResourceBinding(ClusterResourceBinding):
+    @property
+    def namespace(self) -> str:
+        return self.metadata.namespace or DEFAULT_NAMESPACE

@@ -42,6 +42,8 @@ KINDS: tuple[Kind, ...] = (
     # Bindings written by hand or exported.
     Kind("work.karmada.io/v1alpha2", "ResourceBinding", karmada.ResourceBinding),
     Kind("work.karmada.io/v1alpha1", "ResourceBinding", karmada.ResourceBinding),
+    Kind("work.karmada.io/v1alpha2", "ClusterResourceBinding", karmada.ClusterResourceBinding, namespaced=False),
+    Kind("work.karmada.io/v1alpha1", "ClusterResourceBinding", karmada.ClusterResourceBinding, namespaced=False),
 )  # fmt: skip
 
 BY_NAME = {(k.api_version, k.kind): k for k in KINDS}

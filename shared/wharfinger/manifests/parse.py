@@ -155,6 +155,21 @@ def _check(document: Document, file: str, raw: object, above: Path) -> Manifest 
     return Manifest(kind, model, file, document, raw, above)
 
 
+def read_object(raw: object, kind: str, name: str = "object") -> Resource:
+    """An object as an API answers it within a list: without saying what it is. Checked as the newest `kind` that is read here.
+
+    Raises ValueError with one line a mistake, under `name` as file.
+    """
+    said = next(k for k in KINDS if k.kind == kind)
+    if isinstance(raw, dict):
+        raw = {"apiVersion": said.api_version, "kind": kind, **raw}
+    match _check(Document(raw, 1, {}), name, raw, ()):
+        case Manifest(model=model):
+            return model
+        case found:
+            raise ValueError("\n".join(str(error) for error in found))
+
+
 def _unknown_kind(error: Callable[..., ManifestError], api_version: str, kind: str) -> ManifestError:
     if versions := versions_of(kind):
         return error(f"expected {' or '.join(versions)} for the kind {kind}, got {shown(api_version)}", "apiVersion")
