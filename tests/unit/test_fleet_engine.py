@@ -24,7 +24,7 @@ ANYWHERE = Question(
 
 
 def test_every_filter_speaks_and_the_first_is_the_reason() -> None:
-    question = Question(ANYWHERE.placement, ClusterAffinity(exclude=("a",)), ANYWHERE.gvk, ("a",), ("a",))
+    question = Question(ANYWHERE.placement, ClusterAffinity(exclude=("a",)), ANYWHERE.gvk, ("a",), ("a",), (), ("a",))
     worst = Cluster("a", taints=(Taint("k", "NoSchedule"),), api_kinds=(), deleting=True)
     assert all_refusals(question, worst) == [reason for reason, _ in FILTERS]
     assert first_refusal(question, worst) == "ClusterDeleting"

@@ -2,25 +2,30 @@
 
 A cluster that holds replicas of the binding already (`existing`) is asked less: what blocks only newcomers must not
 throw out what runs. Whether it should leave is said by failover and eviction, not by a filter.
+
+Workload affinity is compared within a namespace with bindings that have targets; what those are is asked of the caller
+(`Question.together`, `Question.apart`, made by `peers`), since a filter knows one binding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import ClusterAffinity, Placement
 from wharfinger.domain.reasons import FleetReason
 from wharfinger.domain.selectors import Requirement
-from wharfinger.domain.taints import first_untolerated
+from wharfinger.domain.taints import Taint, first_untolerated
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """What is asked of every cluster for one binding. `affinity`: the term of the placement in force.
 
-    `silent` and `evicted`: clusters beyond their lease, and clusters this binding was just evicted from.
+    `silent` and `evicted`: clusters beyond their lease, and clusters this binding was just evicted from. `together`: the clusters
+    that all others of its affinity group are in (None: there are none, or they have no targets yet). `apart`: the clusters that
+    some other of its anti-affinity group is in.
     """
 
     placement: Placement
@@ -28,6 +33,8 @@ class Question:
     gvk: str
     silent: Collection[str] = ()
     evicted: Collection[str] = ()
+    together: Collection[str] | None = None
+    apart: Collection[str] = ()
 
 
 Filter = Callable[[Question, Cluster, bool], bool]
@@ -43,7 +50,7 @@ def heard_of(question: Question, cluster: Cluster, existing: bool) -> bool:
 
 
 def in_affinity(question: Question, cluster: Cluster, existing: bool) -> bool:
-    return matches(question.affinity, cluster)
+    return tier_of(question.affinity, cluster) is not None
 
 
 def tolerated(question: Question, cluster: Cluster, existing: bool) -> bool:
@@ -58,8 +65,17 @@ def api_enabled(question: Question, cluster: Cluster, existing: bool) -> bool:
 
 
 def has_spread_property(question: Question, cluster: Cluster, existing: bool) -> bool:
-    """A cluster without a region, zone or provider cannot be counted into a group of them."""
-    return all(has_property(cluster, constraint.field) for constraint in question.placement.spread)
+    """A cluster without a region, zone or provider cannot be counted into a group of them, nor, unless `strict`, one without the
+    label: Karmada looks at no label here and refuses the choice later."""
+    return missing_property(question.placement, cluster) == ""
+
+
+def with_its_group(question: Question, cluster: Cluster, existing: bool) -> bool:
+    return existing or question.together is None or cluster.name in question.together
+
+
+def apart_from_its_group(question: Question, cluster: Cluster, existing: bool) -> bool:
+    return existing or cluster.name not in question.apart
 
 
 def not_evicted(question: Question, cluster: Cluster, existing: bool) -> bool:
@@ -73,6 +89,8 @@ FILTERS: tuple[tuple[FleetReason, Filter], ...] = (
     ("TaintToleration", tolerated),  # who is kept off
     ("APIEnablement", api_enabled),  # the kind exists there
     ("SpreadConstraint", has_spread_property),  # it can be counted into a group
+    ("WorkloadAffinity", with_its_group),  # where those are that it wants to be with
+    ("WorkloadAntiAffinity", apart_from_its_group),  # and those it must not meet
     ("Evicted", not_evicted),  # last: a cluster that would fit, were it not for the eviction
 )
 
@@ -88,6 +106,58 @@ def first_refusal(question: Question, cluster: Cluster, existing: bool = False) 
 def all_refusals(question: Question, cluster: Cluster, existing: bool = False) -> list[FleetReason]:
     """Every reason, for the derived explanation: `first_refusal` is the first of them."""
     return [reason for reason, passes in FILTERS if not passes(question, cluster, existing)]
+
+
+def why(question: Question, cluster: Cluster, reason: FleetReason) -> str:
+    """What the filter of that reason found, in the words Karmada's users know where it has a filter like it."""
+    match reason:
+        case "ClusterDeleting":
+            return "cluster(s) is being deleted"
+        case "ClusterSilent":
+            return "cluster(s) was not heard of within its lease"
+        case "ClusterAffinity":
+            return "cluster(s) did not match the placement cluster affinity constraint"
+        case "TaintToleration":
+            taint = first_untolerated(cluster.taints, question.placement.tolerations, ("NoSchedule", "NoExecute"))
+            return (
+                f"cluster(s) had untolerated taint {{{said(taint)}}}" if taint else "cluster(s) had untolerated taint"
+            )
+        case "APIEnablement":
+            return "cluster(s) did not have the API resource"
+        case "SpreadConstraint":
+            return f"cluster(s) did not have {missing_property(question.placement, cluster)} property"
+        case "WorkloadAffinity":
+            return "ResourceBinding with the same affinity group does not target this cluster"
+        case "WorkloadAntiAffinity":
+            return "cluster already has workload with the same anti-affinity group"
+        case "Evicted":
+            return "cluster(s) is in the process of eviction"
+        case _:
+            return "cluster(s) did not have the capacity"
+
+
+def said(taint: Taint) -> str:
+    """`key=value:effect`, or `key:effect` where there is no value."""
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+
+
+def peers(targets: Iterable[Collection[str]]) -> set[str] | None:
+    """The clusters that all of a group's members with targets are in; None: no member has any."""
+    together: set[str] | None = None
+    for clusters in targets:
+        if clusters:
+            together = set(clusters) if together is None else together & set(clusters)
+    return together
+
+
+def tier_of(affinity: ClusterAffinity, cluster: Cluster) -> int | None:
+    """0: one of the affinity's own clusters; i: one of its i-th overflow group and of none before; None: neither."""
+    if matches(affinity, cluster):
+        return 0
+    for i, group in enumerate(affinity.overflow, start=1):
+        if matches(group, cluster):
+            return i
+    return None
 
 
 def matches(affinity: ClusterAffinity, cluster: Cluster) -> bool:
@@ -124,6 +194,17 @@ def field_holds(requirement: Requirement, cluster: Cluster) -> bool:
             return not values
         case _:
             return False
+
+
+def missing_property(placement: Placement, cluster: Cluster) -> str:
+    """The first property a spread constraint needs and the cluster does not have: a region, a provider, zones, or the label; empty:
+    it has them all."""
+    for constraint in placement.spread:
+        if not has_property(cluster, constraint.field):
+            return "zones" if constraint.field == "zone" else constraint.field
+        if constraint.label and not placement.strict and not cluster.labels.get(constraint.label):
+            return constraint.label
+    return ""
 
 
 def has_property(cluster: Cluster, field: str) -> bool:
