@@ -197,7 +197,8 @@ class PlainCluster:
 
     def why_not(self, name: str, r: Requirements) -> str | None:
         node = self.nodes[name]
-        if node.unschedulable:
+        cordon = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
+        if node.unschedulable and not any(t.tolerates(cordon) for t in r.tolerations):
             return "Unschedulable"
         if any(node.labels.get(k) != v for k, v in r.node_selector.items()):
             return "NodeAffinity"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wharfinger.domain.placement import Placement
-from wharfinger.domain.value import Name, Value
+from wharfinger.domain.value import Name, Value, digest
 from wharfinger.domain.workload import ObjectRef, Requirements
 
 
@@ -20,6 +20,12 @@ class Component(Value, frozen=True):
     name: Name
     replicas: int
     requirements: Requirements = Requirements()
+
+
+def set_key(components: tuple[Component, ...]) -> str:
+    """The name of the class of workloads that consist of such components: their sets are counted alike. Names of components are
+    none of it."""
+    return digest([(c.replicas, c.requirements) for c in components])
 
 
 class Binding(Value, frozen=True):

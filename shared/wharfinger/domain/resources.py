@@ -40,6 +40,17 @@ class DeviceRequest(Value, frozen=True):
     kind: str = GPU
 
 
+def is_of_nodes(name: str) -> bool:
+    """Whether nodes have this resource, so that it bounds what fits on one. `storage` and the like are asked of somebody else:
+    a name of Kubernetes' own that no node reports is not looked at, as the kube-scheduler has it."""
+    if "/" in name:
+        return not name.startswith("kubernetes.io/")
+    return name in _OF_NODES or name.startswith(("hugepages-", "attachable-volumes-"))
+
+
+_OF_NODES = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
+
+
 def add(a: Amounts, b: Amounts, times: int = 1) -> dict[str, int]:
     """a + times * b, over the union of names."""
     out = dict(a)

@@ -13,12 +13,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from wharfinger.domain.cluster import ResourceSummary
-from wharfinger.domain.resources import DEVICE_MILLI, Amounts
+from wharfinger.domain.binding import Component
+from wharfinger.domain.cluster import NodeGrade, ResourceSummary
+from wharfinger.domain.resources import DEVICE_MILLI, Amounts, is_of_nodes
 from wharfinger.domain.workload import Requirements
 from wharfinger.events.capacity import DeviceTotals
 
 PODS = "pods"
+
+NODE_PODS = 110
+"""How many pods a node takes where only its grade is known: what the kubelet takes unless it is told otherwise."""
 
 NO_BOUND = 2**63 - 1
 """What fits when nothing that is asked for is limited."""
@@ -36,17 +40,25 @@ class DeviceDemand:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What one replica takes. Where a cluster counts pods, a replica is one pod, whether it says so or not."""
+    """What one replica takes, or one set of several kinds of pods. Where a cluster counts pods, it is `pods` of them, unless it
+    says so itself (`is_pod` False)."""
 
     amounts: tuple[tuple[str, int], ...]
     devices: tuple[DeviceDemand, ...]
     is_pod: bool
+    pods: int = 1
 
 
-def demand_of(requirements: Requirements) -> Demand:
-    """Requests of nothing, or less, are no demand."""
+def demand_of(requirements: Requirements, *, of_nodes: bool = True) -> Demand:
+    """Requests of nothing, or less, are no demand, nor is, `of_nodes`, what no node has."""
     return Demand(
-        tuple([(name, amount) for name, amount in sorted(requirements.requests.items()) if amount > 0]),
+        tuple(
+            [
+                (name, amount)
+                for name, amount in sorted(requirements.requests.items())
+                if amount > 0 and (not of_nodes or is_of_nodes(name))
+            ]
+        ),
         tuple(
             [
                 DeviceDemand((d.kind, d.models), d.count, d.milli)
@@ -55,6 +67,29 @@ def demand_of(requirements: Requirements) -> Demand:
             ]
         ),
         requirements.requests.get(PODS, 0) <= 0,
+    )
+
+
+def demand_of_set(components: Sequence[Component], *, of_nodes: bool = True) -> Demand:
+    """What one whole set takes: the sum over its components. Negative replicas are none."""
+    amounts: dict[str, int] = {}
+    devices: dict[tuple[Pool, int], int] = {}
+    pods = 0
+    for component in components:
+        replicas = max(0, component.replicas)
+        one = demand_of(component.requirements, of_nodes=of_nodes)
+        pods += replicas * one.pods if one.is_pod else 0
+        for name, amount in one.amounts:
+            amounts[name] = amounts.get(name, 0) + replicas * amount
+        for d in one.devices:
+            devices[d.pool, d.milli] = devices.get((d.pool, d.milli), 0) + replicas * d.count
+    if amounts.get(PODS):
+        amounts[PODS] += pods
+    return Demand(
+        tuple([(name, amount) for name, amount in sorted(amounts.items()) if amount > 0]),
+        tuple([DeviceDemand(pool, count, milli) for (pool, milli), count in sorted(devices.items()) if count]),
+        PODS not in amounts and pods > 0,
+        pods,
     )
 
 
@@ -70,13 +105,16 @@ class Room:
     taken_milli: dict[str, int] = field(default_factory=dict)
     _pools: dict[Pool, tuple[int, int]] = field(default_factory=dict)
 
+    def copy(self) -> Room:
+        return Room(dict(self.left), self.devices, self.whole_only, dict(self.taken_milli))
+
     def take(self, demand: Demand, times: int) -> None:
         """`times` replicas more (negative: less) are taken."""
         left = self.left
         for name, amount in demand.amounts:
             left[name] = left.get(name, 0) - times * amount
         if demand.is_pod and PODS in left:
-            left[PODS] -= times
+            left[PODS] -= times * demand.pods
         for device in demand.devices:
             kind = device.pool[0]
             self.taken_milli[kind] = self.taken_milli.get(kind, 0) + times * device.count * device.milli
@@ -90,8 +128,8 @@ class Room:
             n = left.get(name, 0) // amount
             if n < fits:
                 fits = n
-        if demand.is_pod and PODS in left and left[PODS] < fits:
-            fits = left[PODS]
+        if demand.is_pod and PODS in left and left[PODS] // demand.pods < fits:
+            fits = left[PODS] // demand.pods
         for device in demand.devices:
             n = self._device_fits(device)
             if n < fits:
@@ -105,7 +143,7 @@ class Room:
         whole, milli = pool
         taken = self.taken_milli.get(device.pool[0], 0)
         if device.milli < DEVICE_MILLI:
-            return (milli - taken) // device.milli
+            return (milli - taken) // (device.milli * device.count)
         return (whole - -(-taken // DEVICE_MILLI)) // device.count
 
     def _free_in(self, pool: Pool) -> tuple[int, int]:
@@ -129,3 +167,37 @@ def room_of_summary(summary: ResourceSummary) -> Room:
 
 def room_of_count(free: Amounts, devices: Sequence[DeviceTotals]) -> Room:
     return Room(dict(free), devices)
+
+
+def room_of_grade(grade: NodeGrade) -> Room:
+    """One node of a grade: it has at least the minimum, and room for as many pods as a node usually has."""
+    return Room({PODS: NODE_PODS, **grade.minimum}, whole_only=True)
+
+
+def scattered(grades: Sequence[NodeGrade], demand: Demand, most: int = NO_BOUND) -> int:
+    """How many fit node by node, each node as small as its grade allows, at most `most`; `most` where no grades are told. What the
+    grades do not speak of does not count against anything here: the totals bound it."""
+    if not grades:
+        return most
+    fits = 0
+    for grade in grades:
+        known = {PODS: NODE_PODS, **grade.minimum}
+        each = NODE_PODS
+        for name, amount in demand.amounts:
+            if name in known:
+                each = min(each, known[name] // amount)
+        if demand.is_pod:
+            each = min(each, known[PODS] // demand.pods)
+        for device in demand.devices:
+            if device.pool[0] in known:
+                each = min(each, _on_whole_devices(known[device.pool[0]], device))
+        fits += max(0, grade.count) * max(0, each)
+        if fits >= most:
+            return most
+    return fits
+
+
+def _on_whole_devices(free: int, device: DeviceDemand) -> int:
+    if device.milli < DEVICE_MILLI:
+        return free * DEVICE_MILLI // (device.milli * device.count)
+    return free // device.count

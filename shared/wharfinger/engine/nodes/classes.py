@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from wharfinger.domain.resources import DEVICE_MILLI, DeviceRequest
+from wharfinger.domain.resources import DEVICE_MILLI, DeviceRequest, is_of_nodes
 from wharfinger.domain.selectors import NodeTerm
 from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.workload import Requirements
@@ -31,6 +31,8 @@ UNSCHEDULABLE, NODE_AFFINITY, TAINT_TOLERATION, INSUFFICIENT_RESOURCES, INSUFFIC
 )  # fmt: skip
 """Verdicts: 0 and more is feasible. In the order of `domain.reasons.NodeReason` (-6 there is measured load, a later
 filter); ABSENT marks a slot without a node."""
+
+CORDON = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +91,13 @@ class PodClass:
         """As `verdict`, for a class that looks at no labels: a few columns instead of a walk over the nodes."""
         bears = np.array([code == 0 or self._bears(table, code) for code in range(len(table.taint_sets))])
         judged = np.where(bears[table.taint_code.take(slots)], 0, TAINT_TOLERATION)
-        judged[table.cordoned.take(slots)] = UNSCHEDULABLE
+        barred = table.closed if bears_cordon(self.requirements.tolerations) else table.cordoned
+        judged[barred.take(slots)] = UNSCHEDULABLE
         judged[~table.present.take(slots)] = ABSENT
         self.verdicts[slots] = judged
 
     def verdict(self, table: NodeTable, row: NodeRow) -> int:
-        if row.unschedulable:
+        if row.unschedulable and is_barred(row, self.requirements.tolerations):
             return UNSCHEDULABLE
         if self.claiming and not self._claims_hold(row):
             return NODE_AFFINITY
@@ -120,6 +123,16 @@ class PodClass:
         return bears
 
 
+def is_barred(row: NodeRow, tolerations: tuple[Toleration, ...]) -> bool:
+    """Whether the node takes no new replicas of whoever bears this much."""
+    return row.closed or (row.unschedulable and not bears_cordon(tolerations))
+
+
+def bears_cordon(tolerations: tuple[Toleration, ...]) -> bool:
+    """A cordon is borne by whoever tolerates the taint that stands for it, as the kube-scheduler has it."""
+    return any(t.tolerates(CORDON) for t in tolerations)
+
+
 def claims_hold(requirements: Requirements, labels: dict[str, str], name: str) -> bool:
     """The node selector and, where there are terms, at least one of them."""
     if any(labels.get(k) != v for k, v in requirements.node_selector.items()):
@@ -143,8 +156,13 @@ def bears_taints(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...])
 
 
 def compile_class(table: NodeTable, requirements: Requirements, key: str) -> PodClass:
-    """Negative and zero amounts ask for nothing; a device request asks for nothing when its count or share is not positive."""
-    amounts = {table.resource(name): clamped(amount) for name, amount in requirements.requests.items() if amount > 0}
+    """Negative and zero amounts ask for nothing, nor does what no node has; a device request asks for nothing when its count or
+    share is not positive."""
+    amounts = {
+        table.resource(name): clamped(amount)
+        for name, amount in requirements.requests.items()
+        if amount > 0 and is_of_nodes(name)
+    }
     amounts.setdefault(PODS, 1)
     needs = _needs(table, requirements.devices)
     kinds: dict[int, int] = {}

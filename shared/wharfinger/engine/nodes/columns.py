@@ -97,14 +97,15 @@ class ChangeLog:
 
 
 class NodeRow:
-    """One node. `allocatable` and `free` by column; `free` may be negative when a cluster was filled by others.
+    """One node. `allocatable` and `free` by column; `free` may be negative when a cluster was filled by others. `closed`: takes no
+    new replicas, whoever asks; `unschedulable`: closed, or cordoned, which some tolerate.
 
     `used`: thousandths held of each device, unclipped; `device_free`: what is left of each, 0..1000; `groups`: the code of
     each device's (kind, model). `sole_group`: that code when all devices share it, -1 when not, -2 without devices.
     """
 
     __slots__ = (
-        "allocatable", "device_free", "free", "groups", "kind_allocatable", "kind_free", "labels", "name", "slot",
+        "allocatable", "closed", "device_free", "free", "groups", "kind_allocatable", "kind_free", "labels", "name", "slot",
         "sole_group", "taint_code", "unschedulable", "used",
     )  # fmt: skip
 
@@ -113,6 +114,7 @@ class NodeRow:
         self.name = name
         self.labels: dict[str, str] = {}
         self.taint_code = 0
+        self.closed = False
         self.unschedulable = False
         self.allocatable: list[int] = []
         self.free: list[int] = []
@@ -168,6 +170,7 @@ class NodeTable:
         self.taint_codes: dict[tuple[tuple[str, str, str], ...], int] = {(): 0}
         self.present: npt.NDArray[np.bool_] = np.zeros(capacity, dtype=np.bool_)
         self.cordoned: npt.NDArray[np.bool_] = np.zeros(capacity, dtype=np.bool_)
+        self.closed: npt.NDArray[np.bool_] = np.zeros(capacity, dtype=np.bool_)
         self.taint_code: Column = np.zeros(capacity, dtype=np.int64)
         self.hashes: npt.NDArray[np.uint64] = np.zeros(capacity, dtype=np.uint64)
         self.pods_unlimited: set[str] = set()
@@ -261,7 +264,7 @@ class NodeTable:
             self.resource(name)
         row.labels = node.labels
         row.taint_code = self._taints(node.taints)
-        row.unschedulable = node.unschedulable or closed
+        row.closed, row.unschedulable = closed, node.unschedulable or closed
         row.allocatable = [0] * len(self.resources)
         for name, amount in node.allocatable.items():
             row.allocatable[self.resource_codes[name]] = clamped(amount)
@@ -278,7 +281,8 @@ class NodeTable:
         slot = row.slot
         for column, amount in zip(self.allocatable, row.allocatable, strict=True):
             column[slot] = amount
-        self.present[slot], self.cordoned[slot], self.taint_code[slot] = True, row.unschedulable, row.taint_code
+        self.present[slot], self.cordoned[slot], self.closed[slot] = True, row.unschedulable, row.closed
+        self.taint_code[slot] = row.taint_code
         self.facts.append(slot)
         return row
 
@@ -350,6 +354,7 @@ class NodeTable:
         self.taint_code = doubled(self.taint_code, 0)
         self.present = np.concatenate((self.present, np.zeros_like(self.present)))
         self.cordoned = np.concatenate((self.cordoned, np.zeros_like(self.cordoned)))
+        self.closed = np.concatenate((self.closed, np.zeros_like(self.closed)))
         self.hashes = np.concatenate((self.hashes, np.zeros_like(self.hashes)))
         self.capacity *= 2
 

@@ -13,11 +13,12 @@ import msgspec
 
 from wharfinger.domain.node import Node
 from wharfinger.domain.reasons import NodeReason
+from wharfinger.domain.resources import is_of_nodes
 from wharfinger.domain.selectors import NodeTerm
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.changes import Change, Way, less_asked, more, smallest, smallest_first
 from wharfinger.engine.fleet.counterfactual import label, satisfying, tolerating, toleration
-from wharfinger.engine.nodes.classes import PodClass, bears_taints, claims_hold, compile_class
+from wharfinger.engine.nodes.classes import PodClass, bears_taints, claims_hold, compile_class, is_barred
 from wharfinger.engine.nodes.columns import PODS, NodeRow, NodeTable, clamped
 from wharfinger.engine.nodes.fit import take_devices, usage_verdict
 
@@ -26,7 +27,7 @@ def refusals(table: NodeTable, row: NodeRow, cls: PodClass) -> tuple[NodeReason,
     """Every reason, in the order in which the first is found; empty: feasible."""
     asked = cls.requirements
     found: list[NodeReason] = []
-    if row.unschedulable:
+    if is_barred(row, asked.tolerations):
         found.append("Unschedulable")
     if not claims_hold(asked, row.labels, row.name):
         found.append("NodeAffinity")
@@ -62,14 +63,18 @@ def _fits(table: NodeTable, row: NodeRow, cls: PodClass, asked: Requirements) ->
     """Compiled as classes are; where only amounts differ, which is what is tried most, from the class that is there."""
     if asked.devices != cls.requirements.devices:
         return usage_verdict(row, compile_class(table, asked, "counterfactual")) == 0
-    amounts = {table.resource_codes[name]: clamped(amount) for name, amount in asked.requests.items() if amount > 0}
+    amounts = {
+        table.resource_codes[name]: clamped(amount)
+        for name, amount in asked.requests.items()
+        if amount > 0 and is_of_nodes(name)
+    }
     amounts.setdefault(PODS, 1)
     return usage_verdict(row, replace(cls, amounts=tuple(amounts.items()))) == 0
 
 
 def _facts_hold(table: NodeTable, row: NodeRow, asked: Requirements) -> bool:
     return (
-        not row.unschedulable
+        not is_barred(row, asked.tolerations)
         and claims_hold(asked, row.labels, row.name)
         and bears_taints(table.taint_sets[row.taint_code], asked.tolerations)
     )
@@ -78,8 +83,8 @@ def _facts_hold(table: NodeTable, row: NodeRow, asked: Requirements) -> bool:
 def _facts_otherwise(table: NodeTable, row: NodeRow, node: Node, asked: Requirements) -> Iterator[Change]:
     """What of the node or the workload would have to be otherwise, each of it necessary. Nothing where some of it cannot be."""
     changes: list[Change] = []
-    if row.unschedulable:
-        closed = not node.unschedulable  # by a removal that was decided
+    if is_barred(row, asked.tolerations):
+        closed = row.closed and not node.unschedulable  # by a removal that was decided
         text = "the node not being taken away" if closed else "the node being uncordoned"
         changes.append(Change("state", row.name, text))
     if not claims_hold(asked, row.labels, row.name):
