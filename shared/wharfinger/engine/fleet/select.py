@@ -1,56 +1,45 @@
 """Which of the feasible clusters are used at all, so that the spread constraints hold.
 
-Clusters come ranked: score, then what is available, then name. A constraint by cluster takes the first few of that
-order and, where the replicas are divided, swaps in roomier ones until they hold what is wanted. A constraint by region
-scores each region by its best members, looks for the best set of regions, takes the best cluster of each and fills up
-by rank. Zones and providers only have to exist (the filter has seen to that). All as in Karmada, whose search over
-regions is exhaustive; ours stops after `MAX_STEPS` sets and keeps the best it has seen.
+Clusters come ranked: score, then what is available, then name. How they are chosen is in `spread`, which keeps every
+constraint, by cluster, region, zone, provider and label, alone and together. A placement that is `strict` is treated as
+Karmada does it, and that is here: a constraint by cluster takes the first few of the order and, where the replicas are
+divided, swaps in roomier ones until they hold what is wanted. A constraint by region scores each region by its best members,
+looks for the best set of regions (`regions`, with the answer of Karmada's exhaustive search), takes the best cluster of each
+and fills up by rank. Zones and providers only have to exist (the filter has seen to that), an unset maxGroups is 0 and
+chooses nothing, and regions are never dropped for the sake of cluster.maxGroups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import numpy as np
 
 from wharfinger.domain.placement import Placement, SpreadConstraint
+from wharfinger.engine.fleet.candidates import (
+    LOCALITY,
+    Candidate,
+    Group,
+    Unselectable,
+    groups_of_candidate,
+    homes,
+    rank,
+)
+from wharfinger.engine.fleet.regions import MAX_CELLS, best_groups, cells
+from wharfinger.engine.fleet.spread import MOST, Columns, choose, divided_score, duplicated_score, numbered, roomier
 
-LOCALITY = 100
-"""Score of a cluster that holds replicas of the binding already: moving costs, staying does not."""
-
-MAX_STEPS = 20_000
-"""How many sets of regions are looked at. Counted, never timed, so that every machine stops at the same one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """`available`: what still fits plus what the binding holds there. `tier`: 0 in the affinity itself, i in its i-th overflow
-    group."""
-
-    name: str
-    score: int
-    available: int
-    region: str = ""
-    tier: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A region: its score, and its members in rank order."""
-
-    name: str
-    score: int
-    members: tuple[Candidate, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Unselectable:
-    """The sentence says which constraint cannot be met."""
-
-    note: str
-
-
-def rank(candidates: Sequence[Candidate]) -> list[Candidate]:
-    return sorted(candidates, key=lambda c: (c.tier, -c.score, -c.available, c.name))
+__all__ = [
+    "LOCALITY",
+    "Candidate",
+    "Group",
+    "Unselectable",
+    "best_regions",
+    "constrained",
+    "groups_by",
+    "rank",
+    "region_groups",
+    "select",
+]
 
 
 def constrained(placement: Placement) -> bool:
@@ -60,10 +49,16 @@ def constrained(placement: Placement) -> bool:
     return bool(placement.spread) and not (weighted and not scheduling.dynamic)
 
 
-def select(ranked: Sequence[Candidate], placement: Placement, replicas: int) -> list[Candidate] | Unselectable:
-    """The clusters to divide over, in rank order as far as that means anything."""
+def select(
+    ranked: Sequence[Candidate], placement: Placement, replicas: int, *, fresh: bool = False
+) -> list[Candidate] | Unselectable:
+    """The clusters to divide over, in rank order as far as that means anything. `fresh`: they are chosen as if nothing were held,
+    though what is held still ranks first. Whoever divides over them lets `keep.keep_spread` look at the outcome."""
     if not constrained(placement):
         return list(ranked)
+    if not placement.strict:
+        chosen = choose(columns_of(ranked, placement), placement, replicas, fresh=fresh)
+        return chosen if isinstance(chosen, Unselectable) else [ranked[i] for i in chosen.tolist()]
     divided = placement.replicas.type == "Divided"
     by_field = {c.field: c for c in placement.spread if c.field}
     region, cluster = by_field.get("region"), by_field.get("cluster")
@@ -74,26 +69,40 @@ def select(ranked: Sequence[Candidate], placement: Placement, replicas: int) -> 
     return Unselectable("spread constraints need one by cluster or by region to choose by")
 
 
+def columns_of(ranked: Sequence[Candidate], placement: Placement) -> Columns:
+    """Candidates in rank order as `spread.choose` reads them."""
+    groups = tuple(numbered(_homes(ranked, c)) for c in placement.spread if c.field != "cluster")
+    return Columns(
+        np.array([c.score > 0 for c in ranked], dtype=np.bool_),
+        np.array([min(c.available, MOST) for c in ranked], dtype=np.int64),
+        groups,
+    )
+
+
+def _homes(ranked: Sequence[Candidate], constraint: SpreadConstraint) -> list[str]:
+    """Those with replicas first, whatever their tier: what they count for does not depend on the others."""
+    order = sorted(range(len(ranked)), key=lambda i: ranked[i].score <= 0)
+    found = homes([groups_of_candidate(ranked[i], constraint) for i in order])
+    out = [""] * len(ranked)
+    for i, name in zip(order, found, strict=True):
+        out[i] = name
+    return out
+
+
 def _by_cluster(
     ranked: Sequence[Candidate], constraint: SpreadConstraint, replicas: int, divided: bool
 ) -> list[Candidate] | Unselectable:
     if len(ranked) < constraint.min_groups:
         return Unselectable(f"spread over at least {constraint.min_groups} clusters, {len(ranked)} feasible")
-    taken = list(ranked[: max(0, constraint.max_groups)])
+    taken = min(len(ranked), max(0, constraint.max_groups))
     if not taken:
         return Unselectable("spread over at most 0 clusters: maxGroups is not set")
-    rest = list(ranked[len(taken) :])
     if not divided or replicas <= 0:
-        return taken
-    position = len(taken) - 1
-    while position >= 0 and sum(c.available for c in taken) < replicas:
-        roomiest = max(range(len(rest)), key=lambda i: rest[i].available, default=None)  # the first of equals
-        if roomiest is not None and rest[roomiest].available > taken[position].available:
-            taken[position], rest[roomiest] = rest[roomiest], taken[position]
-        position -= 1
-    if sum(c.available for c in taken) < replicas:
-        return Unselectable(f"{len(taken)} clusters at most: the roomiest hold fewer than {replicas} replicas")
-    return taken
+        return list(ranked[:taken])
+    chosen = roomier([c.available for c in ranked], taken, replicas)
+    if chosen is None:
+        return Unselectable(f"{taken} clusters at most: the roomiest hold fewer than {replicas} replicas")
+    return [ranked[i] for i in chosen]
 
 
 def _by_region(
@@ -106,6 +115,8 @@ def _by_region(
     groups = region_groups(ranked, region, cluster, replicas, divided)
     if len(groups) < region.min_groups:
         return Unselectable(f"spread over at least {region.min_groups} regions, {len(groups)} feasible")
+    if cells(len(groups), region.min_groups, region.max_groups, cluster.min_groups) > MAX_CELLS:
+        return Unselectable(f"{len(groups)} regions and at least {cluster.min_groups} clusters are too many to search")
     chosen = best_regions(groups, region.min_groups, region.max_groups, cluster.min_groups)
     if not chosen:
         return Unselectable(f"no set of at most {region.max_groups} regions has {cluster.min_groups} clusters")
@@ -123,67 +134,38 @@ def region_groups(
     divided: bool,
 ) -> list[Group]:
     """Regions with their scores, in order of first appearance in the ranking."""
+    return groups_by(ranked, region, cluster, replicas, divided)
+
+
+def groups_by(
+    ranked: Sequence[Candidate],
+    constraint: SpreadConstraint,
+    cluster: SpreadConstraint,
+    replicas: int,
+    divided: bool,
+) -> list[Group]:
+    """The groups of any constraint, scored as Karmada scores regions; a cluster with several zones is a member of each."""
     members: dict[str, list[Candidate]] = {}
     for candidate in ranked:
-        members.setdefault(candidate.region, []).append(candidate)
+        for name in groups_of_candidate(candidate, constraint) or (("",) if candidate.facts is None else ()):
+            members.setdefault(name, []).append(candidate)
     return [
-        Group(
-            name,
-            _divided_score(own, region.min_groups, cluster.min_groups, replicas)
-            if divided
-            else _duplicated_score(own, replicas),
-            tuple(own),
-        )
+        Group(name, _score(own, constraint.min_groups, cluster.min_groups, replicas, divided), tuple(own))
         for name, own in members.items()
     ]
 
 
-def _duplicated_score(members: Sequence[Candidate], replicas: int) -> int:
-    holding = [c for c in members if c.available >= replicas]
-    return 1000 * len(holding) + sum(c.score for c in holding) // len(holding) if holding else 0
-
-
-def _divided_score(members: Sequence[Candidate], min_regions: int, min_clusters: int, replicas: int) -> int:
-    target = -(-replicas // max(1, min_regions))
-    least = max(min_clusters, min_regions)
-    available = score = taken = 0
-    for candidate in members:
-        available += candidate.available
-        score += candidate.score
-        taken += 1
-        if taken >= least and available >= target:
-            break
-    return 1000 * min(target, available) + score // taken
+def _score(members: Sequence[Candidate], min_groups: int, min_clusters: int, replicas: int, divided: bool) -> int:
+    scores = np.array([c.score for c in members], dtype=np.int64)
+    available = np.array([min(c.available, MOST) for c in members], dtype=np.int64)
+    if divided:
+        return divided_score(scores, available, min_groups, min_clusters, replicas)
+    return duplicated_score(scores, available, replicas)
 
 
 def best_regions(groups: Sequence[Group], least: int, most: int, min_clusters: int) -> list[Group]:
     """The set of `least` to `most` regions with at least `min_clusters` members and the highest sum of scores; then the
     most members; then the first found. A set that qualifies is not extended. A better-ranked prefix of the winner wins."""
-    order = sorted(groups, key=lambda g: (len(g.members), -g.score, g.name))
-    found: list[tuple[int, int, int, tuple[Group, ...]]] = []
-    # Depth first with a stack of our own: (next region to add, regions taken, their members).
-    stack: list[tuple[int, tuple[Group, ...], int]] = [(0, (), 0)] if most > 0 else []
-    for _ in range(MAX_STEPS):
-        while stack and len(stack[-1][1]) + len(order) - stack[-1][0] < max(1, least):
-            stack.pop()  # too few regions are left to complete this set
-        if not stack:
-            break
-        position, taken, members = stack.pop()
-        stack.append((position + 1, taken, members))
-        if position >= len(order):
-            stack.pop()
-            continue
-        taken, members = (*taken, order[position]), members + len(order[position].members)
-        if len(taken) >= least and members >= min_clusters:
-            found.append((-sum(g.score for g in taken), -members, len(found), taken))
-        elif len(taken) < most:
-            stack.append((position + 1, taken, members))
-    if not found:
-        return []
-    found.sort(key=lambda f: f[:3])
-    listed = [sorted(taken, key=lambda g: (-g.score, g.name)) for _, _, _, taken in found]
-    best = listed[0]
-    for other in listed[1:]:
-        if len(other) < len(best) and best[: len(other)] == other:
-            best = other
-    return best
+    named = sorted(groups, key=lambda g: g.name)
+    found = best_groups([len(g.members) for g in named], [g.score for g in named], least, most, min_clusters)
+    return [named[i] for i in found]

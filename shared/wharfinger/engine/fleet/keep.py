@@ -1,0 +1,114 @@
+"""That a division keeps the spread: a group that was chosen so that there are enough of them really gets a replica.
+
+A selection says where replicas may lie; a division by weights, or into as few clusters as hold them, may still leave chosen
+groups empty. Here as few replicas as possible are moved, one at a time, so that of every constraint as many groups hold a
+replica as minGroups says, or as there are replicas, if these are fewer. Where a division keeps the spread by itself, as it
+mostly does, nothing is changed.
+
+The clusters that must have a replica are found by taking, again and again, the one that is in most of the groups still
+missing. Of groups within groups (zones in regions) that never takes more clusters than the largest minGroups; of groups that
+cross it may take more than there are replicas, and then the spread is kept as far as these go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from wharfinger.domain.placement import Placement, SpreadConstraint
+from wharfinger.engine.fleet.candidates import Candidate, groups_of_candidate, homes
+
+NO_LEAST: dict[str, int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """So many of the groups of a constraint get a replica. `home`: cluster -> the group it counts for."""
+
+    least: int
+    home: dict[str, str]
+
+    def missing(self, names: Sequence[str]) -> int:
+        return max(0, self.least - len({self.home[n] for n in names}))
+
+
+def keep_spread(
+    placement: Placement,
+    chosen: Sequence[Candidate],
+    given: Mapping[str, int],
+    kept: Mapping[str, int],
+    least: Mapping[str, int] = NO_LEAST,
+) -> dict[str, int]:
+    """The division `given` of replicas over the `chosen` clusters, with every group that needs one holding a replica; the sum
+    is the same.
+
+    `kept`: what of it lay there before; it is moved after what is new, so that growing takes nothing away as long as there is
+    anything else. `least`: how many replicas a cluster gets at least if it gets any, where it is not one.
+    """
+    total = sum(given.values())
+    if placement.strict or placement.replicas.type != "Divided" or total <= 0:
+        return dict(given)
+    # Those in use come first: they keep counting for groups of their own, and of equals they are taken.
+    order = sorted(chosen, key=lambda c: given.get(c.name, 0) <= 0)
+    wanted = [_wanted(c, order, total) for c in placement.spread if c.min_groups > 1]
+    used = [c.name for c in order if given.get(c.name, 0) > 0]
+    if not any(w.missing(used) for w in wanted):
+        return dict(given)
+    with_room = [c.name for c in order if c.available >= max(1, least.get(c.name, 1)) or given.get(c.name, 0) > 0]
+    needed = _needed(with_room, wanted)
+    return _moved(needed, [c.name for c in chosen], given, kept, least)
+
+
+def _wanted(constraint: SpreadConstraint, order: Sequence[Candidate], total: int) -> _Wanted:
+    found = homes([groups_of_candidate(c, constraint) for c in order])
+    return _Wanted(min(constraint.min_groups, total), {c.name: g for c, g in zip(order, found, strict=True)})
+
+
+def _needed(names: Sequence[str], wanted: Sequence[_Wanted]) -> list[str]:
+    """Clusters that are in enough groups of every constraint, those first that are in most of the missing ones; else all that
+    helps."""
+    needed: dict[str, None] = {}
+    found: list[set[str]] = [set() for _ in wanted]
+    while open_ := [i for i, w in enumerate(wanted) if len(found[i]) < w.least]:
+        best, most = "", 0
+        for name in names:
+            gain = sum([wanted[i].home[name] not in found[i] for i in open_])
+            if gain > most:
+                best, most = name, gain
+                if most == len(open_):
+                    break
+        if not most:
+            break
+        needed[best] = None
+        for i, w in enumerate(wanted):
+            found[i].add(w.home[best])
+    return list(needed)
+
+
+def _moved(
+    needed: Sequence[str],
+    ranked: Sequence[str],
+    given: Mapping[str, int],
+    kept: Mapping[str, int],
+    least: Mapping[str, int],
+) -> dict[str, int]:
+    """Each needed cluster its replica, as long as there is one to spare."""
+    out = dict(given)
+    place = {name: i for i, name in enumerate(ranked)}
+    fixed = {name: max(1, least.get(name, 1)) for name in needed}
+
+    def spare(name: str) -> int:
+        n = out[name] - fixed.get(name, 0)
+        floor = least.get(name, 1)
+        return n if name in fixed or floor <= 1 else out[name] - floor
+
+    for name in needed:
+        missing = fixed[name] - out.get(name, 0)
+        if missing > sum(max(0, spare(n)) for n in out if n != name):
+            continue
+        for _ in range(missing):
+            givers = [n for n in out if n != name and spare(n) > 0]
+            giver = max(givers, key=lambda n: (out[n] > 1, out[n] - kept.get(n, 0), out[n], place.get(n, -1), n))
+            out[giver] -= 1
+            out[name] = out.get(name, 0) + 1
+    return {name: n for name, n in out.items() if n > 0}

@@ -1,0 +1,422 @@
+"""A choice of clusters that keeps every spread constraint: over clusters, regions, zones, providers and labels, alone and
+together.
+
+What is promised. For every constraint the chosen clusters lie in at least minGroups and at most maxGroups groups; an unset
+maxGroups is no bound. Where replicas are divided, only clusters with room are chosen and together they hold all replicas, and
+what `keep` makes of the division puts a replica into as many groups as minGroups says (or as there are replicas, if these are
+fewer).
+
+How it is chosen, the first that keeps every constraint:
+
+1. without any maxGroups: all clusters;
+2. with one by cluster only: the best ranked, roomier ones swapped in from the back until they hold the replicas;
+3. what is held, filled up by rank from the groups it lies in: a binding that keeps its constraints stays where it is;
+4. as Karmada chooses regions (any one grouping), when nothing is held or a fresh choice is asked for;
+5. by table (`nested`), where the groups lie within each other as zones do in regions and regions in providers: as much of
+   what is held as possible, then the fewest groups;
+6. greedily with swaps where they do not, or where the table would be too large.
+
+1, 2 and 5 are exact: if any choice keeps the constraints and holds the replicas, one is found, so that more room never turns
+success into a refusal. 6 is a search for what in general is a set cover; it may miss a choice, and its refusal says so. All
+of it is polynomial: clusters x the maxGroups of the constraints that set one.
+
+After Karmada's `spreadConstraints`; that zones, providers and labels choose is what its users ask for in its issues 3187 and
+5355, and OCM's in community 49 and 153.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from wharfinger.domain.placement import Placement, SpreadConstraint
+from wharfinger.engine.fleet.candidates import LOCALITY, Unselectable
+from wharfinger.engine.fleet.nested import Field, is_nested, table_fits, tables
+from wharfinger.engine.fleet.regions import MAX_CELLS, best_groups, cells
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+MOST = 2**48
+"""Room beyond that is not told apart, so that no sum overflows."""
+
+SWAPS = 200
+STARTS = 16
+"""How long and how often the greedy search tries. Counted, never timed, so that every machine stops at the same place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Clusters in rank order. `held` bool[n]: they hold replicas of the binding; `available` int64[n]: what fits plus what is
+    held; `groups`: int64[n] for each constraint that is not by cluster, in their order in the placement: the number of the
+    group the cluster counts for, in order of name (`numbered`), -1 for none."""
+
+    held: Mask
+    available: Ints
+    groups: tuple[Ints, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One choice: `replicas` 0 where room is not asked about. `least` and `most` (None: any number) are of clusters."""
+
+    held: Mask
+    available: Ints
+    fields: tuple[Field, ...]
+    least: int
+    most: int | None
+    replicas: int
+
+    def keeps(self, chosen: Ints) -> bool:
+        if len(chosen) < self.least or (self.most is not None and len(chosen) > self.most):
+            return False
+        if self.replicas and int(self.available[chosen].sum()) < self.replicas:
+            return False
+        counts = [int(np.count_nonzero(np.bincount(f.groups[chosen], minlength=f.count))) for f in self.fields]
+        return all(f.least <= n and (f.most is None or n <= f.most) for f, n in zip(self.fields, counts, strict=True))
+
+
+def numbered(names: Sequence[str]) -> Ints:
+    """Groups as numbers in order of name; -1 where there is no name."""
+    numbers = {name: i for i, name in enumerate(sorted(set(names) - {""}))}
+    return np.array([numbers.get(name, -1) for name in names], dtype=np.int64)
+
+
+def choose(columns: Columns, placement: Placement, replicas: int, *, fresh: bool = False) -> Ints | Unselectable:
+    """Indexes of the chosen in rank order. Where the replicas fit nowhere, whatever is chosen, all clusters: the division
+    tells it."""
+    if no := contradiction(placement.spread):
+        return Unselectable(no)
+    divided = placement.replicas.type == "Divided" and replicas > 0
+    whole = np.ones(len(columns.held), dtype=np.bool_)
+    for groups in columns.groups:
+        whole &= groups >= 0
+    if short := _too_few(columns, placement.spread, whole, "feasible"):
+        return short
+    if divided:
+        replicas = min(replicas, MOST)
+        room = whole & ((columns.available > 0) | columns.held)
+        if int(columns.available[room].clip(0, MOST).sum()) < replicas:
+            return np.flatnonzero(whole)
+        whole = room
+        if short := _too_few(columns, placement.spread, whole, "with room", replicas):
+            return short
+    within = np.flatnonzero(whole)
+    asked = _asked(columns, placement, replicas if divided else 0, within)
+    chosen = _chosen(asked, placement, replicas, divided=divided, fresh=fresh)
+    if chosen is None:
+        return Unselectable(_not_found(asked, placement.spread))
+    return within[np.sort(chosen)]
+
+
+def contradiction(spread: Sequence[SpreadConstraint]) -> str:
+    """Why no choice can keep the constraints, whatever there is; empty: one might."""
+    most = min((c.max_groups for c in spread if c.field == "cluster" and c.max_groups > 0), default=None)
+    for constraint in spread:
+        if most is not None and constraint.min_groups > most:
+            return f"at most {most} clusters cannot spread over at least {constraint.min_groups} {plural(constraint)}"
+    return ""
+
+
+def plural(constraint: SpreadConstraint) -> str:
+    return f"values of label {constraint.label}" if constraint.label else f"{constraint.field}s"
+
+
+def _too_few(
+    columns: Columns, spread: Sequence[SpreadConstraint], within: Mask, what: str, replicas: int | None = None
+) -> Unselectable | None:
+    """More groups are wanted than there are. As many as there are `replicas` are enough."""
+    groups = iter(columns.groups)
+    for constraint in spread:
+        least = constraint.min_groups if replicas is None else min(constraint.min_groups, replicas)
+        there = within if constraint.field == "cluster" else next(groups)[within]
+        found = int(np.count_nonzero(within)) if constraint.field == "cluster" else len(np.unique(there))
+        if found < least:
+            return Unselectable(f"spread over at least {least} {plural(constraint)}, {found} {what}")
+    return None
+
+
+def _asked(columns: Columns, placement: Placement, replicas: int, within: Ints) -> _Asked:
+    """Only what bounds a choice: groups that may all be used, and of which any one suffices, are left out."""
+
+    def wanted(constraint: SpreadConstraint) -> int:
+        return min(constraint.min_groups, replicas) if replicas else constraint.min_groups
+
+    fields, least, most = [], 1, None
+    groups = iter(columns.groups)
+    for constraint in placement.spread:
+        if constraint.field == "cluster":
+            least = max(least, wanted(constraint))
+            if constraint.max_groups > 0:
+                most = constraint.max_groups if most is None else min(most, constraint.max_groups)
+            continue
+        present, own = np.unique(next(groups)[within], return_inverse=True)
+        bound = constraint.max_groups if 0 < constraint.max_groups < len(present) else None
+        if bound is not None or wanted(constraint) > 1:
+            fields.append(Field(own.astype(np.int64), len(present), wanted(constraint), bound))
+    available = columns.available[within].clip(0, MOST)
+    return _Asked(columns.held[within], available, tuple(fields), least, most, replicas)
+
+
+def _chosen(asked: _Asked, placement: Placement, replicas: int, *, divided: bool, fresh: bool) -> Ints | None:
+    count = len(asked.held)
+    everything = np.arange(count)
+    if asked.most is None and all(f.most is None for f in asked.fields):
+        return everything
+    if not asked.fields:
+        most = min(count, asked.most or count)
+        if not asked.replicas:
+            return everything[:most]
+        found = roomier(asked.available.tolist(), most, asked.replicas)
+        return None if found is None else np.array(found, dtype=np.int64)
+    steady = not fresh and bool(asked.held.any())
+    tried = _as_it_lies(asked) if steady else _as_karmada(asked, placement, replicas, divided=divided)
+    if tried is not None and asked.keeps(tried):
+        return tried
+    if is_nested(asked.fields) and table_fits(asked.fields, asked.least, asked.most, count):
+        return _by_table(asked, replicas, fresh=fresh)
+    return _greedily(asked, fresh=fresh)
+
+
+def roomier(available: Sequence[int], count: int, replicas: int) -> list[int] | None:
+    """The first `count`, each from the last to the first changed for the roomiest of the others while they do not hold `replicas`.
+    None: not even the `count` roomiest hold them."""
+    taken = list(range(count))
+    rest = list(range(count, len(available)))
+    total = sum(available[:count])
+    position = count - 1
+    while position >= 0 and total < replicas:
+        roomiest = max(range(len(rest)), key=lambda i: available[rest[i]], default=None)  # the first of equals
+        if roomiest is not None and available[rest[roomiest]] > available[taken[position]]:
+            total += available[rest[roomiest]] - available[taken[position]]
+            taken[position], rest[roomiest] = rest[roomiest], taken[position]
+        position -= 1
+    return taken if total >= replicas else None
+
+
+# --- what is held, and what Karmada would choose
+
+
+def _as_it_lies(asked: _Asked) -> Ints | None:
+    """The clusters that hold replicas, filled up from their groups; roomier ones instead of those that are filled up with."""
+    allowed = np.ones(len(asked.held), dtype=np.bool_)
+    for field in asked.fields:
+        if field.most is not None:
+            used = np.zeros(field.count, dtype=np.bool_)
+            used[field.groups[asked.held]] = True
+            allowed &= used[field.groups]
+    return _filled(asked, np.flatnonzero(asked.held), allowed)
+
+
+def _filled(asked: _Asked, must: Ints, allowed: Mask) -> Ints | None:
+    """`must` and as many of the `allowed` as may be, the best ranked, or roomier ones where they hold too little."""
+    others = allowed.copy()
+    others[must] = False
+    more = np.flatnonzero(others)
+    free = len(more) if asked.most is None else asked.most - len(must)
+    if free < 0:
+        return None
+    missing = asked.replicas - int(asked.available[must].sum())
+    if asked.replicas and free < len(more):
+        found = roomier(asked.available[more].tolist(), free, missing)
+        return None if found is None else np.concatenate([must, more[np.array(found, dtype=np.int64)]])
+    return np.concatenate([must, more[:free]])
+
+
+def _as_karmada(asked: _Asked, placement: Placement, replicas: int, *, divided: bool) -> Ints | None:
+    """Where one grouping alone is bounded: the best set of groups, the best cluster of each, then by rank."""
+    if len(asked.fields) != 1 or (most := asked.fields[0].most) is None:
+        return None
+    field = asked.fields[0]
+    min_clusters = max((c.min_groups for c in placement.spread if c.field == "cluster"), default=0)
+    scores = asked.held * LOCALITY
+    order = np.argsort(field.groups, kind="stable")
+    parts = np.split(order, np.searchsorted(field.groups[order], np.arange(1, field.count)))
+    score = [
+        divided_score(scores[p], asked.available[p], field.least, min_clusters, replicas)
+        if divided
+        else duplicated_score(scores[p], asked.available[p], replicas)
+        for p in parts
+    ]
+    if cells(field.count, field.least, most, min_clusters) > MAX_CELLS:
+        return None
+    groups = best_groups([len(p) for p in parts], score, field.least, most, min_clusters)
+    if not groups:
+        return None
+    return _filled(asked, np.array([parts[g][0] for g in groups], dtype=np.int64), np.isin(field.groups, groups))
+
+
+def duplicated_score(scores: Ints, available: Ints, replicas: int) -> int:
+    """Karmada's score of a group where every cluster gets all: how many of its members hold them, then how good these are."""
+    holding = scores[available >= replicas]
+    return 1000 * len(holding) + int(holding.sum()) // len(holding) if len(holding) else 0
+
+
+def divided_score(scores: Ints, available: Ints, min_groups: int, min_clusters: int, replicas: int) -> int:
+    """Karmada's score of a group where replicas are divided: how much of its share its best members hold, then how good these
+    are."""
+    target = -(-replicas // max(1, min_groups))
+    room = np.cumsum(available)
+    enough = (np.arange(1, len(room) + 1) >= max(min_clusters, min_groups)) & (room >= target)
+    taken = int(enough.argmax()) + 1 if enough.any() else len(room)
+    return 1000 * min(target, int(room[taken - 1])) + int(scores[:taken].sum()) // taken
+
+
+# --- any choice that keeps the constraints
+
+
+def _by_table(asked: _Asked, replicas: int, *, fresh: bool) -> Ints | None:
+    """Room decides, and what is held counts as so much more room. Tried with ever less of it: at first nothing outweighs what
+    is held, at last nothing but room counts, and then a choice is found if there is one."""
+    if not asked.replicas:  # every cluster gets all of them: those that hold them count first
+        value = 1 + len(asked.held) * (asked.available >= replicas)
+        weight = 0 if fresh else int(value.sum()) + 1
+        table = tables(asked.fields, asked.least, asked.most, value + weight * asked.held)
+        return table.pick(table.fewest(0, weight))
+    value = asked.available.clip(0, asked.replicas)
+    weights = [0] if fresh or not asked.held.any() else _weights(int(value.sum()) + 1, asked.replicas, len(value))
+    for weight in weights:
+        table = tables(asked.fields, asked.least, asked.most, value + weight * asked.held)
+        outweighs = weight > int(value.sum())
+        chosen = table.pick(table.best() if weight and not outweighs else table.fewest(asked.replicas, weight))
+        if chosen is not None and asked.keeps(chosen):
+            return chosen
+    return None
+
+
+def _weights(everything: int, replicas: int, count: int) -> list[int]:
+    out = [everything] if everything * (count + 1) < 2**62 else []
+    weight = replicas
+    while weight:
+        out.append(weight)
+        weight //= 4
+    return [*out, 0]
+
+
+def _greedily(asked: _Asked, *, fresh: bool) -> Ints | None:
+    """From what is held, from nothing, and from each of the best ranked: the first that keeps the constraints."""
+    starts = [] if fresh or not asked.held.any() else [np.flatnonzero(asked.held)]
+    starts.append(np.zeros(0, dtype=np.int64))
+    starts += [np.array([i], dtype=np.int64) for i in range(min(STARTS, len(asked.held)))]
+    for start in starts:
+        found = _Greedy(asked, start).search()
+        if found is not None and asked.keeps(found):
+            return found
+    return None
+
+
+class _Greedy:
+    """Clusters added one by one, none that opens a group too many: those that are in most of the groups still missing; then the
+    roomiest; then roomier ones for those taken; in the end all that may be used besides."""
+
+    def __init__(self, asked: _Asked, start: Ints) -> None:
+        self.asked = asked
+        self.taken = np.zeros(len(asked.held), dtype=np.bool_)
+        self.used = [np.zeros(f.count, dtype=np.int64) for f in asked.fields]
+        for i in start.tolist():
+            self._add(i)
+
+    def search(self) -> Ints | None:
+        asked = self.asked
+        while self._missing():
+            if (best := self._covering()) is None:
+                return None
+            self._add(best)
+        for _ in range(len(asked.held)):
+            if int(asked.available[self.taken].sum()) >= asked.replicas:
+                break
+            if (best := self._roomiest()) is None:
+                break
+            self._add(best)
+        for _ in range(SWAPS):
+            if int(asked.available[self.taken].sum()) >= asked.replicas or not self._swapped():
+                break
+        return _filled(asked, np.flatnonzero(self.taken), self._allowed(opening=False))
+
+    def _count(self) -> int:
+        return int(np.count_nonzero(self.taken))
+
+    def _missing(self) -> bool:
+        lacking = any(np.count_nonzero(u) < f.least for f, u in zip(self.asked.fields, self.used, strict=True))
+        return lacking or self._count() < self.asked.least
+
+    def _add(self, i: int, sign: int = 1) -> None:
+        self.taken[i] = sign > 0
+        for field, used in zip(self.asked.fields, self.used, strict=True):
+            used[field.groups[i]] += sign
+
+    def _allowed(self, *, opening: bool = True) -> Mask:
+        """Those that may be added; `opening` False: only into groups in use where these are bounded."""
+        asked = self.asked
+        if asked.most is not None and self._count() >= asked.most:
+            return np.zeros(len(asked.held), dtype=np.bool_)
+        allowed = ~self.taken
+        for field, used in zip(asked.fields, self.used, strict=True):
+            full = field.most is not None and np.count_nonzero(used) >= field.most
+            if full or (not opening and field.most is not None):
+                allowed &= used[field.groups] > 0
+        return allowed
+
+    def _covering(self) -> int | None:
+        allowed = self._allowed()
+        if not allowed.any():
+            return None
+        gain = np.zeros(len(allowed), dtype=np.int64)
+        opens = np.zeros(len(allowed), dtype=np.int64)
+        for field, used in zip(self.asked.fields, self.used, strict=True):
+            new = used[field.groups] == 0
+            if np.count_nonzero(used) < field.least:
+                gain += new
+            elif field.most is not None:
+                opens += new
+        if not gain[allowed].any() and self._count() >= self.asked.least:
+            return None
+        return _first_best(allowed, gain * (len(self.used) + 1) - opens)
+
+    def _roomiest(self) -> int | None:
+        allowed = self._allowed()
+        return _first_best(allowed, self.asked.available) if allowed.any() else None
+
+    def _swapped(self) -> bool:
+        """One cluster for a roomier one, the change that gains most; False: there is none."""
+        asked = self.asked
+        best, change = 0, None
+        for i in np.flatnonzero(self.taken).tolist():
+            self._add(i, -1)
+            allowed = self._allowed()
+            for field, used in zip(asked.fields, self.used, strict=True):
+                if np.count_nonzero(used) < field.least:
+                    allowed &= used[field.groups] == 0
+            allowed[i] = False
+            if allowed.any():
+                other = _first_best(allowed, asked.available)
+                if (gained := int(asked.available[other] - asked.available[i])) > best:
+                    best, change = gained, (i, other)
+            self._add(i)
+        if change is None:
+            return False
+        self._add(change[0], -1)
+        self._add(change[1])
+        return True
+
+
+def _first_best(allowed: Mask, value: Ints) -> int:
+    """The best ranked of those with the highest value."""
+    return int(np.where(allowed, value, value.min() - 1).argmax())
+
+
+def _not_found(asked: _Asked, spread: Sequence[SpreadConstraint]) -> str:
+    bounds = []
+    for constraint in spread:
+        least, most = constraint.min_groups, constraint.max_groups
+        said = (
+            f"{least} to {most}" if least > 0 and most > 0 else f"at most {most}" if most > 0 else f"at least {least}"
+        )
+        bounds.append(f"{said} {plural(constraint)}")
+    exact = is_nested(asked.fields) and table_fits(asked.fields, asked.least, asked.most, len(asked.held))
+    none = "no choice of" if exact else "no choice found of"
+    holding = f" holds {asked.replicas} replicas" if asked.replicas else " is there"
+    return f"{none} {' in '.join(bounds)}{holding}"
