@@ -152,8 +152,9 @@ class Cluster(Object):
         if summary is not None and summary.allocatable_modelings and not self.spec.resource_models:
             yield (*path, "status", "resourceSummary", "allocatableModelings")
 
-    def to_domain(self) -> cluster_domain.Cluster:
-        """Raises ExpectedError for a lease that is not a number of seconds."""
+    def to_domain(self, *, admitted: bool = False) -> cluster_domain.Cluster:
+        """`admitted`: as an API server holds it, which has made zones of the older `zone` where it was meant. Raises ExpectedError
+        for a lease that is not a number of seconds."""
         spec, status = self.spec, self.status
         kinds = None
         if status.api_enablements is not None:
@@ -166,7 +167,7 @@ class Cluster(Object):
             provider=spec.provider,
             region=spec.region,
             # `zone` is the older spelling of a single zone.
-            zones=tuple(spec.zones) or ((spec.zone,) if spec.zone else ()),
+            zones=tuple(spec.zones) or ((spec.zone,) if spec.zone and not admitted else ()),
             taints=tuple(t.to_domain() for t in spec.taints),
             api_kinds=kinds,
             lease_s=lease_s(self),

@@ -157,6 +157,7 @@ def ranked(
                 n + held.get(c.name, 0),
                 c.region,
                 (tier_of(affinity, c) or 0) if tiered else 0,
+                c,
             )
             for c, n in zip(clusters, estimates, strict=True)
         ]

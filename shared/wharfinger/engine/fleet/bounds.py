@@ -1,9 +1,9 @@
 """Dividing replicas where single clusters get at least or at most so many, or where remainders go out in order.
 
-The plain strategies (`division`) know weights and sums alone. Here every cluster has a *bound* besides: it gets nothing or something
-from `least` to `most`; where `due` is set, nothing is not allowed. What is divided between the bounds is divided as ever: by
-Webster's method seat by seat among the clusters that are not full, each beginning with its `least`, or, `in_order`, by floors
-of the exact shares and one more each in the order given.
+The plain strategies (`division`) know weights and sums alone. Here every cluster has a *bound* besides: it gets nothing or
+something from `least` to `most`; where `due` is set, nothing is not allowed. What is divided between the bounds is divided as
+ever: by Webster's method seat by seat among the clusters that are not full, each beginning with its `least`, or, `in_order`, by
+floors of the exact shares and one more each in the order given.
 
 A bounded division is asked for by limits of the policy (`ReplicaLimit`), by static weights that respect capacity, and by a spread
 that needs a replica in each of its groups. Which clusters are used is a choice when the leasts together are too much: the
@@ -58,7 +58,7 @@ def divide(
     """`seats` divided by `weights` within `bounds`, all given in rank order. Clusters of weight 0 get nothing unless due."""
     if seats <= 0:
         return [0] * len(names)
-    usable = [i for i, b in enumerate(bounds) if b.due or (weights[i] > 0 and 0 < b.most and max(1, b.least) <= b.most)]
+    usable = [i for i, b in enumerate(bounds) if b.due or (weights[i] > 0 and b.most > 0 and max(1, b.least) <= b.most)]
     used = _used(usable, bounds, seats)
     if isinstance(used, Unbounded):
         return used

@@ -17,10 +17,13 @@ from typing import Literal, TypeVar
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import ClusterAffinity, Placement
 from wharfinger.engine.fleet.assign import Assigned, Refusal, Unassignable, assign
-from wharfinger.engine.fleet.filters import Question, first_refusal
+from wharfinger.engine.fleet.filters import Question, first_refusal, in_force
 from wharfinger.engine.fleet.trigger import ANY_CLUSTER
 
 T = TypeVar("T")
+
+UNKNOWN = 2**31 - 1
+"""How many replicas fit where no estimator knows better."""
 
 Condition = Literal["Success", "NoClusterFit", "Unschedulable", "SchedulerError"]
 """What Karmada's `Scheduled` condition gives as its reason."""
@@ -76,6 +79,7 @@ def schedule(
     asked: Asked, affinity: ClusterAffinity, clusters: Sequence[Cluster], estimates: Mapping[str, int]
 ) -> Assigned | Unassignable:
     """Under one affinity: which clusters are feasible, and how the replicas go to them."""
+    affinity = in_force(affinity, asked.counted or asked.sets)
     question = Question(
         asked.placement, affinity, asked.gvk, (), asked.evicted, asked.together, asked.apart
     )  # fmt: skip
@@ -85,6 +89,19 @@ def schedule(
         counted=asked.counted, fresh=asked.fresh, uid=asked.uid, affinity=affinity, sets=asked.sets,
         empties=asked.empties,
     )  # fmt: skip
+
+
+def least_of(
+    estimators: Sequence[Mapping[str, int]], names: Sequence[str], replicas: int, *, components: bool = False
+) -> dict[str, int]:
+    """Of several estimators the least of those that know a cluster; where nobody knows (no entry, or -1), what is wanted. An object
+    with neither replicas nor components takes nothing, so nobody is asked. Over-used is nothing, not debt."""
+    out = {}
+    for name in names:
+        known = [n for e in estimators if (n := e.get(name, -1)) != -1] if replicas or components else []
+        fits = min(known, default=UNKNOWN)
+        out[name] = replicas if fits >= UNKNOWN else max(0, fits)
+    return out
 
 
 def terms_of(placement: Placement) -> Sequence[ClusterAffinity]:

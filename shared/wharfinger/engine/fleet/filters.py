@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
+import msgspec
+
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import ClusterAffinity, Placement
 from wharfinger.domain.reasons import FleetReason
@@ -60,8 +62,11 @@ def tolerated(question: Question, cluster: Cluster, existing: bool) -> bool:
 
 
 def api_enabled(question: Question, cluster: Cluster, existing: bool) -> bool:
-    """Kinds that were never reported are unknown, and unknown passes."""
-    return existing or cluster.api_kinds is None or question.gvk in cluster.api_kinds
+    """Kinds that were never reported are unknown, and unknown passes; in Karmada (`strict`) it does not."""
+    if existing:
+        return True
+    kinds = cluster.api_kinds
+    return not question.placement.strict if kinds is None else question.gvk in kinds
 
 
 def has_spread_property(question: Question, cluster: Cluster, existing: bool) -> bool:
@@ -148,6 +153,11 @@ def peers(targets: Iterable[Collection[str]]) -> set[str] | None:
         if clusters:
             together = set(clusters) if together is None else together & set(clusters)
     return together
+
+
+def in_force(affinity: ClusterAffinity, divisible: bool) -> ClusterAffinity:
+    """What is asked of an affinity: an object without replicas fills no cluster, so nothing of it goes to an overflow group."""
+    return affinity if divisible or not affinity.overflow else msgspec.structs.replace(affinity, overflow=())
 
 
 def tier_of(affinity: ClusterAffinity, cluster: Cluster) -> int | None:
