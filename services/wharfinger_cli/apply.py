@@ -55,11 +55,11 @@ def delete(request: Request, names: Sequence[str]) -> None:
 
 
 def compiled(manifests: Sequence[Manifest], known: Facts) -> Intake:
-    return compile_manifests(manifests, known.policies, known.bindings, known.nodes, known.buckets)
+    return compile_manifests(manifests, known.policies, known.bindings, known.nodes, known.buckets, known.quotas)
 
 
 def compiled_away(manifests: Sequence[Manifest], known: Facts) -> Intake:
-    return compile_deletions(manifests, known.policies, known.bindings, known.nodes, known.buckets)
+    return compile_deletions(manifests, known.policies, known.bindings, known.nodes, known.buckets, known.quotas)
 
 
 def read_events(names: Sequence[str]) -> list[Accepted]:

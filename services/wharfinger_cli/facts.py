@@ -19,11 +19,12 @@ from wharfinger.domain.binding import Binding, TargetCluster
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.node import Node
 from wharfinger.domain.policy import Policy
+from wharfinger.domain.quota import Quota
 from wharfinger.domain.resources import Device
 from wharfinger.domain.taints import Taint
 from wharfinger.domain.value import Value
 from wharfinger.events.bindings import BindingRequested
-from wharfinger.events.cluster_state import NodesObserved
+from wharfinger.events.cluster_state import NodesObserved, QuotasObserved
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.decisions import (
     BindingReleased,
@@ -97,6 +98,11 @@ class Facts:
             if observed.buckets == buckets[observed.cluster]:
                 found.setdefault(observed.cluster, []).extend(observed.nodes)
         return {name: sorted(nodes, key=lambda n: n.name) for name, nodes in sorted(found.items())}
+
+    @property
+    def quotas(self) -> dict[tuple[str, str], tuple[Quota, ...]]:
+        """(cluster, namespace) -> its quotas."""
+        return {(observed.cluster, observed.namespace): observed.quotas for observed in self.of(QuotasObserved)}
 
     @property
     def policies(self) -> list[Policy]:
@@ -347,6 +353,10 @@ def _acts_on(policy: Policy) -> str:
         return f"placement of {', '.join(dict.fromkeys(s.kind for s in policy.propagation.selectors)) or 'nothing'}"
     if policy.load is not None:
         return "load of nodes"
+    if policy.quota is not None:
+        return "requests of a namespace"
+    if policy.taints is not None:
+        return "taints of clusters"
     return "empty nodes" if policy.node_pool is not None else "nothing in this version"
 
 

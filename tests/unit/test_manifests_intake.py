@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
+import msgspec
 import pytest
 
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.node import Node
 from wharfinger.domain.placement import ClusterAffinity, Placement
 from wharfinger.domain.policy import Policy, Propagation, ResourceSelector
-from wharfinger.domain.selectors import LabelSelector
+from wharfinger.domain.quota import Quota
+from wharfinger.domain.selectors import LabelSelector, Requirement
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import ObjectRef
 from wharfinger.events.accepted import Accepted, accepted
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.cluster_state import NodesObserved, PodsObserved
+from wharfinger.events.cluster_state import NodesObserved, PodsObserved, QuotasObserved
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.intake import ANYWHERE, NODE_BUCKETS, Intake, compile_deletions, compile_manifests
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
@@ -41,7 +45,7 @@ def deployment(
 def policy(name: str, cluster: str, select: str = "name: web", extra: str = "", namespace: str = "ns") -> str:
     kind = "PropagationPolicy" if namespace else "ClusterPropagationPolicy"
     meta = f"{{name: {name}, namespace: {namespace}}}" if namespace else f"{{name: {name}}}"
-    selector = "{apiVersion: apps/v1, kind: Deployment" + (f", {select}" if select else "") + "}"
+    selector = f"{{apiVersion: apps/v1, kind: Deployment{f', {select}' if select else ''}}}"
     return (
         f"apiVersion: policy.karmada.io/v1alpha1\nkind: {kind}\nmetadata: {meta}\nspec:\n"
         f"  resourceSelectors: [{selector}]\n"
@@ -113,6 +117,42 @@ def test_a_workload_that_nothing_selects_falls_under_no_policy() -> None:
     assert policy_for(WEB, {}, [other_version, nothing, propagating("p", labels={"a": "b"})]) is None
 
 
+def who_has(by: Policy, *others: Policy) -> str:
+    found = [policy_for(WEB, {}, order, by.key) for order in permutations([by, *others])]
+    assert all(policy == found[0] for policy in found), "the order of policies changes nothing"
+    assert found[0] is not None
+    return found[0].name
+
+
+def preempting(name: str, namespace: str = "ns", priority: int = 0, named: str = "") -> Policy:
+    policy = propagating(name, namespace, priority, named=named)
+    assert policy.propagation is not None
+    return msgspec.structs.replace(policy, propagation=msgspec.structs.replace(policy.propagation, preempts=True))
+
+
+@pytest.mark.parametrize(
+    ("holder", "others", "taken_by"),
+    [
+        (propagating("z"), [propagating("a", priority=9, named="web")], "z"),
+        (propagating("z"), [preempting("a", named="web")], "z"),
+        (propagating("z"), [preempting("a", priority=1)], "a"),
+        (propagating("z", priority=2), [preempting("a", priority=1)], "z"),
+        (propagating("z", namespace="", priority=9), [preempting("a", priority=-1)], "a"),
+        (propagating("z"), [preempting("a", namespace="", priority=9)], "z"),
+        (propagating("z", namespace=""), [preempting("a", namespace="", priority=1)], "a"),
+        (
+            propagating("z"),
+            [preempting("b", priority=1), preempting("c", priority=2), preempting("a", priority=2)],
+            "a",
+        ),
+        (propagating("z"), [preempting("a", priority=1, named="other")], "z"),
+        (propagating("z", named="other"), [propagating("b"), propagating("a")], "a"),
+    ],
+)
+def test_who_takes_over_what_a_policy_has_claimed(holder: Policy, others: list[Policy], taken_by: str) -> None:
+    assert who_has(holder, *others) == taken_by
+
+
 # Applying.
 
 
@@ -173,10 +213,44 @@ def test_a_changed_policy_requests_its_known_bindings_anew_and_no_others() -> No
     assert compile_manifests(manifests(policy("p", "oslo")), applied_policies(first), known).facts[1:] == ()
 
 
-def test_a_closer_policy_takes_a_known_binding_over_and_gives_it_back_when_removed() -> None:
+PREEMPTS = "  preemption: Always\n"
+LAZY = "  activationPreference: Lazy\n"
+
+
+def test_a_policy_keeps_what_it_has_claimed_although_a_closer_one_comes() -> None:
+    first = compile_manifests(manifests(deployment(), policy("wide", "oslo", "", namespace="")))
+    near = policy("near", "bergen", "")
+    closer = compile_manifests(manifests(near), applied_policies(first), bindings(first).values())
+    assert bindings(closer) == {}
+    both = applied_policies(first) + applied_policies(closer)
+    again = compile_manifests(manifests(deployment(replicas=9)), both, bindings(first).values())
+    assert bindings(again)["ns/web-deployment"].policy == "ClusterPropagationPolicy//wide"
+    elsewhere = compile_manifests(manifests(deployment("db")), both, bindings(first).values())
+    assert bindings(elsewhere)["ns/db-deployment"].policy == "PropagationPolicy/ns/near"
+
+
+def test_a_policy_that_no_longer_selects_what_it_has_claimed_lets_it_go() -> None:
+    first = compile_manifests(manifests(deployment(), policy("a", "oslo"), policy("b", "bergen")))
+    assert bindings(first)["ns/web-deployment"].policy == "PropagationPolicy/ns/a"
+    narrowed = compile_manifests(
+        manifests(policy("a", "oslo", "name: db")), applied_policies(first), bindings(first).values()
+    )
+    assert bindings(narrowed)["ns/web-deployment"].policy == "PropagationPolicy/ns/b"
+
+
+def test_a_claimed_policy_that_is_deleted_frees_its_workload_for_one_that_comes_later() -> None:
+    first = compile_manifests(manifests(deployment(), policy("a", "oslo")))
+    removed = compile_deletions(manifests(policy("a", "oslo")), applied_policies(first), bindings(first).values())
+    assert bindings(removed) == {}
+    later = compile_manifests(manifests(policy("b", "bergen")), (), bindings(first).values())
+    assert bindings(later)["ns/web-deployment"].policy == "PropagationPolicy/ns/b"
+
+
+def test_a_closer_policy_that_preempts_takes_a_known_binding_over_and_gives_it_back_when_removed() -> None:
     first = compile_manifests(manifests(deployment(), policy("wide", "oslo", "", namespace="")))
     policies = applied_policies(first)
-    closer = compile_manifests(manifests(policy("near", "bergen")), policies, bindings(first).values())
+    near = policy("near", "bergen", extra=PREEMPTS)
+    closer = compile_manifests(manifests(near), policies, bindings(first).values())
     taken = bindings(closer)["ns/web-deployment"]
     assert (where(taken), taken.policy) == (("bergen",), "PropagationPolicy/ns/near")
     removed = compile_deletions(manifests(policy("near", "bergen")), policies + applied_policies(closer), [taken])
@@ -203,6 +277,106 @@ def test_bindings_with_a_placement_of_their_own_are_left_alone() -> None:
     imported = Binding("ns/web-deployment", "u", WEB, 1, placement=here)
     by_hand = Binding("ns/other", "u", WEB, 1, placement=here, policy="ResourceBinding/ns/other")
     assert bindings(compile_manifests(manifests(policy("p", "oslo")), (), [imported, by_hand])) == {}
+
+
+def test_what_a_lazy_policy_says_waits_until_the_workload_asks_for_something_else() -> None:
+    first = compile_manifests(manifests(deployment(), policy("p", "oslo", extra=LAZY)))
+    known = list(bindings(first).values())
+    assert where(known[0]) == ("oslo",)
+    moved = policy("p", "bergen", extra=LAZY)
+    changed = compile_manifests(manifests(moved), applied_policies(first), known)
+    assert bindings(changed) == {}
+    policies = applied_policies(changed)
+    assert bindings(compile_manifests(manifests(deployment()), policies, known)) == {"ns/web-deployment": known[0]}
+    assert bindings(compile_manifests(manifests(deployment(), moved), (), known)) == {"ns/web-deployment": known[0]}
+    grown = bindings(compile_manifests(manifests(deployment(replicas=3)), policies, known))["ns/web-deployment"]
+    assert (where(grown), grown.replicas) == (("bergen",), 3)
+
+
+def test_a_policy_hands_on_its_scheduler_and_puts_workloads_of_one_label_into_a_group() -> None:
+    extra = (
+        "    workloadAffinity: {affinity: {groupByLabelKey: app}, antiAffinity: {groupByLabelKey: team}}\n"
+        "  schedulerName: other-scheduler\n"
+    )
+    placed = policy("p", "oslo", extra=extra).replace(
+        "placement: {clusterAffinity: {clusterNames: [oslo]}}", "placement:"
+    )
+    binding = bindings(compile_manifests(manifests(deployment(), placed)))["ns/web-deployment"]
+    assert (binding.affinity_group, binding.anti_affinity_group) == ("app=web", "")
+    assert binding.scheduler == "other-scheduler"
+    ungrouped = compile_manifests(manifests(policy("p", "oslo")), (), [binding])
+    assert bindings(ungrouped)["ns/web-deployment"].affinity_group == ""
+
+
+def rebalancer(
+    name: str = "again", workload: str = "{apiVersion: apps/v1, kind: Deployment, name: web, namespace: ns}"
+) -> str:
+    return (
+        f"apiVersion: apps.karmada.io/v1alpha1\nkind: WorkloadRebalancer\nmetadata: {{name: {name}}}\n"
+        f"spec:\n  workloads:\n  - {workload}\n"
+    )
+
+
+def test_a_rebalancer_asks_once_for_a_fresh_decision() -> None:
+    first = compile_manifests(manifests(deployment(), deployment("db"), policy("p", "oslo", "")))
+    known = bindings(first)
+    asked = bindings(compile_manifests(manifests(rebalancer()), applied_policies(first), known.values()))
+    assert list(asked) == ["ns/web-deployment"]
+    token = asked["ns/web-deployment"].reschedule
+    assert token
+    assert asked["ns/web-deployment"] == msgspec.structs.replace(known["ns/web-deployment"], reschedule=token)
+    again = bindings(compile_manifests(manifests(rebalancer()), applied_policies(first), asked.values()))
+    assert again == asked
+    other = bindings(compile_manifests(manifests(rebalancer("other")), applied_policies(first), asked.values()))
+    assert other["ns/web-deployment"].reschedule not in ("", token)
+    both = bindings(compile_manifests(manifests(deployment(), rebalancer(), policy("p", "oslo"))))
+    assert both["ns/web-deployment"].reschedule == token
+
+
+def test_a_rebalancer_of_a_workload_that_nobody_knows_is_refused_at_its_line() -> None:
+    (error,) = compile_manifests(manifests(rebalancer())).errors
+    assert str(error) == (
+        "file.yaml:6: spec.workloads[0]: expected a workload that is known here, got Deployment ns/web of apps/v1"
+    )
+
+
+def test_deleting_a_rebalancer_says_that_it_changes_nothing() -> None:
+    intake = compile_deletions(manifests(rebalancer()))
+    assert (intake.facts, intake.errors) == ((), ())
+    assert [str(u) for u in intake.unacted] == [
+        "file.yaml:3: metadata.name: what it asked for was asked once, and deleting it changes nothing"
+    ]
+
+
+def quota(name: str, cluster: str = "oslo", hard: str = "{requests.cpu: 2, pods: 5}") -> str:
+    labels = f", labels: {{wharfinger.io/cluster: {cluster}}}" if cluster else ""
+    return (
+        f"apiVersion: v1\nkind: ResourceQuota\nmetadata: {{name: {name}, namespace: ns{labels}}}\n"
+        f"spec: {{hard: {hard}, scopeSelector: {{matchExpressions: ["
+        "{scopeName: PriorityClass, operator: In, values: [high]}]}}\n"
+        f"status: {{used: {{requests.cpu: 500m}}}}\n"
+    )
+
+
+def test_quotas_join_those_that_are_known_of_their_cluster_and_namespace() -> None:
+    old = Quota("ns", "old", {"pods": 1})
+    intake = compile_manifests(manifests(quota("new"), quota("a")), known_quotas={("oslo", "ns"): [old]})
+    (told,) = intake.facts
+    scope = (Requirement("PriorityClass", "In", ("high",)),)
+    new = Quota("ns", "new", {"requests.cpu": 2000, "pods": 5}, {"requests.cpu": 500}, scope)
+    assert told.data == QuotasObserved("oslo", "ns", (msgspec.structs.replace(new, name="a"), new, old))
+    assert told.key == "oslo/quotas/ns"
+    cluster = "apiVersion: cluster.karmada.io/v1alpha1\nkind: Cluster\nmetadata: {name: oslo}\n"
+    for gone, left in ((quota("new"), (old,)), (cluster, ())):
+        removed = compile_deletions(manifests(gone), known_quotas={("oslo", "ns"): [old, new]})
+        assert removed.facts[0].data == QuotasObserved("oslo", "ns", left)
+
+
+def test_a_quota_that_names_no_cluster_goes_to_clusters_as_it_is() -> None:
+    everything = policy("p", "oslo", "").replace(
+        "apiVersion: apps/v1, kind: Deployment", "apiVersion: v1, kind: ResourceQuota"
+    )
+    assert list(bindings(compile_manifests(manifests(quota("q", ""), everything)))) == ["ns/q-resourcequota"]
 
 
 def test_suspending_a_policy_suspends_what_it_selects() -> None:

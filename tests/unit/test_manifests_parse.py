@@ -212,7 +212,7 @@ def test_manifests_as_projects_ship_them_are_read_or_refused_by_the_name_of_thei
             (error,) = loaded.errors
             assert error.field in ("kind", "apiVersion")
             assert row["kind"] in error.text
-    assert read == 49
+    assert read == 50
 
 
 @needs_vectors

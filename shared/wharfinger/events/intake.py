@@ -5,7 +5,8 @@ known (policies, bindings, nodes), and returns facts, or, where anything at all 
 
 A workload becomes a binding as soon as a policy selects it. The binding carries the policy's placement, so a policy that
 is applied, changed or removed later requests anew every known binding whose policy it changes; nothing else is needed
-to have them scheduled again.
+to have them scheduled again. The binding also says which policy has claimed it (`manifests.selection`). What a lazy policy says
+reaches a workload only when the workload itself is applied and asks for something else than before.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.node import Node
 from wharfinger.domain.placement import Placement, ReplicaScheduling
 from wharfinger.domain.policy import Policy
-from wharfinger.domain.workload import ObjectRef, Requirements
+from wharfinger.domain.quota import Quota
+from wharfinger.domain.workload import ObjectRef
 from wharfinger.events.accepted import Accepted, Fact, accepted
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.cluster_state import into_buckets
+from wharfinger.events.cluster_state import QuotasObserved, into_buckets
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.envelope import derived_id
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
-from wharfinger.manifests import crane, karmada, karpenter, kubernetes, ocm
+from wharfinger.manifests import crane, karmada, karmada_upkeep, karpenter, kubernetes, ocm
 from wharfinger.manifests.errors import ManifestError, shown
 from wharfinger.manifests.model import ExpectedError, Object, Resource
 from wharfinger.manifests.parse import Manifest
@@ -40,14 +42,27 @@ ANY = "any"
 DEFAULT_NAMESPACE = karmada.DEFAULT_NAMESPACE
 NODE_BUCKETS = 8
 """Into how many events the nodes of a new cluster are cut. Fixed for a cluster's life: a bucket not rewritten stays as it was."""
-BY_HAND = "ResourceBinding/"
+BY_HAND = ("ResourceBinding/", "ClusterResourceBinding/")
 """How `Binding.policy` begins where the binding itself was applied."""
 
 ANYWHERE = Placement(replicas=ReplicaScheduling("Divided", "Aggregated"))
 """Where no policy says otherwise: all replicas in as few clusters as hold them."""
 
 ClusterModel = karmada.Cluster | ocm.ManagedCluster
-PolicyModel = karmada.ClusterPropagationPolicy | ocm.Placement | crane.DynamicSchedulerPolicy | karpenter.NodePool
+PolicyModel = (
+    karmada.ClusterPropagationPolicy
+    | karmada_upkeep.FederatedResourceQuota
+    | karmada_upkeep.ClusterTaintPolicy
+    | ocm.Placement
+    | ocm.ManagedClusterSet
+    | ocm.ManagedClusterSetBinding
+    | ocm.AddOnPlacementScore
+    | crane.DynamicSchedulerPolicy
+    | karpenter.NodePool
+)
+
+Place = tuple[str, str]
+"""A cluster and a namespace: whose quotas are told together."""
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -55,7 +70,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """`facts` in the order in which they are useful: clusters, nodes, policies, bindings. Empty where there are errors.
+    """`facts` in the order in which they are useful: clusters, nodes, quotas, policies, bindings. Empty where there are errors.
 
     `unacted`: one entry a field that is accepted and not acted on in this version.
     """
@@ -71,18 +86,23 @@ def compile_manifests(
     known_bindings: Iterable[Binding] = (),
     known_nodes: Mapping[str, Iterable[Node]] | None = None,
     known_buckets: Mapping[str, int] | None = None,
+    known_quotas: Mapping[Place, Iterable[Quota]] | None = None,
 ) -> Intake:
-    """What applying `manifests` states. Nodes join the known ones of their cluster, replacing those of the same name.
+    """What applying `manifests` states. Nodes join the known ones of their cluster, replacing those of the same name, and so do the
+    quotas of a namespace.
 
     `known_buckets`: cluster -> into how many buckets its known nodes are cut; a cluster not named there is new.
     """
-    run = _Run(manifests, known_policies, known_bindings, known_nodes or {}, known_buckets or {})
+    run = _Run(manifests, known_policies, known_bindings, known_nodes or {}, known_buckets or {}, known_quotas or {})
     run.refuse_repeats()
     clusters = run.clusters_observed()
     nodes = run.nodes_observed()
+    quotas = run.quotas_observed()
     policies = run.policies_applied()
-    bindings = run.bindings_requested()
-    return run.intake([*clusters, *nodes, *policies, *bindings, *run.bindings_moved()])
+    run.request_bindings()
+    run.move_bindings()
+    run.rebalance()
+    return run.intake([*clusters, *nodes, *quotas, *policies, *run.bindings_requested()])
 
 
 def compile_deletions(
@@ -91,14 +111,17 @@ def compile_deletions(
     known_bindings: Iterable[Binding] = (),
     known_nodes: Mapping[str, Iterable[Node]] | None = None,
     known_buckets: Mapping[str, int] | None = None,
+    known_quotas: Mapping[Place, Iterable[Quota]] | None = None,
 ) -> Intake:
     """What deleting `manifests` states. Bindings of a removed policy go to the next one that selects them, or stay as they are."""
-    run = _Run(manifests, known_policies, known_bindings, known_nodes or {}, known_buckets or {})
+    run = _Run(manifests, known_policies, known_bindings, known_nodes or {}, known_buckets or {}, known_quotas or {})
     run.refuse_repeats()
+    run.tell_what_cannot_be_taken_back()
     bindings = run.bindings_withdrawn()
     policies = run.policies_removed()
-    nodes = run.nodes_removed()
-    return run.intake([*bindings, *policies, *run.bindings_moved(), *nodes, *run.clusters_forgotten()])
+    run.move_bindings()
+    gone = [*run.nodes_removed(), *run.quotas_removed(), *run.clusters_forgotten()]
+    return run.intake([*bindings, *policies, *run.bindings_requested(), *gone])
 
 
 class _Run:
@@ -111,13 +134,16 @@ class _Run:
         known_bindings: Iterable[Binding],
         known_nodes: Mapping[str, Iterable[Node]],
         known_buckets: Mapping[str, int],
+        known_quotas: Mapping[Place, Iterable[Quota]],
     ) -> None:
         self.manifests = manifests
         self.policies = {p.key: p for p in known_policies}
         self.bindings = {b.name: b for b in known_bindings}
         self.nodes = {cluster: {n.name: n for n in nodes} for cluster, nodes in known_nodes.items()}
         self.buckets = known_buckets
+        self.quotas = {place: {q.name: q for q in quotas} for place, quotas in known_quotas.items()}
         self.handled: set[str] = set()
+        self.requested: dict[str, Binding] = {}
         self.errors: list[ManifestError] = []
         self.unacted: list[ManifestError] = []
 
@@ -144,8 +170,8 @@ class _Run:
         return [
             ClusterObserved(cluster)
             for manifest in self.manifests
-            if isinstance(model := manifest.model, ClusterModel)
-            for cluster in self._said(manifest, _cluster, model)
+            if isinstance(manifest.model, ClusterModel)
+            for cluster in self._said(manifest, _cluster, manifest)
         ]
 
     def clusters_forgotten(self) -> list[Fact]:
@@ -182,6 +208,37 @@ class _Run:
             )
         return facts
 
+    # Quotas of member clusters.
+
+    def quotas_observed(self) -> list[Fact]:
+        changed: dict[Place, None] = {}
+        for manifest in self.manifests:
+            if (model := _quota_of_a_cluster(manifest.model)) is not None:
+                place = model.cluster, model.namespace
+                self.quotas.setdefault(place, {})[model.name] = model.to_domain()
+                changed[place] = None
+        return self._quotas(changed)
+
+    def quotas_removed(self) -> list[Fact]:
+        changed: dict[Place, None] = {}
+        for manifest in self.manifests:
+            match manifest.model:
+                case karmada.Cluster() | ocm.ManagedCluster() as cluster:
+                    for place in [place for place in self.quotas if place[0] == cluster.name]:
+                        self.quotas[place] = {}
+                        changed[place] = None
+                case model if (quota := _quota_of_a_cluster(model)) is not None:
+                    place = quota.cluster, quota.namespace
+                    if self.quotas.get(place, {}).pop(quota.name, None) is not None:
+                        changed[place] = None
+        return self._quotas(changed)
+
+    def _quotas(self, places: Iterable[Place]) -> list[Fact]:
+        return [
+            QuotasObserved(place[0], place[1], tuple(quota for _, quota in sorted(self.quotas[place].items())))
+            for place in places
+        ]
+
     # Policies.
 
     def policies_applied(self) -> list[Fact]:
@@ -205,51 +262,99 @@ class _Run:
     # Bindings.
 
     def bindings_requested(self) -> list[Fact]:
-        facts: list[Fact] = []
+        return [BindingRequested(binding) for binding in self.requested.values()]
+
+    def request_bindings(self) -> None:
         for manifest in self.manifests:
             match manifest.model:
-                case karmada.ResourceBinding() as by_hand:
-                    binding: Binding | None = by_hand.to_domain()
+                case karmada.ClusterResourceBinding() as by_hand:
+                    found = self._said(manifest, self._by_hand, by_hand)
                 case model if _is_bound(model):
-                    binding = self._bound(manifest, model)
+                    found = self._bound(manifest, model)
                 case _:
-                    binding = None
-            if binding is not None:
+                    found = []
+            for binding in found:
                 self.handled.add(binding.name)
-                facts.append(BindingRequested(binding))
-        return facts
+                self.requested[binding.name] = binding
 
     def bindings_withdrawn(self) -> list[Fact]:
         names = [name for m in self.manifests if (name := _binding_name(m.model)) is not None]
         self.handled.update(names)
         return [BindingWithdrawn(name) for name in names]
 
-    def bindings_moved(self) -> list[Fact]:
+    def move_bindings(self) -> None:
         """Known bindings that another policy, or another placement of their own policy, now holds for."""
         left = [known for known in self.bindings.values() if known.name not in self.handled]
-        return [BindingRequested(moved) for moved in moved_bindings(left, self.policies.values())]
+        for moved in moved_bindings(left, self.policies.values()):
+            self.requested[moved.name] = moved
 
-    def _bound(self, manifest: Manifest, model: Object) -> Binding | None:
-        """The binding of a workload or object; None, with an error told, where no policy selects it."""
+    def rebalance(self) -> None:
+        """A fresh decision for every workload that a rebalancer lists."""
+        known = self.bindings | self.requested
+        by_resource = {binding.resource: name for name, binding in known.items()}
+        for manifest in self.manifests:
+            if isinstance(model := manifest.model, karmada_upkeep.WorkloadRebalancer):
+                for i, workload in enumerate(model.spec.workloads):
+                    resource = workload.to_domain()
+                    if (name := by_resource.get(resource)) is None:
+                        self.errors.append(_not_bound(manifest, i, resource))
+                        continue
+                    binding = self.requested.get(name, known[name])
+                    self.requested[name] = msgspec.structs.replace(binding, reschedule=model.token)
+
+    def tell_what_cannot_be_taken_back(self) -> None:
+        for manifest in self.manifests:
+            if isinstance(manifest.model, karmada_upkeep.WorkloadRebalancer):
+                text = "what it asked for was asked once, and deleting it changes nothing"
+                self.unacted.append(manifest.error(text, "metadata", "name"))
+
+    def _by_hand(self, model: karmada.ClusterResourceBinding) -> Binding:
+        """Raises ExpectedError. A fresh decision that was asked for otherwise is not asked for again."""
+        binding = model.to_domain()
+        known = self.bindings.get(binding.name)
+        if known is None or binding.reschedule:
+            return binding
+        return msgspec.structs.replace(binding, reschedule=known.reschedule)
+
+    def _bound(self, manifest: Manifest, model: Object) -> list[Binding]:
+        """The binding of a workload or object; none, with an error told, where no policy selects it."""
+        for binding in self._said(manifest, self._unplaced, model):
+            known = self.bindings.get(binding.name)
+            policy = policy_for(
+                binding.resource, binding.labels, self.policies.values(), known.policy if known is not None else ""
+            )
+            if policy is not None:
+                assert policy.propagation is not None, "only policies that propagate select workloads"
+                if policy.propagation.lazy and known is not None and _asks_the_same(binding, known):
+                    return [known]
+                return [under(binding, policy)]
+            if model.annotations.get(PLACEMENT) == ANY:
+                return [binding]
+            self._without_policy(manifest, binding.resource)
+        return []
+
+    def _unplaced(self, model: Object) -> Binding:
+        """What a workload asks for, wherever it goes. Raises ExpectedError."""
         resource = _reference(model)
-        wanted = [(0, Requirements(), 0)]
-        if isinstance(model, kubernetes.Workload):
-            wanted = self._said(manifest, _replicas, model)
         name = bound_name(resource)
         known = self.bindings.get(name)
-        uid = model.metadata.uid or (known.uid if known else str(derived_id("binding", name)))
-        labels = dict(model.metadata.labels)
-        for replicas, requirements, priority in wanted:
-            binding = Binding(
-                name, uid, resource, replicas, requirements, ANYWHERE, priority,
-                reschedule=known.reschedule if known else "", labels=labels,
-            )  # fmt: skip
-            if (policy := policy_for(resource, labels, self.policies.values())) is not None:
-                return under(binding, policy)
-            if model.annotations.get(PLACEMENT) == ANY:
-                return binding
-            self._without_policy(manifest, resource)
-        return None
+        binding = Binding(
+            name,
+            model.metadata.uid or (known.uid if known else str(derived_id("binding", name))),
+            resource,
+            placement=ANYWHERE,
+            reschedule=known.reschedule if known else "",
+            labels=dict(model.metadata.labels),
+        )
+        if not isinstance(model, kubernetes.Workload):
+            return binding
+        return msgspec.structs.replace(
+            binding,
+            replicas=model.replicas,
+            requirements=model.requirements(),
+            priority=model.priority,
+            priority_class=model.priority_class,
+        )
 
     def _without_policy(self, manifest: Manifest, resource: ObjectRef) -> None:
         what = f"{resource.kind} {resource.namespace}/{resource.name}".replace(" /", " ")
@@ -279,8 +384,11 @@ class _Run:
             return []
 
 
-def _cluster(model: ClusterModel) -> Cluster:
-    return model.to_domain()
+def _cluster(manifest: Manifest) -> Cluster:
+    """A managed cluster keeps its manifest: expressions of placements are asked about all of it."""
+    model = manifest.model
+    assert isinstance(model, ClusterModel), "only clusters are asked for one"
+    return model.to_domain(manifest.json) if isinstance(model, ocm.ManagedCluster) else model.to_domain()
 
 
 def _node(model: kubernetes.Node) -> tuple[str, Node]:
@@ -291,10 +399,6 @@ def _cluster_of(model: kubernetes.Node) -> str:
     return model.cluster
 
 
-def _replicas(model: kubernetes.Workload) -> tuple[int, Requirements, int]:
-    return model.replicas, model.requirements(), model.priority
-
-
 def bound_name(resource: ObjectRef) -> str:
     """The name of a workload's binding, as Karmada names it: `namespace/name-kind`, the kind in lower case."""
     name = f"{resource.name}-{resource.kind.lower()}"
@@ -302,23 +406,49 @@ def bound_name(resource: ObjectRef) -> str:
 
 
 def moved_bindings(bindings: Iterable[Binding], policies: Iterable[Policy]) -> list[Binding]:
-    """Those of `bindings` that `policies` would have otherwise, as they would have them."""
+    """Those of `bindings` that `policies` would have otherwise, as they would have them. Lazy policies wait for the workload."""
     every, moved = list(policies), []
     for known in bindings:
         if has_own_placement(known):
             continue
-        policy = policy_for(known.resource, known.labels, every)
-        if policy is not None and (binding := under(known, policy)) != known:
+        policy = policy_for(known.resource, known.labels, every, known.policy)
+        if policy is None or (policy.propagation is not None and policy.propagation.lazy):
+            continue
+        if (binding := under(known, policy)) != known:
             moved.append(binding)
     return moved
 
 
 def under(binding: Binding, policy: Policy) -> Binding:
     """The binding as `policy` would have it."""
-    assert policy.propagation is not None, "only policies that propagate select workloads"
+    propagation = policy.propagation
+    assert propagation is not None, "only policies that propagate select workloads"
+    placement = propagation.placement
     return msgspec.structs.replace(
-        binding, placement=policy.propagation.placement, suspended=policy.propagation.suspended, policy=policy.key
+        binding,
+        placement=placement,
+        priority=binding.priority if propagation.binding_priority is None else propagation.binding_priority,
+        suspended=propagation.suspended,
+        policy=policy.key,
+        scheduler=propagation.scheduler,
+        affinity_group=_group(binding.labels, placement.affinity_label),
+        anti_affinity_group=_group(binding.labels, placement.anti_affinity_label),
     )
+
+
+def _group(labels: Mapping[str, str], label: str) -> str:
+    """Workloads with the same value of the label are a group; one without it is in none."""
+    value = labels.get(label, "") if label else ""
+    return f"{label}={value}" if value else ""
+
+
+def _asks_the_same(binding: Binding, known: Binding) -> bool:
+    """Whether a workload says of itself what it said before, as far as it is read."""
+    return all(getattr(binding, name) == getattr(known, name) for name in _OWN)
+
+
+_OWN = ("uid", "resource", "replicas", "requirements", "priority", "priority_class", "labels", "components")
+"""Of a binding, what its workload says and no policy."""
 
 
 def has_own_placement(binding: Binding) -> bool:
@@ -330,7 +460,17 @@ def _is_bound(model: Resource) -> TypeGuard[Object]:
     return isinstance(
         model,
         kubernetes.Workload | kubernetes.DaemonSet | kubernetes.CronJob | kubernetes.ConfigMap | kubernetes.Namespace,
-    )
+    ) or (isinstance(model, kubernetes.ResourceQuota) and not model.cluster)
+
+
+def _quota_of_a_cluster(model: Resource) -> kubernetes.ResourceQuota | None:
+    return model if isinstance(model, kubernetes.ResourceQuota) and model.cluster else None
+
+
+def _not_bound(manifest: Manifest, i: int, resource: ObjectRef) -> ManifestError:
+    what = f"{resource.kind} {resource.namespace}/{resource.name}".replace(" /", " ")
+    text = f"expected a workload that is known here, got {what} of {resource.api_version}"
+    return manifest.error(text, "spec", "workloads", i)
 
 
 def _reference(model: Object) -> ObjectRef:
@@ -339,16 +479,23 @@ def _reference(model: Object) -> ObjectRef:
 
 
 def _binding_name(model: Resource) -> str | None:
-    if isinstance(model, karmada.ResourceBinding):
-        return f"{model.namespace}/{model.name}"
+    if isinstance(model, karmada.ClusterResourceBinding):
+        return model.binding_name
     return bound_name(_reference(model)) if _is_bound(model) else None
 
 
 def _policy_namespace(model: PolicyModel) -> str:
     match model:
-        case karmada.ClusterPropagationPolicy() | ocm.Placement():
+        case karmada.ClusterPropagationPolicy() | karmada_upkeep.FederatedResourceQuota():
             return model.namespace
-        case crane.DynamicSchedulerPolicy() | karpenter.NodePool():
+        case ocm.Placement() | ocm.ManagedClusterSetBinding() | ocm.AddOnPlacementScore():
+            return model.namespace
+        case (
+            ocm.ManagedClusterSet()
+            | karmada_upkeep.ClusterTaintPolicy()
+            | crane.DynamicSchedulerPolicy()
+            | karpenter.NodePool()
+        ):
             return ""
 
 
@@ -360,11 +507,17 @@ def _identity(manifest: Manifest) -> tuple[str, ...]:
             return "cluster", model.name, f"cluster {model.name}"
         case kubernetes.Node():
             return "node", model.cluster, model.name, f"node {model.name} of {model.cluster}"
-        case (
-            karmada.ClusterPropagationPolicy() | ocm.Placement() | crane.DynamicSchedulerPolicy() | karpenter.NodePool()
-        ):
+        case kubernetes.ResourceQuota() if model.cluster:
+            name = f"{model.namespace}/{model.name}"
+            return "quota", model.cluster, name, f"quota {name} of {model.cluster}"
+        case karmada_upkeep.WorkloadRebalancer():
+            return "rebalancer", model.name, f"rebalancer {model.name}"
+        case _ if isinstance(model, PolicyModel):
             name = f"{_policy_namespace(model)}/{model.name}".removeprefix("/")
             return "policy", model.kind, name, f"{model.kind} {name}"
+        case ocm.PlacementDecision():
+            name = f"{model.namespace}/{model.name}"
+            return "decision", name, f"PlacementDecision {name}"
     name = _binding_name(model) or ""
     assert name, f"{manifest.kind.kind} is neither cluster, node, policy nor bound"
     return "binding", name, f"binding {name}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wharfinger.manifests import crane, karmada, karpenter, kubernetes, ocm
+from wharfinger.manifests import crane, karmada, karmada_upkeep, karpenter, kubernetes, ocm
 from wharfinger.manifests.model import Resource
 
 
@@ -27,8 +27,16 @@ KINDS: tuple[Kind, ...] = (
     Kind("policy.karmada.io/v1alpha1", "PropagationPolicy", karmada.PropagationPolicy),
     Kind("policy.karmada.io/v1alpha1", "ClusterPropagationPolicy", karmada.ClusterPropagationPolicy, namespaced=False),
     Kind("cluster.open-cluster-management.io/v1beta1", "Placement", ocm.Placement),
+    Kind("cluster.open-cluster-management.io/v1beta1", "PlacementDecision", ocm.PlacementDecision),
+    Kind("cluster.open-cluster-management.io/v1beta2", "ManagedClusterSet", ocm.ManagedClusterSet, namespaced=False),
+    Kind("cluster.open-cluster-management.io/v1beta2", "ManagedClusterSetBinding", ocm.ManagedClusterSetBinding),
+    Kind("cluster.open-cluster-management.io/v1alpha1", "AddOnPlacementScore", ocm.AddOnPlacementScore),
+    Kind("policy.karmada.io/v1alpha1", "FederatedResourceQuota", karmada_upkeep.FederatedResourceQuota),
+    Kind("policy.karmada.io/v1alpha1", "ClusterTaintPolicy", karmada_upkeep.ClusterTaintPolicy, namespaced=False),
     Kind("scheduler.policy.crane.io/v1alpha1", "DynamicSchedulerPolicy", crane.DynamicSchedulerPolicy, namespaced=False),
     Kind("karpenter.sh/v1", "NodePool", karpenter.NodePool, namespaced=False),
+    # What is asked once.
+    Kind("apps.karmada.io/v1alpha1", "WorkloadRebalancer", karmada_upkeep.WorkloadRebalancer, namespaced=False),
     # Workloads.
     Kind("apps/v1", "Deployment", kubernetes.Deployment),
     Kind("apps/v1", "StatefulSet", kubernetes.StatefulSet),
@@ -39,6 +47,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("batch/v1", "CronJob", kubernetes.CronJob),
     Kind("v1", "ConfigMap", kubernetes.ConfigMap),
     Kind("v1", "Namespace", kubernetes.Namespace, namespaced=False),
+    Kind("v1", "ResourceQuota", kubernetes.ResourceQuota),
     # Bindings written by hand or exported.
     Kind("work.karmada.io/v1alpha2", "ResourceBinding", karmada.ResourceBinding),
     Kind("work.karmada.io/v1alpha1", "ResourceBinding", karmada.ResourceBinding),

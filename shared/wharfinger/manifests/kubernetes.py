@@ -5,15 +5,17 @@ A workload becomes replicas with `Requirements`; a Node becomes `domain.node.Nod
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from wharfinger.domain import node as domain
 from wharfinger.domain import selectors, taints
 from wharfinger.domain.quantities import LIMIT, parse_milli, parse_units
+from wharfinger.domain.quota import Quota, in_milli
 from wharfinger.domain.resources import DEVICE_MILLI, GPU, Device, DeviceRequest, add
 from wharfinger.domain.workload import Requirements
+from wharfinger.manifests.errors import Path
 from wharfinger.manifests.model import (
     Amounts,
     Carried,
@@ -29,7 +31,7 @@ from wharfinger.manifests.model import (
 )
 
 CLUSTER = "wharfinger.io/cluster"
-"""Label or annotation of a Node: the member cluster it belongs to."""
+"""Label or annotation of a Node or a ResourceQuota: the member cluster it belongs to."""
 GPU_MILLI = "wharfinger.io/gpu-milli"
 """Annotation of a pod template: thousandths of one GPU that a replica shares, instead of a whole one."""
 GPU_MODELS = "wharfinger.io/gpu-models"
@@ -189,11 +191,11 @@ class PodSpec(Model):
     node_selector: Labels = {}
     affinity: Affinity | None = None
     tolerations: list[Toleration] = []
-    priority: Int32 = 0
+    priority: Int32 | None = None
     volumes: list[Volume] = []
     node_name: Unacted = None
+    priority_class_name: str = ""
     preemption_policy: Unacted = None
-    priority_class_name: Unacted = None
     resource_claims: Unacted = None
     scheduler_name: Unacted = None
     scheduling_gates: Unacted = None
@@ -225,6 +227,13 @@ class PodSpec(Model):
     share_process_namespace: Carried = None
     subdomain: Carried = None
     termination_grace_period_seconds: Carried = None
+
+    def unacted(self, path: Path = ()) -> Iterator[Path]:
+        """Besides single fields: a priority class whose number was not filled in, for classes are not known here. Quotas
+        go by its name all the same."""
+        yield from super().unacted(path)
+        if self.priority_class_name and self.priority is None:
+            yield (*path, "priorityClassName")
 
     def asked(self) -> dict[str, int]:
         """What one pod takes, as the kube-scheduler counts it.
@@ -283,7 +292,11 @@ class Workload(Object):
 
     @property
     def priority(self) -> int:
-        return self.template.spec.priority
+        return self.template.spec.priority or 0
+
+    @property
+    def priority_class(self) -> str:
+        return self.template.spec.priority_class_name
 
 
 class DeploymentSpec(Model):
@@ -337,6 +350,7 @@ class StatefulSet(Workload):
 
 class JobSpec(Model):
     parallelism: Count = 1
+    completions: Count | None = None
     template: PodTemplate = PodTemplate()
     suspend: Unacted = None
     selector: Carried = None
@@ -344,7 +358,6 @@ class JobSpec(Model):
     backoff_limit: Carried = None
     backoff_limit_per_index: Carried = None
     completion_mode: Carried = None
-    completions: Carried = None
     managed_by: Carried = None
     manual_selector: Carried = None
     max_failed_indexes: Carried = None
@@ -355,13 +368,14 @@ class JobSpec(Model):
 
 
 class Job(Workload):
-    """Its replicas are the pods that run at a time."""
+    """Its replicas are the pods that run at a time: never more than are to complete."""
 
     spec: JobSpec
 
     @property
     def replicas(self) -> int:
-        return self.spec.parallelism
+        wanted, complete = self.spec.parallelism, self.spec.completions
+        return wanted if complete is None else min(wanted, complete)
 
     @property
     def template(self) -> PodTemplate:
@@ -429,6 +443,54 @@ class Namespace(Object):
     spec: NamespaceSpec | None = None
 
 
+# The quota of a namespace: of a member cluster, or an object that goes to clusters as it is.
+
+
+class ScopeExpression(Model):
+    scope_name: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: list[str] = []
+
+    def to_domain(self) -> selectors.Requirement:
+        return selectors.Requirement(self.scope_name, self.operator, tuple(self.values))
+
+
+class ScopeSelector(Model):
+    match_expressions: list[ScopeExpression] = []
+
+
+class ResourceQuotaSpec(Model):
+    hard: Amounts = {}
+    scope_selector: ScopeSelector = ScopeSelector()
+    scopes: list[str] = []
+
+
+class ResourceQuotaStatus(Model):
+    hard: Amounts = {}
+    used: Amounts = {}
+
+
+class ResourceQuota(Object):
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()
+    status: ResourceQuotaStatus = ResourceQuotaStatus()
+
+    @property
+    def cluster(self) -> str:
+        """The member cluster it was read from; empty: it is an object to be sent to clusters."""
+        return cluster_of(self)
+
+    @property
+    def namespace(self) -> str:
+        return self.metadata.namespace or "default"
+
+    def to_domain(self) -> Quota:
+        """What is enforced, as far as that is reported, else what is asked for."""
+        scopes = [selectors.Requirement(scope, "Exists") for scope in self.spec.scopes]
+        scopes += [expression.to_domain() for expression in self.spec.scope_selector.match_expressions]
+        hard = self.status.hard or self.spec.hard
+        return Quota(self.namespace, self.name, quota_amounts(hard), quota_amounts(self.status.used), tuple(scopes))
+
+
 # The node.
 
 
@@ -466,7 +528,7 @@ class Node(Object):
     @property
     def cluster(self) -> str:
         """The member cluster it belongs to. Raises ExpectedError where it does not say."""
-        cluster = self.metadata.labels.get(CLUSTER) or self.annotations.get(CLUSTER)
+        cluster = cluster_of(self)
         if not cluster:
             raise ExpectedError(
                 f"the label or annotation {CLUSTER} with the name of its cluster", "metadata", "labels", CLUSTER
@@ -496,6 +558,11 @@ class Node(Object):
         )
 
 
+def cluster_of(found: Object) -> str:
+    """The member cluster that an object says it was read from; empty: it says none."""
+    return found.metadata.labels.get(CLUSTER) or found.annotations.get(CLUSTER) or ""
+
+
 # Amounts and devices.
 
 DEVICES_MAX = 1024
@@ -515,6 +582,11 @@ def is_device(name: str) -> bool:
 def amounts(quantities: Mapping[str, str]) -> dict[str, int]:
     """cpu in milli, everything else in units."""
     return {name: parse_milli(q) if name == "cpu" else parse_units(q) for name, q in quantities.items()}
+
+
+def quota_amounts(quantities: Mapping[str, str]) -> dict[str, int]:
+    """As `amounts`, by the names quotas have: `requests.cpu` is in milli, too."""
+    return {name: parse_milli(q) if in_milli(name) else parse_units(q) for name, q in quantities.items()}
 
 
 def split_devices(all_amounts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:

@@ -21,6 +21,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, model_validator
 
 from wharfinger.domain.quantities import LIMIT, QuantityError, parse_quantity
+from wharfinger.domain.quota import in_milli
 from wharfinger.manifests.errors import Path
 
 UNACTED = "unacted"
@@ -132,8 +133,9 @@ def _not_negative_quantity(text: str) -> str:
 
 
 def _countable(amounts: dict[str, str]) -> dict[str, str]:
-    if "cpu" in amounts and parse_quantity(amounts["cpu"]).milli > LIMIT:
-        raise ExpectedError("a number of cores whose thousandths are below 2^63", "cpu")
+    for name, amount in amounts.items():
+        if in_milli(name) and parse_quantity(amount).milli > LIMIT:
+            raise ExpectedError("a number of cores whose thousandths are below 2^63", name)
     return amounts
 
 
@@ -158,6 +160,7 @@ def _between(low: int, high: int) -> AfterValidator:
 Int = Annotated[int, BeforeValidator(_whole), _between(-(2**63), 2**63 - 1)]
 Int32 = Annotated[int, BeforeValidator(_whole), _between(-(2**31), 2**31 - 1)]
 Count = Annotated[int, BeforeValidator(_whole), _between(0, 2**31 - 1)]
+SignedQuantity = Annotated[str, BeforeValidator(_quantity)]
 Quantity = Annotated[str, BeforeValidator(_quantity), AfterValidator(_not_negative_quantity)]
 Name = Annotated[str, AfterValidator(lambda text: _name(text))]
 Amounts = Annotated[dict[str, Quantity], AfterValidator(_countable)]

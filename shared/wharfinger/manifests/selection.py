@@ -1,8 +1,13 @@
-"""Which policy a workload falls under, by Karmada's order of precedence.
+"""Which policy a workload falls under, by Karmada's rules.
 
-A policy of the workload's own namespace goes before a cluster-wide one; then the higher priority; then how closely the
-policy names it (by name, by labels, by kind alone); then the name of the policy. Works on domain values only, so a policy
-known from an earlier apply and one from today's files compete alike.
+A workload that nobody has claimed goes by precedence: a policy of its own namespace before a cluster-wide one; then the higher
+priority; then how closely the policy names it (by name, by labels, by kind alone); then the name of the policy.
+
+A workload that a policy has claimed stays with it for as long as that policy is there and selects it, whatever else would come
+first. Only a policy that preempts takes it over: from one of lower priority of its own sort, and, being of the workload's
+namespace, from any cluster-wide one; never the other way about.
+
+Works on domain values only, so a policy known from an earlier apply and one from today's files compete alike.
 """
 
 from __future__ import annotations
@@ -12,6 +17,8 @@ from enum import IntEnum
 
 from wharfinger.domain.policy import Policy, ResourceSelector
 from wharfinger.domain.workload import ObjectRef
+
+Rank = tuple[bool, int, int, str]
 
 
 class Closeness(IntEnum):
@@ -23,18 +30,40 @@ class Closeness(IntEnum):
     NAME = 3
 
 
-def policy_for(resource: ObjectRef, labels: Mapping[str, str], policies: Iterable[Policy]) -> Policy | None:
-    """The policy that `resource` falls under; None where none selects it."""
-    best: tuple[bool, int, int, str] | None = None
-    chosen: Policy | None = None
+def policy_for(
+    resource: ObjectRef, labels: Mapping[str, str], policies: Iterable[Policy], claimed: str = ""
+) -> Policy | None:
+    """The policy that `resource` falls under; None where none selects it. `claimed`: the key of the policy that has it now."""
+    best: tuple[Rank, Policy] | None = None
+    holder: Policy | None = None
+    preempting: list[tuple[Rank, Policy]] = []
     for policy in policies:
         closeness = _closest(policy, resource, labels)
         if policy.propagation is None or closeness is Closeness.NOT:
             continue
-        rank = (not policy.namespace, -policy.propagation.priority, -closeness, policy.name)
-        if best is None or rank < best:
-            best, chosen = rank, policy
-    return chosen
+        if claimed and policy.key == claimed:
+            holder = policy
+        ranked = (not policy.namespace, -policy.propagation.priority, -closeness, policy.name), policy
+        if best is None or ranked[0] < best[0]:
+            best = ranked
+        if policy.propagation.preempts:
+            preempting.append(ranked)
+    if holder is None:
+        return best[1] if best is not None else None
+    return _takes_over(preempting, holder) or holder
+
+
+def _takes_over(preempting: Iterable[tuple[Rank, Policy]], holder: Policy) -> Policy | None:
+    stronger = [(rank, policy) for rank, policy in preempting if _preempts(policy, holder)]
+    return min(stronger, key=lambda entry: entry[0])[1] if stronger else None
+
+
+def _preempts(policy: Policy, holder: Policy) -> bool:
+    assert policy.propagation is not None, "a policy that preempts propagates"
+    assert holder.propagation is not None, "a policy that holds a workload propagates"
+    if bool(policy.namespace) != bool(holder.namespace):
+        return bool(policy.namespace)
+    return policy.propagation.priority > holder.propagation.priority
 
 
 def _closest(policy: Policy, resource: ObjectRef, labels: Mapping[str, str]) -> Closeness:
