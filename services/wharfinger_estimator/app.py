@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from wharfinger.events.streams import ASSIGNMENTS, BINDINGS, CLUSTER_STATE, CLUSTERS
+from wharfinger.events.streams import ASSIGNMENTS, BINDINGS, CLUSTER_STATE, CLUSTERS, POLICIES
 from wharfinger.runtime.observer_loop import Loaded
 from wharfinger.runtime.observer_service import ObserverService, Observing
 from wharfinger.runtime.service import Service, ServiceContext
@@ -19,7 +19,7 @@ def build(context: ServiceContext) -> Service:
         return await standing_assignments(context.ledger, lambda cluster: context.cluster_partition(cluster) in groups)
 
     observing = Observing(
-        NAME, EstimatorObserver(), partitioned=(CLUSTER_STATE, ASSIGNMENTS), broadcast=(CLUSTERS, BINDINGS), load=load,
+        NAME, EstimatorObserver(), partitioned=(CLUSTER_STATE, ASSIGNMENTS), broadcast=(CLUSTERS, BINDINGS, POLICIES), load=load,
         coalesce_s=context.settings.capacity_coalesce_ms / 1000,
     )  # fmt: skip
     return ObserverService(observing, context)

@@ -12,14 +12,16 @@ from tests.properties.test_cluster_stage import histories, wild_events, wild_req
 
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import Cluster, ResourceSummary
+from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.quota import Quota
 from wharfinger.domain.value import Value
-from wharfinger.domain.workload import ObjectRef
+from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.engine.nodes.count import COUNT_MAX
 from wharfinger.engine.nodes.place import Placer
 from wharfinger.events.assignments import Assigned, AssignmentsDecided
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.capacity import CapacityEstimated
-from wharfinger.events.cluster_state import NodesObserved, PodsObserved
+from wharfinger.events.cluster_state import NodesObserved, PodsObserved, QuotasObserved, into_buckets
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.stages.estimator import EstimatorObserver, EstimatorState
 
@@ -90,7 +92,7 @@ def test_it_counts_as_free_what_the_cluster_stage_has_free(history: tuple[str, l
         assert sum(d.milli for d in estimate.devices) == sum(sum(row.device_free) for row in usable)
         placer = Placer(book.table, "least-allocated")
         for key, n in estimate.classes.items():
-            requirements = state.classes[key]
+            requirements = state.asking.classes[key]
             if n >= COUNT_MAX // 2:
                 continue
             cls = book.class_of(requirements)
@@ -162,3 +164,62 @@ def test_nothing_that_decodes_brings_the_estimator_down(events: list[Value]) -> 
             assert min([0, *publication.data.free.values(), *publication.data.classes.values()]) >= 0
             assert publication.key == publication.partition_key == publication.data.cluster
         assert OBSERVER.publish(state, 1) == []
+
+
+# --- quotas
+
+SIZES = {"shop/web": 3, "shop/db": 7}
+HARD = 200
+
+
+def told_by_the_member(running: dict[str, int], foreign: int) -> list[Value]:
+    """What the member cluster reports when so many replicas of ours run there: its pods, then what its quota says is used."""
+    pods = tuple(
+        Pod(f"{name}-{i}", f"{name}-{i}", Requirements({"cpu": SIZES[name]}), "n", name, i)
+        for name, count in sorted(running.items())
+        for i in range(count)
+    )
+    used = foreign + sum(SIZES[name] * count for name, count in running.items())
+    return [
+        PodsObserved(CLUSTER, "n", pods),
+        QuotasObserved(CLUSTER, "shop", (Quota("shop", "q", {"cpu": HARD}, {"cpu": used}),)),
+    ]
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(sorted(SIZES)), st.integers(0, 9)), max_size=8),
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 60), st.booleans()), max_size=6),
+    st.randoms(use_true_random=False),
+)
+def test_a_decided_replica_is_taken_from_a_quota_exactly_once(
+    decided: list[tuple[str, int]], reports: list[tuple[int, int, int, bool]], chance: random.Random
+) -> None:
+    """However far the member is behind what was decided, and in whatever order its reports and the decisions are read."""
+    assignments: list[Value] = []
+    wanted: dict[str, int] = {}
+    for seq, (name, replicas) in enumerate(decided, 1):
+        wanted[name] = replicas
+        item = Assigned(seq, f"d{seq}", name, "u", replicas, Requirements({"cpu": SIZES[name]}))
+        assignments.append(AssignmentsDecided(CLUSTER, "fleet/0", seq, (item,)))
+    facts: list[Value] = [*into_buckets(CLUSTER, [Node("n", {"cpu": 10_000})], 1)]
+    running, contained, used = {}, {}, 0
+    for web, db, foreign, quota_too in [(0, 0, 0, True), *reports]:
+        running = {"shop/web": web, "shop/db": db}
+        pods, quota = told_by_the_member(running, foreign)
+        facts.append(pods)
+        if quota_too:
+            facts.append(quota)
+            contained, used = running, foreign + sum(SIZES[n] * k for n, k in running.items())
+    state = OBSERVER.initial()
+    bindings: list[Value] = [
+        BindingRequested(Binding(n, n, REF, 1, Requirements({"cpu": k}))) for n, k in SIZES.items()
+    ]
+    sources = [bindings, facts, assignments]
+    while any(sources):
+        one = chance.choice([s for s in sources if s]).pop(0)
+        fold(state, one, *([one] if chance.random() < 0.3 else []))
+    said = told(state)
+    assert said is not None
+    missing = sum(SIZES[n] * max(0, k - contained[n]) for n, k in wanted.items())
+    assert said.quotas[0].left == {"cpu": max(0, HARD - used - missing)}

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 from tests.cluster_world import CLUSTER, GIB, STREAM, a_node, event, needs, observed
 
-from wharfinger.domain.binding import Binding
-from wharfinger.domain.cluster import Cluster, ResourceSummary
+from wharfinger.domain.binding import Binding, Component, set_key
+from wharfinger.domain.cluster import Cluster, NodeGrade, ResourceSummary
 from wharfinger.domain.node import Pod
+from wharfinger.domain.policy import FederatedQuota, Policy
+from wharfinger.domain.quota import Quota
+from wharfinger.domain.selectors import Requirement
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.events.assignments import (
@@ -20,10 +23,11 @@ from wharfinger.events.assignments import (
     Released,
 )
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.capacity import CapacityEstimated, DeviceTotals
-from wharfinger.events.cluster_state import PodsObserved
+from wharfinger.events.capacity import CapacityEstimated, DeviceTotals, QuotaRoom
+from wharfinger.events.cluster_state import PodsObserved, QuotasObserved
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.decisions import NodeShare
+from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.stages.estimator import EstimatorObserver
 
 SMALL = needs(cpu=1000, memory=GIB)
@@ -53,9 +57,13 @@ class Estimator:
         assert estimate is not None
         return estimate
 
-    def wants(self, name: str, requirements: Requirements, replicas: int = 1) -> None:
+    def wants(self, name: str, requirements: Requirements, replicas: int = 1, priority_class: str = "") -> None:
         ref = ObjectRef("apps/v1", "Deployment", name)
-        self.given(BindingRequested(Binding(name, name, ref, replicas, requirements)))
+        self.given(BindingRequested(Binding(name, name, ref, replicas, requirements, priority_class=priority_class)))
+
+    def wants_sets(self, name: str, *components: Component) -> None:
+        ref = ObjectRef("ray.io/v1", "RayJob", name)
+        self.given(BindingRequested(Binding(name, name, ref, components=components)))
 
     def decided(self, stream: str, *items: AssignmentItem) -> None:
         self.given(AssignmentsDecided(CLUSTER, stream, max(i.seq for i in items), items))
@@ -214,3 +222,125 @@ def test_a_summary_stands_in_only_where_no_nodes_are_reported() -> None:
 def test_a_forgotten_cluster_is_silent(world: Estimator) -> None:
     world.given(ClusterForgotten(CLUSTER))
     assert world.says() is None
+
+
+# --- quotas
+
+
+def the_quota(used: int = 0, name: str = "compute", hard: int = 10_000, scope: tuple[Requirement, ...] = ()) -> Quota:
+    return Quota("shop", name, {"requests.cpu": hard}, {"requests.cpu": used}, scope)
+
+
+def quotas(*several: Quota) -> QuotasObserved:
+    return QuotasObserved(CLUSTER, "shop", several)
+
+
+def left(said: CapacityEstimated) -> dict[str, int]:
+    return {room.name: room.left["cpu"] for room in said.quotas}
+
+
+def test_what_a_quota_leaves_is_told_beside_the_counts(world: Estimator) -> None:
+    counted = world.said().classes
+    world.given(quotas(the_quota(2500)))
+    said = world.said()
+    assert said.classes == counted
+    assert said.quotas == (QuotaRoom("shop", "compute", {"cpu": 7500}),)
+    world.given(quotas())
+    assert world.said().quotas == ()
+
+
+def test_a_replica_is_taken_from_a_quota_once_on_its_way_from_assigned_to_used(world: Estimator) -> None:
+    world.given(quotas(the_quota(500)))
+    world.decided("fleet/0", Assigned(1, "d1", "shop/web", "u", 3, SMALL))
+    assert left(world.said()) == {"compute": 6500}
+    world.decided(STREAM, Placed(1, "p1", "shop/web", (NodeShare("a", (0, 1, 2)),), SMALL))
+    assert left(world.said()) == {"compute": 6500}
+    pods = tuple(Pod(f"u{i}", f"web-{i}", SMALL, "a", "shop/web", i) for i in (0, 1))
+    world.given(PodsObserved(CLUSTER, "a", pods))
+    assert world.says() is None  # the quota has not been read since
+    world.given(quotas(the_quota(2500)))
+    assert world.says() is None  # two are in what is used now, one is still deducted
+    world.given(PodsObserved(CLUSTER, "a", (*pods, Pod("u2", "web-2", SMALL, "a", "shop/web", 2))))
+    world.given(quotas(the_quota(3500)))
+    assert world.says() is None
+
+
+def test_what_is_let_go_is_given_back_when_the_quota_says_so(world: Estimator) -> None:
+    pods = tuple(Pod(f"u{i}", f"web-{i}", SMALL, "a", "shop/web", i) for i in (0, 1))
+    world.decided("fleet/0", Assigned(1, "d1", "shop/web", "u", 2, SMALL))
+    world.decided(STREAM, Placed(1, "p1", "shop/web", (NodeShare("a", (0, 1)),), SMALL))
+    world.given(PodsObserved(CLUSTER, "a", pods), quotas(the_quota(2000)))
+    assert left(world.said()) == {"compute": 8000}
+    world.decided("fleet/0", Assigned(2, "d2", "shop/web", "u", 0, SMALL))
+    world.decided(STREAM, Released(2, "r", "shop/web", (NodeShare("a", (0, 1)),)))
+    assert left(world.said()) == {"compute": 8000}
+    world.given(PodsObserved(CLUSTER, "a", ()), quotas(the_quota(0)))
+    assert left(world.said()) == {"compute": 10_000}
+
+
+def test_replicas_count_under_the_quotas_whose_scope_covers_them(world: Estimator) -> None:
+    high = (Requirement("PriorityClass", "In", ("high",)),)
+    world.wants("shop/db", SMALL, priority_class="high")
+    world.wants("shop/web", SMALL)
+    world.given(quotas(the_quota(name="all"), the_quota(name="high", scope=high)))
+    world.decided("fleet/0", Assigned(1, "d1", "shop/db", "u", 1, SMALL), Assigned(2, "d2", "shop/web", "v", 2, SMALL))
+    assert left(world.said()) == {"all": 7000, "high": 9000}
+    world.given(BindingWithdrawn("shop/web"))  # of whom nobody knows any more what class it was counts everywhere
+    assert left(world.said()) == {"all": 7000, "high": 7000}
+
+
+def test_quotas_of_one_namespace_are_no_matter_of_another(world: Estimator) -> None:
+    world.given(quotas(the_quota()))
+    world.decided("fleet/0", Assigned(1, "d1", "bank/web", "u", 2, SMALL), Assigned(2, "d2", "shop", "v", 1, SMALL))
+    assert left(world.said()) == {"compute": 10_000}
+
+
+def test_where_no_pods_are_reported_what_was_assigned_before_is_taken_to_be_used() -> None:
+    estimator = Estimator()
+    estimator.given(ClusterObserved(Cluster(CLUSTER, summary=ResourceSummary({"cpu": 90_000}))))
+    estimator.decided("fleet/0", Assigned(1, "d1", "shop/web", "u", 2, SMALL))
+    estimator.given(quotas(the_quota(2000)))
+    assert left(estimator.said()) == {"compute": 8000}
+    estimator.decided("fleet/0", Assigned(2, "d2", "shop/web", "u", 5, SMALL))
+    assert left(estimator.said()) == {"compute": 5000}
+
+
+def test_a_federated_quota_allots_each_cluster_its_part(world: Estimator) -> None:
+    policy = Policy(
+        "FederatedResourceQuota", "all", "shop", quota=FederatedQuota({"cpu": 9000}, {CLUSTER: {"cpu": 4000}})
+    )
+    world.given(PolicyApplied(policy))
+    world.decided("fleet/0", Assigned(1, "d1", "shop/web", "u", 3, SMALL))
+    assert left(world.said()) == {"all": 1000}
+    world.given(ClusterForgotten(CLUSTER), *observed([a_node("a")]))
+    assert left(world.said()) == {"all": 4000}
+    world.given(PolicyRemoved("FederatedResourceQuota", "all", "shop"))
+    assert world.said().quotas == ()
+
+
+# --- grades and whole sets
+
+
+def test_grades_bound_what_fits_where_no_nodes_are_reported() -> None:
+    estimator = Estimator()
+    estimator.wants("web", SMALL)
+    estimator.wants("db", needs(cpu=3000))
+    grades = (NodeGrade({"cpu": 2000, "memory": 4 * GIB}, 3), NodeGrade({"cpu": 4000, "memory": 8 * GIB}, 1))
+    summary = ResourceSummary({"cpu": 20_000, "memory": 64 * GIB, "pods": 99}, grades=grades)
+    estimator.given(ClusterObserved(Cluster(CLUSTER, summary=summary)))
+    said = estimator.said()
+    assert said.classes == {SMALL.class_key: 10, needs(cpu=3000).class_key: 1}
+    assert said.grades == grades
+    estimator.decided("fleet/0", Assigned(1, "d1", "web", "u", 4, SMALL))
+    assert estimator.said().classes == {SMALL.class_key: 6, needs(cpu=3000).class_key: 1}
+
+
+def test_a_workload_of_several_kinds_of_pods_is_counted_in_whole_sets(world: Estimator) -> None:
+    components = (Component("head", 1, needs(cpu=1500)), Component("worker", 2, needs(cpu=1000)))
+    world.wants_sets("shop/ray", *components)
+    key = set_key(components)
+    assert world.said().classes[key] == 1  # 3,500 of the 6,500 milli-cores, and no node has room for a second head
+    world.decided("fleet/0", Assigned(1, "d1", "web", "u", 5, SMALL))
+    assert world.said().classes[key] == 0
+    world.given(BindingWithdrawn("shop/ray"))
+    assert key not in world.said().classes

@@ -51,7 +51,7 @@ def test_what_karmada_counts_is_counted(suite: str) -> None:
         case["name"]
         for case in cases
         if not karmada_estimators.agrees(
-            karmada_estimators.SUITES[suite](case["input"]), karmada_estimators.expected(suite, case["expect"])
+            suite, karmada_estimators.SUITES[suite](case["input"]), karmada_estimators.expected(suite, case["expect"])
         )
     ]
     # Where amounts are written with suffixes of two families Karmada mixes up their units.

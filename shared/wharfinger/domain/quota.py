@@ -13,7 +13,6 @@ from collections.abc import Mapping
 
 from wharfinger.domain.selectors import Requirement
 from wharfinger.domain.value import Name, Value
-from wharfinger.domain.workload import Requirements
 
 PRIORITY_CLASS = "PriorityClass"
 
@@ -59,23 +58,23 @@ def left_of(quota: Quota) -> dict[str, int]:
     return left
 
 
-def covers(scope: tuple[Requirement, ...], requirements: Requirements, priority_class: str) -> bool:
-    """Whether pods of these requirements and this priority class (empty: none) are under a quota of this scope.
+def covers(scope: tuple[Requirement, ...], requests: Mapping[str, int], priority_class: str) -> bool:
+    """Whether pods that request this and are of this priority class (empty: none) are under a quota of this scope.
 
     Replicas here run until they are told otherwise and look for no pods of other namespaces, so they are never Terminating
     and never CrossNamespacePodAffinity. A scope this does not know covers nothing.
     """
-    return all(_in_scope(part, requirements, priority_class) for part in scope)
+    return all(_in_scope(part, requests, priority_class) for part in scope)
 
 
-def _in_scope(part: Requirement, requirements: Requirements, priority_class: str) -> bool:
+def _in_scope(part: Requirement, requests: Mapping[str, int], priority_class: str) -> bool:
     match part.key:
         case "PriorityClass":
             return part.holds({PRIORITY_CLASS: priority_class} if priority_class else {})
         case "BestEffort":
-            return _best_effort(requirements.requests)
+            return _best_effort(requests)
         case "NotBestEffort":
-            return not _best_effort(requirements.requests)
+            return not _best_effort(requests)
         case "NotTerminating":
             return True
         case _:

@@ -195,7 +195,7 @@ async def _range(ledger: Ledger, from_: Point, to: Point) -> tuple[Micros, Micro
 async def _from_outside(ledger: Ledger, begin: Micros, end: Micros, from_: Point) -> AsyncIterator[TakenIn]:
     after = -1 if from_ == GENESIS else begin
     async for taken_in in ledger.taken_in(
-        _types(EXOGENOUS), _types(REQUESTS), OPERATOR, after, end, _types((NodesObserved, PodsObserved))
+        _types(EXOGENOUS), _types(REQUESTS), OPERATOR, after, end, _types((NodesObserved, PodsObserved, QuotasObserved))
     ):
         yield taken_in
 

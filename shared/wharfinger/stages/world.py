@@ -125,6 +125,7 @@ class World:
             self._show_fleet(running)
         for running in self._clusters():
             self._show_cluster(running)
+        self._adopt_quotas()
         self._hush_known_counts()
         for running in self._fleets():
             self._hand_over(running)
@@ -339,6 +340,14 @@ class World:
             self._show(PodsObserved(name, node, pods), name)
         placed = tuple(cluster_standing.standing(state, running.head.seq))
         self._show(AssignmentsDecided(name, state.stream, running.head.seq, placed), name)
+
+    def _adopt_quotas(self) -> None:
+        """No stream keeps the quotas of clusters, only what was last counted to be left of them."""
+        for running in self._fleets():
+            state: FleetState = running.state
+            for name, cluster in sorted(state.clusters.items()):
+                if cluster.capacity is not None and cluster.capacity.quotas:
+                    self._estimator.adopt_quotas(name, cluster.capacity.quotas)
 
     def _hush_known_counts(self) -> None:
         """The estimator would count every cluster anew and say so. What the fleet knows already, with nothing decided since

@@ -3,7 +3,7 @@ sets of several kinds, packed first fit over the nodes in order of name."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from wharfinger.domain.binding import Component
@@ -25,10 +25,19 @@ def replicas_by_nodes(book: Occupancy, requirements: Requirements) -> int:
 
 def sets_by_nodes(book: Occupancy, components: Sequence[Component], most: int) -> int:
     """How many whole sets fit, at most `most`, and no more than are ever counted."""
+    return sets_beside(book, components, (), most)
+
+
+def sets_beside(
+    book: Occupancy, components: Sequence[Component], unbound: Iterable[tuple[PodClass, int]], most: int
+) -> int:
+    """As `sets_by_nodes`, when replicas that are on no node yet have taken their room."""
     table = book.table
-    parts = [(book.class_of(c.requirements), c.replicas) for c in components]
     rows = [table.rows[name] for name in sorted(table.rows)]
-    return Packing[PodClass]((NodeBin(table, row, row.free, row.device_free), 1) for row in rows).sets(parts, most)
+    nodes = Packing[PodClass]((NodeBin(table, row, row.free, row.device_free), 1) for row in rows)
+    for cls, replicas in unbound:
+        nodes.put(cls, replicas)
+    return nodes.sets([(book.class_of(c.requirements), c.replicas) for c in components], most)
 
 
 @dataclass(slots=True)
@@ -41,7 +50,7 @@ class NodeBin:
     device_free: Sequence[int]
 
     def copy(self) -> NodeBin:
-        return NodeBin(self.table, self.row, list(self.free), list(self.device_free))
+        return NodeBin(self.table, self.row, self.free, self.device_free)  # taking makes new lists
 
     def fits(self, demand: PodClass, most: int, /) -> int:
         if demand.verdict(self.table, self.row) < 0:

@@ -67,7 +67,7 @@ def _fitting(
     if strict and any(part.key != PRIORITY_CLASS for part in scope):
         return None
     for part in parts:
-        if covers(scope, part.requirements, part.priority_class):
+        if covers(scope, part.requirements.requests, part.priority_class):
             for name, amount in asked_of(part.requirements).items():
                 asked[name] = asked.get(name, 0) + max(0, part.replicas) * amount
     return fits_within(left, asked)

@@ -76,7 +76,9 @@ def demand_of_set(components: Sequence[Component], *, of_nodes: bool = True) -> 
     devices: dict[tuple[Pool, int], int] = {}
     pods = 0
     for component in components:
-        replicas = max(0, component.replicas)
+        replicas = component.replicas
+        if replicas <= 0:
+            continue
         one = demand_of(component.requirements, of_nodes=of_nodes)
         pods += replicas * one.pods if one.is_pod else 0
         for name, amount in one.amounts:

@@ -13,9 +13,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
+from wharfinger.domain.binding import Component
 from wharfinger.domain.cluster import ResourceSummary
+from wharfinger.domain.quota import Quota
 from wharfinger.domain.resources import DEVICE_MILLI
 from wharfinger.domain.workload import Requirements
+from wharfinger.engine.estimators.nodes import sets_beside
+from wharfinger.engine.estimators.quotas import asked_of
+from wharfinger.engine.estimators.summary import sets_by_summary
+from wharfinger.engine.fleet.estimate import Room, demand_of, demand_of_set, room_of_count, scattered
 from wharfinger.engine.nodes.classes import PodClass
 from wharfinger.engine.nodes.columns import PODS, clamped
 from wharfinger.engine.nodes.count import COUNT_MAX, Counter
@@ -30,10 +38,26 @@ from wharfinger.events.assignments import (
     Released,
 )
 from wharfinger.events.capacity import CapacityEstimated, DeviceTotals
+from wharfinger.events.cluster_state import PodsObserved, QuotasObserved
 from wharfinger.events.streams import FLEET, cluster_stream
+from wharfinger.stages.estimator.quotas import ClusterQuotas
 
 Classes = Mapping[str, Requirements]
 """Live requirement classes, by key, in order of key."""
+
+Sets = Mapping[str, tuple[Component, ...]]
+"""Live classes of workloads with several kinds of pods, by key, in order of key: counted in whole sets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What is asked of every cluster. `version`: another one, other classes. `priority_classes`: binding -> its priority class,
+    empty where it has none."""
+
+    classes: Classes
+    version: int
+    sets: Sets = field(default_factory=dict)
+    priority_classes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -53,6 +77,7 @@ class ClusterEstimate:
         self.book = Occupancy()
         self.counter = Counter(self.book.table)
         self.summary: ResourceSummary | None = None
+        self.quotas = ClusterQuotas()
         self.accounted_through: dict[str, int] = {}
         self.published: CapacityEstimated | None = None
         self._contained: dict[str, int] = {}
@@ -64,6 +89,16 @@ class ClusterEstimate:
     def summarise(self, summary: ResourceSummary | None) -> None:
         self.summary = summary
         self._contained = dict(self.book.unbound)
+
+    def observe_pods(self, pods: PodsObserved) -> bool:
+        before = self.book.pods.get(pods.node, ())
+        if not self.book.observe_pods(pods):
+            return False
+        self.quotas.see_pods(before, self.book.pods.get(pods.node, ()))
+        return True
+
+    def observe_quotas(self, quotas: QuotasObserved) -> bool:
+        return self.quotas.observe(quotas, self.book)
 
     def take_assignments(self, decided: AssignmentsDecided, at: int) -> bool:
         """Items not seen before, in order; True when there were any or `through` has moved."""
@@ -98,17 +133,20 @@ class ClusterEstimate:
 
     # --- the estimate
 
-    def estimate(self, classes: Classes, classes_version: int) -> CapacityEstimated | None:
-        """What fits now; None while that is not known."""
+    def estimate(self, asking: Asking, allotted: Iterable[Quota] = ()) -> CapacityEstimated | None:
+        """What fits now; None while that is not known. `allotted`: quotas for this cluster that it does not report itself."""
         if self.book.known:
-            return self._from_nodes(classes, classes_version)
-        if self.book.bucket_count == 0 and self.summary is not None:
-            return self._from_summary(self.summary, classes)
-        return None
+            counted = self._from_nodes(asking)
+        elif self.book.bucket_count == 0 and self.summary is not None:
+            counted = self._from_summary(self.summary, asking)
+        else:
+            return None
+        rooms = self.quotas.rooms(self.book, allotted, asking.priority_classes)
+        return msgspec.structs.replace(counted, quotas=rooms) if rooms else counted
 
-    def _from_nodes(self, classes: Classes, classes_version: int) -> CapacityEstimated:
-        if self._compiled[0] != classes_version:
-            self._compiled = (classes_version, [self.book.class_of(r) for r in classes.values()])
+    def _from_nodes(self, asking: Asking) -> CapacityEstimated:
+        if self._compiled[0] != asking.version:
+            self._compiled = (asking.version, [self.book.class_of(r) for r in asking.classes.values()])
             self.counter.keep(self._compiled[1])
         compiled = self._compiled[1]
         book = self.book
@@ -122,13 +160,19 @@ class ClusterEstimate:
             counts = self._bounded(compiled, free, devices)
         else:
             counts = self.counter.count()
+        classes = {cls.key: n for cls, n in zip(compiled, counts, strict=True)}
+        named, totals = self._named(free), _device_totals(book, devices)
+        room = room_of_count(named, totals)
+        for key, components in asking.sets.items():
+            most = max(0, room.fits(demand_of_set(components), COUNT_MAX))
+            classes[key] = sets_beside(book, components, unbound, most)
         return CapacityEstimated(
             cluster=self.name,
             nodes=nodes,
-            free=self._named(free),
-            classes={cls.key: n for cls, n in zip(compiled, counts, strict=True)},
+            free=named,
+            classes=classes,
             accounted_through=dict(self.accounted_through),
-            devices=_device_totals(book, devices),
+            devices=totals,
         )
 
     def _bounded(self, compiled: list[PodClass], free: list[int], devices: dict[int, _Devices]) -> list[int]:
@@ -156,22 +200,36 @@ class ClusterEstimate:
             if (bool(table.rows) and not table.pods_unlimited if code == PODS else bool(table.allocatable[code].any()))
         }
 
-    def _from_summary(self, summary: ResourceSummary, classes: Classes) -> CapacityEstimated:
+    def _from_summary(self, summary: ResourceSummary, asking: Asking) -> CapacityEstimated:
         free = {
             name: clamped(amount - max(0, summary.allocated.get(name, 0)) - max(0, summary.allocating.get(name, 0)))
             for name, amount in summary.allocatable.items()
         }
+        assumed: dict[str, Component] = {}
         for cls, n in self.book.unbound_classes():
             n -= self._contained.get(cls.key, 0)
             if n > 0:
-                for name, amount in _asked(cls.requirements).items():
-                    free[name] = max(0, free.get(name, 0) - n * amount)
+                assumed[cls.key] = Component(cls.key, n, cls.requirements)
+                for name, amount in asked_of(cls.requirements).items():
+                    if name != "pods" or name in free:
+                        free[name] = max(0, free.get(name, 0) - n * amount)
+        classes = {}
+        for key, requirements in asking.classes.items():
+            fits = _fits_totals(free, requirements)
+            if summary.grades and fits:
+                pending = assumed[key].replicas if key in assumed else 0
+                fits = max(0, min(fits, scattered(summary.grades, demand_of(requirements)) - pending))
+            classes[key] = fits
+        for key, components in asking.sets.items():
+            most = max(0, Room(dict(free), whole_only=True).fits(demand_of_set(components), COUNT_MAX))
+            classes[key] = sets_by_summary(summary, components, most, assumed=list(assumed.values()))
         return CapacityEstimated(
             cluster=self.name,
             nodes=0,
             free=free,
-            classes={key: _fits_totals(free, requirements) for key, requirements in classes.items()},
+            classes=classes,
             accounted_through=dict(self.accounted_through),
+            grades=summary.grades,
         )
 
 
@@ -267,17 +325,7 @@ def _device_totals(book: Occupancy, devices: Mapping[int, _Devices]) -> tuple[De
     return tuple(sorted(totals, key=lambda t: (t.kind, t.model)))
 
 
-def _asked(requirements: Requirements) -> dict[str, int]:
-    """Requests with devices as whole extended resources, which is all a summary knows of them."""
-    asked = {name: amount for name, amount in requirements.requests.items() if amount > 0}
-    for d in requirements.devices:
-        if d.count > 0 and d.milli > 0:
-            asked[d.kind] = asked.get(d.kind, 0) + d.count
-    return asked
-
-
 def _fits_totals(free: Mapping[str, int], requirements: Requirements) -> int:
-    asked = _asked(requirements)
-    if "pods" in free:
-        asked.setdefault("pods", 1)
-    return min([COUNT_MAX, *[free.get(name, 0) // amount for name, amount in asked.items()]])
+    """Devices are whole extended resources, which is all a summary knows of them."""
+    asked = asked_of(requirements)
+    return min([COUNT_MAX, *[free.get(name, 0) // n for name, n in asked.items() if name != "pods" or name in free]])

@@ -1,42 +1,55 @@
 """Which event goes to which cluster, and when a cluster has something new to say.
 
-A class is *live* while some binding asks for it; it then is counted in every cluster. After a restart the facts are folded
+A class is *live* while some binding asks for it; it then is counted in every cluster. A binding with components asks for a class of
+whole sets. After a restart the facts are folded
 from the beginning and the ledger's current assignments come as the same events, so nothing here needs storing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from wharfinger.domain.binding import Binding
+from wharfinger.domain.binding import Binding, Component, set_key
+from wharfinger.domain.policy import Policy
+from wharfinger.domain.quota import Quota
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import Requirements
 from wharfinger.events.assignments import AssignmentsDecided
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.cluster_state import NodesObserved, PodsObserved
+from wharfinger.events.capacity import QuotaRoom
+from wharfinger.events.cluster_state import NodesObserved, PodsObserved, QuotasObserved
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.envelope import Event
+from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.observer import Publication
-from wharfinger.stages.estimator.cluster import ClusterEstimate
+from wharfinger.stages.estimator.cluster import Asking, ClusterEstimate
 
 
 @dataclass(slots=True)
 class _Live:
+    """A class of equal replicas, or, with components, of equal sets of replicas."""
+
     requirements: Requirements
+    components: tuple[Component, ...] = ()
     bindings: int = 0
 
 
 @dataclass(slots=True)
 class EstimatorState:
-    """`bindings`: name -> key of its class. `changed`: clusters to look at again, in no order that matters."""
+    """`bindings`: name -> key of its class. `priority_classes`: of every binding that is known. `allotted`: policy -> cluster ->
+    the quota that the policy gives it. `changed`: clusters to look at again, `quoted`: those that something was said about the
+    quotas of; both in no order that matters."""
 
     clusters: dict[str, ClusterEstimate] = field(default_factory=dict)
     bindings: dict[str, str] = field(default_factory=dict)
     live: dict[str, _Live] = field(default_factory=dict)
-    classes: dict[str, Requirements] = field(default_factory=dict)
-    classes_version: int = 0
+    asking: Asking = field(default_factory=lambda: Asking({}, 0))
     classes_stale: bool = False
+    priority_classes: dict[str, str] = field(default_factory=dict)
+    allotted: dict[str, dict[str, Quota]] = field(default_factory=dict)
+    quoted: set[str] = field(default_factory=set)
     changed: set[str] = field(default_factory=set)
 
     def cluster(self, name: str) -> ClusterEstimate:
@@ -44,6 +57,12 @@ class EstimatorState:
         if found is None:
             found = self.clusters[name] = ClusterEstimate(name)
         return found
+
+    def adopt_quotas(self, name: str, rooms: Iterable[QuotaRoom]) -> None:
+        """Take for reported what an older count said was left."""
+        cluster = self.cluster(name)
+        cluster.quotas.adopt(rooms, cluster.book)
+        self.changed.add(name)
 
 
 class EstimatorObserver:
@@ -58,8 +77,15 @@ class EstimatorObserver:
                 if state.cluster(nodes.cluster).book.observe_nodes(nodes, at):
                     state.changed.add(nodes.cluster)
             case PodsObserved() as pods:
-                if state.cluster(pods.cluster).book.observe_pods(pods):
+                if state.cluster(pods.cluster).observe_pods(pods):
                     state.changed.add(pods.cluster)
+            case QuotasObserved() as quotas:
+                if state.cluster(quotas.cluster).observe_quotas(quotas):
+                    state.changed.add(quotas.cluster)
+            case PolicyApplied(policy=policy):
+                _allot(state, policy.key, _allotted_by(policy))
+            case PolicyRemoved(kind=kind, namespace=namespace, name=name):
+                _allot(state, f"{kind}/{namespace}/{name}", {})
             case AssignmentsDecided() as decided:
                 if state.cluster(decided.cluster).take_assignments(decided, at):
                     state.changed.add(decided.cluster)
@@ -69,6 +95,7 @@ class EstimatorObserver:
             case ClusterForgotten() as forgotten:
                 state.clusters.pop(forgotten.name, None)
                 state.changed.discard(forgotten.name)
+                state.quoted.discard(forgotten.name)
             case BindingRequested() as requested:
                 _request(state, requested.binding)
             case BindingWithdrawn() as withdrawn:
@@ -78,14 +105,22 @@ class EstimatorObserver:
 
     def publish(self, state: EstimatorState, at: Micros) -> list[Publication]:
         if state.classes_stale:
-            state.classes = {key: live.requirements for key, live in sorted(state.live.items())}
-            state.classes_version += 1
+            live = sorted(state.live.items())
+            state.asking = Asking(
+                {key: one.requirements for key, one in live if not one.components},
+                state.asking.version + 1,
+                {key: one.components for key, one in live if one.components},
+                state.priority_classes,
+            )
             state.classes_stale = False
             state.changed.update(state.clusters)
         publications: list[Publication] = []
         for name in sorted(state.changed):
             cluster = state.clusters[name]
-            estimate = cluster.estimate(state.classes, state.classes_version)
+            allotted = [quotas[name] for _, quotas in sorted(state.allotted.items()) if name in quotas]
+            estimate = cluster.estimate(state.asking, allotted)
+            if estimate is not None and estimate.quotas:
+                state.quoted.add(name)
             if estimate is not None and estimate != cluster.published:
                 cluster.published = estimate
                 publications.append(Publication(estimate, subject=name, key=name, partition_key=name))
@@ -98,16 +133,19 @@ class EstimatorObserver:
 
 
 def _request(state: EstimatorState, binding: Binding) -> None:
-    if not binding.replicas and binding.requirements.empty:
+    if not binding.replicas and binding.requirements.empty and not binding.components:
         _withdraw(state, binding.name)  # an object without replicas takes no room
         return
-    key = binding.requirements.class_key
+    if state.priority_classes.get(binding.name) != binding.priority_class:
+        state.priority_classes[binding.name] = binding.priority_class
+        state.changed.update(state.quoted)
+    key = set_key(binding.components) if binding.components else binding.requirements.class_key
     before = state.bindings.get(binding.name)
     if before == key:
         return
     live = state.live.get(key)
     if live is None:
-        live = state.live[key] = _Live(binding.requirements)
+        live = state.live[key] = _Live(binding.requirements, binding.components)
         state.classes_stale = True
     live.bindings += 1
     state.bindings[binding.name] = key
@@ -116,6 +154,8 @@ def _request(state: EstimatorState, binding: Binding) -> None:
 
 
 def _withdraw(state: EstimatorState, name: str) -> None:
+    if state.priority_classes.pop(name, None) is not None:
+        state.changed.update(state.quoted)
     key = state.bindings.pop(name, None)
     if key is not None:
         _let_go(state, key)
@@ -127,3 +167,19 @@ def _let_go(state: EstimatorState, key: str) -> None:
     if not live.bindings:
         del state.live[key]
         state.classes_stale = True
+
+
+def _allotted_by(policy: Policy) -> dict[str, Quota]:
+    if policy.quota is None:
+        return {}
+    return {
+        cluster: Quota(policy.namespace, policy.name, hard) for cluster, hard in policy.quota.clusters.items() if hard
+    }
+
+
+def _allot(state: EstimatorState, key: str, quotas: dict[str, Quota]) -> None:
+    before = state.allotted.pop(key, {})
+    if quotas:
+        state.allotted[key] = quotas
+    if before != quotas:
+        state.changed.update(name for name in {**before, **quotas} if name in state.clusters)
