@@ -37,6 +37,7 @@ class Field:
     count: int
     least: int
     most: int | None
+    what: str = ""
 
 
 def is_nested(fields: Sequence[Field]) -> bool:
@@ -59,16 +60,19 @@ def _sizes(fields: Sequence[Field], least: int, most: int | None, clusters: int)
 
 def table_fits(fields: Sequence[Field], least: int, most: int | None, clusters: int) -> bool:
     """Whether the tables are small enough to be made."""
-    sizes = _sizes(fields, least, most, clusters)
-    cells = below = 1
+    levels, sizes = _levels(fields), _sizes(fields, least, most, clusters)
+    cells = 1
     for size in sizes:
         cells *= size + 1
-    steps = clusters if most is not None else _levels(fields)[-1].count
-    below = sizes[-1] + 1
-    levels = _levels(fields)
-    for upper, lower_size in zip(levels[-2::-1], sizes[-2:0:-1], strict=True):
-        below *= lower_size + 1
-        steps += upper.count * below
+    bottom = levels[-1]
+    members = np.minimum(np.bincount(bottom.groups, minlength=bottom.count), sizes[-1])
+    steps = int(members.sum()) if most is not None else bottom.count
+    for i, upper in enumerate(levels[:-1]):  # a group is used in as many ways as it has counts of what lies in it
+        ways = np.minimum(np.bincount(upper.groups, minlength=upper.count), sizes[-1]) + 1
+        for lower, size in zip(levels[i + 1 :], sizes[i + 1 :], strict=False):
+            within = np.unique(upper.groups * lower.count + lower.groups) // lower.count
+            ways = ways * (np.minimum(np.bincount(within, minlength=upper.count), size) + 1)
+        steps += int(ways.sum())
     return cells * steps <= MAX_WORK and cells * sum(f.count for f in levels) <= MAX_TRAIL
 
 

@@ -19,6 +19,10 @@ MAX_CELLS = 50_000_000
 """A table beyond that is not made: some hundred regions with thousands of members wanted."""
 
 
+FEW_STATES = 3_000
+"""So many are gone through one by one: rows of NumPy are for more."""
+
+
 def cells(regions: int, least: int, most: int, members: int) -> int:
     """How large the table for `best_set` is."""
     return regions * (min(most, max(1, least) + 1) if most >= regions else most) * (max(0, members) + 1)
@@ -55,6 +59,67 @@ def best_set(sizes: Sequence[int], scores: Sequence[int], least: int, most: int,
     if most < least or sum(sizes) < members:  # `most` 0 too
         return None
     gains = [score * (sum(sizes) + 1) + size for score, size in zip(scores, sizes, strict=True)]
+    if (reached := _reached(sizes, least, most, members)) is not None:
+        return _best_of_few(reached, sizes, gains, least, members)
+    return _best_of_many(sizes, gains, least, most, members)
+
+
+_State = tuple[int, int]
+"""How many regions are taken, and how many members these have, as far as it matters."""
+
+
+def _reached(sizes: Sequence[int], least: int, most: int, members: int) -> list[set[_State]] | None:
+    """Of each region the states in which the search comes to it and may take it; None: they are many."""
+    reached: list[set[_State]] = []
+    states = {(0, 0)}
+    total = 0
+    for size in sizes:
+        reached.append(states)
+        total += len(states)
+        if total > FEW_STATES:
+            return None
+        states = states | {
+            (count + 1, held + size)
+            for count, held in states
+            if count + 1 < most and (count + 1 < least or held + size < members)
+        }
+    return reached
+
+
+def _best_of_few(
+    reached: Sequence[set[_State]], sizes: Sequence[int], gains: Sequence[int], least: int, members: int
+) -> list[int] | None:
+    """State by state, from the last region to the first."""
+    best: dict[_State, int] = {}
+    takes: list[set[_State]] = []
+    for states, size, gain in zip(reversed(reached), reversed(sizes), reversed(gains), strict=True):
+        then, taken = best, set()
+        best = {}
+        for state in states:
+            count, held = state[0] + 1, state[1] + size
+            left = then.get(state)
+            rest = 0 if count >= least and held >= members else then.get((count, held))
+            if rest is not None and (left is None or rest + gain >= left):
+                best[state] = rest + gain
+                taken.add(state)
+            elif left is not None:
+                best[state] = left
+        takes.append(taken)
+    if (0, 0) not in best:
+        return None
+    chosen: list[int] = []
+    held = 0
+    for i, taken in enumerate(reversed(takes)):
+        if (len(chosen), held) in taken:
+            chosen.append(i)
+            held += sizes[i]
+            if len(chosen) >= least and held >= members:
+                break
+    return chosen
+
+
+def _best_of_many(sizes: Sequence[int], gains: Sequence[int], least: int, most: int, members: int) -> list[int] | None:
+    """The same, all states of a region at once."""
     rows = _Rows(least, most, members, all_allowed=most == len(sizes))
     never = -4 * (sum(abs(g) for g in gains) + 1)
     best = np.full(rows.shape, never, dtype=np.int64 if -never < 2**62 else object)

@@ -156,8 +156,7 @@ def groups_by(
 
 
 def _score(members: Sequence[Candidate], min_groups: int, min_clusters: int, replicas: int, divided: bool) -> int:
-    scores = np.array([c.score for c in members], dtype=np.int64)
-    available = np.array([min(c.available, MOST) for c in members], dtype=np.int64)
+    scores, available = [c.score for c in members], [c.available for c in members]
     if divided:
         return divided_score(scores, available, min_groups, min_clusters, replicas)
     return duplicated_score(scores, available, replicas)

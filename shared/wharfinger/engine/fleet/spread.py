@@ -10,15 +10,17 @@ How it is chosen, the first that keeps every constraint:
 
 1. without any maxGroups: all clusters;
 2. with one by cluster only: the best ranked, roomier ones swapped in from the back until they hold the replicas;
-3. what is held, filled up by rank from the groups it lies in: a binding that keeps its constraints stays where it is;
-4. as Karmada chooses regions (any one grouping), when nothing is held or a fresh choice is asked for;
+3. what is held, filled up by rank from the groups it lies in: a binding that keeps its constraints stays where it is; or, where
+   nothing is held or a fresh choice is asked for, and one grouping is bounded, as Karmada chooses regions;
+4. cluster by cluster, beginning with what is held, those first that are in most of the groups still missing;
 5. by table (`nested`), where the groups lie within each other as zones do in regions and regions in providers: as much of
    what is held as possible, then the fewest groups;
-6. greedily with swaps where they do not, or where the table would be too large.
+6. where they do not, or where the table would be too large, 4 again from other beginnings and with swaps.
 
-1, 2 and 5 are exact: if any choice keeps the constraints and holds the replicas, one is found, so that more room never turns
-success into a refusal. 6 is a search for what in general is a set cover; it may miss a choice, and its refusal says so. All
-of it is polynomial: clusters x the maxGroups of the constraints that set one.
+Where groups lie within each other, and where there is one grouping only, that is exact: if any choice keeps the constraints and
+holds the replicas, one is found, so that more room never turns success into a refusal. Groups that cross each other are in general
+a set cover, 6 may miss a choice, and the refusal says that none was *found*. All of it is polynomial: clusters x the maxGroups of
+the constraints that set one, and, for 6, a number of steps that is fixed.
 
 After Karmada's `spreadConstraints`; that zones, providers and labels choose is what its users ask for in its issues 3187 and
 5355, and OCM's in community 49 and 153.
@@ -28,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -43,9 +46,10 @@ Mask = npt.NDArray[np.bool_]
 MOST = 2**48
 """Room beyond that is not told apart, so that no sum overflows."""
 
-SWAPS = 200
 STARTS = 16
-"""How long and how often the greedy search tries. Counted, never timed, so that every machine stops at the same place."""
+LOOKS = 2_000
+"""How often the greedy search begins anew, and at how many clusters it looks for a roomier one instead. Counted, never timed, so
+that every machine stops at the same place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,7 @@ def choose(columns: Columns, placement: Placement, replicas: int, *, fresh: bool
             return short
     within = np.flatnonzero(whole)
     asked = _asked(columns, placement, replicas if divided else 0, within)
-    chosen = _chosen(asked, placement, replicas, divided=divided, fresh=fresh)
+    chosen = None if _hopeless(asked) else _chosen(asked, placement, replicas, divided=divided, fresh=fresh)
     if chosen is None:
         return Unselectable(_not_found(asked, placement.spread))
     return within[np.sort(chosen)]
@@ -133,7 +137,11 @@ def _too_few(
     for constraint in spread:
         least = constraint.min_groups if replicas is None else min(constraint.min_groups, replicas)
         there = within if constraint.field == "cluster" else next(groups)[within]
-        found = int(np.count_nonzero(within)) if constraint.field == "cluster" else len(np.unique(there))
+        found = (
+            int(np.count_nonzero(within))
+            if constraint.field == "cluster"
+            else int(np.count_nonzero(np.bincount(there)))
+        )
         if found < least:
             return Unselectable(f"spread over at least {least} {plural(constraint)}, {found} {what}")
     return None
@@ -153,12 +161,31 @@ def _asked(columns: Columns, placement: Placement, replicas: int, within: Ints) 
             if constraint.max_groups > 0:
                 most = constraint.max_groups if most is None else min(most, constraint.max_groups)
             continue
-        present, own = np.unique(next(groups)[within], return_inverse=True)
-        bound = constraint.max_groups if 0 < constraint.max_groups < len(present) else None
+        own = next(groups)[within]
+        present = np.bincount(own) > 0
+        count = int(np.count_nonzero(present))
+        bound = constraint.max_groups if 0 < constraint.max_groups < count else None
         if bound is not None or wanted(constraint) > 1:
-            fields.append(Field(own.astype(np.int64), len(present), wanted(constraint), bound))
+            fields.append(Field((np.cumsum(present) - 1)[own], count, wanted(constraint), bound, plural(constraint)))
     available = columns.available[within].clip(0, MOST)
     return _Asked(columns.held[within], available, tuple(fields), least, most, replicas)
+
+
+def _hopeless(asked: _Asked) -> str:
+    """Which bound alone keeps the replicas from being held, whatever else is chosen; empty: none does."""
+    if not asked.replicas:
+        return ""
+    for field in asked.fields:
+        if field.most is not None:
+            room = np.zeros(field.count, dtype=np.int64)
+            np.add.at(room, field.groups, asked.available)
+            if (held := int(np.sort(room)[-field.most :].sum())) < asked.replicas:
+                return f"the roomiest {field.most} {field.what} hold {held}"
+    if asked.most is not None and asked.most < len(asked.available):
+        held = int(np.sort(asked.available)[-asked.most :].sum())
+        if held < asked.replicas:
+            return f"the roomiest {asked.most} clusters hold {held}"
+    return ""
 
 
 def _chosen(asked: _Asked, placement: Placement, replicas: int, *, divided: bool, fresh: bool) -> Ints | None:
@@ -176,9 +203,17 @@ def _chosen(asked: _Asked, placement: Placement, replicas: int, *, divided: bool
     tried = _as_it_lies(asked) if steady else _as_karmada(asked, placement, replicas, divided=divided)
     if tried is not None and asked.keeps(tried):
         return tried
-    if is_nested(asked.fields) and table_fits(asked.fields, asked.least, asked.most, count):
-        return _by_table(asked, replicas, fresh=fresh)
-    return _greedily(asked, fresh=fresh)
+    start = np.flatnonzero(asked.held) if steady else np.zeros(0, dtype=np.int64)
+    tried = _Greedy(asked, start).search()
+    if tried is not None and asked.keeps(tried):
+        return tried
+    if _tabled(asked):
+        return _by_table(asked, replicas, steady=steady)
+    return _greedily(asked, steady=steady)
+
+
+def _tabled(asked: _Asked) -> bool:
+    return is_nested(asked.fields) and table_fits(asked.fields, asked.least, asked.most, len(asked.held))
 
 
 def roomier(available: Sequence[int], count: int, replicas: int) -> list[int] | None:
@@ -232,59 +267,73 @@ def _as_karmada(asked: _Asked, placement: Placement, replicas: int, *, divided: 
         return None
     field = asked.fields[0]
     min_clusters = max((c.min_groups for c in placement.spread if c.field == "cluster"), default=0)
-    scores = asked.held * LOCALITY
     order = np.argsort(field.groups, kind="stable")
-    parts = np.split(order, np.searchsorted(field.groups[order], np.arange(1, field.count)))
+    ends = np.cumsum(np.bincount(field.groups, minlength=field.count)).tolist()
+    scores, room = (asked.held[order] * LOCALITY).tolist(), asked.available[order].tolist()
+    spans = [slice(start, end) for start, end in pairwise([0, *ends])]
     score = [
-        divided_score(scores[p], asked.available[p], field.least, min_clusters, replicas)
+        divided_score(scores[s], room[s], field.least, min_clusters, replicas)
         if divided
-        else duplicated_score(scores[p], asked.available[p], replicas)
-        for p in parts
+        else duplicated_score(scores[s], room[s], replicas)
+        for s in spans
     ]
+    sizes = [s.stop - s.start for s in spans]
     if cells(field.count, field.least, most, min_clusters) > MAX_CELLS:
         return None
-    groups = best_groups([len(p) for p in parts], score, field.least, most, min_clusters)
+    groups = best_groups(sizes, score, field.least, most, min_clusters)
     if not groups:
         return None
-    return _filled(asked, np.array([parts[g][0] for g in groups], dtype=np.int64), np.isin(field.groups, groups))
+    allowed = np.zeros(field.count, dtype=np.bool_)
+    allowed[groups] = True
+    return _filled(asked, order[[spans[g].start for g in groups]], allowed[field.groups])
 
 
-def duplicated_score(scores: Ints, available: Ints, replicas: int) -> int:
+def duplicated_score(scores: Sequence[int], available: Sequence[int], replicas: int) -> int:
     """Karmada's score of a group where every cluster gets all: how many of its members hold them, then how good these are."""
-    holding = scores[available >= replicas]
-    return 1000 * len(holding) + int(holding.sum()) // len(holding) if len(holding) else 0
+    holding = [score for score, room in zip(scores, available, strict=True) if room >= replicas]
+    return 1000 * len(holding) + sum(holding) // len(holding) if holding else 0
 
 
-def divided_score(scores: Ints, available: Ints, min_groups: int, min_clusters: int, replicas: int) -> int:
+def divided_score(
+    scores: Sequence[int], available: Sequence[int], min_groups: int, min_clusters: int, replicas: int
+) -> int:
     """Karmada's score of a group where replicas are divided: how much of its share its best members hold, then how good these
-    are."""
+    are. Members in rank order."""
     target = -(-replicas // max(1, min_groups))
-    room = np.cumsum(available)
-    enough = (np.arange(1, len(room) + 1) >= max(min_clusters, min_groups)) & (room >= target)
-    taken = int(enough.argmax()) + 1 if enough.any() else len(room)
-    return 1000 * min(target, int(room[taken - 1])) + int(scores[:taken].sum()) // taken
+    least = max(min_clusters, min_groups)
+    room = score = taken = 0
+    for own_score, own_room in zip(scores, available, strict=True):
+        room += own_room
+        score += own_score
+        taken += 1
+        if taken >= least and room >= target:
+            break
+    return 1000 * min(target, room) + score // taken
 
 
 # --- any choice that keeps the constraints
 
 
-def _by_table(asked: _Asked, replicas: int, *, fresh: bool) -> Ints | None:
-    """Room decides, and what is held counts as so much more room. Tried with ever less of it: at first nothing outweighs what
-    is held, at last nothing but room counts, and then a choice is found if there is one."""
+def _by_table(asked: _Asked, replicas: int, *, steady: bool) -> Ints | None:
+    """What is held counts as so much more room than it has. First as none, which finds a choice if there is one; then nothing
+    outweighs what is held, and then ever less of it does: the first of these choices that holds the replicas moves least."""
     if not asked.replicas:  # every cluster gets all of them: those that hold them count first
         value = 1 + len(asked.held) * (asked.available >= replicas)
-        weight = 0 if fresh else int(value.sum()) + 1
+        weight = int(value.sum()) + 1 if steady else 0
         table = tables(asked.fields, asked.least, asked.most, value + weight * asked.held)
         return table.pick(table.fewest(0, weight))
     value = asked.available.clip(0, asked.replicas)
-    weights = [0] if fresh or not asked.held.any() else _weights(int(value.sum()) + 1, asked.replicas, len(value))
-    for weight in weights:
+    table = tables(asked.fields, asked.least, asked.most, value)
+    any_choice = table.pick(table.fewest(asked.replicas, 0))
+    if any_choice is None or not steady:
+        return any_choice
+    for weight in _weights(int(value.sum()) + 1, asked.replicas, len(value)):
         table = tables(asked.fields, asked.least, asked.most, value + weight * asked.held)
         outweighs = weight > int(value.sum())
-        chosen = table.pick(table.best() if weight and not outweighs else table.fewest(asked.replicas, weight))
+        chosen = table.pick(table.fewest(asked.replicas, weight) if outweighs else table.best())
         if chosen is not None and asked.keeps(chosen):
             return chosen
-    return None
+    return any_choice
 
 
 def _weights(everything: int, replicas: int, count: int) -> list[int]:
@@ -293,16 +342,19 @@ def _weights(everything: int, replicas: int, count: int) -> list[int]:
     while weight:
         out.append(weight)
         weight //= 4
-    return [*out, 0]
+    return out
 
 
-def _greedily(asked: _Asked, *, fresh: bool) -> Ints | None:
+def _greedily(asked: _Asked, *, steady: bool) -> Ints | None:
     """From what is held, from nothing, and from each of the best ranked: the first that keeps the constraints."""
-    starts = [] if fresh or not asked.held.any() else [np.flatnonzero(asked.held)]
+    starts = [np.flatnonzero(asked.held)] if steady else []
     starts.append(np.zeros(0, dtype=np.int64))
     starts += [np.array([i], dtype=np.int64) for i in range(min(STARTS, len(asked.held)))]
+    looks = LOOKS
     for start in starts:
-        found = _Greedy(asked, start).search()
+        search = _Greedy(asked, start, looks)
+        found = search.search()
+        looks = search.looks
         if found is not None and asked.keeps(found):
             return found
     return None
@@ -312,8 +364,8 @@ class _Greedy:
     """Clusters added one by one, none that opens a group too many: those that are in most of the groups still missing; then the
     roomiest; then roomier ones for those taken; in the end all that may be used besides."""
 
-    def __init__(self, asked: _Asked, start: Ints) -> None:
-        self.asked = asked
+    def __init__(self, asked: _Asked, start: Ints, looks: int = 0) -> None:
+        self.asked, self.looks = asked, looks
         self.taken = np.zeros(len(asked.held), dtype=np.bool_)
         self.used = [np.zeros(f.count, dtype=np.int64) for f in asked.fields]
         for i in start.tolist():
@@ -331,9 +383,8 @@ class _Greedy:
             if (best := self._roomiest()) is None:
                 break
             self._add(best)
-        for _ in range(SWAPS):
-            if int(asked.available[self.taken].sum()) >= asked.replicas or not self._swapped():
-                break
+        while int(asked.available[self.taken].sum()) < asked.replicas and self.looks > 0 and self._swapped():
+            pass
         return _filled(asked, np.flatnonzero(self.taken), self._allowed(opening=False))
 
     def _count(self) -> int:
@@ -385,6 +436,7 @@ class _Greedy:
         asked = self.asked
         best, change = 0, None
         for i in np.flatnonzero(self.taken).tolist():
+            self.looks -= 1
             self._add(i, -1)
             allowed = self._allowed()
             for field, used in zip(asked.fields, self.used, strict=True):
@@ -416,7 +468,7 @@ def _not_found(asked: _Asked, spread: Sequence[SpreadConstraint]) -> str:
             f"{least} to {most}" if least > 0 and most > 0 else f"at most {most}" if most > 0 else f"at least {least}"
         )
         bounds.append(f"{said} {plural(constraint)}")
-    exact = is_nested(asked.fields) and table_fits(asked.fields, asked.least, asked.most, len(asked.held))
-    none = "no choice of" if exact else "no choice found of"
+    none = "no choice of" if not asked.fields or _tabled(asked) else "no choice found of"
     holding = f" holds {asked.replicas} replicas" if asked.replicas else " is there"
-    return f"{none} {' in '.join(bounds)}{holding}"
+    said = f"{none} {' in '.join(bounds)}{holding}"
+    return f"{said}: {why}" if (why := _hopeless(asked)) else said
