@@ -7,7 +7,8 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wharfinger.engine.fleet.division import Shares, Shortage, by_capacity, by_static_weight, webster
+from wharfinger.engine.fleet.division import Shares, Shortage, by_capacity, by_static_weight
+from wharfinger.engine.fleet.webster import webster
 
 names = st.lists(st.text("abcdxyz", min_size=1, max_size=4), min_size=1, max_size=9, unique=True)
 

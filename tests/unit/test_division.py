@@ -10,9 +10,8 @@ from wharfinger.engine.fleet.division import (
     by_capacity,
     by_static_weight,
     duplicated,
-    names_descend,
-    webster,
 )
+from wharfinger.engine.fleet.webster import names_descend, webster
 
 
 def fnv_1a_32(text: str) -> int:

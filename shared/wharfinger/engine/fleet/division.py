@@ -8,17 +8,30 @@ and Aggregated (the fewest clusters that hold them). The last two look at what t
 * *equal* keeps everything where it is, even on clusters that have become full;
 * *fresh* (asked for explicitly) divides the whole anew by what fits plus what is held.
 
-Weights become seats by Webster's method. Karmada hands the seats out one at a time; we give every cluster the seats it
-must get in any case by one division, and hand out only the last few, so that the cost does not grow with the replicas.
-Quotients are compared exactly, never as floats.
+Weights become seats by Webster's method (`webster`), exactly, and at a cost that does not grow with the replicas.
+
+In a large fleet weights and estimates come as arrays, int64[clusters], of clusters in ascending order of name: then nothing here
+but the division's own winners is touched one by one. What comes out is the same.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
+import numpy as np
+
+from wharfinger.engine.fleet.webster import Array, one_seat, webster, winners
+from wharfinger.engine.fleet.webster import names_descend as names_descend
+
+FIRST_BEST = 32
+"""So many of the best are looked at first, where it is not known how many are needed."""
+
+KEY_MAX = 2**60
+
+ESTIMATE_MAX = 2**31
+"""Larger ones are divided as lists."""
 
 
 class Shares(msgspec.Struct, frozen=True):
@@ -35,78 +48,29 @@ class Shortage(msgspec.Struct, frozen=True):
     available: int
 
 
-def names_descend(uid: str) -> bool:
-    """Whether equal quotients are decided by name from the end: the low bit of FNV-1a-32 over the uid (empty: no).
-
-    FNV's basis and prime are both odd, so of all its multiplications only the parity of the bytes reaches the low bit.
-    """
-    return bool(uid) and sum(uid.encode()) % 2 == 0
-
-
-def webster(names: Sequence[str], weights: Sequence[int], seats: int, descending: bool = False) -> list[int]:
-    """`seats` handed out one after another, each to the largest weight / (2 * seats held + 1).
-
-    Equal quotients: who holds fewer seats, then who comes first by name (last, when `descending`). Weights must not be
-    negative; when all are zero nobody gets anything.
-    """
-    total = sum(weights)
-    if seats <= 0 or total <= 0:
-        return [0] * len(names)
-    if seats == 1:
-        winner = _one_seat(names, weights, descending)
-        return [int(i == winner) for i in range(len(names))]
-    held = _sure_seats(weights, total, seats)
-    left = seats - sum(held)
-    if left == 0:
-        return held
-    # Two different quotients with denominators of at most 2*seats+1 differ by more than 2**-shift, so the floors of the
-    # shifted quotients order them exactly, and equal floors are equal quotients.
-    shift = 2 * (2 * seats + 1).bit_length() + 1
-    order = sorted(range(len(names)), key=names.__getitem__, reverse=descending)
-    queue = [
-        (-((weights[i] << shift) // (2 * held[i] + 1)), held[i], place, i)
-        for place, i in enumerate(order)
-        if weights[i] > 0
-    ]
-    heapq.heapify(queue)
-    while left:
-        _, _, place, i = queue[0]
-        held[i] += 1
-        heapq.heapreplace(queue, (-((weights[i] << shift) // (2 * held[i] + 1)), held[i], place, i))
-        left -= 1
-    return held
-
-
-def _one_seat(names: Sequence[str], weights: Sequence[int], descending: bool) -> int:
-    """Whose the only seat is, by index."""
-    most = max(weights)
-    if weights.count(most) == 1:
-        return weights.index(most)
-    tied = [i for i, weight in enumerate(weights) if weight == most]
-    return (max if descending else min)(tied, key=names.__getitem__)
-
-
-def _sure_seats(weights: Sequence[int], total: int, seats: int) -> list[int]:
-    """The seats whose quotients lie above total / (2 * aimed), where `aimed` is so far below `seats` that they cannot be
-    more than `seats` even if every cluster's share is rounded up by a half. Whoever hands out seats from the largest
-    quotient down hands out these first, in whatever order."""
-    aimed = seats - (len(weights) + 1) // 2
-    if aimed <= 0:
-        return [0] * len(weights)
-    return [max(0, -((total - 2 * aimed * weight) // (2 * total))) for weight in weights]
-
-
 def duplicated(clusters: Sequence[str], replicas: int) -> Shares:
     return Shares(dict.fromkeys(clusters, replicas) if replicas > 0 else {}, {})
 
 
+def in_columns(numbers: Sequence[int] | Array) -> bool:
+    """Whether they are an array: of clusters in order of name, ranked by whoever divides them."""
+    return isinstance(numbers, np.ndarray)
+
+
+def as_list(numbers: Sequence[int] | Array) -> Sequence[int]:
+    """Plain ints, for what goes through clusters one by one."""
+    return numbers.tolist() if isinstance(numbers, np.ndarray) else numbers
+
+
 def by_static_weight(
-    clusters: Sequence[str], weights: Sequence[int], replicas: int, descending: bool = False
+    clusters: Sequence[str], weights: Sequence[int] | Array, replicas: int, descending: bool = False
 ) -> Shares:
     """By the user's weights alone: no capacity, no history, recomputed from zero each time.
 
     A cluster with weight 0 is left out; when every weight is 0 all clusters weigh the same.
     """
+    if isinstance(weights, np.ndarray):
+        return _won({}, clusters, weights if weights.any() else np.ones_like(weights), replicas, descending)
     if not any(weights):
         weights = [1] * len(clusters)
     return _shares({}, clusters, weights, replicas, descending)
@@ -114,7 +78,7 @@ def by_static_weight(
 
 def by_capacity(
     clusters: Sequence[str],
-    estimates: Sequence[int],
+    estimates: Sequence[int] | Array,
     held: Mapping[str, int],
     replicas: int,
     *,
@@ -122,10 +86,13 @@ def by_capacity(
     fresh: bool = False,
     descending: bool = False,
 ) -> Shares | Shortage:
-    """Dynamic weights and Aggregated. `clusters` in rank order with how many more fit into each (`estimates`).
+    """Dynamic weights and Aggregated. `clusters` with how many more fit into each (`estimates`); a list in rank order, an array in
+    order of name.
 
     `held`: what the binding has now, in listed order; on clusters that are no candidates any more it is forgotten.
     """
+    if isinstance(estimates, np.ndarray):
+        return _by_capacity_of_many(clusters, estimates, held, replicas, aggregated, fresh, descending)
     if not held and not aggregated:
         available = sum(estimates)
         if available < replicas:
@@ -179,7 +146,7 @@ def _shares(
 ) -> Shares:
     out = {name: n for name, n in base.items() if n > 0}
     if seats == 1 and any(weights):  # most bindings have one replica
-        i = _one_seat(clusters, weights, descending)
+        i = one_seat(clusters, weights, descending)
         name = clusters[i]
         out[name] = out.get(name, 0) + 1
         return Shares(out, {name: weights[i]})
@@ -189,4 +156,103 @@ def _shares(
             name = clusters[i]
             out[name] = out.get(name, 0) + n
             used[name] = weights[i]
+    return Shares(out, used)
+
+
+# The same over arrays
+
+
+def _by_capacity_of_many(
+    names: Sequence[str],
+    estimates: Array,
+    held: Mapping[str, int],
+    replicas: int,
+    aggregated: bool,
+    fresh: bool,
+    descending: bool,
+) -> Shares | Shortage:
+    found = {name: i for name in held if (i := bisect_left(names, name)) < len(names) and names[i] == name}
+    kept = {name: held[name] for name in found}
+    large = replicas > KEY_MAX or int(estimates.max(initial=0)) > ESTIMATE_MAX
+    if large or any(n <= 0 or n > KEY_MAX // len(names) for n in kept.values()):
+        order = _ranked(names, estimates.tolist(), held)
+        return by_capacity(
+            [names[i] for i in order], estimates[order].tolist(), held, replicas, aggregated=aggregated, fresh=fresh,
+            descending=descending,
+        )  # fmt: skip
+    assigned = sum(kept.values())
+    if not fresh and assigned > replicas:
+        return _divided({}, kept, {}, replicas, aggregated, descending)
+    if not fresh and assigned == replicas:
+        return Shares(kept, {})
+    weights, target = estimates, replicas if fresh else replicas - assigned
+    if fresh and kept:
+        weights = estimates.copy()
+        for name, i in found.items():
+            weights[i] += kept[name]
+    available = int(weights.sum())
+    if available < target:
+        return Shortage(target, available)
+    base = {} if fresh else kept
+    if not aggregated:
+        return _won(base, names, weights, target, descending)
+    prefix = _roomiest(weights, list(found.values()), kept, target, fresh)
+    if len(prefix) <= FIRST_BEST:
+        return _shares(base, [names[i] for i in prefix], weights[prefix].tolist(), target, descending)
+    among = np.sort(prefix)
+    return _won(base, [names[i] for i in among], weights[among], target, descending)
+
+
+def _ranked(names: Sequence[str], estimates: Sequence[int], held: Mapping[str, int]) -> list[int]:
+    """Indexes, best first: what holds some already, then the roomiest, then by name."""
+    return sorted(
+        range(len(names)), key=lambda i: (names[i] not in held, -estimates[i] - held.get(names[i], 0), names[i])
+    )
+
+
+def _roomiest(weights: Array, held: Sequence[int], kept: Mapping[str, int], target: int, fresh: bool) -> Array:
+    """Indexes of the fewest clusters that hold `target`, by weight, then what holds some already, then by name; when growing, the
+    clusters of `held` come before all others."""
+    size = len(weights)
+    keys = 2 * weights
+    if fresh:
+        keys[held] += 1
+    keys *= size
+    keys += np.arange(size - 1, -1, -1)  # no two are equal, so any way of sorting them is the same
+    first: list[int] = []
+    if held and not fresh:
+        counts = list(kept.values())
+        order = sorted(range(len(held)), key=lambda j: (-int(weights[held[j]]), -counts[j], held[j]))
+        first = [held[j] for j in order]
+        taken = _shortest_prefix([int(weights[i]) for i in first], target)
+        if taken < len(first) or int(weights[first].sum()) >= target:
+            return np.array(first[:taken], np.int64)
+        target -= int(weights[first].sum())
+        keys[first] = -1
+    for count in _growing(size):
+        best = keys if count == size else keys[np.argpartition(keys, size - count)[size - count :]]
+        order_of_best = np.sort(best)[::-1]
+        indexes = size - 1 - order_of_best[order_of_best >= 0] % size
+        reached = np.cumsum(weights[indexes])
+        if count == size or (reached.size and int(reached[-1]) >= target):
+            needed = int(np.searchsorted(reached, target)) + 1
+            return np.concatenate((np.array(first, np.int64), indexes[:needed]))
+    raise AssertionError("the last count is all of them")
+
+
+def _growing(size: int) -> Iterable[int]:
+    count = FIRST_BEST
+    while count < size:
+        yield count
+        count *= 4
+    yield size
+
+
+def _won(base: Mapping[str, int], names: Sequence[str], weights: Array, seats: int, descending: bool) -> Shares:
+    out, used = dict(base), {}
+    got, given = winners(weights, seats, descending)
+    for i, n, weight in zip(got.tolist(), given.tolist(), weights[got].tolist(), strict=True):
+        name = names[i]
+        out[name] = out.get(name, 0) + n
+        used[name] = weight
     return Shares(out, used)
