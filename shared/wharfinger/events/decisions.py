@@ -37,7 +37,8 @@ class FailoverSets(Value, frozen=True):
 
 class Explanation(Value, frozen=True):
     """`refused`: how many candidates fell for each reason. `chosen` and `runners_up`: best first, a few of each.
-    `division`: cluster -> weight used. `failover`: where the decision replaces failed targets. `note`: one sentence for people."""
+    `division`: cluster -> weight used. `failover`: where the decision replaces failed targets. `note`: one sentence for people.
+    `why`: what made the decision necessary, in a few words."""
 
     candidates: int = 0
     feasible: int = 0
@@ -47,13 +48,15 @@ class Explanation(Value, frozen=True):
     division: dict[str, int] = {}
     note: str = ""
     failover: FailoverSets | None = None
+    why: str = ""
 
 
 class ScheduleDecided(Value, frozen=True):
     """The binding now has exactly `targets`; before it had `previous`. Fully placed: the targets hold all replicas.
 
     `suspect`: clusters among the targets that are silent and whose replicas are also counted elsewhere meanwhile. `answers`: id
-    of the proposal that this answers, where that is not the decision's cause: it then was made for a plan or a replay.
+    of the proposal that this answers, where that is not the decision's cause: it then was made for a plan or a replay. `move`:
+    where nobody asked and the policy's steadiness allows it, what kind of move this is (`failback`, `rebalance`).
     """
 
     binding: str
@@ -68,6 +71,7 @@ class ScheduleDecided(Value, frozen=True):
     requirements: Requirements = Requirements()
     explanation: Explanation = Explanation()
     answers: str = ""
+    move: str = ""
 
 
 class ScheduleRefused(Value, frozen=True):

@@ -57,6 +57,16 @@ class Agenda(Generic[K]):
             heappop(self._heap)
         return None
 
+    def ripe(self, at: Micros) -> list[K]:
+        """All keys that are due at `at`, in order of due time and key; they stay."""
+        found: list[tuple[Micros, K]] = []
+        while (due := self.next()) is not None and due <= at:
+            found.append(heappop(self._heap))
+            del self._due[found[-1][1]]
+        for when, key in found:
+            self.set(key, when)
+        return [key for _, key in found]
+
     def pop(self, at: Micros) -> list[K]:
         """Take off all keys that are due at `at`, in order of due time and key."""
         keys: list[K] = []

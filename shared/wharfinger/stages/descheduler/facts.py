@@ -9,6 +9,7 @@ from uuid import UUID
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.policy import NodePoolPolicy
 from wharfinger.domain.taints import Taint
+from wharfinger.engine.fleet.taints import Tainting
 from wharfinger.events.envelope import event_id
 from wharfinger.kernel.decider import Micros
 from wharfinger.stages.descheduler.causes import Causes
@@ -79,7 +80,7 @@ class Spread:
 @dataclass(slots=True)
 class DeschedulerState:
     """`causes`: what is to be proposed. `spreads`: by binding. `pools`: pool -> policy key -> policy. `pool_nodes`: pool ->
-    (cluster, node), in order of arrival."""
+    (cluster, node), in order of arrival. `tainting`: the taints that policies give to clusters by their conditions."""
 
     causes: Causes
     clusters: dict[str, ClusterFacts] = field(default_factory=dict)
@@ -88,6 +89,7 @@ class DeschedulerState:
     pools: dict[str, dict[str, NodePoolPolicy]] = field(default_factory=dict)
     pool_of_policy: dict[str, str] = field(default_factory=dict)
     pool_nodes: dict[str, dict[tuple[str, str], None]] = field(default_factory=dict)
+    tainting: Tainting = field(default_factory=Tainting)
 
     def cluster(self, name: str) -> ClusterFacts:
         return self.clusters.setdefault(name, ClusterFacts())

@@ -1,8 +1,9 @@
 """The descheduler: facts in, proposals out.
 
 Three rules. A cluster that its fleet stream holds for silent: failover of each binding there (silent is not dead, so the
-stage adds elsewhere and releases nothing). A NoExecute taint whose toleration has ended: eviction of the binding from
-that cluster. A node of a pool that has been empty for as long as the pool's policy allows: its removal.
+stage adds elsewhere and releases nothing). A NoExecute taint whose toleration has ended, whether the cluster says it or a policy
+gives it by the cluster's condition: eviction of the binding from that cluster. A node of a pool that has been empty for as long
+as the pool's policy allows: its removal.
 
 What is remembered of time is when this process saw it first; after a restart that is later than it was, so a proposal
 may come late but never too early. The stage that owns the target has the ledger's times and checks again.
@@ -81,9 +82,9 @@ class DeschedulerObserver:
             case BindingWithdrawn(name):
                 _withdraw(state, name)
             case PolicyApplied(policy):
-                emptiness.fold_policy(state, policy, at)
+                _fold_policy(state, policy, Sighting(at, str(event.id)))
             case PolicyRemoved(kind, name, namespace):
-                emptiness.fold_policy(state, Policy(kind, name, namespace), at)
+                _fold_policy(state, Policy(kind, name, namespace), Sighting(at, str(event.id)))
             case NodesObserved() as nodes:
                 emptiness.fold_nodes(state, nodes, Sighting(at, str(event.id)))
             case PodsObserved(name, node, pods):
@@ -167,7 +168,19 @@ class DeschedulerObserver:
 # Taints and bindings.
 
 
+def _fold_policy(state: DeschedulerState, policy: Policy, sighting: Sighting) -> None:
+    """A policy without the part in question takes back what its key said before."""
+    emptiness.fold_policy(state, policy, sighting.at)
+    if state.tainting.set(policy.key, policy.taints):
+        for name in sorted(state.tainting.told):
+            _see_taints(state, state.tainting.judge(name), sighting)
+
+
 def _fold_cluster(state: DeschedulerState, observed: Cluster, sighting: Sighting) -> None:
+    _see_taints(state, state.tainting.tell(observed), sighting)
+
+
+def _see_taints(state: DeschedulerState, observed: Cluster, sighting: Sighting) -> None:
     cluster = state.cluster(observed.name)
     taints = {t: cluster.taints.get(t, sighting) for t in observed.taints if t.effect == "NoExecute"}
     if taints != cluster.taints:
@@ -285,6 +298,7 @@ def _withdraw(state: DeschedulerState, binding: str) -> None:
 def _forget_cluster(state: DeschedulerState, name: str) -> None:
     """The cluster left, and its replicas with it. How far its streams were read is kept: a cluster of that name may join
     again, and its streams go on."""
+    state.tainting.forget(name)
     cluster = state.clusters.get(name)
     if cluster is None:
         return

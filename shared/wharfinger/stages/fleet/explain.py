@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from wharfinger.domain.value import canonical
-from wharfinger.events.decisions import Explanation
+from wharfinger.events.decisions import Explanation, FailoverSets
 
 SHOWN = 4
 """How many of the chosen, and how many of the runners-up, are named."""
@@ -22,15 +22,20 @@ PLENTY = 150
 
 NOTE_LENGTH = 200
 
+WHY_LENGTH = 120
+
 
 def bounded(explanation: Explanation) -> Explanation:
-    """The explanation, cut until it fits: runners-up first, then the division, then the last of the chosen."""
+    """The explanation, cut until it fits: runners-up first, then the division, then the last of the chosen, then the names of a
+    failover's sets (how many there are stays)."""
     chosen, others = explanation.chosen, explanation.runners_up
-    length = 2 * sum([len(s.name) for s in chosen]) + sum([len(s.name) for s in others]) + len(explanation.note)
-    if length <= PLENTY:
+    length = 2 * sum([len(s.name) for s in chosen]) + sum([len(s.name) for s in others])
+    if length + len(explanation.note) + len(explanation.why) <= PLENTY and explanation.failover is None:
         return explanation
     if len(explanation.note) > NOTE_LENGTH:
-        explanation = msgspec.structs.replace(explanation, note=explanation.note[: NOTE_LENGTH - 1] + "…")
+        explanation = msgspec.structs.replace(explanation, note=_cut(explanation.note, NOTE_LENGTH))
+    if len(explanation.why) > WHY_LENGTH:
+        explanation = msgspec.structs.replace(explanation, why=_cut(explanation.why, WHY_LENGTH))
     while len(canonical(explanation)) > LIMIT:
         if explanation.runners_up:
             explanation = msgspec.structs.replace(explanation, runners_up=explanation.runners_up[:-1])
@@ -38,6 +43,13 @@ def bounded(explanation: Explanation) -> Explanation:
             explanation = msgspec.structs.replace(explanation, division={})
         elif len(explanation.chosen) > 1:
             explanation = msgspec.structs.replace(explanation, chosen=explanation.chosen[:-1])
+        elif explanation.failover is not None and explanation.failover.failed:
+            sets = FailoverSets(counts=explanation.failover.counts)
+            explanation = msgspec.structs.replace(explanation, failover=sets)
         else:
             explanation = msgspec.structs.replace(explanation, chosen=(), note="")
     return explanation
+
+
+def _cut(text: str, length: int) -> str:
+    return text[: length - 1] + "…"
