@@ -60,8 +60,23 @@ class ClusterState:
     # derived
     position: int = -1
     touched: int = -1
-    room: Room | None = None
-    taken: dict[str, int] = field(default_factory=dict)
+    _room: Room | None = None
+    _taken: dict[str, int] = field(default_factory=dict)
+    _behind: int = 0
+
+    @property
+    def room(self) -> Room | None:
+        """What is left, less all that is pending; None: nothing is known."""
+        if self._behind:
+            self._deduct_last()
+        return self._room
+
+    @property
+    def taken(self) -> dict[str, int]:
+        """Class -> replicas pending."""
+        if self._behind:
+            self._deduct_last()
+        return self._taken
 
     @property
     def lease_us(self) -> Micros | None:
@@ -101,37 +116,44 @@ class ClusterState:
     def refresh(self) -> None:
         """Room from the estimator's count, else from the cluster's own summary; None: nothing is known."""
         if self.capacity is not None:
-            self.room = room_of_count(self.capacity.free, self.capacity.devices)
+            self._room = room_of_count(self.capacity.free, self.capacity.devices)
         elif self.facts is not None and self.facts.summary is not None:
-            self.room = room_of_summary(self.facts.summary)
+            self._room = room_of_summary(self.facts.summary)
         else:
-            self.room = None
-        self.taken.clear()
-        for entry in self.pending:
-            self._deduct(entry)
+            self._room = None
+        self._taken.clear()
+        self._behind = len(self.pending)
 
     def take(self, entry: Pending) -> None:
+        """Deducted when somebody asks: of a decision over thousands of clusters most are counted again before anybody does."""
         self.pending.append(entry)
-        self._deduct(entry)
+        self._behind += 1
 
-    def _deduct(self, entry: Pending) -> None:
-        self.taken[entry.class_key] = self.taken.get(entry.class_key, 0) + entry.replicas
-        if self.room is not None:
-            self.room.take(entry.demand, entry.replicas)
+    def _deduct_last(self) -> None:
+        pending, taken, room = self.pending, self._taken, self._room
+        for place in range(len(pending) - self._behind, len(pending)):
+            entry = pending[place]
+            taken[entry.class_key] = taken.get(entry.class_key, 0) + entry.replicas
+            if room is not None:
+                room.take(entry.demand, entry.replicas)
+        self._behind = 0
+
+    def ceiling(self, class_key: str) -> int:
+        """How many more replicas of the class may go there by everything but its room: 0 where it cannot be asked, NO_BOUND where
+        nobody has counted the class."""
+        if self._room is None or self.silent_since is not None or class_key in self.closed:
+            return 0
+        counted = None if self.capacity is None else self.capacity.classes.get(class_key)
+        return NO_BOUND if counted is None else counted - self.taken.get(class_key, 0)
 
     def estimate(self, class_key: str, demand: Demand) -> int:
         """How many more replicas of the class fit."""
-        room = self.room
-        if room is None or self.silent_since is not None or class_key in self.closed:
+        most = self.ceiling(class_key)
+        if most <= 0:
             return 0
-        counted = None if self.capacity is None else self.capacity.classes.get(class_key)
-        if counted is None:
-            fits = room.fits(demand)
-        else:
-            counted -= self.taken.get(class_key, 0)
-            if counted <= 0:
-                return 0
-            fits = room.fits(demand, counted)
+        room = self.room
+        assert room is not None, "without room nothing may go there"
+        fits = room.fits(demand, most)
         if fits < UNLIMITED:
             return fits if fits > 0 else 0
         return UNLIMITED if fits == NO_BOUND else UNLIMITED - 1
@@ -142,7 +164,7 @@ class ClusterState:
             return "silent"
         if class_key in self.closed:
             return "refused"
-        if self.room is None:
+        if self._room is None:
             return ""
         if self.capacity is None:
             return "summary"
@@ -159,18 +181,3 @@ class ClusterState:
         del self.closed[class_key]
         self.doubt[class_key] = count
         return True
-
-
-@dataclass(slots=True)
-class Column:
-    """How many more replicas of one class fit into each known cluster, in cluster order.
-
-    `layout` and `seen`: under which order of clusters, and up to which entry of the log of touched clusters, it is counted.
-    """
-
-    demand: Demand
-    layout: int
-    seen: int
-    values: list[int]
-    total: int
-    unlimited: bool

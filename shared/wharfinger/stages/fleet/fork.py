@@ -18,26 +18,30 @@ from wharfinger.stages.fleet.state import BindingState, FleetState, Waiting
 
 def fork(state: FleetState) -> FleetState:
     """Decides as the original would from here on; whatever becomes of it, the original does not notice."""
+    order = state.order
     other = copy(state)
     for field in fields(state):
         value = getattr(state, field.name)
         if isinstance(value, dict | list):
             setattr(other, field.name, value.copy())
     other.clusters = {name: _cluster(c) for name, c in state.clusters.items()}
-    other.order = [other.clusters[c.name] for c in state.order]
+    other._order = [other.clusters[c.name] for c in order]
     other.bindings = {name: _binding(b) for name, b in state.bindings.items()}
     other.waiting = {key: Waiting(w.names.copy(), w.values, w.facts) for key, w in state.waiting.items()}
     other.by_cluster = {name: names.copy() for name, names in state.by_cluster.items()}
     other.suspected = {name: names.copy() for name, names in state.suspected.items()}
-    other.leases = state.leases.copy()
-    other.columns = {}
+    other.leases, other.pauses = state.leases.copy(), state.pauses.copy()
+    other.quotas, other.tainting, other.moves = state.quotas.copy(), state.tainting.copy(), state.moves.copy()
+    other.columns, other.rooms = {}, None
+    other.selections = None if state.selections is None else state.selections.fork()
     return other
 
 
 def _cluster(cluster: ClusterState) -> ClusterState:
     return replace(
         cluster, tainted_at=cluster.tainted_at.copy(), pending=deque(cluster.pending), closed=cluster.closed.copy(),
-        doubt=cluster.doubt.copy(), room=None if cluster.room is None else _room(cluster.room), taken=cluster.taken.copy(),
+        doubt=cluster.doubt.copy(), _room=None if cluster.room is None else _room(cluster.room),
+        _taken=cluster.taken.copy(), _behind=0,
     )  # fmt: skip
 
 

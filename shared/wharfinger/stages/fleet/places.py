@@ -1,33 +1,33 @@
 """Where a binding may go right now, and how its replicas would lie: the engine asked with what the stage remembers.
 
-The list of feasible clusters is kept per placement, affinity term and kind until the facts of clusters change, so that the
-many bindings of one policy share it. A binding that holds replicas already is asked about those clusters anew, because
-what is there passes more easily than what is not.
+The list of feasible clusters is kept per placement, affinity term and kind, so that the many bindings of one policy share it;
+only clusters whose facts have changed are asked again. A binding that holds replicas already is asked about those clusters anew,
+because what is there passes more easily than what is not.
 
-Cost of a verdict: linear in the feasible clusters (an estimate is counted again only where something was touched), plus
-their sorting where the strategy ranks them.
+Cost of a verdict: linear in the clusters by a few array operations in a large fleet, and by Python in the clusters that the
+binding gets or holds; in a small fleet (`columns.FEW`) everything lies in lists, with the same results.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
-from heapq import nlargest
+from typing import cast
 
 import msgspec
+import numpy as np
 
-from wharfinger.domain.cluster import Cluster
-from wharfinger.domain.placement import ClusterAffinity
+from wharfinger.domain.placement import ClusterAffinity, Placement
 from wharfinger.engine.fleet.assign import Unassignable, assign, static_weights
 from wharfinger.engine.fleet.filters import Question, first_refusal
-from wharfinger.engine.fleet.select import LOCALITY
+from wharfinger.engine.fleet.select import LOCALITY, constrained
 from wharfinger.engine.fleet.trigger import ANY_CLUSTER
 from wharfinger.events.decisions import Explanation, Scored
 from wharfinger.stages.fleet.clusters import UNLIMITED
+from wharfinger.stages.fleet.columns import Array
 from wharfinger.stages.fleet.explain import SHOWN, bounded
-from wharfinger.stages.fleet.state import CACHED, BindingState, Feasible, FleetState, Solving
-
-MANY = 64
-"""Above so many clusters the few that are shown are picked, below all are sorted."""
+from wharfinger.stages.fleet.feasible import Feasible, Weigh, gathered
+from wharfinger.stages.fleet.state import CACHED, BindingState, FleetState, Solving
 
 MAX_SHOWN = 2**31 - 1
 """Larger numbers are cut in explanations, which show what decided, not how absurd a request was."""
@@ -52,24 +52,30 @@ def feasible(state: FleetState, record: BindingState, term: int) -> Feasible:
     cached = state.feasible.get(key)
     if cached is not None and cached.facts == state.facts:
         return cached
-    if len(state.feasible) >= CACHED:
-        state.feasible.clear()
-    question = Question(record.plan.placement, terms_of(record)[term], key[1], state.silent)
-    found = Feasible(state.facts, [], [], [], {}, None)
-    for position, cluster in enumerate(state.order):
-        facts = cluster.facts
-        assert facts is not None  # only known clusters are laid out
-        reason = first_refusal(question, facts)
-        if reason is None:
-            found.clusters.append(facts)
-            found.names.append(facts.name)
-            found.positions.append(position)
-        else:
-            found.refused[reason] = found.refused.get(reason, 0) + 1
-    if record.plan.static:
-        found.weights = static_weights(record.plan.placement, found.clusters)
+    order = state.order
+    question = _question(state, record, term)
+    changed = None
+    if cached is not None and cached.layout == state.layout:
+        changed = state.changed_since(cached.facts)
+    if cached is None or changed is None:
+        if len(state.feasible) >= CACHED:
+            state.feasible.clear()
+        verdicts = [first_refusal(question, c.facts) for c in order if c.facts is not None]
+        found = gathered(order, verdicts, _weigh(record), state.facts, state.layout, wide=state.wide)
+    else:
+        again = {i: first_refusal(question, facts) for i in changed if (facts := order[i].facts) is not None}
+        found = cached.patched(order, again, _weigh(record), state.facts)
     state.feasible[key] = found
     return found
+
+
+def _question(state: FleetState, record: BindingState, term: int, without: Collection[str] = ()) -> Question:
+    return Question(record.plan.placement, terms_of(record)[term], record.spec.resource.gvk, state.silent, without)
+
+
+def _weigh(record: BindingState) -> Weigh | None:
+    plan = record.plan
+    return (lambda clusters: static_weights(plan.placement, clusters)) if plan.static else None
 
 
 def solve(
@@ -121,83 +127,99 @@ def solve_term(
     retry: bool,
 ) -> Verdict:
     spec, plan = record.spec, record.plan
-    shared = feasible(state, record, term)
-    clusters, names, positions, refused = shared.clusters, shared.names, shared.positions, shared.refused
-    weights = shared.weights
+    fit = feasible(state, record, term)
     if held or without:
-        clusters, positions, refused = _with_held(state, record, shared, held, term, without)
-        if clusters is not shared.clusters:
-            names, weights = [c.name for c in clusters], None
-    affinity = terms_of(record)[term].name
-    if not clusters:
+        fit = _with_held(state, record, fit, held, term, without)
+    affinity, refused = terms_of(record)[term].name, fit.refused
+    if not fit.names:
         return _refused(held, affinity, "NoClusterFit", "no cluster is feasible", len(state.order), 0, refused)
-    column = state.column(record.class_key, spec.requirements)
-    values = column.values
-    estimates = values if len(positions) == len(values) else [values[i] for i in positions]
-    if column.unlimited:
-        estimates = [spec.replicas if n == UNLIMITED else n for n in estimates]
-    if record.shrunk:  # what was just refused or lost there is not asked for again in the decision that records it
-        targets, before = record.targets, record.before
-        estimates = [
-            0 if c.name in before and targets.get(c.name, 0) < before[c.name] else n
-            for c, n in zip(clusters, estimates, strict=True)
-        ]
+    estimates = estimates_for(state, record, fit)
     answer = assign(
-        plan.placement, clusters, estimates, held, spec.replicas, counted=record.counted, fresh=fresh, uid=spec.uid,
-        weights=weights,
-        names=names,
+        plan.placement, fit.clusters, cast("Sequence[int]", estimates), held, spec.replicas, counted=record.counted,
+        fresh=fresh, uid=spec.uid, weights=cast("Sequence[int] | None", fit.weights), names=fit.names,
     )  # fmt: skip
     if isinstance(answer, Unassignable):
-        none_free = sum([n <= 0 for n in estimates])
+        none_free = sum([n <= 0 for n in estimates]) if isinstance(estimates, list) else int((estimates <= 0).sum())
         if none_free and answer.reason == "Unschedulable":
             refused = {**refused, "NoCapacity": none_free}
-        return _refused(held, affinity, answer.reason, answer.note, len(state.order), len(clusters), refused)
+        return _refused(held, affinity, answer.reason, answer.note, len(state.order), len(fit), refused)
     targets = answer.replicas
     short = ""
     if record.counted and (plan.static or plan.duplicated) and (retry or (plan.static and state.silent)):
-        targets, short = _no_growth_without_room(state, record, targets, held, clusters, estimates, retry)
-    explanation = _explained(
-        state, names, positions, estimates, record.class_key, held, targets, answer.weights, refused, short
-    )
+        targets, short = _no_growth_without_room(state, record, targets, held, fit, estimates, retry)
+    explanation = _explained(state, fit, estimates, record.class_key, held, targets, answer.weights, refused, short)
     if short:
         return Verdict(targets, affinity, explanation, "Unschedulable")
     return Verdict(targets, affinity, explanation)
 
 
+def estimates_for(state: FleetState, record: BindingState, fit: Feasible) -> list[int] | Array:
+    """How many more replicas fit into each of these clusters, as the division is to see it: what has no bound holds all that is
+    wanted. An array in a large fleet, except where clusters are chosen one by one."""
+    replicas = record.spec.replicas
+    column = state.column(record.class_key, record.spec.requirements)
+    values, positions = column.values, fit.positions
+    if isinstance(values, np.ndarray) and (replicas > UNLIMITED or one_by_one(record.plan.placement)):
+        values = values.tolist()
+    estimates: list[int] | Array
+    if isinstance(values, list):
+        estimates = values if fit.all_known else [values[i] for i in positions]
+        if column.unlimited:
+            estimates = [replicas if n == UNLIMITED else n for n in estimates]
+    else:
+        estimates = values if fit.all_known else values[positions]
+        if column.unlimited:
+            estimates = np.where(estimates == UNLIMITED, replicas, estimates)
+    if record.shrunk:
+        estimates = _less_what_was_lost(state, record, fit, estimates)
+    return estimates
+
+
+def one_by_one(placement: Placement) -> bool:
+    """Whether clusters are chosen or filled by rules that go through them one by one."""
+    scheduling = placement.replicas
+    return (
+        constrained(placement)
+        or bool(scheduling.limits)
+        or scheduling.within_capacity
+        or scheduling.remainder == "in-order"
+        or any(term.overflow for term in placement.affinities)
+    )
+
+
+def _less_what_was_lost(
+    state: FleetState, record: BindingState, fit: Feasible, estimates: list[int] | Array
+) -> list[int] | Array:
+    """What was just refused or lost somewhere is not asked for again in the decision that records it."""
+    estimates = estimates.copy()
+    for name, n in record.before.items():
+        cluster = state.clusters.get(name)
+        if cluster is not None and record.targets.get(name, 0) < n:
+            at = fit.index(cluster.position)
+            if at >= 0:
+                estimates[at] = 0
+    return estimates
+
+
 def _with_held(
-    state: FleetState,
-    record: BindingState,
-    shared: Feasible,
-    held: Mapping[str, int],
-    term: int,
-    without: Collection[str],
-) -> tuple[list[Cluster], list[int], dict[str, int]]:
+    state: FleetState, record: BindingState, fit: Feasible, held: Mapping[str, int], term: int, without: Collection[str]
+) -> Feasible:
     """The feasible clusters as this binding sees them: what it holds is asked as existing, `without` is left out."""
-    known = {c.name for c in shared.clusters}
-    change = [name for name in held if name not in known or name in without] + [n for n in without if n in known]
-    if not change:
-        return shared.clusters, shared.positions, shared.refused
-    question = Question(record.plan.placement, terms_of(record)[term], record.spec.resource.gvk, state.silent, without)
-    positions = dict.fromkeys(shared.positions)
-    refused = dict(shared.refused)
-    for name in dict.fromkeys(change):
+    change: dict[int, None] = {}
+    for name in (*held, *without):
         cluster = state.clusters.get(name)
         if cluster is None or cluster.facts is None:
             continue
-        alone = first_refusal(
-            Question(question.placement, question.affinity, question.gvk, state.silent), cluster.facts
-        )
-        now = first_refusal(question, cluster.facts, name in held)
-        if alone is not None:
-            refused[alone] -= 1
-        if now is None:
-            positions[cluster.position] = None
-        else:
-            refused[now] = refused.get(now, 0) + 1
-            positions.pop(cluster.position, None)
-    order = sorted(positions)
-    facts = [f for i in order if (f := state.order[i].facts) is not None]
-    return facts, order, {reason: n for reason, n in refused.items() if n > 0}
+        admitted = fit.verdicts[cluster.position] is None
+        if admitted == (name in without) or (not admitted and name in held):
+            change[cluster.position] = None
+    if not change:
+        return fit
+    question, order = _question(state, record, term, without), state.order
+    verdicts = {
+        i: first_refusal(question, facts, facts.name in held) for i in change if (facts := order[i].facts) is not None
+    }
+    return fit.patched(order, verdicts, _weigh(record), fit.facts)
 
 
 def _no_growth_without_room(
@@ -205,8 +227,8 @@ def _no_growth_without_room(
     record: BindingState,
     targets: dict[str, int],
     held: Mapping[str, int],
-    clusters: Sequence[Cluster],
-    estimates: Sequence[int],
+    fit: Feasible,
+    estimates: list[int] | Array,
     retry: bool,
 ) -> tuple[dict[str, int], str]:
     """Strategies that look at no capacity would ask a cluster for ever for what it refused, and a silent one for more.
@@ -218,7 +240,7 @@ def _no_growth_without_room(
     if record.plan.static and state.silent:
         pinned = {n: held.get(n, 0) for n in targets if n in state.silent and targets[n] > held.get(n, 0)}
         if pinned:
-            others = [c for c in clusters if c.name not in pinned]
+            others = [c for c in fit.clusters if c.name not in pinned]
             rest = record.spec.replicas - sum(pinned.values())
             answer = assign(
                 record.plan.placement, others, [0] * len(others), {}, rest, uid=record.spec.uid
@@ -228,10 +250,10 @@ def _no_growth_without_room(
             else:
                 out = {n: r for n, r in {**answer.replicas, **pinned}.items() if r > 0}
     if retry:
-        for cluster, fits in zip(clusters, estimates, strict=True):
-            most = held.get(cluster.name, 0) + max(0, fits)
-            if out.get(cluster.name, 0) > most:
-                out[cluster.name] = most
+        for name, n in out.items():
+            most = held.get(name, 0) + max(0, int(estimates[bisect_left(fit.names, name)]))
+            if n > most:
+                out[name] = most
         out = {name: n for name, n in out.items() if n > 0}
     missing = sum(targets.values()) - sum(out.values())
     return out, f"{missing} replicas wait for room in their clusters" if missing > 0 else ""
@@ -252,9 +274,8 @@ def _refused(
 
 def _explained(
     state: FleetState,
-    names: Sequence[str],
-    positions: Sequence[int],
-    estimates: Sequence[int],
+    fit: Feasible,
+    estimates: list[int] | Array,
     class_key: str,
     held: Mapping[str, int],
     targets: Mapping[str, int],
@@ -263,36 +284,77 @@ def _explained(
     note: str,
 ) -> Explanation:
     """The best few of the chosen and of the others, in rank order: held before not held, then by estimate, then by name."""
-    chosen: list[Scored] = []
-    others: list[Scored] = []
+    best = _best_of_few if isinstance(estimates, list) else _best_of_many
+    chosen, others = [
+        tuple([_scored(state, fit, i, int(estimates[i]), class_key, held) for i in indexes])
+        for indexes in best(state, fit, estimates, held, targets)  # type: ignore[arg-type]  # each for its kind
+    ]
+    division = {c.name: min(weights[c.name], MAX_SHOWN) for c in chosen if c.name in weights}
+    return bounded(Explanation(len(state.order), len(fit), refused, chosen, others, division, note))
+
+
+def _scored(state: FleetState, fit: Feasible, i: int, estimate: int, class_key: str, held: Mapping[str, int]) -> Scored:
+    name = fit.names[i]
+    by = state.clusters[name].estimated_by(class_key)
+    return Scored(name, LOCALITY if name in held else 0, min(estimate, MAX_SHOWN), by)
+
+
+def _best_of_few(
+    state: FleetState, fit: Feasible, estimates: list[int], held: Mapping[str, int], targets: Mapping[str, int]
+) -> tuple[list[int], list[int]]:
+    """Indexes of the best of the chosen and of the others."""
+    names = fit.names
+    order = sorted(range(len(names)), key=estimates.__getitem__, reverse=True)
+    if held:
+        order.sort(key=lambda i: names[i] not in held)
+    chosen: list[int] = []
+    others: list[int] = []
     full = min(SHOWN, len(targets)) + min(SHOWN, len(names) - len(targets))
-    for i in _best_first(names, estimates, held, targets):
-        name = names[i]
-        into = chosen if name in targets else others
+    for i in order:
+        into = chosen if names[i] in targets else others
         if len(into) < SHOWN:
-            score = LOCALITY if name in held else 0
-            estimate = estimates[i] if estimates[i] < MAX_SHOWN else MAX_SHOWN
-            into.append(Scored(name, score, estimate, state.order[positions[i]].estimated_by(class_key)))
+            into.append(i)
             full -= 1
             if full == 0:
                 break
-    division = {c.name: min(weights[c.name], MAX_SHOWN) for c in chosen if c.name in weights}
-    return bounded(Explanation(len(state.order), len(names), refused, tuple(chosen), tuple(others), division, note))
+    return chosen, others
 
 
-def _best_first(
-    names: Sequence[str], estimates: Sequence[int], held: Mapping[str, int], targets: Mapping[str, int]
-) -> Sequence[int]:
-    """Enough of the clusters' indexes in rank order to name the best few of the chosen and of the others."""
-    if len(names) <= MANY:
-        order: Sequence[int] = sorted(range(len(names)), key=estimates.__getitem__, reverse=True)
-        return sorted(order, key=lambda i: names[i] not in held) if held else order
-    mine = [i for i, name in enumerate(names) if name in targets] if len(targets) > 1 else [
-        names.index(name) for name in targets if name in names
-    ]  # fmt: skip
-    best = nlargest(SHOWN, mine, key=lambda i: (names[i] in held, estimates[i]))
-    if held:
-        rest = nlargest(SHOWN + len(targets), range(len(names)), key=lambda i: (names[i] in held, estimates[i]))
-    else:
-        rest = nlargest(SHOWN + len(targets), range(len(names)), key=estimates.__getitem__)
-    return [*best, *(i for i in rest if names[i] not in targets)]
+def _best_of_many(
+    state: FleetState, fit: Feasible, estimates: Array, held: Mapping[str, int], targets: Mapping[str, int]
+) -> tuple[list[int], list[int]]:
+    """As `_best_of_few`. The best is taken out a few times over: the first of the greatest is the first by name."""
+    chosen = np.arange(len(fit)) if len(targets) == len(fit) else _indexes(state, fit, targets)
+    ranks = estimates.copy()
+    mine = _indexes(state, fit, held)
+    if mine.size:
+        ranks[mine] += HELD_RANK
+    own = ranks[chosen]
+    ranks[chosen] = -1
+    return [int(chosen[i]) for i in _greatest(own)], _greatest(ranks)
+
+
+HELD_RANK = 2**40
+"""Above every estimate."""
+
+
+def _greatest(ranks: Array) -> list[int]:
+    """Indexes of the `SHOWN` greatest that are not below 0, of equals the first; `ranks` is used up."""
+    found: list[int] = []
+    for _ in range(min(SHOWN, len(ranks))):
+        i = int(ranks.argmax())
+        if ranks[i] < 0:
+            break
+        found.append(i)
+        ranks[i] = -1
+    return found
+
+
+def _indexes(state: FleetState, fit: Feasible, names: Mapping[str, int]) -> Array:
+    """Where among the feasible clusters those of these names stand, in order; others are left out."""
+    clusters, verdicts = state.clusters, fit.verdicts
+    found = [
+        c.position for name in names if (c := clusters.get(name)) and c.position >= 0 and verdicts[c.position] is None
+    ]
+    positions = np.array(sorted(found), np.int64)
+    return positions if fit.all_known else np.searchsorted(fit.positions, positions)
