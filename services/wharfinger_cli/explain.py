@@ -168,8 +168,9 @@ def _selection_plain(s: SelectionTrace) -> Plain:
             {"by": c.field or c.label, "min_groups": c.min_groups, "max_groups": c.max_groups} for c in s.constraints
         ],
         "ranking": list(s.ranking),
-        "regions": [
-            {"region": r.name, "score": r.score, "members": list(r.members), "chosen": r.chosen} for r in s.regions
+        "groups": [
+            {"by": g.by, "group": g.name, "score": g.score, "members": list(g.members), "chosen": g.chosen}
+            for g in s.groups
         ],
         "chosen": list(s.chosen),
         "note": s.note or None,
@@ -362,12 +363,12 @@ def _selection(selection: SelectionTrace) -> Iterator[RenderableType]:
     for c in selection.constraints:
         most = f" to {c.max_groups}" if c.max_groups else " or more"
         yield f"spread by {c.field or c.label}: {c.min_groups}{most}"
-    if selection.regions:
-        table = new_table("region", "score", "", "its clusters, best first", right=("score",))
-        for r in sorted(selection.regions, key=lambda r: (not r.chosen, -r.score)):
-            table.add_row(r.name, f"{r.score:,}", "chosen" if r.chosen else "", ", ".join(r.members))
+    for by in dict.fromkeys(g.by for g in selection.groups):
+        table = new_table(by, "score", "", "its clusters, best first", right=("score",))
+        for g in sorted([g for g in selection.groups if g.by == by], key=lambda g: (not g.chosen, -g.score)):
+            table.add_row(g.name, f"{g.score:,}", "chosen" if g.chosen else "", ", ".join(g.members))
         yield table
-    else:
+    if not selection.groups:
         yield Text(f"ranked {', '.join(selection.ranking[:SHOWN])}", DARK)
     yield selection.note or f"chosen {', '.join(selection.chosen)}"
 

@@ -196,7 +196,7 @@ def test_a_spread_constraint_limits_the_clusters(plane: FleetPlane) -> None:
     "wrong",
     [
         Placement(spread=(SpreadConstraint("cluster", min_groups=3, max_groups=2),), replicas=DYNAMIC),
-        Placement(spread=(SpreadConstraint(label="rack", min_groups=1, max_groups=2),), replicas=DYNAMIC),
+        Placement(spread=(SpreadConstraint("zone", "rack", min_groups=1, max_groups=2),), replicas=DYNAMIC),
         Placement(replicas=static(oslo=-1)),
     ],
 )

@@ -12,11 +12,13 @@ cross it may take more than there are replicas, and then the spread is kept as f
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import Placement, SpreadConstraint
-from wharfinger.engine.fleet.candidates import Candidate, groups_of_candidate, homes
+from wharfinger.engine.fleet.candidates import Candidate, groups_of, groups_of_candidate, homes
 
 NO_LEAST: dict[str, int] = {}
 
@@ -30,6 +32,32 @@ class _Wanted:
 
     def missing(self, names: Sequence[str]) -> int:
         return max(0, self.least - len({self.home[n] for n in names}))
+
+
+def broken(spread: Sequence[SpreadConstraint], clusters: Sequence[Cluster], replicas: int) -> str:
+    """Which constraint `clusters`, each with some of the `replicas`, do not keep; empty: they keep all. A cluster over several
+    zones may count for any one of them; with how few of them all can do is found by taking, again and again, the zone that most
+    share."""
+    for constraint in spread:
+        groups = [groups_of(c, constraint) for c in clusters]
+        by = f"label {constraint.label}" if constraint.label else constraint.field
+        if not all(groups):
+            return f"a cluster is in no group by {by}"
+        most, fewest = len(set(homes(groups))), _fewest(groups)
+        if most < min(constraint.min_groups, replicas) or 0 < constraint.max_groups < fewest:
+            count = most if most < constraint.min_groups else fewest
+            return f"{count} by {by}, {constraint.min_groups} to {constraint.max_groups or 'any'} wanted"
+    return ""
+
+
+def _fewest(groups: Sequence[tuple[str, ...]]) -> int:
+    left, taken = list(groups), 0
+    while left:
+        shared = Counter(name for own in left for name in own)
+        best = min(shared, key=lambda name: (-shared[name], name))
+        left = [own for own in left if best not in own]
+        taken += 1
+    return taken
 
 
 def keep_spread(

@@ -36,6 +36,7 @@ __all__ = [
     "best_regions",
     "constrained",
     "groups_by",
+    "homes_of",
     "rank",
     "region_groups",
     "select",
@@ -71,7 +72,7 @@ def select(
 
 def columns_of(ranked: Sequence[Candidate], placement: Placement) -> Columns:
     """Candidates in rank order as `spread.choose` reads them."""
-    groups = tuple(numbered(_homes(ranked, c)) for c in placement.spread if c.field != "cluster")
+    groups = tuple(numbered(homes_of(ranked, c)) for c in placement.spread if c.field != "cluster")
     return Columns(
         np.array([c.score > 0 for c in ranked], dtype=np.bool_),
         np.array([min(c.available, MOST) for c in ranked], dtype=np.int64),
@@ -79,8 +80,9 @@ def columns_of(ranked: Sequence[Candidate], placement: Placement) -> Columns:
     )
 
 
-def _homes(ranked: Sequence[Candidate], constraint: SpreadConstraint) -> list[str]:
-    """Those with replicas first, whatever their tier: what they count for does not depend on the others."""
+def homes_of(ranked: Sequence[Candidate], constraint: SpreadConstraint) -> list[str]:
+    """The group that each candidate counts for, empty where there is none. Those with replicas have theirs first, whatever their
+    tier: what they count for does not depend on the others."""
     order = sorted(range(len(ranked)), key=lambda i: ranked[i].score <= 0)
     found = homes([groups_of_candidate(ranked[i], constraint) for i in order])
     out = [""] * len(ranked)

@@ -13,6 +13,7 @@ from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import ClusterAffinity
 from wharfinger.domain.reasons import ProposalRefusal
 from wharfinger.engine.fleet.filters import Question, first_refusal
+from wharfinger.engine.fleet.keep import broken
 from wharfinger.engine.fleet.objective import OBJECTIVES, Objective, Place, price_micro, score
 from wharfinger.engine.fleet.select import LOCALITY, constrained
 from wharfinger.events.decisions import Explanation, Scored
@@ -97,26 +98,8 @@ def _breaks_spread(state: FleetState, record: BindingState, wanted: Iterable[str
     placement = record.spec.placement
     if not constrained(placement):
         return None
-    facts = [_facts(state, name) for name in wanted]
-    for constraint in placement.spread:
-        groups = {_group(cluster, constraint.field) for cluster in facts}
-        if len(groups) < constraint.min_groups or 0 < constraint.max_groups < len(groups):
-            return "SpreadConstraint", (
-                f"{len(groups)} by {constraint.field}, {constraint.min_groups} to {constraint.max_groups or 'any'} wanted"
-            )
-    return None
-
-
-def _group(cluster: Cluster, field: str) -> str:
-    match field:
-        case "region":
-            return cluster.region
-        case "provider":
-            return cluster.provider
-        case "zone":
-            return ",".join(cluster.zones)
-        case _:
-            return cluster.name
+    why = broken(placement.spread, [_facts(state, name) for name in wanted], record.spec.replicas)
+    return ("SpreadConstraint", why) if why else None
 
 
 def _no_room(state: FleetState, record: BindingState, wanted: Mapping[str, int], held: Mapping[str, int]) -> No | None:

@@ -7,7 +7,7 @@ inputs changed until it would have been. What is traced reads the state and leav
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -30,7 +30,15 @@ from wharfinger.engine.fleet.counterfactual import Admission, admission
 from wharfinger.engine.fleet.division import names_descend
 from wharfinger.engine.fleet.estimate import demand_of
 from wharfinger.engine.fleet.filters import Question, all_refusals
-from wharfinger.engine.fleet.select import LOCALITY, Candidate, Unselectable, constrained, region_groups, select
+from wharfinger.engine.fleet.select import (
+    LOCALITY,
+    Candidate,
+    Unselectable,
+    constrained,
+    groups_by,
+    homes_of,
+    select,
+)
 from wharfinger.kernel.decider import Micros
 from wharfinger.stages.fleet.clusters import UNLIMITED, ClusterState
 from wharfinger.stages.fleet.places import solve_term, terms_of
@@ -65,7 +73,11 @@ class ClusterTrace:
 
 
 @dataclass(frozen=True, slots=True)
-class RegionTrace:
+class GroupTrace:
+    """A group of a spread constraint, `by` region, zone, provider or a label, scored as regions are. `members`: best first; where
+    the choice keeps every constraint a cluster over several zones is a member of the one that it counts for."""
+
+    by: str
     name: str
     score: int
     members: tuple[str, ...]
@@ -74,11 +86,11 @@ class RegionTrace:
 
 @dataclass(frozen=True, slots=True)
 class SelectionTrace:
-    """`ranking`: clusters, best first. `regions`: where a constraint by region chose. `note`: which constraint cannot be met."""
+    """`ranking`: clusters, best first. `groups`: of every constraint but that by cluster. `note`: what cannot be met."""
 
     constraints: tuple[SpreadConstraint, ...]
     ranking: tuple[str, ...]
-    regions: tuple[RegionTrace, ...]
+    groups: tuple[GroupTrace, ...]
     chosen: tuple[str, ...]
     note: str = ""
 
@@ -241,24 +253,28 @@ class _Asking:
             return None
         facts = [_facts(c) for c in self.feasible]
         order = ranked(facts, [self.estimates[c.name] for c in facts], self.held)
-        chosen = select(order, self.placement, self.spec.replicas)
+        chosen = select(order, self.placement, self.spec.replicas, fresh=self.solving.fresh)
         names = () if isinstance(chosen, Unselectable) else tuple(c.name for c in chosen)
         note = chosen.note if isinstance(chosen, Unselectable) else ""
         return SelectionTrace(
-            self.placement.spread, tuple(c.name for c in order), self._regions(order, names), names, note
+            self.placement.spread, tuple(c.name for c in order), self._groups(order, names), names, note
         )
 
-    def _regions(self, order: Sequence[Candidate], chosen: Collection[str]) -> tuple[RegionTrace, ...]:
-        by_field = {c.field: c for c in self.placement.spread if c.field}
-        region = by_field.get("region")
-        if region is None:
-            return ()
-        divided = self.placement.replicas.type == "Divided"
-        groups = region_groups(order, region, by_field.get("cluster", SpreadConstraint()), self.spec.replicas, divided)
-        return tuple(
-            RegionTrace(g.name, g.score, tuple(c.name for c in g.members), any(c.name in chosen for c in g.members))
-            for g in groups
-        )
+    def _groups(self, order: Sequence[Candidate], chosen: Collection[str]) -> tuple[GroupTrace, ...]:
+        divided, replicas = self.placement.replicas.type == "Divided", self.spec.replicas
+        cluster = next((c for c in self.placement.spread if c.field == "cluster"), SpreadConstraint())
+        traced: list[GroupTrace] = []
+        for constraint in self.placement.spread:
+            if constraint.field == "cluster":
+                continue
+            home = dict(zip([c.name for c in order], homes_of(order, constraint), strict=True))
+            for group in groups_by(order, constraint, cluster, replicas, divided):
+                members = [c.name for c in group.members if self.placement.strict or home[c.name] == group.name]
+                if members:
+                    used = any(name in chosen for name in members)
+                    by = constraint.field or constraint.label
+                    traced.append(GroupTrace(by, group.name, group.score, tuple(members), used))
+        return tuple(traced)
 
     def _division(
         self, facts: Sequence[Cluster], chosen: Collection[str], selection: SelectionTrace | None
@@ -419,14 +435,38 @@ class _Asking:
             )
             if count is not None:
                 ways.append((Change("replicas", name, f"{count:,} replicas instead of {wanted:,}", count),))
+        return ways + self._widening(facts, uses)
+
+    def _widening(self, facts: Sequence[Cluster], found: Callable[[Mapping[str, int] | None], bool]) -> list[Way]:
+        """The smallest larger maxGroups, one constraint at a time, with which the division is as wanted."""
+        ways: list[Way] = []
         for place, constraint in enumerate(self.placement.spread):
-            count = smallest(
-                constraint.max_groups + 1, constraint.max_groups + len(facts),
-                lambda n, place=place: uses(self.assigned(clusters=facts, placement=_widened(self.placement, place, n))),  # type: ignore[misc]
-            )  # fmt: skip
-            if constraint.max_groups and count is not None:
-                said = f"maxGroups {count} instead of {constraint.max_groups} by {constraint.field}"
-                ways.append((Change("spread", constraint.field, said, count),))
+            if constraint.max_groups <= 0 and not self.placement.strict:
+                continue
+
+            def holds(n: int, place: int = place) -> bool:
+                return found(self.assigned(clusters=facts, placement=_bounded(self.placement, place, max_groups=n)))
+
+            count = smallest(constraint.max_groups + 1, constraint.max_groups + len(facts), holds)
+            if count is not None:
+                by = constraint.field or constraint.label
+                text = f"maxGroups {count} instead of {constraint.max_groups or 'none'} by {by}"
+                ways.append((Change("spread", by, text, count),))
+        return ways
+
+    def _lessening(self) -> list[Way]:
+        """The largest smaller minGroups, one constraint at a time, with which there is a division."""
+        ways: list[Way] = []
+        for place, constraint in enumerate(self.placement.spread):
+
+            def holds(n: int, place: int = place) -> bool:
+                return self.assigned(placement=_bounded(self.placement, place, min_groups=n)) is not None
+
+            count = largest(0, constraint.min_groups - 1, holds)
+            if count is not None:
+                by = constraint.field or constraint.label
+                text = f"minGroups {count} instead of {constraint.min_groups} by {by}"
+                ways.append((Change("spread", by, text, count),))
         return ways
 
     def _used_with(self, replicas: int) -> Collection[str]:
@@ -467,6 +507,9 @@ class _Asking:
             if missing is not None:
                 text = f"room for {missing:,} more replicas in {self._roomiest()}"
                 ways.append((Change("count", self._roomiest(), text, missing),))
+        if self.feasible and constrained(self.placement):
+            ways += self._widening([_facts(c) for c in self.feasible], lambda found: found is not None)
+            ways += self._lessening()
         elif not self.feasible:
             ways += [c.ways[0] for c in self.traced().clusters if c.ways]
         return smallest_first(ways, asked)
@@ -504,7 +547,8 @@ def _shares(
     )
 
 
-def _widened(placement: Placement, place: int, most: int) -> Placement:
+def _bounded(placement: Placement, place: int, **bound: int) -> Placement:
+    """With one bound of one constraint otherwise: `min_groups` or `max_groups`."""
     spread = list(placement.spread)
-    spread[place] = msgspec.structs.replace(spread[place], max_groups=most)
+    spread[place] = msgspec.structs.replace(spread[place], **bound)
     return msgspec.structs.replace(placement, spread=tuple(spread))
