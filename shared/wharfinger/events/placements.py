@@ -10,6 +10,7 @@ parts of a generation together and takes them when that one has come.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from wharfinger.domain.value import Name, Value
@@ -85,3 +86,13 @@ class PlacementReleased(Value, frozen=True):
     placement: Name
     generation: int
     clusters: int = 0
+
+
+def joined(pieces: Iterable[DecidedGroup]) -> tuple[DecidedGroup, ...]:
+    """Groups out of their pieces, in the order in which they begin."""
+    found: dict[int, DecidedGroup] = {}
+    for piece in pieces:
+        before = found.get(piece.index)
+        scores = piece.scores if before is None else {**before.scores, **piece.scores}
+        found[piece.index] = DecidedGroup(piece.index, piece.name, scores)
+    return tuple(found.values())

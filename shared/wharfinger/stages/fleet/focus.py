@@ -81,6 +81,7 @@ class Focus:
     def __init__(self, state: FleetState, binding: str, before: Mapping[str, Requirements]) -> None:
         self.state = state
         self.binding = binding
+        state.selections = None  # placements of clusters say nothing about a binding
         self._classes = {name: requirements.class_key for name, requirements in before.items()}
         self._read: dict[bytes, tuple[str, Requirements, Demand]] = {}
         for id, proposal in list(state.proposals.items()):
