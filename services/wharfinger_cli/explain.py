@@ -37,7 +37,7 @@ from wharfinger_cli.app import Request
 from wharfinger_cli.connection import opened_ledger, run, settings_of
 from wharfinger_cli.decisions import as_plain, styled_outcome
 from wharfinger_cli.failures import CommandError
-from wharfinger_cli.output import BAD, DARK, GOOD, Plain, as_clock, as_time, count, new_table, show
+from wharfinger_cli.output import BAD, DARK, GOOD, WARN, Plain, as_clock, as_time, count, new_table, show
 from wharfinger_cli.summary import summary
 
 ESTIMATED_BY = {
@@ -89,6 +89,7 @@ def account_plain(account: Explained) -> Plain:
         "derived_nodes": [_derived_plain(derived) for derived in account.nodes],
         "history": [as_plain(row) for row in account.history],
         "total": account.total,
+        "unacted": [{"of": whose, "field": field} for whose, fields in account.unacted.items() for field in fields],
     }
 
 
@@ -199,8 +200,18 @@ def account_page(account: Explained, *, every: bool = False) -> Iterator[Rendera
         yield ""
         yield Text(f"{derived.row.stream}, {derived.row.outcome}: {summary(derived.data)}", "bold")
         yield from _derived(derived, every)
+    yield from _unacted(account)
     yield ""
     yield _history(account)
+
+
+def _unacted(account: Explained) -> Iterator[RenderableType]:
+    """What was asked for and had no part in the decision."""
+    if account.unacted:
+        yield ""
+    for whose, fields in account.unacted.items():
+        text = Text(f"accepted in {whose}, not acted on in this version: ", WARN)
+        yield text.append(", ".join(fields), "default")
 
 
 def _headline(account: Explained) -> Table:

@@ -19,6 +19,7 @@ from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.node import Node
 from wharfinger.domain.placement import ClusterAffinity, Placement, ReplicaScheduling
+from wharfinger.domain.policy import Policy, Propagation
 from wharfinger.domain.selectors import LabelSelector
 from wharfinger.domain.taints import Taint
 from wharfinger.domain.workload import ObjectRef, Requirements
@@ -33,6 +34,7 @@ from wharfinger.events.decisions import (
     ScheduleDecided,
     ScheduleRefused,
 )
+from wharfinger.events.policies import PolicyApplied
 from wharfinger.events.proposals import RescheduleProposed
 from wharfinger.events.streams import CLUSTER, FLEET
 from wharfinger.history.deciders import DECIDERS
@@ -285,6 +287,29 @@ async def test_another_answer_is_said_loudly(plane: ToldPlane, monkeypatch: pyte
         for c in part.columns
         for cell in c.cells
     )
+
+
+async def test_what_was_asked_for_and_is_not_acted_on_is_told_with_every_decision(plane: ToldPlane) -> None:
+    written = {
+        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
+        "metadata": {"name": "gold", "namespace": "shop"}, "spec": {"propagateDeps": True},
+    }  # fmt: skip
+    gold = Propagation((), PLACED_BY_ROOM)
+    await plane.tell(PolicyApplied(Policy("PropagationPolicy", "gold", "shop", gold, manifest=json.dumps(written))))
+    spread = "spec.template.spec.topologySpreadConstraints"
+    await plane.tell(a_request("web", 4, policy="PropagationPolicy/shop/gold", unacted=(spread,)))
+    first = await explain(plane.ledger, "shop/web")
+    assert first.unacted == {"Deployment web": (spread,), "PropagationPolicy gold": ("spec.propagateDeps",)}
+    assert account_plain(first)["unacted"] == [
+        {"of": "Deployment web", "field": spread}, {"of": "PropagationPolicy gold", "field": "spec.propagateDeps"}
+    ]  # fmt: skip
+    console = Console(width=160, record=True, file=StringIO())
+    for part in account_page(first):
+        console.print(part)
+    assert f"accepted in Deployment web, not acted on in this version: {spread}" in console.export_text()
+    await plane.tell(a_request("web", 5))
+    assert (await explain(plane.ledger, "shop/web")).unacted == {}
+    assert (await explain(plane.ledger, "shop/web", decision=first.decision.row.id)).unacted == first.unacted
 
 
 async def test_the_page_and_what_programs_get(plane: ToldPlane) -> None:

@@ -7,8 +7,10 @@ from wharfinger.domain.value import Name, Value, digest
 from wharfinger.domain.workload import ObjectRef, Requirements
 
 
-class TargetCluster(Value, frozen=True):
-    """A cluster and how many replicas it gets (0 for a workload without a count)."""
+class TargetCluster(Value, frozen=True, gc=False):
+    """A cluster and how many replicas it gets (0 for a workload without a count).
+
+    Nothing in it refers to anything, and some decisions have thousands: the collector need not look at them."""
 
     cluster: Name
     replicas: int
@@ -37,7 +39,8 @@ class Binding(Value, frozen=True):
     which a policy that comes later finds it. `components`: of a workload with several kinds of pods; `replicas` is 0 then.
     `scheduler`: whose it is; empty or `default-scheduler`: ours. `affinity_group`, `anti_affinity_group`: see
     `Placement.affinity_label`; compared within a namespace. `priority_class`: by which quotas may be scoped. `clusters`: where it
-    already runs when it is first heard of, for bindings taken over from another scheduler.
+    already runs when it is first heard of, for bindings taken over from another scheduler. `unacted`: the fields of the workload's
+    manifest that are accepted and not acted on.
     """
 
     name: Name
@@ -57,3 +60,4 @@ class Binding(Value, frozen=True):
     anti_affinity_group: str = ""
     priority_class: str = ""
     clusters: tuple[TargetCluster, ...] = ()
+    unacted: tuple[str, ...] = ()

@@ -52,7 +52,8 @@ class Cluster(Value, frozen=True):
     """A member cluster's facts: the whole state of its key on `wharfinger.clusters`.
 
     `api_kinds`: enabled kinds as `group/version/Kind` (`v1/Pod`, `apps/v1/Deployment`); None: not reported, so unknown
-    and not filtered on. `conditions`: type -> status, by which taint policies go. `managed`: where it is a ManagedCluster. `lease_s`: how long its silence is normal; None: it promised nothing and is never called silent.
+    and not filtered on. `conditions`: type -> status, by which taint policies go. `managed`: where it is a ManagedCluster.
+    `lease_s`: how long its silence is normal; None: it promised nothing and is never called silent.
     """
 
     name: Name

@@ -45,8 +45,8 @@ class SpreadConstraint(Value, frozen=True):
 
 
 class ReplicaLimit(Value, frozen=True):
-    """A cluster that is used gets at least `least` replicas and at most `most` (None: any number). `cluster` `*`: every cluster that
-    has no limit of its own."""
+    """A cluster that is used gets at least `least` replicas and at most `most` (None: any number). `cluster` `*`: every cluster
+    that has no limit of its own."""
 
     cluster: str
     least: int = 0
@@ -57,8 +57,8 @@ class ReplicaScheduling(Value, frozen=True):
     """How replicas go to the chosen clusters.
 
     Duplicated: each gets all. Divided: Aggregated packs into as few as hold them; Weighted divides by `static` weights,
-    or, with `dynamic`, by available replicas; Weighted with neither gives all clusters the weight 1. An empty preference, which only
-    a binding written by hand can hold, says not how and cannot be followed.
+    or, with `dynamic`, by available replicas; Weighted with neither gives all clusters the weight 1. An empty preference,
+    which only a binding written by hand can hold, says not how and cannot be followed.
 
     `remainder`: how what is left of exact shares is handed out: by Webster's method, or one more each in rank order.
     `within_capacity`: static weights give no cluster more than fits there; the others share what is left over.

@@ -60,8 +60,8 @@ class ConditionMatch(Value, frozen=True):
 
 
 class ConditionTaints(Value, frozen=True):
-    """Karmada's ClusterTaintPolicy: clusters that `target` matches get `taints` when all of `add_on` hold, and lose them when all of
-    `remove_on` hold. Between the two they stay as they are; an empty list never holds."""
+    """Karmada's ClusterTaintPolicy: clusters that `target` matches get `taints` when all of `add_on` hold, and lose them when all
+    of `remove_on` hold. Between the two they stay as they are; an empty list never holds."""
 
     target: ClusterAffinity
     taints: tuple[Taint, ...]

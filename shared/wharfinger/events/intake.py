@@ -48,6 +48,9 @@ BY_HAND = ("ResourceBinding/", "ClusterResourceBinding/")
 ANYWHERE = Placement(replicas=ReplicaScheduling("Divided", "Aggregated"))
 """Where no policy says otherwise: all replicas in as few clusters as hold them."""
 
+UNACTED_MAX = 32
+"""Of a workload's fields that are not acted on so many go with its binding, so that one with very many makes no large event."""
+
 ClusterModel = karmada.Cluster | ocm.ManagedCluster
 PolicyModel = (
     karmada.ClusterPropagationPolicy
@@ -275,7 +278,8 @@ class _Run:
                     found = []
             for binding in found:
                 self.handled.add(binding.name)
-                self.requested[binding.name] = binding
+                unacted = _first_few(manifest.unacted)
+                self.requested[binding.name] = msgspec.structs.replace(binding, unacted=unacted)
 
     def bindings_withdrawn(self) -> list[Fact]:
         names = [name for m in self.manifests if (name := _binding_name(m.model)) is not None]
@@ -440,6 +444,11 @@ def _group(labels: Mapping[str, str], label: str) -> str:
     """Workloads with the same value of the label are a group; one without it is in none."""
     value = labels.get(label, "") if label else ""
     return f"{label}={value}" if value else ""
+
+
+def _first_few(fields: Sequence[str]) -> tuple[str, ...]:
+    left = len(fields) - UNACTED_MAX
+    return (*fields[:UNACTED_MAX], f"and {left} more") if left > 0 else tuple(fields)
 
 
 def _asks_the_same(binding: Binding, known: Binding) -> bool:

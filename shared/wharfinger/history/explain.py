@@ -32,6 +32,7 @@ from wharfinger.events.streams import CLUSTER, FLEET
 from wharfinger.history.names import UnknownNameError, full_name
 from wharfinger.history.points import Point, round_of
 from wharfinger.history.timeline import in_order
+from wharfinger.history.unacted import unacted_at
 from wharfinger.kernel.decider import Decider, Decision, Micros
 from wharfinger.kernel.recover import RecordedRound, recover
 from wharfinger.kernel.step import ENGINE, number
@@ -113,7 +114,8 @@ class Steady:
 class Explained:
     """`decision`: the one explained, or the last before the moment asked for. `steady`: where nothing was decided at that moment.
     `on_nodes`: what the clusters made of a fleet decision; `nodes`: the same derived, where asked for. `history`: the latest
-    decisions about the binding in order of time, `total` how many there are."""
+    decisions about the binding in order of time, `total` how many there are. `unacted`: whose manifest -> the fields of it that are
+    accepted and not acted on."""
 
     binding: str
     decision: Derived
@@ -122,6 +124,7 @@ class Explained:
     nodes: tuple[Derived, ...]
     history: tuple[LedgerRow, ...]
     total: int
+    unacted: Mapping[str, tuple[str, ...]]
 
 
 async def explain(
@@ -175,6 +178,7 @@ async def _explain(ledger: Ledger, binding: str, at: Point | None, decision: UUI
         tuple([await derive(ledger, made) for made in on_nodes]) if every else (),
         tuple(in_order(history)),
         total,
+        await unacted_at(ledger, name, row.at),
     )
 
 

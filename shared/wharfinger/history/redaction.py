@@ -177,6 +177,7 @@ TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
     Binding: {
         "name": M.BINDING, "uid": M.UID, "reschedule": M.TOKEN, "policy": M.POLICY_KEY, "labels": _LABELS,
         "affinity_group": M.LABEL_VALUE, "anti_affinity_group": M.LABEL_VALUE, "priority_class": M.LABEL_VALUE,
+        "unacted": M.WORD,
     },
     Component: {"name": M.WORKLOAD},
     TargetCluster: {"cluster": M.CLUSTER},
