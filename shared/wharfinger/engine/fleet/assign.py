@@ -9,6 +9,7 @@ weights within capacity, and remainders in order; and an affinity with overflow 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import msgspec
@@ -23,11 +24,14 @@ from wharfinger.engine.fleet.division import (
     by_capacity,
     by_static_weight,
     duplicated,
+    in_columns,
     names_descend,
 )
 from wharfinger.engine.fleet.filters import matches, tier_of
+from wharfinger.engine.fleet.keep import keep_spread
 from wharfinger.engine.fleet.overflow import tier_targets
 from wharfinger.engine.fleet.select import LOCALITY, Candidate, Unselectable, constrained, rank, select
+from wharfinger.engine.fleet.spread import contradiction
 from wharfinger.engine.fleet.trigger import ANY_CLUSTER
 
 Refusal = Literal["NoClusterFit", "Unschedulable", "SpreadConstraint", "InvalidPlacement"]
@@ -75,8 +79,9 @@ def assign(
     """
     if not clusters:
         return Unassignable("NoClusterFit", "no cluster is feasible")
+    chosen: list[Candidate] | Unselectable = []
     if chooses(placement, affinity, sets):
-        chosen = selected(placement, clusters, estimates, held, replicas, affinity=affinity, sets=sets)
+        chosen = selected(placement, clusters, estimates, held, replicas, affinity=affinity, sets=sets, fresh=fresh)
         if isinstance(chosen, Unselectable):
             return Unassignable("Unschedulable" if sets and not placement.strict else "SpreadConstraint", chosen.note)
         fits = {c.name: (c, n) for c, n in zip(clusters, estimates, strict=True)}
@@ -92,6 +97,8 @@ def assign(
         answer = _by_tiers(placement, clusters, names, estimates, held, replicas, fresh, uid, affinity)
     else:
         answer = _divided(placement, clusters, names, estimates, held, replicas, fresh, uid, weights)
+    if isinstance(answer, Assigned) and constrained(placement):
+        answer = _spread(placement, chosen, names, answer, {} if fresh else held)
     if isinstance(answer, Assigned) and empties:
         return Assigned({**answer.replicas, **{n: 0 for n in names if n not in answer.replicas}}, answer.weights)
     return answer
@@ -114,22 +121,32 @@ def selected(
     *,
     affinity: ClusterAffinity = ANY_CLUSTER,
     sets: bool = False,
+    fresh: bool = False,
 ) -> list[Candidate] | Unselectable:
-    """The clusters to divide over, best first.
+    """The clusters to divide over, best first. `fresh`: they are chosen as if nothing were held.
 
     Component sets are chosen as if one replica were wanted, the set. Karmada looks at the room for them where a constraint asks for
     exactly one cluster, and otherwise sends them everywhere. Unless strict, sets of a Divided placement go to clusters that hold
     a whole one, and where nothing constrains the clusters, to one.
     """
-    order = ranked(clusters, estimates, held, affinity)
+    order = _limited(placement, ranked(clusters, estimates, held, affinity))
     if not sets:
-        return select(order, placement, replicas)
+        return select(order, placement, replicas, fresh=fresh)
     if not _one_set(placement):
-        return select(order, placement, int(one_cluster(placement)))
+        return select(order, placement, int(one_cluster(placement)), fresh=fresh)
     roomy = [c for c in order if c.available + (c.name in held) > 0]
     if not roomy:
         return Unselectable("no cluster has room for a whole set of components")
-    return select(roomy, placement, 1) if constrained(placement) else roomy[:1]
+    return select(roomy, placement, 1, fresh=fresh) if constrained(placement) else roomy[:1]
+
+
+def _limited(placement: Placement, order: list[Candidate]) -> list[Candidate]:
+    """What may lie in a cluster is no more than its limit, however much would fit."""
+    limits = placement.replicas.limits
+    if not limits:
+        return order
+    bounds = bounds_of(limits, [c.name for c in order])
+    return rank([replace(c, available=min(c.available, b.most)) for c, b in zip(order, bounds, strict=True)])
 
 
 def one_cluster(placement: Placement) -> bool:
@@ -252,7 +269,7 @@ def _divided(
         )
     else:
         aggregated = scheduling.preference == "Aggregated"
-        if bounded or (aggregated and not constrained(placement)):
+        if bounded or (aggregated and not constrained(placement) and not in_columns(estimates)):
             order = _rank_order(names, estimates, held)
             names, estimates = [names[i] for i in order], [estimates[i] for i in order]
         if bounded:
@@ -271,6 +288,22 @@ def _divided(
             return _short(answer)
         case Unbounded():
             return Unassignable("Unschedulable", answer.note)
+
+
+def _spread(
+    placement: Placement,
+    chosen: list[Candidate] | Unselectable,
+    names: Sequence[str],
+    answer: Assigned,
+    held: Mapping[str, int],
+) -> Assigned:
+    """A group that the spread needs and the division left out gets a replica after all."""
+    assert not isinstance(chosen, Unselectable), "refused before anything is divided"
+    kept = {name: n for name in names if (n := held.get(name, 0))}
+    least = {
+        name: b.least for name, b in zip(names, bounds_of(placement.replicas.limits, names), strict=True) if b.least > 1
+    }
+    return Assigned(keep_spread(placement, chosen, answer.replicas, kept, least), answer.weights)
 
 
 def _short(short: Shortage) -> Unassignable:
@@ -334,7 +367,7 @@ def _wrong_spread(placement: Placement) -> str:
                 f"spread constraint by {what}: maxGroups {constraint.max_groups} "
                 f"is less than minGroups {constraint.min_groups}"
             )
-    return ""
+    return contradiction(placement.spread)
 
 
 def _wrong_replicas(placement: Placement) -> str:
