@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from tests.conformance import karmada
+from tests.conformance import karmada, ocm
 
 HERE = Path(__file__).parent
 
@@ -40,6 +40,7 @@ class System(Protocol):
 
 SYSTEMS: dict[str, System] = {
     "karmada": cast(System, karmada),
+    "ocm": cast(System, ocm),
 }
 
 

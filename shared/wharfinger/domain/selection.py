@@ -39,8 +39,8 @@ class Predicate(Value, frozen=True):
 
 
 class ClusterToleration(Value, frozen=True):
-    """OCM's toleration. `operator`: Equal, Exists or what else was written; an empty `effect`: every effect. `seconds`: for how long
-    since the taint was put on; None for ever."""
+    """OCM's toleration. `operator`: Equal, Exists or what else was written; an empty `effect`: every effect. `seconds`: for how
+    long since the taint was put on; None for ever."""
 
     key: str = ""
     operator: str = "Equal"
@@ -80,9 +80,10 @@ class Selection(Value, frozen=True):
     alternatives. `mode`: Additive (the default priorities, changed by these) or Exact (only these). `per_group`: how many clusters
     a decision group holds: a number, or `"<percent>%"` of the chosen. `disabled`: nothing is decided while its annotation says so.
 
-    Beyond OCM, by annotation: `expired_scores`: what a score is worth that is past its time: 0 as there, or as if it had never been
-    given (`unknown`). `hysteresis`: a newcomer takes the place of a cluster that is held only when it is better by more than so many
-    points. `window_s`: the least time between two changes that nobody asked for. `strict`: as OCM does it, where we do better.
+    Beyond OCM, by annotation: `expired_scores`: what a score is worth that is past its time: 0 as there, or as if it had never
+    been given (`unknown`). `hysteresis`: a newcomer takes the place of a cluster that is held only when it is better by more than
+    so many points. `window_s`: the least time between two changes that nobody asked for. `strict`: as OCM does it, where we do
+    better.
     """
 
     cluster_sets: tuple[str, ...] = ()
@@ -122,8 +123,8 @@ class ScoreValue(Value, frozen=True):
 
 
 class ClusterScores(Value, frozen=True):
-    """OCM's AddOnPlacementScore: the cluster is the namespace of its key. `until_us`: past it the scores are expired; microseconds of
-    the epoch, None: never."""
+    """OCM's AddOnPlacementScore: the cluster is the namespace of its key. `until_us`: past it the scores are expired; microseconds
+    of the epoch, None: never."""
 
     scores: tuple[ScoreValue, ...] = ()
     until_us: int | None = None
