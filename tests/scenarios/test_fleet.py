@@ -169,10 +169,10 @@ def test_a_withdrawn_binding_is_released(plane: FleetPlane) -> None:
     plane.then_nothing()
 
 
-def test_bindings_are_answered_in_the_order_they_came(plane: FleetPlane) -> None:
+def test_bindings_are_answered_by_priority_then_in_the_order_they_came(plane: FleetPlane) -> None:
     three_clusters(plane)
     plane.when(a_binding("second"), a_binding("first"), a_binding("third", priority=9))
-    assert [d.subject for d in plane.last] == ["second", "first", "third"]
+    assert [d.subject for d in plane.last] == ["third", "second", "first"]
 
 
 # Affinities and spread

@@ -50,7 +50,7 @@ from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.plans import PlanRequested, Step, StepData, step_of
 from wharfinger.events.proposals import NodeRemovalProposed, RescheduleProposed
 from wharfinger.history.planning import drained_node
-from wharfinger.kernel.decider import Decision
+from wharfinger.kernel.decider import Decision, Micros
 from wharfinger.kernel.recover import recover
 from wharfinger.kernel.step import number
 from wharfinger.stages.fleet.fork import fork
@@ -283,18 +283,18 @@ def test_a_copy_decides_as_the_original_and_the_original_does_not_notice(seed: i
     decided = []
     for copy in (other, loaded):
         copy.carry_out(steps, UUID(int=0), state.clock)
-        decided.append([d.data for d in _all(plane, copy)])
+        decided.append([d.data for d in _all(plane, copy, state.clock)])
         assert decider.dump(copy) != before
     assert decided[0] == decided[1]
     assert decider.dump(other) == decider.dump(loaded)
     assert decider.dump(state) == before
 
 
-def _all(plane: FleetPlane, state: FleetState) -> list[Decision]:
+def _all(plane: FleetPlane, state: FleetState, at: Micros) -> list[Decision]:
     decisions: list[Decision] = []
-    for seq, draft in enumerate(plane.decider.decide(state, state.clock), 1000):
+    for seq, draft in enumerate(plane.decider.decide(state, at), 1000):
         decisions.append(number(draft, STREAM, seq))
-        plane.decider.fold_decision(state, decisions[-1], state.clock)
+        plane.decider.fold_decision(state, decisions[-1], at)
     return decisions
 
 

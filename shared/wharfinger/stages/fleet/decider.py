@@ -1,21 +1,23 @@
 """What the fleet stage decides, and in which order.
 
 A round goes: who is silent or heard again; is the fleet held; who was withdrawn; what the recovery of a cluster makes
-superfluous; proposals; new and changed bindings in the order they came; by priority and age, what lost replicas or
-waits; and last the plans, each tried on what all of that has left and, when it is committed, followed by the same again.
+superfluous (`failover`); proposals; new and changed bindings, by priority, then in the order they came; in the same order what
+lost replicas or waits (`queue`); what has long had a better place, if its policy lets it move (`steadiness`); and last the plans,
+each tried on what all of that has left and, when it is committed, followed by the same again.
 Every request, every proposal and every plan gets exactly one answer. Everything else is decided only when it changes something:
 a binding that waits for unchanged reasons is silent.
 
-A steady binding never moves because capacity changed. What follows the fleet are Duplicated bindings and objects without
-replicas: they go to every cluster that is feasible, so they are looked at when the facts of clusters change.
+A steady binding never moves because capacity changed, unless its policy says so. What follows the fleet are Duplicated bindings
+and objects without replicas: they go to every cluster that is feasible, so they are looked at when the facts of clusters change.
 
-Failover adds: the silent cluster keeps its replicas, marked suspect, and as many are placed elsewhere. When it is heard
-again the replicas added for it are let go and its own are kept: they ran all the time or are there already, so keeping them
-moves the least. What was scaled meanwhile is divided as usual after that.
+What runs is only ever taken away for what the user did (scaled it, withdrew it, changed its policy so that other clusters are
+its own) or for a cluster that refuses it, expels it or is gone. A policy that nothing can follow, a filter that nobody passes, a
+full group, a quota: they refuse, and leave what there is.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Self
@@ -23,52 +25,48 @@ from uuid import UUID
 
 import msgspec
 
-from wharfinger.domain.binding import TargetCluster
-from wharfinger.domain.reasons import ProposalRefusal, Trigger
-from wharfinger.domain.taints import toleration_seconds
+from wharfinger.domain.reasons import Trigger
 from wharfinger.domain.value import Value
-from wharfinger.engine.fleet.trigger import placement_changed
-from wharfinger.events.decisions import (
-    BindingReleased,
-    ClusterRecovered,
-    ClusterSilenced,
-    FailoverHeld,
-    FailoverResumed,
-    ProposalRefused,
-    ScheduleDecided,
-    ScheduleRefused,
-)
+from wharfinger.events.decisions import BindingReleased, ScheduleDecided, ScheduleRefused
 from wharfinger.events.envelope import Event, uuid_of
 from wharfinger.events.plans import PlanRequested
 from wharfinger.events.proposals import EvictionProposed, FailoverProposed, RescheduleProposed
+from wharfinger.events.streams import FLEET
 from wharfinger.kernel.decider import Decision, Draft, Micros
 from wharfinger.stages.fleet import saved
-from wharfinger.stages.fleet.clusters import SECOND, ClusterState
-from wharfinger.stages.fleet.places import Verdict, feasible, solve
+from wharfinger.stages.fleet.drafts import counted, in_order, schedule, solved, with_suspects
+from wharfinger.stages.fleet.failover import declined, evict, fail_over, hold_or_resume, settle_recovered, watch_leases
 from wharfinger.stages.fleet.plans import answer_plans, expectation
+from wharfinger.stages.fleet.queue import answer_requests, retry
 from wharfinger.stages.fleet.relocate import relocation
+from wharfinger.stages.fleet.selections import decide_placements, next_selection
 from wharfinger.stages.fleet.state import BindingState, FleetState, Proposal
+from wharfinger.stages.fleet.steadiness import look, move, next_look
 
 ROUND_LIMIT = 500
 """How many bindings nobody asked about are decided in one round; the others follow in the next, which is due at once."""
 
-_PROFILE = "fleet round-limit="
+_PROFILE = re.compile(r"fleet round-limit=(\d+)(?: shards=(\d+))?")
 
 
 class FleetDecider:
-    """`kernel.decider.Decider` for the streams `fleet/<shard>`. `round_limit`: see `ROUND_LIMIT`."""
+    """`kernel.decider.Decider` for the streams `fleet/<shard>`. `round_limit`: see `ROUND_LIMIT`. `shards`: how many fleet streams
+    there are, which share quotas."""
 
-    def __init__(self, round_limit: int = ROUND_LIMIT) -> None:
+    def __init__(self, round_limit: int = ROUND_LIMIT, shards: int = 1) -> None:
         self._round_limit = round_limit
+        self._shards = shards
 
     @classmethod
     def of_profile(cls, text: str) -> Self:
         """As a recorded round names it; the default one where the text is unknown."""
-        return cls(_limit_of(text))
+        found = _PROFILE.fullmatch(text)
+        return cls() if found is None else cls(int(found[1]), int(found[2] or 1))
 
     @property
     def profile(self) -> str:
-        return f"{_PROFILE}{self._round_limit}"
+        shards = f" shards={self._shards}" if self._shards > 1 else ""
+        return f"fleet round-limit={self._round_limit}{shards}"
 
     def initial(self, stream: str) -> FleetState:
         return FleetState(stream)
@@ -83,17 +81,30 @@ class FleetDecider:
         return state.is_news(event)
 
     def decide(self, state: FleetState, at: Micros) -> Iterator[Draft]:
+        self._share(state)
         made = 0
         for draft in chain(self._by_the_rules(state, at), answer_plans(state, at, self._by_the_rules, self.profile)):
             made += 1
             yield draft
-        state.come_to_rest(unfinished=made >= self._round_limit)
+        self._come_to_rest(state, made)
 
     def rest(self, state: FleetState, decisions: int, profile: str) -> None:
-        state.come_to_rest(unfinished=decisions >= _limit_of(profile))
+        decider = self if profile == self.profile else self.of_profile(profile)
+        decider._share(state)
+        decider._come_to_rest(state, decisions)
+
+    def _come_to_rest(self, state: FleetState, decisions: int) -> None:
+        state.come_to_rest(unfinished=decisions >= self._round_limit)
+        look(state)
+
+    def _share(self, state: FleetState) -> None:
+        """The settings that bear on a state are those of whoever decides on it."""
+        shard = state.stream.removeprefix(FLEET)
+        state.quotas.share_with(int(shard) if shard.isdecimal() else 0, self._shards)
 
     def expectation(self, state: FleetState, request: PlanRequested, at: Micros) -> PlanRequested:
         """A plan's request with what would come of it now. Changes nothing."""
+        self._share(state)
         return expectation(state, request, at, self._by_the_rules, self.profile)
 
     def _by_the_rules(self, state: FleetState, at: Micros) -> Iterator[Draft]:
@@ -104,11 +115,14 @@ class FleetDecider:
         yield from answer_proposals(state, at)
         yield from answer_requests(state)
         yield from retry(state, self._round_limit)
+        yield from move(state, at)
+        yield from decide_placements(state, at)
 
     def next_due(self, state: FleetState) -> Micros | None:
-        if state.stirred and (state.waiting or state.open):
+        if state.stirred and (state.waiting or state.open or state.quotas.waiting):
             return state.clock
-        return state.leases.next()
+        dues = (state.leases.next(), state.pauses.next(), next_look(state), next_selection(state))
+        return min((due for due in dues if due is not None), default=None)
 
     def dump(self, state: FleetState) -> dict[str, bytes]:
         return saved.dump(state)
@@ -126,76 +140,13 @@ class FleetDecider:
         return found.sections, found.names
 
 
-def _limit_of(profile: str) -> int:
-    limit = profile.removeprefix(_PROFILE)
-    return int(limit) if profile.startswith(_PROFILE) and limit.isdecimal() else ROUND_LIMIT
-
-
-# Silence
-
-
-def watch_leases(state: FleetState, at: Micros) -> Iterator[Draft]:
-    for (name,) in sorted(state.leases.pop(at)):
-        cluster = state.clusters.get(name)
-        if cluster is None:
-            continue
-        lease = cluster.lease_us
-        over = lease is not None and cluster.heard_at + lease <= at
-        if over and cluster.silent_since is None:
-            yield Draft(ClusterSilenced(name, cluster.heard_at), name, "silenced")
-        elif not over and cluster.silent_since is not None:
-            yield Draft(ClusterRecovered(name), name, "recovered", cluster.heard_by)
-        else:
-            state.watch(cluster)
-
-
-def hold_or_resume(state: FleetState) -> Iterator[Draft]:
-    silent, clusters = len(state.silent), state.leased
-    if 2 * silent > clusters and not state.held:
-        yield Draft(FailoverHeld(silent, clusters), state.stream, "held")
-    elif 2 * silent <= clusters and state.held:
-        yield Draft(FailoverResumed(silent, clusters), state.stream, "resumed")
-
-
-# Withdrawn, recovered
+# Withdrawn
 
 
 def release_withdrawn(state: FleetState) -> Iterator[Draft]:
     for name in list(state.withdrawn):
         record = state.bindings[name]
-        yield Draft(BindingReleased(name, record.spec.uid, _targets(record.before)), name, "released", record.cause)
-
-
-def settle_recovered(state: FleetState) -> Iterator[Draft]:
-    """Bindings some of whose suspect clusters are heard again, clusters and bindings in order of name."""
-    for name in sorted(state.suspected):
-        cluster = state.clusters.get(name)
-        if cluster is not None and cluster.silent_since is not None:
-            continue
-        for binding in sorted(state.suspected.get(name, ())):  # settled for one cluster, perhaps settled for the next
-            record = state.bindings[binding]
-            if name in record.suspect and not record.spec.suspended:
-                yield _settled(state, record, cluster)
-
-
-def _settled(state: FleetState, record: BindingState, cluster: ClusterState | None) -> Draft:
-    """The extra replicas go, as many as are too many now; those of the recovered cluster stay."""
-    suspect = tuple(c for c in record.suspect if c in state.silent)
-    held = {c: n for c, n in record.targets.items() if c not in suspect}
-    excess = len(held) if record.plan.duplicated else sum(held.values()) - record.spec.replicas
-    for name, extra in sorted(record.extra.items()):
-        most = held.get(name, 0)
-        give = min(extra, most, max(0, excess))
-        if record.plan.duplicated:
-            give = most  # a copy is whole or not there
-        if give:
-            excess -= give
-            held[name] = most - give
-            if not held[name]:
-                del held[name]
-    verdict = solve(state, record, held, fresh=record.applied_token != record.spec.reschedule)
-    cause = cluster.heard_by if cluster is not None else record.cause
-    return _schedule(record, "FailoverSchedule", _with_suspects(record, verdict, suspect), suspect, cause)
+        yield Draft(BindingReleased(name, record.spec.uid, in_order(record.before)), name, "released", record.cause)
 
 
 # Proposals
@@ -224,270 +175,37 @@ def answer(state: FleetState, proposal_id: UUID, proposal: Proposal, at: Micros)
     record = state.bindings.get(proposal.binding)
     named = isinstance(proposal, RescheduleProposed) and bool(proposal.targets)
     if record is None or (record.applied is None and not named):
-        return _declined(proposal_id, proposal, "UnknownTarget", "no such binding is placed")
-    if record.spec.suspended:
-        return _declined(proposal_id, proposal, "NothingToDo", "the binding is suspended")
+        return declined(proposal_id, proposal, "UnknownTarget", "no such binding is placed")
+    if record.left_alone:
+        whose = "is suspended" if record.spec.suspended else f"belongs to the scheduler {record.spec.scheduler[:100]}"
+        return declined(proposal_id, proposal, "NothingToDo", f"the binding {whose}")
     match proposal:
-        case FailoverProposed(cluster=name):
-            return _fail_over(state, record, name, proposal_id, proposal)
-        case EvictionProposed(cluster=name):
-            return _evict(state, record, name, proposal_id, proposal, at)
+        case FailoverProposed():
+            return fail_over(state, record, proposal_id, proposal)
+        case EvictionProposed():
+            return evict(state, record, proposal_id, proposal, at)
         case RescheduleProposed() if named:
             return _relocate(state, record, proposal_id, proposal)
         case RescheduleProposed():
             return _reschedule(state, record, proposal_id, proposal)
 
 
-def _fail_over(
-    state: FleetState, record: BindingState, name: str, proposal_id: UUID, proposal: FailoverProposed
-) -> Draft:
-    cluster = state.clusters.get(name)
-    if cluster is None or cluster.facts is None:
-        return _declined(proposal_id, proposal, "UnknownTarget", "no such cluster")
-    if state.held:
-        return _declined(proposal_id, proposal, "FleetHeld", "over half of the clusters with a lease are silent")
-    if cluster.silent_since is None:
-        return _declined(proposal_id, proposal, "TargetRecovered", "the cluster is heard of")
-    if name in record.suspect or not record.targets.get(name):
-        return _declined(proposal_id, proposal, "NothingToDo", "nothing there that is not placed elsewhere already")
-    suspect = tuple(sorted((*record.suspect, name)))
-    held = {c: n for c, n in record.targets.items() if c not in suspect}
-    verdict = solve(state, record, held, without=suspect)
-    if verdict.reason:
-        return _declined(proposal_id, proposal, "Unschedulable", verdict.explanation.note)
-    if verdict.targets == held:
-        return _declined(proposal_id, proposal, "NothingToDo", "every other cluster has its copy")
-    return _schedule(
-        record, "FailoverSchedule", _with_suspects(record, verdict, suspect), suspect, proposal_id
-    )  # fmt: skip
-
-
-def _evict(
-    state: FleetState, record: BindingState, name: str, proposal_id: UUID, proposal: EvictionProposed, at: Micros
-) -> Draft:
-    """A NoExecute taint whose toleration has ended means that the replicas go, even when there is no other place."""
-    cluster = state.clusters.get(name)
-    if cluster is None or cluster.facts is None:
-        return _declined(proposal_id, proposal, "UnknownTarget", "no such cluster")
-    if name not in record.targets:
-        return _declined(proposal_id, proposal, "NothingToDo", "the binding has nothing there")
-    if not cluster.tainted:
-        return _declined(proposal_id, proposal, "TargetRecovered", "the cluster has no NoExecute taint")
-    if not _toleration_ended(record, cluster, at):
-        return _declined(proposal_id, proposal, "TolerationNotEnded", "the binding still bears the taint")
-    suspect = tuple(c for c in record.suspect if c != name)
-    held = {c: n for c, n in record.targets.items() if c != name and c not in suspect}
-    verdict = _with_suspects(record, solve(state, record, held, without=(name, *suspect)), suspect)
-    if verdict.reason:
-        verdict.targets.pop(name, None)
-    return _schedule(record, "FailoverSchedule", verdict, suspect, proposal_id)
-
-
-def _toleration_ended(record: BindingState, cluster: ClusterState, at: Micros) -> bool:
-    """Whether one of the cluster's NoExecute taints has been there for longer than the binding bears it."""
-    assert cluster.facts is not None
-    for taint in cluster.facts.taints:
-        if taint.effect != "NoExecute":
-            continue
-        seconds = toleration_seconds((taint,), record.spec.placement.tolerations)
-        since = cluster.tainted_at[f"{taint.key}={taint.value}"]
-        if seconds is not None and since + seconds * SECOND <= at:
-            return True
-    return False
-
-
 def _relocate(state: FleetState, record: BindingState, proposal_id: UUID, proposal: RescheduleProposed) -> Draft:
     """Exactly the targets that are named, or not at all. A request that is still open is answered by it."""
-    found = relocation(state, record, proposal, _counted(record))
+    found = relocation(state, record, proposal, counted(record))
     if isinstance(found, tuple):
-        return _declined(proposal_id, proposal, *found)
+        return declined(proposal_id, proposal, *found)
     trigger: Trigger = "FirstSchedule" if record.applied is None else "ReconcileSchedule"
-    return _schedule(record, trigger, _with_suspects(record, found, record.suspect), record.suspect, proposal_id)
+    verdict = with_suspects(record, found, record.suspect)
+    return schedule(record, trigger, "proposed", verdict, record.suspect, proposal_id)
 
 
 def _reschedule(state: FleetState, record: BindingState, proposal_id: UUID, proposal: Proposal) -> Draft:
-    verdict = _with_suspects(
-        record, solve(state, record, _counted(record), fresh=True, without=record.suspect), record.suspect
+    verdict = with_suspects(
+        record, solved(state, record, counted(record), fresh=True, without=record.suspect), record.suspect
     )
     if verdict.reason:
-        return _declined(proposal_id, proposal, "Unschedulable", verdict.explanation.note)
+        return declined(proposal_id, proposal, "Unschedulable", verdict.explanation.note)
     if verdict.targets == record.before:
-        return _declined(proposal_id, proposal, "NothingToDo", "a fresh decision is the present one")
-    return _schedule(record, "ReconcileSchedule", verdict, record.suspect, proposal_id)
-
-
-def _declined(proposal_id: UUID, proposal: Proposal, reason: ProposalRefusal, detail: str) -> Draft:
-    kind = type(proposal).__name__
-    refusal = ProposalRefused(str(proposal_id), kind, proposal.binding, reason, detail)
-    return Draft(refusal, proposal.binding, "refused", proposal_id)
-
-
-# Requests
-
-
-def answer_requests(state: FleetState) -> Iterator[Draft]:
-    for name in (
-        sorted(state.asked, key=lambda n: state.bindings[n].arrival) if len(state.asked) > 1 else list(state.asked)
-    ):
-        record = state.bindings[name]
-        fresh = record.applied is not None and record.applied_token != record.spec.reschedule
-        yield _schedule(record, trigger_of(record), _present(state, record, fresh=fresh), record.suspect, record.cause)
-
-
-def trigger_of(record: BindingState) -> Trigger:
-    """Why a request needs a decision, asked in Karmada's order."""
-    if record.applied is None:
-        return "FirstSchedule"
-    if placement_changed(record.applied, record.spec.placement, record.affinity):
-        return "ReconcileSchedule"
-    if record.applied_replicas != record.spec.replicas:
-        return "ScaleSchedule"
-    return "ReconcileSchedule"
-
-
-# What lost replicas, waits, or follows the fleet
-
-
-def retry(state: FleetState, round_limit: int) -> Iterator[Draft]:
-    """Highest priority first, then the oldest. What still has no place for the same reason is not decided again."""
-    if not state.stirred and not state.open:
-        return
-    left = round_limit
-    for name in _in_turn(state, list(state.open)):
-        record = state.bindings[name]
-        if record.spec.suspended or not (record.shrunk or state.leaving(record)):
-            state.open.pop(name, None)
-            continue
-        if not left:
-            return
-        draft = _reopened(state, record)
-        if draft is None:
-            state.open.pop(name, None)
-            continue
-        left -= 1
-        yield draft
-    if not state.stirred:
-        return
-    names = _following(state) + _ripe(state)
-    for name in _in_turn(state, names):
-        if not left:
-            return
-        record = state.bindings[name]
-        if record.refused and not _may_fit(state, record):
-            continue
-        draft = _reopened(state, record)
-        if draft is not None:
-            left -= 1
-            yield draft
-
-
-def _in_turn(state: FleetState, names: list[str]) -> list[str]:
-    return sorted(names, key=lambda n: (-state.bindings[n].spec.priority, state.bindings[n].arrival))
-
-
-def _following(state: FleetState) -> list[str]:
-    """Bindings that go wherever they may, once the facts of some cluster have changed."""
-    return list(state.everywhere) if state.everywhere_facts != state.facts else []
-
-
-def _ripe(state: FleetState) -> list[str]:
-    """The waiting bindings for which something has changed that matters to them: groups are asked, not bindings.
-
-    Only a change of facts can change why a binding waits; where just the estimates have changed, those that need more than
-    all clusters together offer are passed over.
-    """
-    ripe: list[str] = []
-    for group in state.waiting.values():
-        values = state.values_of(group)
-        if group.facts != state.facts or (group.values != values and any(values)):
-            ripe += group.names
-    return ripe
-
-
-def _may_fit(state: FleetState, record: BindingState) -> bool:
-    """A cheap bound, exact where it says no: what is missing against what the feasible clusters offer together."""
-    group = state.waiting.get(record.group)
-    if group is None or group.facts != state.facts:
-        return True
-    if record.plan.problem or not record.counted:
-        return False  # no capacity will mend it
-    column = state.column(record.class_key, record.spec.requirements)
-    if record.plan.duplicated or record.plan.static or column.unlimited:
-        return column.total > 0
-    need = record.spec.replicas - sum(record.targets.values())
-    if record.targets or len(record.plan.placement.affinities) > 1:
-        return column.total >= need
-    positions = feasible(state, record, 0).positions
-    values = column.values
-    offer = column.total if len(positions) == len(values) else sum([values[i] for i in positions])
-    return offer >= need
-
-
-def _reopened(state: FleetState, record: BindingState) -> Draft | None:
-    """A decision nobody asked for: only when it changes the targets, or the reason to wait."""
-    verdict = _present(state, record, retry=bool(record.refused) or record.shrunk)
-    suspect = tuple(c for c in record.suspect if c in verdict.targets)
-    if verdict.targets == record.before and verdict.reason == record.refused and suspect == record.suspect:
-        return None
-    gone = state.leaving(record) or any(not state.known(c) for c in record.before)
-    trigger: Trigger = (
-        "FailoverSchedule" if gone else "ScaleSchedule" if record.refused or record.shrunk else "ReconcileSchedule"
-    )
-    cause = record.cause if record.shrunk else state.stirrer
-    return _schedule(record, trigger, verdict, suspect, cause)
-
-
-# Shared
-
-
-def _present(state: FleetState, record: BindingState, *, fresh: bool = False, retry: bool = False) -> Verdict:
-    """The binding decided against the present, what is counted twice left where it is."""
-    suspect = record.suspect
-    if not suspect:
-        return solve(state, record, record.targets, fresh=fresh, retry=retry)
-    held = _counted(record)
-    return _with_suspects(record, solve(state, record, held, fresh=fresh, without=suspect, retry=retry), suspect)
-
-
-def _counted(record: BindingState) -> dict[str, int]:
-    return {c: n for c, n in record.targets.items() if c not in record.suspect}
-
-
-def _with_suspects(record: BindingState, verdict: Verdict, suspect: tuple[str, ...]) -> Verdict:
-    """Silent clusters keep what they hold, unless the binding wants nothing any more."""
-    if verdict.targets or record.spec.replicas:
-        for name in suspect:
-            if name in record.targets:
-                verdict.targets[name] = record.targets[name]
-    return verdict
-
-
-def _schedule(
-    record: BindingState, trigger: Trigger, verdict: Verdict, suspect: tuple[str, ...], cause: UUID | None
-) -> Draft:
-    spec = record.spec
-    targets = _targets(verdict.targets)
-    if verdict.reason:
-        return Draft(
-            ScheduleRefused(
-                spec.name, spec.uid, trigger, spec.replicas, verdict.reason, targets, _targets(record.before),
-                verdict.affinity, spec.priority, spec.requirements, verdict.explanation,
-            ),
-            spec.name, "refused", cause,
-        )  # fmt: skip
-    if suspect:
-        suspect = tuple(c for c in suspect if c in verdict.targets)
-    return Draft(
-        ScheduleDecided(
-            spec.name, spec.uid, trigger, spec.replicas, targets, _targets(record.before), suspect, verdict.affinity,
-            spec.priority, spec.requirements, verdict.explanation,
-        ),
-        spec.name, "scheduled", cause,
-    )  # fmt: skip
-
-
-def _targets(targets: Mapping[str, int]) -> tuple[TargetCluster, ...]:
-    if len(targets) == 1:
-        ((name, n),) = targets.items()
-        return (TargetCluster(name, n),)
-    return tuple([TargetCluster(name, targets[name]) for name in sorted(targets)])
+        return declined(proposal_id, proposal, "NothingToDo", "a fresh decision is the present one")
+    return schedule(record, "ReconcileSchedule", "proposed", verdict, record.suspect, proposal_id)

@@ -230,8 +230,7 @@ def _replaced(
 
 
 def _fits(state: FleetState, record: BindingState, name: str) -> int:
-    demand = state.column(record.class_key, record.spec.requirements).demand
-    return state.clusters[name].estimate(record.class_key, demand)
+    return state.fits(record, state.clusters[name])
 
 
 def _with_sets(state: FleetState, record: BindingState, verdict: Verdict, failed: Sequence[str]) -> Verdict:

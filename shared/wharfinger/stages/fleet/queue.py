@@ -131,7 +131,7 @@ def _may_fit(state: FleetState, record: BindingState) -> bool:
         return True
     if record.plan.problem or not record.counted:
         return False  # no capacity will mend it
-    column = state.column(record.class_key, record.spec.requirements)
+    column = state.column(record)
     if record.plan.duplicated or record.plan.static or column.unlimited:
         return column.total > 0
     need = record.spec.replicas - sum(record.targets.values())

@@ -18,6 +18,7 @@ import msgspec
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import Placement
+from wharfinger.domain.policy import Policy
 from wharfinger.domain.value import Value, canonical, stable_hash
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.fleet.estimate import demand_of
@@ -25,7 +26,10 @@ from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.plans import PlanRequested
 from wharfinger.events.proposals import EvictionProposed, FailoverProposed, RescheduleProposed
 from wharfinger.kernel.decider import Micros
+from wharfinger.stages.fleet import quota, selections
 from wharfinger.stages.fleet.clusters import ClusterState, Pending
+from wharfinger.stages.fleet.moves import Moves
+from wharfinger.stages.fleet.quota_room import Claim
 from wharfinger.stages.fleet.state import BindingState, FleetState
 
 
@@ -34,15 +38,20 @@ class SavedPending(Value, frozen=True):
     class_key: str
     replicas: int
     requirements: Requirements
+    namespace: str = ""
+    priority_class: str = ""
 
 
 class SavedCluster(Value, frozen=True):
+    """`facts`: as the cluster told them. `standing`: keys of the policies whose taints it has besides."""
+
     name: str
     facts: Cluster | None
     heard_at: Micros
     heard_by: UUID | None
     silent_since: Micros | None
     tainted_at: dict[str, Micros]
+    standing: tuple[str, ...] = ()
 
 
 class SavedCapacity(Value, frozen=True):
@@ -55,7 +64,7 @@ class SavedCapacity(Value, frozen=True):
 
 
 class SavedBinding(Value, frozen=True):
-    """As `BindingState`; `before` None where it equals `targets`."""
+    """As `BindingState`; `before` None where it equals `targets`, `applied_requests` None where they are those of the spec."""
 
     spec: Binding
     arrival: int
@@ -74,6 +83,13 @@ class SavedBinding(Value, frozen=True):
     extra: dict[str, int]
     evicted: tuple[str, ...]
     refused: str
+    applied_requests: dict[str, int] | None = None
+    attempts: int = 0
+    pause_until: Micros = 0
+    deferred: bool = False
+    failback_since: Micros = 0
+    rebalance_since: Micros = 0
+    moved_at: Micros = 0
 
 
 class SavedProposal(Value, frozen=True):
@@ -86,12 +102,24 @@ class SavedProposal(Value, frozen=True):
     plan: PlanRequested | None = None
 
 
+class SavedMoves(Value, frozen=True):
+    looked_at: Micros = 0
+    after: str = ""
+    stale: bool = False
+    minute: Micros = 0
+    made: int = 0
+
+
 class SavedFleet(Value, frozen=True):
+    """`policies`: those with quotas or taints, without the user's own object."""
+
     arrivals: int
     held: bool
     stirrer: UUID | None
     outcomes: dict[str, int]
     unfinished: bool = False
+    policies: tuple[Policy, ...] = ()
+    moves: SavedMoves | None = None
 
 
 BUCKETS = 64
@@ -118,6 +146,7 @@ SECTIONS: dict[str, object] = {
     "clusters": tuple[SavedCluster, ...],
     "capacity": tuple[SavedCapacity, ...],
     "proposals": tuple[SavedProposal, ...],
+    "selections": selections.SavedSelections,
     **{_section(bucket): tuple[SavedBinding, ...] for bucket in range(BUCKETS)},
 }
 """What each section holds."""
@@ -138,13 +167,20 @@ _capacity = msgspec.json.Decoder(tuple[SavedCapacity, ...])
 _bindings = msgspec.json.Decoder(tuple[SavedBinding, ...])
 _proposals = msgspec.json.Decoder(tuple[SavedProposal, ...])
 _fleet = msgspec.json.Decoder(SavedFleet)
+_placements = msgspec.json.Decoder(selections.SavedSelections)
 
 
 def dump(state: FleetState) -> dict[str, bytes]:
     buckets: dict[str, list[str]] = {_section(bucket): [] for bucket in range(BUCKETS)}
     for name in sorted(state.bindings):
         buckets[bucket_of(name)].append(name)
-    return _shared(state) | {section: _bucket(state, names) for section, names in buckets.items()}
+    return _shared(state) | _selections(state) | {section: _bucket(state, names) for section, names in buckets.items()}
+
+
+def _selections(state: FleetState) -> dict[str, bytes]:
+    """Not in a delta: whoever asks about one binding need not know them."""
+    found = None if state.selections is None else selections.saved(state.selections)
+    return {} if found is None else {"selections": canonical(found)}
 
 
 def delta(state: FleetState, touched: Collection[str]) -> Delta:
@@ -163,9 +199,30 @@ def _bucket(state: FleetState, names: Iterable[str]) -> bytes:
 def _shared(state: FleetState) -> dict[str, bytes]:
     clusters = [state.clusters[name] for name in sorted(state.clusters)]
     return {
-        "fleet": canonical(SavedFleet(state.arrivals, state.held, state.stirrer, state.outcomes, state.unfinished)),
+        "fleet": canonical(
+            SavedFleet(
+                state.arrivals,
+                state.held,
+                state.stirrer,
+                state.outcomes,
+                state.unfinished,
+                _policies(state),
+                _moves(state),
+            )
+        ),
         "clusters": canonical(
-            [SavedCluster(c.name, c.facts, c.heard_at, c.heard_by, c.silent_since, c.tainted_at) for c in clusters]
+            [
+                SavedCluster(
+                    c.name,
+                    state.tainting.told.get(c.name),
+                    c.heard_at,
+                    c.heard_by,
+                    c.silent_since,
+                    c.tainted_at,
+                    state.tainting.standing.get(c.name, ()),
+                )
+                for c in clusters
+            ]
         ),
         "capacity": canonical([_save_capacity(c) for c in clusters]),
         "proposals": canonical(
@@ -175,6 +232,23 @@ def _shared(state: FleetState) -> dict[str, bytes]:
             ]
         ),
     }
+
+
+def _policies(state: FleetState) -> tuple[Policy, ...]:
+    kept: dict[str, Policy] = {}
+    for key, policy in state.quotas.policies.items():
+        kept[key] = Policy(policy.kind, policy.name, policy.namespace, quota=policy.quota)
+    for key, rule in state.tainting.rules.items():
+        kind, namespace, name = key.split("/", 2)
+        own = kept.get(key, Policy(kind, name, namespace))
+        kept[key] = msgspec.structs.replace(own, taints=rule)
+    return tuple([kept[key] for key in sorted(kept)])
+
+
+def _moves(state: FleetState) -> SavedMoves | None:
+    moves = state.moves
+    saved = SavedMoves(moves.looked_at, moves.after, moves.stale, moves.minute, moves.made)
+    return saved if saved != SavedMoves() else None
 
 
 def binding_in(section: bytes, name: str) -> bytes | None:
@@ -194,7 +268,16 @@ def load(stream: str, sections: Mapping[str, bytes]) -> FleetState:
         outcomes=dict(fleet.outcomes),
         unfinished=fleet.unfinished,
     )
+    for policy in fleet.policies:
+        state.quotas.set(policy.key, policy, ())
+        state.tainting.set(policy.key, policy.taints)
+    moves = fleet.moves or SavedMoves()
+    state.moves = Moves(moves.looked_at, moves.after, False, moves.minute, moves.made)
     for cluster in _clusters.decode(sections["clusters"]):
+        if cluster.facts is not None:
+            state.tainting.told[cluster.name] = cluster.facts
+        if cluster.standing:
+            state.tainting.standing[cluster.name] = cluster.standing
         state.clusters[cluster.name] = ClusterState(
             cluster.name, cluster.facts, cluster.heard_at, cluster.heard_by, cluster.silent_since,
             dict(cluster.tainted_at),
@@ -203,7 +286,17 @@ def load(stream: str, sections: Mapping[str, bytes]) -> FleetState:
         held = state.clusters[saved.cluster]
         held.capacity, held.counted_at = saved.capacity, saved.counted_at
         held.pending = deque(
-            [Pending(p.seq, p.class_key, p.replicas, p.requirements, demand_of(p.requirements)) for p in saved.pending]
+            [
+                Pending(
+                    p.seq,
+                    p.class_key,
+                    p.replicas,
+                    p.requirements,
+                    demand_of(p.requirements),
+                    Claim(p.namespace, p.priority_class),
+                )
+                for p in saved.pending
+            ]
         )
         held.closed, held.doubt = dict(saved.closed), dict(saved.doubt)
     buckets = [_bindings.decode(body) for name, body in sections.items() if name.startswith(_BINDINGS)]
@@ -216,12 +309,20 @@ def load(stream: str, sections: Mapping[str, bytes]) -> FleetState:
         what = proposal.failover or proposal.eviction or proposal.reschedule
         assert what is not None
         state.proposals[proposal.id] = what
+    if "selections" in sections:
+        state.selections = selections.loaded(_placements.decode(sections["selections"]))
     state.derive()
+    state.moves.stale = moves.stale  # making the indexes is nothing new
     return state
 
 
 def _save_capacity(cluster: ClusterState) -> SavedCapacity:
-    pending = tuple([SavedPending(p.seq, p.class_key, p.replicas, p.requirements) for p in cluster.pending])
+    pending = tuple(
+        [
+            SavedPending(p.seq, p.class_key, p.replicas, p.requirements, p.claim.namespace, p.claim.priority_class)
+            for p in cluster.pending
+        ]
+    )
     return SavedCapacity(cluster.name, cluster.capacity, pending, cluster.closed, cluster.doubt, cluster.counted_at)
 
 
@@ -230,6 +331,8 @@ def _save_binding(b: BindingState) -> SavedBinding:
         b.spec, b.arrival, b.cause, b.asked, b.withdrawn, b.targets, b.before if b.shrunk else None, b.assigned_by,
         b.applied, b.applied_replicas, b.applied_class, b.applied_token, b.affinity, b.suspect, b.extra,
         tuple(sorted(b.evicted)), b.refused,
+        None if b.applied_requests == quota.per_unit(b.spec) else dict(b.applied_requests), b.attempts, b.pause_until,
+        b.deferred, b.failback_since, b.rebalance_since, b.moved_at,
     )  # fmt: skip
 
 
@@ -238,6 +341,8 @@ def _load_binding(b: SavedBinding) -> BindingState:
         b.spec, b.arrival, b.cause, b.asked, b.withdrawn, dict(b.targets),
         dict(b.targets if b.before is None else b.before), dict(b.assigned_by), b.applied, b.applied_replicas,
         b.applied_class, b.applied_token, b.affinity, b.suspect, dict(b.extra), dict.fromkeys(b.evicted), b.refused,
+        quota.per_unit(b.spec) if b.applied_requests is None else dict(b.applied_requests), b.attempts, b.pause_until,
+        b.deferred, b.failback_since, b.rebalance_since, b.moved_at,
     )  # fmt: skip
 
 

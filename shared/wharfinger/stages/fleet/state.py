@@ -10,23 +10,26 @@ Of each cluster `clusters` keeps the facts and what still fits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
 import msgspec
+import numpy as np
 
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import Placement
+from wharfinger.domain.policy import Policy
 from wharfinger.domain.value import Value, canonical
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.fleet.assign import problem_of
 from wharfinger.engine.fleet.estimate import Demand, demand_of
-from wharfinger.engine.fleet.trigger import placement_changed
+from wharfinger.engine.fleet.taints import Tainting
+from wharfinger.engine.fleet.trigger import ours, placement_changed
 from wharfinger.events.assignments import Refused
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.capacity import CapacityEstimated
+from wharfinger.events.capacity import CapacityEstimated, QuotaRoom
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.decisions import (
     BindingReleased,
@@ -42,19 +45,45 @@ from wharfinger.events.decisions import (
 )
 from wharfinger.events.envelope import Event, derived_id, uuid_of
 from wharfinger.events.outcomes import OutcomesDecided
+from wharfinger.events.placements import PlacementDecided, PlacementHeld, PlacementReleased
 from wharfinger.events.plans import PlanRequested, Step
+from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.proposals import EvictionProposed, FailoverProposed, RescheduleProposed
 from wharfinger.events.ticks import Ticked
 from wharfinger.kernel.decider import Decision, Micros
 from wharfinger.kernel.step import decision_id
 from wharfinger.stages.agenda import Agenda
-from wharfinger.stages.fleet.clusters import UNLIMITED, ClusterState, Column, Pending
+from wharfinger.stages.fleet import backoff, columns, quota
+from wharfinger.stages.fleet.clusters import UNLIMITED, ClusterState, Pending
+from wharfinger.stages.fleet.columns import (
+    TAKES_LENGTH,
+    Array,
+    Column,
+    Rooms,
+    Values,
+    counted,
+    recount_array,
+    recount_list,
+    same,
+)
+from wharfinger.stages.fleet.feasible import Feasible
+from wharfinger.stages.fleet.moves import Moves, movable
+from wharfinger.stages.fleet.quota import Quotas
+from wharfinger.stages.fleet.quota_room import Claim, claim_of
+from wharfinger.stages.fleet.selections import STREAM as SELECTING
+from wharfinger.stages.fleet.selections import Selections
 
 LOG_LENGTH = 8192
-"""After so many touched clusters the log starts anew and every column is counted afresh when next used."""
+"""After so many touched clusters the log starts anew; who is further behind looks through all clusters."""
 
 CACHED = 4096
 """Size at which a cache is emptied rather than left to grow."""
+
+CACHED_VALUES = 1 << 23
+"""How many estimates all columns together may hold."""
+
+COUNTED = ("class", "totals", "grades", "summary")
+"""Where an estimate comes from that a quota may lower."""
 
 Proposal = FailoverProposed | EvictionProposed | RescheduleProposed
 
@@ -89,6 +118,10 @@ class BindingState(msgspec.Struct):
     seq of the decision that last told it its count. `suspect`: silent targets whose replicas are also counted elsewhere;
     `extra`: where, and how many. `evicted`: clusters whose NoExecute taint it did not bear. `refused`: reason of the last
     refusal while it waits. `cause`: id of the event that made the next decision necessary.
+
+    `applied_requests`: what each of its replicas was last decided with (see `quota.per_unit`). `attempts`, `pause_until`: see
+    `backoff`; `deferred`: something has changed for it during its pause, so it is looked at when that ends. `failback_since`,
+    `rebalance_since`: since when it could lie better (0: it could not); `moved_at`: when it was last moved for that.
     """
 
     spec: Binding
@@ -108,8 +141,16 @@ class BindingState(msgspec.Struct):
     extra: dict[str, int] = {}
     evicted: dict[str, None] = {}
     refused: str = ""
+    applied_requests: Mapping[str, int] = {}
+    attempts: int = 0
+    pause_until: Micros = 0
+    deferred: bool = False
+    failback_since: Micros = 0
+    rebalance_since: Micros = 0
+    moved_at: Micros = 0
     # derived
     class_key: str = ""
+    claim: Claim | None = None
     plan: Plan = None  # type: ignore[assignment]  # set as soon as the spec is
 
     @property
@@ -120,7 +161,18 @@ class BindingState(msgspec.Struct):
     @property
     def group(self) -> tuple[bytes, str, str]:
         """Bindings of one group are feasible in the same clusters and estimated alike."""
-        return (self.plan.key, self.spec.resource.gvk, self.class_key)
+        return (self.plan.key, self.spec.resource.gvk, self.column_key)
+
+    @property
+    def column_key(self) -> str:
+        """What is estimated alike: replicas of one class and, where some cluster has quotas for their namespace, of one claim."""
+        claim = self.claim
+        return self.class_key if claim is None else f"{self.class_key} {claim.namespace} {claim.priority_class}"
+
+    @property
+    def left_alone(self) -> bool:
+        """Nothing is decided about it: it is suspended, or another scheduler's."""
+        return self.spec.suspended or not ours(self.spec.scheduler)
 
     @property
     def shrunk(self) -> bool:
@@ -128,23 +180,11 @@ class BindingState(msgspec.Struct):
 
 
 @dataclass(slots=True)
-class Feasible:
-    """The clusters, in order of name, that a placement's term admits as new targets, and how many fell for which reason."""
-
-    facts: int
-    clusters: list[Cluster]
-    names: list[str]
-    positions: list[int]
-    refused: dict[str, int]
-    weights: list[int] | None
-
-
-@dataclass(slots=True)
 class Waiting:
     """Bindings of one group that wait, and the estimates and facts under which all of them were last found to have no place."""
 
     names: dict[str, None] = field(default_factory=dict)
-    values: list[int] | None = None
+    values: Values | None = None
     facts: int = -1
 
 
@@ -174,15 +214,33 @@ class FleetState:
     """Id of the last event that may let a waiting binding be placed."""
     unfinished: bool = False
     """The last round was a full one: it may have left something that nobody looked at."""
+    quotas: Quotas = field(default_factory=Quotas)
+    moves: Moves = field(default_factory=Moves)
+    tainting: Tainting = field(default_factory=Tainting)
+    """What clusters said of themselves; `ClusterState.facts` are the same with the taints that policies give them."""
+    selections: Selections | None = None
+    """Placements of clusters; only the one stream that decides them has it."""
     # derived
-    order: list[ClusterState] = field(default_factory=list)
+    _order: list[ClusterState] = field(default_factory=list)
     facts: int = 0
     """Rises whenever another set of clusters may be feasible."""
+    facts_log: list[int] = field(default_factory=list)
+    """Positions of the clusters whose facts have changed, one for each rise of `facts` since `facts_from`."""
+    facts_from: int = 0
     layout: int = 0
-    """Rises whenever columns have to be made afresh."""
+    """Rises whenever there are other clusters than before: columns and what is feasible have to be made afresh."""
+    laid_out: bool = True
     log: list[int] = field(default_factory=list)
-    """Positions of the clusters whose estimates have changed."""
+    """Positions of the clusters whose estimates may have changed, since touch number `log_from`."""
+    log_from: int = 0
+    rooms: Rooms | None = None
+    takes: list[Array] = field(default_factory=list)
+    """Positions of the clusters that decisions have given replicas, since such decision number `takes_from`; in large fleets only."""
+    takes_from: int = 0
     columns: dict[str, Column] = field(default_factory=dict)
+    """By `BindingState.column_key`."""
+    quoted: dict[str, int] = field(default_factory=dict)
+    """Namespace -> how many clusters have quotas in it."""
     demands: dict[str, Demand] = field(default_factory=dict)
     plans: dict[bytes, Plan] = field(default_factory=dict)
     latest: Plan | None = None
@@ -195,12 +253,18 @@ class FleetState:
     everywhere: dict[str, None] = field(default_factory=dict)
     """Bindings whose clusters follow the fleet: Duplicated ones and objects without replicas."""
     everywhere_facts: int = -1
+    paused: dict[str, None] = field(default_factory=dict)
+    """Waiting bindings that are left alone for a while."""
+    pauses: Agenda[tuple[str]] = field(default_factory=Agenda)
+    """When those of them that are deferred are looked at."""
     by_cluster: dict[str, dict[str, None]] = field(default_factory=dict)
     suspected: dict[str, dict[str, None]] = field(default_factory=dict)
     """Cluster -> bindings that count it among their suspects."""
     leases: Agenda[tuple[str]] = field(default_factory=Agenda)
     leased: int = 0
     silent: dict[str, None] = field(default_factory=dict)
+    going: dict[str, None] = field(default_factory=dict)
+    """Clusters that are being deleted."""
     stirred: bool = False
     clock: Micros = 0
     feasible: dict[tuple[bytes, str, int], Feasible] = field(default_factory=dict)
@@ -210,6 +274,10 @@ class FleetState:
     """Bindings that are not what they were when this was last emptied; kept for who makes snapshots of what changed."""
     solving: list[Solving] | None = None
     """What was asked of `places.solve`, for who asks it once more to explain; nobody else keeps it."""
+
+    def __post_init__(self) -> None:
+        if self.stream == SELECTING and self.selections is None:
+            self.selections = Selections()
 
     # Facts
 
@@ -228,7 +296,7 @@ class FleetState:
                 return cluster is None or cluster.capacity != data
             case ClusterObserved(cluster=facts):
                 cluster = self.clusters.get(facts.name)
-                return cluster is None or cluster.facts != facts or cluster.promises
+                return cluster is None or self.tainting.told.get(facts.name) != facts or cluster.promises
             case ClusterForgotten(name=name):
                 cluster = self.clusters.get(name)
                 return cluster is not None and cluster.facts is not None
@@ -238,14 +306,29 @@ class FleetState:
                 return data.stream == self.stream and event.id not in self.proposals
             case PlanRequested():
                 return data.stream == self.stream and event.id not in self.requested
+            case PolicyApplied() | PolicyRemoved() if self.selections is not None and self.selections.is_news(data):
+                return True
+            case PolicyApplied(policy=policy):
+                return self._is_news(policy.key, policy)
+            case PolicyRemoved(kind=kind, name=name, namespace=namespace):
+                return self._is_news(Policy(kind, name, namespace).key, None)
             case Ticked():
                 return True
             case _:
-                return False  # policies come with the bindings they place; the rest is not for a fleet stream
+                return False  # the rest is not for a fleet stream
+
+    def _is_news(self, key: str, policy: Policy | None) -> bool:
+        """What propagates comes with the bindings that it places; quotas and taints come as policies."""
+        before = self.quotas.policies.get(key)
+        return (before and before.quota) != (policy and policy.quota) or (
+            self.tainting.rules.get(key) != (policy and policy.taints)
+        )
 
     def fold_input(self, event: Event[Value], at: Micros) -> None:
         self.clock = at
         data = event.data
+        if self.selections is not None and isinstance(data, PolicyApplied | PolicyRemoved):
+            self.selections.fold_policy(data, event.id)
         match data:
             case BindingRequested(binding=spec):
                 self._request(spec, event.id)
@@ -265,6 +348,10 @@ class FleetState:
             case PlanRequested():
                 if data.stream == self.stream:
                     self.requested.setdefault(event.id, data)
+            case PolicyApplied(policy=policy):
+                self._apply_policy(policy.key, policy, event.id, at)
+            case PolicyRemoved(kind=kind, name=name, namespace=namespace):
+                self._apply_policy(Policy(kind, name, namespace).key, None, event.id, at)
             case _:
                 pass  # ticks bring the time, which is kept; for the others see `is_news`
 
@@ -300,15 +387,22 @@ class FleetState:
 
     def _look_again(self, record: BindingState, cause: UUID) -> None:
         """A binding that was told anew and needs no answer was not decided under what holds now: perhaps it was suspended."""
-        if record.asked or record.spec.suspended:
+        if record.asked or record.left_alone:
             return
+        if record.refused == quota.EXCEEDED:
+            self.quotas.ask_again(record.spec.name)
         group = self.waiting.get(record.group) if record.refused else None
         if group is not None:
             group.values, group.facts = None, -1
         self.everywhere_facts = -1
         self.stirrer, self.stirred = cause, True
 
+    def changed(self, name: str) -> None:
+        """What is remembered of a binding is another than before."""
+        self._note(name)
+
     def _note(self, name: str) -> None:
+        self.quotas.touch(name)
         if self.touched is not None:
             self.touched[name] = None
 
@@ -319,6 +413,7 @@ class FleetState:
     def _read(self, record: BindingState) -> None:
         spec = record.spec
         record.class_key = spec.requirements.class_key
+        record.claim = claim_of(spec) if spec.resource.namespace in self.quoted else None
         if self.latest is None or self.latest.placement != spec.placement:
             self.latest = self._plan_of(spec.placement)
         record.plan = self.latest
@@ -332,17 +427,34 @@ class FleetState:
             plan = self.plans[key] = Plan(key, placement, problem_of(placement))
         return plan
 
-    def _observe(self, facts: Cluster, cause: UUID, at: Micros) -> None:
-        cluster = self.clusters.get(facts.name)
+    def _apply_policy(self, key: str, policy: Policy | None, cause: UUID, at: Micros) -> None:
+        if self.quotas.set(key, policy, self.bindings):
+            self.stirrer = cause
+        if self.tainting.set(key, None if policy is None else policy.taints):
+            for name in sorted(self.tainting.told):
+                cluster = self.clusters[name]
+                self._see(cluster, self.tainting.judge(name), cause, at)
+                self.watch(cluster)
+
+    def _observe(self, told: Cluster, cause: UUID, at: Micros) -> None:
+        cluster = self.clusters.get(told.name)
         if cluster is None:
-            cluster = self.clusters[facts.name] = ClusterState(facts.name)
-        old = cluster.facts
-        if old == facts and not cluster.promises:
+            cluster = self.clusters[told.name] = ClusterState(told.name)
+        if self.tainting.told.get(told.name) == told and not cluster.promises:
             return
         cluster.heard_at, cluster.heard_by = at, cause
+        if self.selections is not None:
+            self.selections.observe(told, cause)
+        self._see(cluster, self.tainting.tell(told), cause, at)
+        self.watch(cluster)
+
+    def _see(self, cluster: ClusterState, facts: Cluster, cause: UUID, at: Micros) -> None:
+        """The facts of a cluster as they are now, with the taints that policies give it."""
+        old = cluster.facts
         if old != facts:
             self._count_lease(cluster, -1)
             cluster.facts = facts
+            self._note_going(cluster)
             self._count_lease(cluster, 1)
             cluster.tainted_at = {
                 taint.key + "=" + taint.value: cluster.tainted_at.get(taint.key + "=" + taint.value, at)
@@ -354,23 +466,33 @@ class FleetState:
                     cluster.pending.clear()  # a new summary is taken to hold what was assigned before it
                 cluster.refresh()
             if old is None:
-                self._lay_out()
+                self._lay_out_anew()
             elif msgspec.structs.replace(old, summary=None) != msgspec.structs.replace(facts, summary=None):
-                self.facts += 1
+                self.facts_changed(cluster)
             self.touch(cluster)
             if facts.deleting:
                 for name in self.by_cluster.get(facts.name, ()):
                     self.open[name] = None
             self.stirrer, self.stirred = cause, True
-        self.watch(cluster)
+
+    def _note_going(self, cluster: ClusterState) -> None:
+        if cluster.deleting:
+            self.going[cluster.name] = None
+        else:
+            self.going.pop(cluster.name, None)
 
     def _forget(self, name: str, cause: UUID) -> None:
         cluster = self.clusters.get(name)
         if cluster is None or cluster.facts is None:
             return
         self._count_lease(cluster, -1)
+        self.going.pop(name, None)
         self.silent.pop(name, None)
+        self.tainting.forget(name)
+        if self.selections is not None:
+            self.selections.forget(name, cause)
         del self.clusters[name]
+        self._requote(() if cluster.capacity is None else cluster.capacity.quotas, ())
         self.leases.discard((name,))
         for binding in self.by_cluster.pop(name, {}):
             record = self.bindings[binding]
@@ -379,7 +501,7 @@ class FleetState:
                 record.cause = cause
             self.open[binding] = None
             self._note(binding)
-        self._lay_out()
+        self._lay_out_anew()
         self.stirrer, self.stirred = cause, True
 
     def _count(self, counted: CapacityEstimated, cause: UUID, at: Micros) -> None:
@@ -388,10 +510,40 @@ class FleetState:
             cluster = self.clusters[counted.cluster] = ClusterState(counted.cluster)
         elif cluster.capacity == counted:
             return
+        before = () if cluster.capacity is None else cluster.capacity.quotas
         cluster.count(counted, self.stream)
         cluster.counted_at = at
         self.touch(cluster)
+        if before or counted.quotas:
+            self._requote(before, counted.quotas)
         self.stirrer, self.stirred = cause, True
+
+    def _requote(self, before: Sequence[QuotaRoom], now: Sequence[QuotaRoom]) -> None:
+        """Some cluster's quotas were these and are those. Where a namespace has got its first or lost its last, its bindings are
+        estimated otherwise than before."""
+        were = dict(self.quoted)
+        for rooms, sign in ((before, -1), (now, 1)):
+            for namespace in {room.namespace: None for room in rooms}:
+                self.quoted[namespace] = self.quoted.get(namespace, 0) + sign
+                if not self.quoted[namespace]:
+                    del self.quoted[namespace]
+        if were.keys() != self.quoted.keys():
+            changed = were.keys() ^ self.quoted.keys()
+            for record in self.bindings.values():
+                if record.spec.resource.namespace in changed:
+                    self._regroup(record)
+
+    def _regroup(self, record: BindingState) -> None:
+        """Another claim, another group: nobody has looked yet under what it is estimated by now."""
+        deferred = record.deferred
+        self._unindex(record)
+        self._read(record)
+        self._index(record)
+        group = self.waiting.get(record.group)
+        if group is not None:
+            group.values = None
+        if deferred:
+            self._put_off(record)
 
     def _learn(self, outcomes: OutcomesDecided, cause: UUID) -> None:
         """A refusal takes replicas back and closes the class. What was placed or released is the estimator's to count."""
@@ -481,6 +633,10 @@ class FleetState:
                 self.held = False
             case ProposalRefused():
                 pass
+            case PlacementDecided() | PlacementHeld() | PlacementReleased():
+                if self.selections is not None:
+                    self.selections.fold_decision(data)
+                return
             case PlanCommitted() if decision.cause is not None:
                 self.carry_out(self.requested.pop(decision.cause).steps, decision.id, at)
                 return
@@ -509,20 +665,19 @@ class FleetState:
         decided, shrunk = isinstance(data, ScheduleDecided), record.shrunk
         targets = {t.cluster: t.replicas for t in data.targets}
         held = record.targets
-        for cluster, n in targets.items():
-            grown = n - held.get(cluster, 0) if same_class else n
-            if grown > 0 and cluster in self.clusters:
-                self._take(self.clusters[cluster], seq, record, grown)
-            if decided or record.before.get(cluster) != n:  # a decision states all its targets, a refusal what changed
-                record.assigned_by[cluster] = seq
-            if cluster not in held:
-                self.by_cluster.setdefault(cluster, {})[name] = None
-        for cluster in held:
-            if cluster not in targets:
-                self.by_cluster[cluster].pop(name, None)
-        for cluster in list(record.assigned_by) if len(record.assigned_by) > len(targets) else ():
-            if cluster not in targets:
-                del record.assigned_by[cluster]
+        grown = {c: n - held.get(c, 0) for c, n in targets.items()} if held and same_class else targets
+        if taken := [(self.clusters[c], n) for c, n in grown.items() if n > 0 and c in self.clusters]:
+            self._take(record, seq, taken)
+        self._index_targets(name, held, targets)
+        if decided:  # a decision states all its targets, a refusal what changed
+            record.assigned_by = dict.fromkeys(targets, seq)
+        else:
+            for cluster, n in targets.items():
+                if record.before.get(cluster) != n:
+                    record.assigned_by[cluster] = seq
+            for cluster in list(record.assigned_by) if len(record.assigned_by) > len(targets) else ():
+                if cluster not in targets:
+                    del record.assigned_by[cluster]
         if isinstance(data, ScheduleDecided):
             if record.suspect or data.suspect:
                 self._suspect(record, data.suspect, targets)
@@ -532,6 +687,14 @@ class FleetState:
                 still = tuple(c for c in record.suspect if c in targets and c in self.silent)
                 self._suspect(record, still, targets)
             record.refused = data.reason
+            record.attempts, record.pause_until = backoff.refused(
+                record.attempts, record.pause_until, self.clock, record.asked
+            )
+        if isinstance(data, ScheduleDecided) and data.move:
+            record.moved_at = self.clock
+            self.moves.count(self.clock)
+        record.failback_since = record.rebalance_since = 0
+        record.applied_requests = quota.per_unit(spec)
         record.targets, record.before = targets, dict(targets)
         record.applied, record.applied_class = spec.placement, record.class_key
         record.applied_replicas, record.applied_token = spec.replicas, spec.reschedule
@@ -543,6 +706,18 @@ class FleetState:
             if group is not None:
                 group.values = None
             self.stirred = True
+
+    def _index_targets(self, name: str, held: Mapping[str, int], targets: Mapping[str, int]) -> None:
+        by_cluster = self.by_cluster
+        for cluster in targets:
+            if cluster not in held:
+                names = by_cluster.get(cluster)
+                if names is None:
+                    names = by_cluster[cluster] = {}
+                names[name] = None
+        for cluster in held:
+            if cluster not in targets:
+                by_cluster[cluster].pop(name, None)
 
     def _suspect(self, record: BindingState, suspect: tuple[str, ...], targets: dict[str, int]) -> None:
         """Remember where the replicas of newly suspect clusters were placed a second time."""
@@ -575,7 +750,7 @@ class FleetState:
             self.silent.pop(name, None)
         else:
             self.silent[name] = None
-        self.facts += 1
+        self.facts_changed(cluster)
         self.stirred = True
         self.touch(cluster)
         self.watch(cluster)
@@ -590,20 +765,84 @@ class FleetState:
 
     # Indexes
 
+    @property
+    def order(self) -> list[ClusterState]:
+        """The known clusters in order of name: position is tie order, and a column's index."""
+        if not self.laid_out:
+            self._lay_out()
+        return self._order
+
+    @property
+    def wide(self) -> bool:
+        """Whether clusters are counted in arrays."""
+        return len(self.order) >= columns.FEW
+
+    def facts_changed(self, cluster: ClusterState) -> None:
+        """Something that filters look at is otherwise for this cluster."""
+        if self.facts_from + len(self.facts_log) != self.facts or len(self.facts_log) >= LOG_LENGTH:
+            self.facts_log.clear()
+            self.facts_from = self.facts
+        self.facts += 1
+        self.facts_log.append(cluster.position)
+
+    def changed_since(self, facts: int) -> list[int] | None:
+        """Positions of the clusters whose facts are not what they were then; None: it cannot be told."""
+        if facts < self.facts_from or self.facts_from + len(self.facts_log) != self.facts:
+            return None
+        return list(dict.fromkeys(self.facts_log[facts - self.facts_from :]))
+
     def touch(self, cluster: ClusterState) -> None:
-        if cluster.position < 0:
+        """Something that its estimates follow from is otherwise."""
+        self.moves.stale = True
+        if cluster.position < 0 or not self.laid_out:
             return
         if len(self.log) >= LOG_LENGTH:
+            self.log_from += len(self.log)
             self.log.clear()
-            self.layout += 1
-        cluster.touched = len(self.log)
+        cluster.touched = self.log_from + len(self.log)
         self.log.append(cluster.position)
+        if self.rooms is not None:
+            self.rooms.stale[cluster.position] = None
 
-    def _take(self, cluster: ClusterState, seq: int, record: BindingState, replicas: int) -> None:
+    def _take(self, record: BindingState, seq: int, taken: Sequence[tuple[ClusterState, int]]) -> None:
+        """Deduct what a decision gives these clusters beyond what they hold."""
+        self.moves.stale = True
         requirements, column = record.spec.requirements, self.columns.get(record.class_key)
         demand = column.demand if column is not None else self._demand_of(record.class_key, requirements)
-        cluster.take(Pending(seq, record.class_key, replicas, requirements, demand))
-        self.touch(cluster)
+        entries: dict[int, Pending] = {}
+        class_key, claim = record.class_key, claim_of(record.spec)
+        for cluster, n in taken:
+            entry = entries.get(n)
+            if entry is None:
+                entry = entries[n] = Pending(seq, class_key, n, requirements, demand, claim)
+            cluster.take(entry)
+        if self.rooms is None or not self.laid_out:
+            for cluster, _ in taken:
+                self.touch(cluster)
+        else:
+            self._take_from_rooms(self.rooms, demand, column, taken)
+
+    def _take_from_rooms(
+        self, rooms: Rooms, demand: Demand, column: Column | None, taken: Sequence[tuple[ClusterState, int]]
+    ) -> None:
+        if max(n for _, n in taken) > UNLIMITED:
+            for cluster, _ in taken:
+                self.touch(cluster)
+            return
+        positions = np.array([cluster.position for cluster, _ in taken], np.int64)
+        replicas = np.array([n for _, n in taken], np.int64)
+        if int(positions.min()) < 0:  # clusters that were never heard of have no place among the others
+            replicas = replicas[positions >= 0]
+            positions = positions[positions >= 0]
+            if not positions.size:
+                return
+        rooms.take(demand, positions, replicas)
+        if column is not None:
+            column.take(self.layout, positions, replicas)
+        if len(self.takes) >= TAKES_LENGTH:
+            self.takes_from += len(self.takes)
+            self.takes.clear()
+        self.takes.append(positions)
 
     def _demand_of(self, class_key: str, requirements: Requirements) -> Demand:
         """Recovery makes no columns, and meets the same few classes again and again."""
@@ -614,17 +853,28 @@ class FleetState:
             demand = self.demands[class_key] = demand_of(requirements)
         return demand
 
-    def _lay_out(self) -> None:
-        """Clusters in order of name: position is tie order, and a column's index."""
-        for cluster in self.order:
-            cluster.position = -1
-        self.order = sorted((c for c in self.clusters.values() if c.facts is not None), key=lambda c: c.name)
-        for position, cluster in enumerate(self.order):
-            cluster.position = position
+    def _lay_out_anew(self) -> None:
+        """There is another set of clusters; they are put in order when somebody asks for it."""
+        self.moves.stale = True
+        self.laid_out = False
         self.layout += 1
         self.facts += 1
+
+    def _lay_out(self) -> None:
+        for cluster in self._order:
+            cluster.position = -1
+        self._order = sorted((c for c in self.clusters.values() if c.facts is not None), key=lambda c: c.name)
+        for position, cluster in enumerate(self._order):
+            cluster.position = position
+        self.laid_out = True
+        self.facts_log.clear()
+        self.facts_from = self.facts
+        self.log_from += len(self.log)
         self.log.clear()
+        self.takes_from += len(self.takes)
+        self.takes.clear()
         self.columns.clear()
+        self.rooms = None
 
     def _count_lease(self, cluster: ClusterState, times: int) -> None:
         if cluster.lease_us is not None:
@@ -650,7 +900,14 @@ class FleetState:
         self.withdrawn.pop(name, None)
         self.everywhere.pop(name, None)
         self.open.pop(name, None)
-        if record.refused:
+        self.paused.pop(name, None)
+        self.moves.drop(name)
+        if record.deferred:
+            record.deferred = False
+            self.pauses.discard((name,))
+        if record.refused == quota.EXCEEDED:
+            self.quotas.stop_waiting(name)
+        elif record.refused:
             group = self.waiting.get(record.group)
             if group is not None:
                 group.names.pop(name, None)
@@ -666,20 +923,26 @@ class FleetState:
         if record.withdrawn:
             self.withdrawn[name] = None
             return
-        if record.spec.suspended:
+        if record.left_alone:
             return
         if record.asked:
             self.asked[name] = None
+        elif record.refused == quota.EXCEEDED:
+            self.quotas.wait(name)
         elif record.refused:
             group = self.waiting.get(record.group)
-            now = self._present_values(record)
+            now = self.column(record).values
             if group is None:
                 group = self.waiting[record.group] = Waiting(values=now, facts=self.facts)
-            elif group.values != now:
+            elif not same(group.values, now):
                 group.values = None  # its others were found without a place under other estimates than this one
             group.names[name] = None
+            if record.pause_until > self.clock:
+                self.paused[name] = None
         elif (record.plan.duplicated or not record.counted) and not record.plan.by_region:
             self.everywhere[name] = None
+        if not record.asked and not record.refused and movable(record.spec, record.affinity):
+            self.moves.consider(name, record.spec, record.failback_since, record.rebalance_since, record.moved_at)
         if self._opened(record):
             self.open[name] = None
 
@@ -688,17 +951,24 @@ class FleetState:
         return cluster is not None and cluster.facts is not None
 
     def leaving(self, record: BindingState) -> bool:
-        for name in record.targets:
-            cluster = self.clusters.get(name)
-            if cluster is not None and cluster.deleting:
-                return True
-        return False
+        return bool(self.going) and any(name in self.going for name in record.targets)
+
+    def leaves(self, record: BindingState) -> list[str]:
+        """The targets that are being deleted."""
+        return [name for name in record.targets if name in self.going] if self.going else []
 
     def come_to_rest(self, unfinished: bool) -> None:
         """Every round ends with this, a live one and a recovered one. What is looked at next follows from what has changed since,
         so it has to be the same for a state that decided and for one that only folded: either all was looked at under what
         holds now, or, after a full round, nobody knows, and all will be."""
+        self._defer(unfinished)
+        self._rest(unfinished)
+        if self.selections is not None:
+            self.selections.come_to_rest(self.clock)
+
+    def _rest(self, unfinished: bool) -> None:
         self.unfinished = self.stirred = unfinished
+        self.quotas.come_to_rest(self.bindings, self.facts, unfinished)
         if unfinished:
             for group in self.waiting.values():
                 group.values, group.facts = None, -1
@@ -706,77 +976,136 @@ class FleetState:
             self.open = self._all_opened()
             return
         for group in self.waiting.values():
-            group.values, group.facts = list(self.values_of(group)), self.facts
+            group.values, group.facts = self.column_of(group).values, self.facts
         self.everywhere_facts = self.facts
         self.open.clear()
 
+    def _defer(self, unfinished: bool) -> None:
+        """Whoever was passed over because of its pause, though something had changed for it, is looked at when the pause ends."""
+        if not unfinished:
+            for (name,) in self.pauses.pop(self.clock):
+                self.bindings[name].deferred = False
+                self._note(name)
+        for name in list(self.paused):
+            record = self.bindings[name]
+            if record.pause_until <= self.clock:
+                del self.paused[name]
+                continue
+            group = self.waiting[record.group]
+            if unfinished or group.facts != self.facts or not same(group.values, self.column_of(group).values):
+                self._put_off(record)
+                self._note(name)
+
+    def _put_off(self, record: BindingState) -> None:
+        self.paused.pop(record.spec.name, None)
+        record.deferred = True
+        self.pauses.set((record.spec.name,), record.pause_until)
+
     def _opened(self, record: BindingState) -> bool:
         """May need a decision though nobody asked."""
-        if record.withdrawn or record.spec.suspended:
+        if record.withdrawn or record.left_alone:
             return False
         return record.targets != record.before or (not record.refused and self.leaving(record))
 
     def _all_opened(self) -> dict[str, None]:
         """Asked after every full round, of every binding: what can be told at a glance is."""
-        some_leave = any(cluster.deleting for cluster in self.clusters.values())
+        some_leave = bool(self.going)
         return {
             name: None
             for name, record in self.bindings.items()
             if (some_leave or record.targets != record.before) and self._opened(record)
         }
 
-    def values_of(self, group: Waiting) -> Sequence[int]:
-        """The present estimates of a waiting group's class, in cluster order; the column's own, which changes with the next."""
+    def column_of(self, group: Waiting) -> Column:
+        """The present estimates of a waiting group's class."""
         first = self.bindings[next(iter(group.names))]
-        return self.column(first.class_key, first.spec.requirements).values
+        return self.column(first)
 
-    def _present_values(self, record: BindingState) -> list[int]:
-        return list(self.column(record.class_key, record.spec.requirements).values)
+    def fits(self, record: BindingState, cluster: ClusterState) -> int:
+        """How many more of its replicas fit there, as its column has it."""
+        demand = self._demand_of(record.class_key, record.spec.requirements)
+        return cluster.estimate(record.class_key, demand, record.claim)
+
+    def estimated_by(self, record: BindingState, cluster: ClusterState) -> str:
+        """Where that estimate is from."""
+        by = cluster.estimated_by(record.class_key)
+        if record.claim is not None and by in COUNTED:
+            demand = self._demand_of(record.class_key, record.spec.requirements)
+            if cluster.estimate(record.class_key, demand, record.claim) < cluster.estimate(record.class_key, demand):
+                return "quota"
+        return by
 
     def derive(self) -> None:
         """Make every index anew from what was saved, at the end of a round."""
         for cluster in self.clusters.values():
+            if cluster.name in self.tainting.told:
+                cluster.facts = self.tainting.effective(cluster.name)
             cluster.refresh()
+            self._note_going(cluster)
             self._count_lease(cluster, 1)
             self.watch(cluster)
             self.clock = max(self.clock, cluster.heard_at)
         self.silent = {name: None for name, c in sorted(self.clusters.items()) if c.silent_since is not None}
-        self._lay_out()
+        self._lay_out_anew()
+        for cluster in self.clusters.values():
+            for namespace in cluster.quotas.by_namespace:
+                self.quoted[namespace] = self.quoted.get(namespace, 0) + 1
         for record in self.bindings.values():
             self._read(record)
             for name in record.targets:
                 self.by_cluster.setdefault(name, {})[record.spec.name] = None
             self._index_suspects(record, record.suspect)
+            deferred = record.deferred
             self._reindex(record)
-        self.come_to_rest(self.unfinished)
+            if deferred:
+                self._put_off(record)
+        self.quotas.begin(self.bindings)
+        if self.selections is not None:
+            self.selections.derive(self.tainting.told.values())
+        self._rest(self.unfinished)
 
-    def column(self, class_key: str, requirements: Requirements) -> Column:
-        """The class's estimates, brought up to date: only clusters touched since it was last used are counted again."""
-        column = self.columns.get(class_key)
+    def column(self, record: BindingState) -> Column:
+        """The estimates for a binding, brought up to date: only clusters touched since they were last used are counted again."""
+        order, class_key = self.order, record.class_key
+        column = self.columns.get(record.column_key)
         if column is None or column.layout != self.layout:
-            if len(self.columns) >= CACHED:
-                self.columns.clear()
-            demand = demand_of(requirements)
-            values = [c.estimate(class_key, demand) for c in self.order]
-            column = Column(demand, self.layout, len(self.log), values, sum(values), UNLIMITED in values)
-            self.columns[class_key] = column
-        elif column.seen != len(self.log):
-            order, values, demand = self.order, column.values, column.demand
-            for position in self._touched_since(column.seen):
-                n = order[position].estimate(class_key, demand)
-                if n != values[position]:
-                    column.total += n - values[position]
-                    values[position] = n
-                    if n == UNLIMITED:
-                        column.unlimited = True
-            column.seen = len(self.log)
+            return self._new_column(record)
+        touched_to, taken_to = self.log_from + len(self.log), self.takes_from + len(self.takes)
+        if column.seen == touched_to and column.takes_seen == taken_to:
+            return column
+        touched = self._touched_since(column.seen)
+        if self.rooms is None:
+            changed = recount_list(column, class_key, order, touched)
+        else:
+            self.rooms.catch_up(order)
+            behind = column.takes_seen - self.takes_from
+            taken = self.takes[behind:] if behind >= 0 else None
+            changed = recount_array(column, class_key, order, self.rooms, touched, taken)
+        if changed:
+            column.add_up()
+        column.seen, column.takes_seen = touched_to, taken_to
+        return column
+
+    def _new_column(self, record: BindingState) -> Column:
+        order, class_key = self.order, record.class_key
+        if len(self.columns) >= min(CACHED, max(1, CACHED_VALUES // max(1, len(order)))):
+            self.columns.clear()
+        if len(order) >= columns.FEW:
+            if self.rooms is None:
+                self.rooms = Rooms.of(order)
+            self.rooms.catch_up(order)
+        demand = self._demand_of(class_key, record.spec.requirements)
+        column = self.columns[record.column_key] = counted(class_key, demand, record.claim, order, self.rooms)
+        column.add_up()
+        column.layout = self.layout
+        column.seen, column.takes_seen = self.log_from + len(self.log), self.takes_from + len(self.takes)
         return column
 
     def _touched_since(self, seen: int) -> Iterable[int]:
-        """Positions of the clusters touched since the log was `seen` long, and perhaps of others. By whichever is shorter, the
-        end of the log or the list of clusters: a class that is seldom asked for has much of the log before it."""
-        if len(self.log) - seen < len(self.order):
-            return dict.fromkeys(self.log[seen:])
+        """Positions of the clusters touched since that touch, and perhaps of others. By whichever is shorter, the end of the log
+        or the list of clusters: a class that is seldom asked for has much of the log before it."""
+        if seen >= self.log_from and self.log_from + len(self.log) - seen < len(self.order):
+            return dict.fromkeys(self.log[seen - self.log_from :])
         return [cluster.position for cluster in self.order if cluster.touched >= seen]
 
 

@@ -213,8 +213,7 @@ def _fits(state: FleetState, record: BindingState, targets: Mapping[str, int]) -
 
 
 def _room(state: FleetState, record: BindingState, name: str) -> int:
-    demand = state.column(record.class_key, record.spec.requirements).demand
-    return state.clusters[name].estimate(record.class_key, demand)
+    return state.fits(record, state.clusters[name])
 
 
 def distance(held: Mapping[str, int], wanted: Mapping[str, int]) -> int:
