@@ -288,6 +288,7 @@ class Selections:
         when to look again follows from what holds now."""
         self.clock = clock
         self.open.clear()
+        self.stale.update((key, None) for (key,) in self.dues.pop(clock))  # who only folds has not been woken
         for key in sorted(self.stale):
             due = self._due(key)
             if due is None:
