@@ -8,7 +8,6 @@ event that ended the key came before it, so there is nothing to tell a stage.
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol
@@ -17,22 +16,18 @@ import structlog
 from aiokafka.errors import KafkaError
 
 from wharfinger.domain.value import Value
-from wharfinger.events.codec import UndecodableError, decode, made
-from wharfinger.events.dead_letters import MessageDeadLettered
-from wharfinger.events.envelope import Event, derived_id
-from wharfinger.events.streams import DEAD_LETTERS
+from wharfinger.events.codec import UndecodableError, decode
+from wharfinger.events.envelope import Event
 from wharfinger.runtime.backends import Backend, BackendError
 from wharfinger.runtime.broadcast import BroadcastConsumer
-from wharfinger.runtime.ledger import Ledger, Submission, Transient
+from wharfinger.runtime.dead_letters import lay_aside
+from wharfinger.runtime.ledger import Ledger
 from wharfinger.runtime.observability import ServiceMetrics
 from wharfinger.runtime.stage_loop import Message
 
 Offer = Callable[[Iterable[Message]], Awaitable[None]]
 
 log = structlog.get_logger()
-
-PAYLOAD_BYTES_MAX = 512 * 1024
-"""More of a dead letter than this is cut off and said to be: as base64 it must still be a record that any broker takes."""
 
 
 class RawRecord(Protocol):
@@ -160,27 +155,8 @@ class Reading:
     async def _dead_letter(
         self, topic: str, partition: int, offset: int, key: bytes | None, value: bytes, reason: str
     ) -> None:
-        log.warning(
-            "dead_letter", service=self._service, topic=topic, partition=partition, offset=offset, reason=reason
-        )
-        if len(value) > PAYLOAD_BYTES_MAX:
-            reason = f"{reason} (payload of {len(value)} bytes cut to {PAYLOAD_BYTES_MAX})"
-        # Without the service in it: several services may read the same bad record, which is one dead letter.
-        id = derived_id("dead-letter", topic, self._incarnations[topic], partition, offset)
-        data = MessageDeadLettered(
-            self._service, topic, partition, offset, reason, base64.b64encode(value[:PAYLOAD_BYTES_MAX]).decode(),
-            (key or b"").decode(errors="replace"),
-        )  # fmt: skip
-        event = made(data, id=id, source=f"/wharfinger/{self._service}", subject=topic)
-        pause = 0.05
-        while True:
-            try:
-                await self._ledger.accept([Submission(event, DEAD_LETTERS.name, topic, topic)])
-                break
-            except Transient as error:
-                log.warning("ledger.away", service=self._service, why=str(error), retry_in_s=pause)
-                await asyncio.sleep(pause)
-                pause = min(2.0, pause * 2)
+        life = self._incarnations[topic]
+        await lay_aside(self._ledger, self._service, topic, life, partition, offset, key, value, reason)
         self._metrics.dead_letters.inc()
 
 

@@ -7,25 +7,33 @@ each is a *group* of streams with a session lock and an epoch of its own, and it
     expected -> lock -> raise epoch -> recover from the ledger -> ready -> ... -> revoked -> finish or abandon -> release
 
 A round that does not reach the ledger takes its state with it: the group is dropped and recovered, never mended.
+
+An event that a decider fails on must not stop what has nothing to do with it, nor come back for ever. When a step fails, its
+messages are taken again one at a time, and the one that fails alone, in a stream that works without it, is laid aside as a
+dead letter. A stream that fails without any message has a bug that nothing can be laid aside for: that ends the process.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
+from uuid import UUID
 
 import structlog
 
 from wharfinger.domain.value import Value
 from wharfinger.events.envelope import Event
+from wharfinger.events.ticks import Ticked
 from wharfinger.kernel.decider import Decider, Micros, S
 from wharfinger.kernel.recover import recover
 from wharfinger.kernel.round import Basis, Head, Round
 from wharfinger.kernel.step import step, tick
+from wharfinger.runtime.dead_letters import lay_aside
 from wharfinger.runtime.ledger import Ledger, PartitionLock, Transient
 from wharfinger.runtime.observability import ServiceMetrics
 
@@ -71,6 +79,15 @@ class Routing(Protocol):
     def addressed(self, message: Message) -> Sequence[str] | None:
         """The streams that the message is for; None: all streams of all groups we hold."""
         ...
+
+
+class _StepFailedError(Exception):
+    """The decider raised in this stream's step."""
+
+    def __init__(self, stream: str, error: Exception) -> None:
+        super().__init__(stream)
+        self.stream = stream
+        self.error = error
 
 
 @dataclass(slots=True)
@@ -122,6 +139,10 @@ class StageLoop(Generic[S]):
         self._groups: dict[int, _Group[S]] = {}
         self._wanted: set[int] = set()
         self._early: dict[int, deque[Message]] = {}
+        self._one_by_one: dict[int, int] = {}
+        """Group -> how many messages are still to be taken one at a time."""
+        self._laid_aside: set[tuple[str, UUID]] = set()
+        """Stream and event, of events that are known to make its step fail."""
         self._work = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -345,7 +366,11 @@ class StageLoop(Generic[S]):
         if self._waiting:
             self._work.set()
         await self._skip_known(inputs)
-        fenced = await self._commit(inputs, positions) if inputs else set()
+        try:
+            fenced = await self._commit(inputs, positions) if inputs else set()
+        except _StepFailedError as failed:
+            await self._isolate(failed, taken, inputs)
+            return len(taken)
         for number, message in taken:
             if number not in fenced:
                 _ack(message)
@@ -365,7 +390,10 @@ class StageLoop(Generic[S]):
         positions: dict[str, Basis],
     ) -> None:
         """Move up to `take_max` messages into `inputs`, by stream, without those that a stream's basis says it has had."""
-        for _ in range(min(len(group.waiting), self._take_max)):
+        careful = self._one_by_one.pop(group.number, 0)
+        if careful > 1 and group.waiting:
+            self._one_by_one[group.number] = careful - 1
+        for _ in range(min(len(group.waiting), 1 if careful else self._take_max)):
             message = group.waiting.popleft()
             self._waiting -= 1
             taken.append((group.number, message))
@@ -383,6 +411,8 @@ class StageLoop(Generic[S]):
                     self._metrics.duplicates.inc()
                     continue
                 positions.setdefault(name, {})[message.place] = (incarnation, message.offset + 1)
+                if self._laid_aside and (name, message.event.id) in self._laid_aside:
+                    continue
                 if self._decider.is_news(stream.state, message.event):
                     inputs.setdefault(name, []).append(message.event)
 
@@ -425,7 +455,10 @@ class StageLoop(Generic[S]):
             stream = by_name[name]
             basis = {**stream.basis, **positions.get(name, {})}
             at = max(stream.head.at, now)
-            rounds.append(step(self._decider, stream.state, stream.head, inputs[name], at, basis, stream.snapshot))
+            try:
+                rounds.append(step(self._decider, stream.state, stream.head, inputs[name], at, basis, stream.snapshot))
+            except Exception as error:
+                raise _StepFailedError(name, error) from None
         decided = time.perf_counter()
         events = {e.id: e for batch in inputs.values() for e in batch}
         result = await self._until_done(lambda: self._ledger.commit(rounds, events))
@@ -444,6 +477,60 @@ class StageLoop(Generic[S]):
             self._metrics.events.inc(len(round_.inputs))
             self._metrics.decisions.inc(len(round_.decisions))
         return {self._routing.group_of(name) for name in fenced}
+
+    async def _isolate(
+        self,
+        failed: _StepFailedError,
+        taken: Sequence[tuple[int, Message]],
+        inputs: Mapping[str, Sequence[Event[Value]]],
+    ) -> None:
+        """After a step that failed: find the message that it failed on and lay it aside, or take them one at a time to find it.
+        Whatever was stepped in this turn is recovered, and what was taken for it waits again. Raises what the decider raised where
+        no message is to blame."""
+        number = self._routing.group_of(failed.stream)
+        told = [event for event in inputs[failed.stream] if not isinstance(event.data, Ticked)]
+        if not told:
+            raise failed.error from None  # it stands for itself
+        mine = [m for n, m in taken if n == number]
+        if len(told) > 1:
+            self._one_by_one[number] = len(mine)
+            log.warning("step.failed", stream=failed.stream, messages=len(told), why=repr(failed.error))
+        else:
+            if not await self._works_without(failed.stream):
+                raise failed.error from None
+            await self._lay_aside(failed, next(m for m in mine if m.event.id == told[0].id))
+        stepped = {self._routing.group_of(stream) for stream in inputs}
+        for n, message in taken:
+            if n not in stepped:
+                _ack(message)
+        for n in sorted(stepped):
+            await self._again(n, [m for k, m in taken if k == n])
+        self._work.set()
+
+    async def _works_without(self, name: str) -> bool:
+        """Whether the stream, as the ledger has it, can take a step that no message is in."""
+        group = self._groups[self._routing.group_of(name)]
+        head = group.streams[name].head
+        fresh = await self._until_done(lambda: self._recover(name, head))
+        try:
+            step(self._decider, fresh.state, head, (), max(head.at, self._clock()), fresh.basis, fresh.snapshot)
+        except Exception as error:
+            log.error("step.failed_without_messages", stream=name, why=repr(error))
+            return False
+        return True
+
+    async def _lay_aside(self, failed: _StepFailedError, message: Message) -> None:
+        log.error(
+            "event.laid_aside", stream=failed.stream, event_id=str(message.event.id), why=repr(failed.error),
+            where="".join(traceback.format_tb(failed.error.__traceback__)[-3:]),
+        )  # fmt: skip
+        reason = f"{failed.stream} cannot take it in: {type(failed.error).__name__}: {failed.error}"
+        await lay_aside(
+            self._ledger, self.name, message.topic, self._incarnation(message.place), message.partition,
+            message.offset, message.event.subject.encode(), message.event.body, reason.replace("\n", " ")[:500],
+        )  # fmt: skip
+        self._metrics.dead_letters.inc()
+        self._laid_aside.add((failed.stream, message.event.id))
 
     async def _again(self, number: int, taken: Sequence[Message] = ()) -> None:
         """Drop a group whose lock or head we no longer hold, and take it anew if it is still meant to be ours.
