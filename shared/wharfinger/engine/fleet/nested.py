@@ -126,11 +126,6 @@ class Tables:
         keys = [-left[found], *(self._counts[found, i] for i in reversed(range(len(self._levels)))), -held[found]]
         return int(found[np.lexsort(keys)[0]])
 
-    def best(self) -> int | None:
-        """The cell that is worth most; of equals the one with the fewest groups."""
-        worth = np.where(self._kept(), self._whole.best, NEVER)
-        return int(worth.argmax()) if worth.max() != NEVER else None
-
     def pick(self, cell: int | None) -> Ints | None:
         """The clusters that a cell counts."""
         return None if cell is None else np.array(self._read(self._whole, cell), dtype=np.int64)

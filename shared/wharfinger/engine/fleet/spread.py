@@ -46,6 +46,9 @@ Mask = npt.NDArray[np.bool_]
 MOST = 2**48
 """Room beyond that is not told apart, so that no sum overflows."""
 
+TRIES = 16
+"""How often it is tried to keep some of what is held."""
+
 STARTS = 16
 LOOKS = 2_000
 """How often the greedy search begins anew, and at how many clusters it looks for a roomier one instead. Counted, never timed, so
@@ -315,34 +318,46 @@ def divided_score(
 
 
 def _by_table(asked: _Asked, replicas: int, *, steady: bool) -> Ints | None:
-    """What is held counts as so much more room than it has. First as none, which finds a choice if there is one; then nothing
-    outweighs what is held, and then ever less of it does: the first of these choices that holds the replicas moves least."""
+    """The fewest groups that hold the replicas, with as much of what is held as can be kept."""
     if not asked.replicas:  # every cluster gets all of them: those that hold them count first
         value = 1 + len(asked.held) * (asked.available >= replicas)
         weight = int(value.sum()) + 1 if steady else 0
         table = tables(asked.fields, asked.least, asked.most, value + weight * asked.held)
         return table.pick(table.fewest(0, weight))
+    found = _with_all(asked, [])
+    return found if found is None or not steady else _with_most(asked, found)
+
+
+def _with_most(asked: _Asked, found: Ints) -> Ints:
+    """What is held is kept beginning with the best ranked: all of it; or half, and so on; what cannot be kept is passed over."""
+    kept: list[int] = []
+    left = np.flatnonzero(asked.held).tolist()
+    count = len(left)
+    for _ in range(TRIES):
+        if not left:
+            break
+        chosen = _with_all(asked, kept + left[:count])
+        if chosen is not None:
+            found, kept, left = chosen, kept + left[:count], left[count:]
+            count = len(left)
+        elif count > 1:
+            count //= 2
+        else:
+            left = left[1:]
+            count = len(left)
+    return found
+
+
+def _with_all(asked: _Asked, kept: list[int]) -> Ints | None:
+    """A choice that holds the replicas with all of `kept` in it. Each of these outweighs all room there is."""
     value = asked.available.clip(0, asked.replicas)
+    weight = int(value.sum()) + 1 if kept else 0
+    if weight * (len(kept) + 1) >= 2**62:
+        return None
+    value[kept] += weight
     table = tables(asked.fields, asked.least, asked.most, value)
-    any_choice = table.pick(table.fewest(asked.replicas, 0))
-    if any_choice is None or not steady:
-        return any_choice
-    for weight in _weights(int(value.sum()) + 1, asked.replicas, len(value)):
-        table = tables(asked.fields, asked.least, asked.most, value + weight * asked.held)
-        outweighs = weight > int(value.sum())
-        chosen = table.pick(table.fewest(asked.replicas, weight) if outweighs else table.best())
-        if chosen is not None and asked.keeps(chosen):
-            return chosen
-    return any_choice
-
-
-def _weights(everything: int, replicas: int, count: int) -> list[int]:
-    out = [everything] if everything * (count + 1) < 2**62 else []
-    weight = replicas
-    while weight:
-        out.append(weight)
-        weight //= 4
-    return out
+    chosen = table.pick(table.fewest(asked.replicas, weight))
+    return chosen if chosen is not None and set(kept) <= set(chosen.tolist()) else None
 
 
 def _greedily(asked: _Asked, *, steady: bool) -> Ints | None:
