@@ -28,6 +28,7 @@ ChangeKind = Literal[
     "state",  # silent, deleting, evicted, cordoned: it passes, or somebody ends it
     "less",  # asked for by one replica
     "more",  # free there
+    "quota",  # left of a quota of the namespace there
     "count",  # a new count of what fits
     "replicas",  # wanted
     "weight",  # of the cluster in the policy
@@ -72,7 +73,7 @@ def size(way: Way, asked: Requirements) -> tuple[int, int, int, str]:
     )
 
 
-_RANK: dict[str, int] = {"less": 1, "more": 2, "count": 2, "replicas": 1}
+_RANK: dict[str, int] = {"less": 1, "more": 2, "quota": 2, "count": 2, "replicas": 1}
 
 
 def _part(change: Change, asked: Requirements) -> int:
@@ -243,6 +244,10 @@ def less(resource: str, amount: int) -> Change:
 
 def more(resource: str, amount: int) -> Change:
     return Change("more", resource, f"{sized(resource, amount)} more {resource} free there", amount)
+
+
+def left_more(quota: str, resource: str, amount: int) -> Change:
+    return Change("quota", resource, f"{sized(resource, amount)} more {resource} left of the quota {quota}", amount)
 
 
 def sized(resource: str, amount: int) -> str:

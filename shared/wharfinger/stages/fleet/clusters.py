@@ -13,12 +13,13 @@ from uuid import UUID
 
 import msgspec
 
-from wharfinger.domain.cluster import Cluster
+from wharfinger.domain.cluster import Cluster, NodeGrade
 from wharfinger.domain.workload import Requirements
-from wharfinger.engine.fleet.estimate import NO_BOUND, Demand, Room, room_of_count, room_of_summary
+from wharfinger.engine.fleet.estimate import NO_BOUND, Demand, Room, room_of_count, room_of_summary, scattered
 from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.streams import cluster_stream
 from wharfinger.kernel.decider import Micros
+from wharfinger.stages.fleet.quota_room import Claim, QuotasLeft, quotas_left
 
 SECOND: Micros = 1_000_000
 
@@ -27,13 +28,15 @@ UNLIMITED = 2**31 - 1
 
 
 class Pending(msgspec.Struct, frozen=True):
-    """Replicas decided by this stream that the cluster's estimator has not accounted for yet. `demand`: of the requirements."""
+    """Replicas decided by this stream that the cluster's estimator has not accounted for yet. `demand`: of the requirements.
+    `claim`: whose quotas they fall under."""
 
     seq: int
     class_key: str
     replicas: int
     requirements: Requirements
     demand: Demand
+    claim: Claim
 
 
 @dataclass(slots=True)
@@ -62,6 +65,7 @@ class ClusterState:
     touched: int = -1
     _room: Room | None = None
     _taken: dict[str, int] = field(default_factory=dict)
+    _quotas: QuotasLeft = field(default_factory=QuotasLeft)
     _behind: int = 0
 
     @property
@@ -77,6 +81,13 @@ class ClusterState:
         if self._behind:
             self._deduct_last()
         return self._taken
+
+    @property
+    def quotas(self) -> QuotasLeft:
+        """What its quotas leave, less all that is pending."""
+        if self._behind:
+            self._deduct_last()
+        return self._quotas
 
     @property
     def lease_us(self) -> Micros | None:
@@ -121,6 +132,7 @@ class ClusterState:
             self._room = room_of_summary(self.facts.summary)
         else:
             self._room = None
+        self._quotas = quotas_left(() if self.capacity is None else self.capacity.quotas)
         self._taken.clear()
         self._behind = len(self.pending)
 
@@ -136,19 +148,32 @@ class ClusterState:
             taken[entry.class_key] = taken.get(entry.class_key, 0) + entry.replicas
             if room is not None:
                 room.take(entry.demand, entry.replicas)
+            if self._quotas:
+                self._quotas.take(entry.claim, entry.demand, entry.replicas)
         self._behind = 0
 
-    def ceiling(self, class_key: str) -> int:
+    def ceiling(self, class_key: str, demand: Demand) -> int:
         """How many more replicas of the class may go there by everything but its room: 0 where it cannot be asked, NO_BOUND where
-        nobody has counted the class."""
+        nobody has counted the class and no grades tell how the room lies scattered."""
         if self._room is None or self.silent_since is not None or class_key in self.closed:
             return 0
         counted = None if self.capacity is None else self.capacity.classes.get(class_key)
-        return NO_BOUND if counted is None else counted - self.taken.get(class_key, 0)
+        if counted is None:
+            counted = scattered(self.grades, demand)
+        return NO_BOUND if counted == NO_BOUND else counted - self.taken.get(class_key, 0)
 
-    def estimate(self, class_key: str, demand: Demand) -> int:
-        """How many more replicas of the class fit."""
-        most = self.ceiling(class_key)
+    @property
+    def grades(self) -> tuple[NodeGrade, ...]:
+        """How its room lies scattered, where that is told instead of nodes."""
+        if self.capacity is not None:
+            return self.capacity.grades
+        return () if self.facts is None or self.facts.summary is None else self.facts.summary.grades
+
+    def estimate(self, class_key: str, demand: Demand, claim: Claim | None = None) -> int:
+        """How many more replicas of the class fit; and, with a claim, within the quotas it falls under."""
+        most = self.ceiling(class_key, demand)
+        if most > 0 and claim is not None:
+            most = self.quotas.fits(claim, demand, most)
         if most <= 0:
             return 0
         room = self.room
@@ -166,9 +191,11 @@ class ClusterState:
             return "refused"
         if self._room is None:
             return ""
-        if self.capacity is None:
-            return "summary"
-        return "class" if class_key in self.capacity.classes else "totals"
+        if self.capacity is not None and class_key in self.capacity.classes:
+            return "class"
+        if self.grades:
+            return "grades"
+        return "summary" if self.capacity is None else "totals"
 
     def reopen(self, class_key: str) -> bool:
         """Open a refused class again when the last count accounts for the refusal and shows more than was disproved."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from wharfinger.engine.fleet.estimate import NO_BOUND, PODS, Demand
 from wharfinger.stages.fleet.clusters import UNLIMITED, ClusterState
+from wharfinger.stages.fleet.quota_room import Claim
 
 FEW = 48
 """A fleet of fewer clusters is counted in lists: below, an array costs more to touch than it saves."""
@@ -38,13 +39,14 @@ TAKES_LENGTH = 512
 @dataclass(slots=True)
 class Column:
     """`values`: list[int], or int64[clusters]; replaced, not written into, when they change. `seen`: up to which touch they are
-    counted; `total`: their sum; `unlimited`: whether some cluster has no bound.
+    counted; `total`: their sum; `unlimited`: whether some cluster has no bound. `claim`: within whose quotas; None: of nobody's.
 
     Of arrays only: `ceilings`, int64[clusters], see `ClusterState.ceiling`, None where clusters are asked one by one; `takes_seen`:
     up to which decision over clusters they are counted.
     """
 
     demand: Demand
+    claim: Claim | None
     layout: int
     seen: int
     values: Values
@@ -56,7 +58,11 @@ class Column:
     @property
     def plain(self) -> bool:
         """Whether the cluster itself is asked wherever something was touched."""
-        return bool(self.demand.devices) or any(amount > SAFE for _, amount in self.demand.amounts)
+        return (
+            self.claim is not None
+            or bool(self.demand.devices)
+            or any(amount > SAFE for _, amount in self.demand.amounts)
+        )
 
     def offer(self, positions: list[int] | Array) -> int:
         """What fits into these clusters together."""
@@ -163,15 +169,17 @@ class Rooms:
         return fits
 
 
-def counted(class_key: str, demand: Demand, order: Sequence[ClusterState], rooms: Rooms | None) -> Column:
+def counted(
+    class_key: str, demand: Demand, claim: Claim | None, order: Sequence[ClusterState], rooms: Rooms | None
+) -> Column:
     """A column made afresh. `rooms`: None in a small fleet."""
     if rooms is None:
-        return Column(demand, 0, 0, [c.estimate(class_key, demand) for c in order])
-    column = Column(demand, 0, 0, np.zeros(0, np.int64))
+        return Column(demand, claim, 0, 0, [c.estimate(class_key, demand, claim) for c in order])
+    column = Column(demand, claim, 0, 0, np.zeros(0, np.int64))
     if column.plain:
-        column.values = np.array([c.estimate(class_key, demand) for c in order], np.int64)
+        column.values = np.array([c.estimate(class_key, demand, claim) for c in order], np.int64)
         return column
-    column.ceilings = np.array([_within(c.ceiling(class_key)) for c in order], np.int64)
+    column.ceilings = np.array([_within(c.ceiling(class_key, demand)) for c in order], np.int64)
     column.values = rooms.fit(demand, column.ceilings, None)
     _ask_the_odd(column, class_key, order, rooms)
     return column
@@ -179,10 +187,10 @@ def counted(class_key: str, demand: Demand, order: Sequence[ClusterState], rooms
 
 def recount_list(column: Column, class_key: str, order: Sequence[ClusterState], touched: Iterable[int]) -> bool:
     """Ask the touched clusters again; whether any value changed."""
-    values, demand, changed = column.values, column.demand, False
+    values, demand, claim, changed = column.values, column.demand, column.claim, False
     assert isinstance(values, list)
     for position in touched:
-        n = order[position].estimate(class_key, demand)
+        n = order[position].estimate(class_key, demand, claim)
         if n != values[position]:
             if not changed:
                 values = column.values = values.copy()
@@ -219,7 +227,7 @@ def recount_array(
         for positions in taken or ():
             again.update(dict.fromkeys(positions.tolist()))
         for position in again:
-            values[position] = order[position].estimate(class_key, demand)
+            values[position] = order[position].estimate(class_key, demand, column.claim)
     else:
         if whole:
             values = rooms.fit(demand, ceilings, None)
@@ -227,7 +235,7 @@ def recount_array(
             at = np.concatenate(taken)
             values[at] = rooms.fit(demand, ceilings, at)
         for position in touched:
-            ceilings[position] = _within(order[position].ceiling(class_key))
+            ceilings[position] = _within(order[position].ceiling(class_key, demand))
             values[position] = order[position].estimate(class_key, demand)
         column.values = values
         _ask_the_odd(column, class_key, order, rooms)

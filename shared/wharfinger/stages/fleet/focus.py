@@ -37,6 +37,7 @@ from wharfinger.events.proposals import EvictionProposed, FailoverProposed, Resc
 from wharfinger.events.registry import LATEST
 from wharfinger.kernel.decider import Decision, Micros
 from wharfinger.stages.fleet.clusters import Pending
+from wharfinger.stages.fleet.quota_room import Claim
 from wharfinger.stages.fleet.state import FleetState
 
 
@@ -150,11 +151,12 @@ class Focus:
         same_class = self._classes.get(took.binding, key) == key
         self._classes[took.binding] = key
         held = {t.cluster: t.replicas for t in took.previous} if same_class else {}
+        claim = Claim(took.binding.rpartition("/")[0])  # of its priority class a decision says nothing
         for target in took.targets:
             grown = target.replicas - held.get(target.cluster, 0)
             cluster = self.state.clusters.get(target.cluster)
             if grown > 0 and cluster is not None:
-                cluster.take(Pending(seq, key, grown, requirements, demand))
+                cluster.take(Pending(seq, key, grown, requirements, demand, claim))
                 self.state.touch(cluster)
 
     def _requirements(self, raw: bytes) -> tuple[str, Requirements, Demand]:

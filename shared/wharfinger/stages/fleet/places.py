@@ -147,7 +147,7 @@ def solve_term(
     short = ""
     if record.counted and (plan.static or plan.duplicated) and (retry or (plan.static and state.silent)):
         targets, short = _no_growth_without_room(state, record, targets, held, fit, estimates, retry)
-    explanation = _explained(state, fit, estimates, record.class_key, held, targets, answer.weights, refused, short)
+    explanation = _explained(state, fit, estimates, record, held, targets, answer.weights, refused, short)
     if short:
         return Verdict(targets, affinity, explanation, "Unschedulable")
     return Verdict(targets, affinity, explanation)
@@ -157,7 +157,7 @@ def estimates_for(state: FleetState, record: BindingState, fit: Feasible) -> lis
     """How many more replicas fit into each of these clusters, as the division is to see it: what has no bound holds all that is
     wanted. An array in a large fleet, except where clusters are chosen one by one."""
     replicas = record.spec.replicas
-    column = state.column(record.class_key, record.spec.requirements)
+    column = state.column(record)
     values, positions = column.values, fit.positions
     if isinstance(values, np.ndarray) and (replicas > UNLIMITED or one_by_one(record.plan.placement)):
         values = values.tolist()
@@ -276,7 +276,7 @@ def _explained(
     state: FleetState,
     fit: Feasible,
     estimates: list[int] | Array,
-    class_key: str,
+    record: BindingState,
     held: Mapping[str, int],
     targets: Mapping[str, int],
     weights: Mapping[str, int],
@@ -286,16 +286,16 @@ def _explained(
     """The best few of the chosen and of the others, in rank order: held before not held, then by estimate, then by name."""
     best = _best_of_few if isinstance(estimates, list) else _best_of_many
     chosen, others = [
-        tuple([_scored(state, fit, i, int(estimates[i]), class_key, held) for i in indexes])
+        tuple([_scored(state, fit, i, int(estimates[i]), record, held) for i in indexes])
         for indexes in best(state, fit, estimates, held, targets)  # type: ignore[arg-type]  # each for its kind
     ]
     division = {c.name: min(weights[c.name], MAX_SHOWN) for c in chosen if c.name in weights}
     return bounded(Explanation(len(state.order), len(fit), refused, chosen, others, division, note))
 
 
-def _scored(state: FleetState, fit: Feasible, i: int, estimate: int, class_key: str, held: Mapping[str, int]) -> Scored:
+def _scored(state: FleetState, fit: Feasible, i: int, estimate: int, record: BindingState, held: Mapping[str, int]) -> Scored:
     name = fit.names[i]
-    by = state.clusters[name].estimated_by(class_key)
+    by = state.estimated_by(record, state.clusters[name])
     return Scored(name, LOCALITY if name in held else 0, min(estimate, MAX_SHOWN), by)
 
 

@@ -37,7 +37,7 @@ def relocation(
     found = _affinity(state, record, wanted, held)
     if isinstance(found, tuple):
         return found
-    no = _breaks_spread(state, record, wanted) or _no_room(state, record, wanted, held)
+    no = breaks_spread(state, record, wanted) or _no_room(state, record, wanted, held)
     if no is not None:
         return no
     note = "to the targets that were proposed"
@@ -94,7 +94,7 @@ def _infeasible(
     return None
 
 
-def _breaks_spread(state: FleetState, record: BindingState, wanted: Iterable[str]) -> No | None:
+def breaks_spread(state: FleetState, record: BindingState, wanted: Iterable[str]) -> No | None:
     placement = record.spec.placement
     if not constrained(placement):
         return None
@@ -104,11 +104,10 @@ def _breaks_spread(state: FleetState, record: BindingState, wanted: Iterable[str
 
 def _no_room(state: FleetState, record: BindingState, wanted: Mapping[str, int], held: Mapping[str, int]) -> No | None:
     """What is added has to fit by the estimates. Replicas of another class than now lie there count as added."""
-    demand = state.column(record.class_key, record.spec.requirements).demand
     same_class = record.applied_class == record.class_key
     for name, n in wanted.items():
         added = n - held.get(name, 0) if same_class else n
-        if added > 0 and (fits := state.clusters[name].estimate(record.class_key, demand)) < added:
+        if added > 0 and (fits := state.fits(record, state.clusters[name])) < added:
             return "NoRoom", f"{name}: {added} more replicas, {max(0, fits)} fit"
     return None
 
@@ -156,10 +155,9 @@ def _explained(
     state: FleetState, record: BindingState, wanted: Mapping[str, int], held: Mapping[str, int], note: str
 ) -> Explanation:
     chosen: list[Scored] = []
-    demand = state.column(record.class_key, record.spec.requirements).demand
     for name in list(wanted)[:SHOWN]:
         cluster = state.clusters[name]
-        estimate = min(MAX_SHOWN, cluster.estimate(record.class_key, demand))
-        by = cluster.estimated_by(record.class_key)
+        estimate = min(MAX_SHOWN, state.fits(record, cluster))
+        by = state.estimated_by(record, cluster)
         chosen.append(Scored(name, LOCALITY if name in held else 0, estimate, by))
     return bounded(Explanation(len(state.order), len(wanted), chosen=tuple(chosen), note=note))

@@ -20,6 +20,7 @@ from wharfinger.engine.changes import (
     Change,
     Way,
     largest,
+    left_more,
     less_asked,
     more,
     smallest,
@@ -28,7 +29,7 @@ from wharfinger.engine.changes import (
 from wharfinger.engine.fleet.assign import Assigned, assign, ranked, static_weights
 from wharfinger.engine.fleet.counterfactual import Admission, admission
 from wharfinger.engine.fleet.division import names_descend
-from wharfinger.engine.fleet.estimate import demand_of
+from wharfinger.engine.fleet.estimate import demand_of, scattered
 from wharfinger.engine.fleet.filters import Question, all_refusals
 from wharfinger.engine.fleet.select import (
     LOCALITY,
@@ -42,6 +43,7 @@ from wharfinger.engine.fleet.select import (
 from wharfinger.kernel.decider import Micros
 from wharfinger.stages.fleet.clusters import UNLIMITED, ClusterState
 from wharfinger.stages.fleet.places import solve_term, terms_of
+from wharfinger.stages.fleet.quota_room import Claim
 from wharfinger.stages.fleet.state import BindingState, FleetState, Solving
 
 SEARCHED_TIMES = 8
@@ -195,7 +197,7 @@ class _Asking:
     # --- what was asked, and the answers
 
     def _estimate(self, cluster: ClusterState) -> int:
-        n = cluster.estimate(self.record.class_key, self.demand)
+        n = self.state.fits(self.record, cluster)
         return self._seen(cluster.name, n)
 
     def _seen(self, name: str, n: int) -> int:
@@ -242,7 +244,7 @@ class _Asking:
         used = name in targets and not self.refused[name]
         return ClusterTrace(
             name, _facts(cluster).region, self.held.get(name, 0), tuple(self.refused[name]),
-            LOCALITY if name in self.held else 0, self.estimates[name], cluster.estimated_by(key),
+            LOCALITY if name in self.held else 0, self.estimates[name], self.state.estimated_by(self.record, cluster),
             None if cluster.capacity is None else cluster.counted_at, cluster.taken.get(key, 0),
             name in selected and not self.refused[name], targets.get(name, 0), used,
             () if used else self.ways_for(cluster, alone=bool(reason)),
@@ -351,7 +353,9 @@ class _Asking:
             return [(change,)]
         if cluster.room is None:
             return [(Change("count", cluster.name, "a count of what is free there: nothing is known"),)]
-        key = self.record.class_key
+        key, claim = self.record.class_key, self.record.claim
+        if claim is not None and cluster.estimate(key, self.demand) > 0:
+            return self._more_quota(cluster, claim)
         if cluster.estimated_by(key) in ("class", "refused") and self._by_totals(cluster, asked) > 0:
             counted = self._more_counted(cluster)
             return [(counted,)] if counted is not None else []
@@ -360,12 +364,18 @@ class _Asking:
         return [*ways, extra] if extra else ways
 
     def _room_of(self, cluster: ClusterState, asked: Requirements) -> int:
-        return cluster.estimate(asked.class_key, demand_of(asked))
+        return cluster.estimate(asked.class_key, demand_of(asked), self.record.claim)
+
+    def _more_quota(self, cluster: ClusterState, claim: Claim) -> list[Way]:
+        """The cluster has room: what is missing for one replica is missing in quotas."""
+        short = cluster.quotas.short_of(claim, self.demand)
+        return [tuple(left_more(f"{claim.namespace}/{quota}", name, amount) for quota, name, amount in short)]
 
     def _by_totals(self, cluster: ClusterState, asked: Requirements) -> int:
         """How other requirements are estimated: nobody has counted their class."""
         assert cluster.room is not None, "asked of known room only"
-        return cluster.room.fits(demand_of(asked))
+        demand = demand_of(asked)
+        return scattered(cluster.grades, demand, cluster.room.fits(demand))
 
     def _more_counted(self, cluster: ClusterState) -> Change | None:
         """What a later count would have to show. The free amounts suffice together, and lie scattered over its nodes."""
@@ -387,10 +397,10 @@ class _Asking:
         key = self.record.class_key
         capacity = msgspec.structs.replace(cluster.capacity, classes={**cluster.capacity.classes, key: count})
         other = replace(
-            cluster, capacity=capacity,
+            cluster, capacity=capacity, _room=cluster.room, _taken=cluster.taken, _behind=0,
             closed={k: seq for k, seq in cluster.closed.items() if k != key or count <= cluster.doubt.get(k, 0)},
         )  # fmt: skip
-        return other.estimate(key, self.demand)
+        return other.estimate(key, self.demand, self.record.claim)
 
     def _more_free(self, cluster: ClusterState) -> Way:
         """Of every resource that is short what is missing for one replica, each the smallest amount."""
@@ -410,7 +420,7 @@ class _Asking:
             if extra:
                 changes.append(more(name, extra))
                 added.left[name] = left + extra
-        return tuple(changes) if changes and added.fits(self.demand) > 0 else ()
+        return tuple(changes) if changes and scattered(cluster.grades, self.demand, added.fits(self.demand)) > 0 else ()
 
     def _to_be_used(self, cluster: ClusterState, admitted: Admission) -> list[Way]:
         """It is feasible, has room, and others were taken: what would have made it one of them."""
