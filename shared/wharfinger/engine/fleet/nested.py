@@ -25,6 +25,9 @@ MAX_WORK = 30_000_000
 MAX_TRAIL = 8_000_000
 """Cells that are remembered to read the clusters back."""
 
+AT_ONCE = 50_000
+"""Additions made in one row of NumPy."""
+
 NEVER = -1
 
 
@@ -38,6 +41,10 @@ class Field:
     least: int
     most: int | None
     what: str = ""
+
+    def used(self, clusters: Ints) -> int:
+        """In how many groups these clusters are."""
+        return int(np.count_nonzero(np.bincount(self.groups[clusters], minlength=self.count)))
 
 
 def is_nested(fields: Sequence[Field]) -> bool:
@@ -166,21 +173,26 @@ class Tables:
         """One group more, used in any one way or not at all. Ties: not at all, then the first way."""
         way = np.full(len(out.best), -1, dtype=np.int64)
         before = np.arange(len(out.best))
-        reached = np.flatnonzero(out.best != NEVER)
-        worth, counts = out.best[reached], self._counts[reached]
         best = out.best.copy()
-        for i in range(len(part.worth)):
-            then = counts + part.steps[i]
+        reached = np.flatnonzero(out.best != NEVER)
+        ways = max(1, AT_ONCE // len(reached))
+        for first in range(0, len(part.worth), ways):
+            some = slice(first, first + ways)
+            then = self._counts[reached] + part.steps[some, None]
             then = np.where(self._open, np.minimum(then, self._sizes), then)
+            total = out.best[reached] + part.worth[some, None]
             cell = then @ self._strides
-            better = np.flatnonzero((then <= self._sizes).all(axis=1))
-            better = better[worth[better] + part.worth[i] > best[cell[better]]]
-            total = worth[better] + part.worth[i]
-            better = better[np.lexsort((-better, total))]  # where several lead to one cell the best is written last
-            to = cell[better]
-            best[to] = worth[better] + part.worth[i]
-            way[to] = i
-            before[to] = reached[better]
+            cell[(then > self._sizes).any(axis=2)] = 0
+            better = np.flatnonzero(total > best[cell])
+            better = better[cell.flat[better] > 0]
+            # Where several lead to one cell the best, and of equals the first, is written last.
+            better = better[::-1][np.argsort(total.flat[better[::-1]], kind="stable")]
+            to = cell.flat[better]
+            best[to], way[to], before[to] = (
+                total.flat[better],
+                first + better // len(reached),
+                reached[better % len(reached)],
+            )
         out.best = best
         out.trail.append((part, way, before))
 

@@ -77,13 +77,18 @@ class _Asked:
     most: int | None
     replicas: int
 
+    def exceeded_by(self, chosen: Ints) -> bool:
+        """Whether these are too many, or in too many groups, whatever is added to them."""
+        if self.most is not None and len(chosen) > self.most:
+            return True
+        return any(f.most is not None and f.used(chosen) > f.most for f in self.fields)
+
     def keeps(self, chosen: Ints) -> bool:
-        if len(chosen) < self.least or (self.most is not None and len(chosen) > self.most):
+        if len(chosen) < self.least or self.exceeded_by(chosen):
             return False
         if self.replicas and int(self.available[chosen].sum()) < self.replicas:
             return False
-        counts = [int(np.count_nonzero(np.bincount(f.groups[chosen], minlength=f.count))) for f in self.fields]
-        return all(f.least <= n and (f.most is None or n <= f.most) for f, n in zip(self.fields, counts, strict=True))
+        return all(f.least <= f.used(chosen) for f in self.fields)
 
 
 def numbered(names: Sequence[str]) -> Ints:
@@ -349,7 +354,14 @@ def _with_most(asked: _Asked, found: Ints) -> Ints:
 
 
 def _with_all(asked: _Asked, kept: list[int]) -> Ints | None:
-    """A choice that holds the replicas with all of `kept` in it. Each of these outweighs all room there is."""
+    """A choice that holds the replicas with all of `kept` in it. What is quickly said comes first: these are too many already, or
+    it is enough to add others to them. In the table each of them outweighs all room there is."""
+    must = np.array(kept, dtype=np.int64)
+    if asked.exceeded_by(must):
+        return None
+    found = _Greedy(asked, must).search()
+    if found is not None and asked.keeps(found):
+        return found
     value = asked.available.clip(0, asked.replicas)
     weight = int(value.sum()) + 1 if kept else 0
     if weight * (len(kept) + 1) >= 2**62:
