@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+import msgspec
 import pytest
 
 from wharfinger.domain.binding import TargetCluster
@@ -248,7 +249,10 @@ def test_an_ocm_cluster_and_what_of_its_taints_is_acted_on() -> None:
         "status: {allocatable: {cpu: 8}, clusterClaims: [{name: region.open-cluster-management.io, value: north},"
         " {name: platform.open-cluster-management.io, value: metal}]}\n",
     )
-    assert cluster.to_domain() == KnownCluster(
+    known = cluster.to_domain()
+    assert known.managed is not None
+    assert [t.effect for t in known.managed.taints] == ["NoSelect", "NoSelectIfNew", "PreferNoSelect"]
+    assert msgspec.structs.replace(known, managed=None) == KnownCluster(
         "bodo", provider="metal", region="north", summary=ResourceSummary({"cpu": 8000}),
         taints=(Taint("a", "NoSchedule"), Taint("b", "NoSchedule"), Taint("c", "PreferNoSchedule")),
     )  # fmt: skip

@@ -425,10 +425,12 @@ def test_objects_without_replicas_go_as_they_are_and_an_unselected_namespace_goe
 def test_what_is_accepted_and_not_acted_on_is_told_with_its_line() -> None:
     text = (
         "apiVersion: cluster.open-cluster-management.io/v1beta1\nkind: Placement\nmetadata: {name: p}\n"
-        "spec: {numberOfClusters: 1}\n"
+        "spec: {numberOfClusters: 1,\n  spreadPolicy: {spreadConstraints: [{topologyKey: hall, topologyKeyType: Label}]}}\n"
     )
     intake = compile_manifests(manifests(text))
-    assert [str(u) for u in intake.unacted] == ["file.yaml:4: spec: accepted, not acted on in this version"]
+    assert [str(u) for u in intake.unacted] == [
+        "file.yaml:5: spec.spreadPolicy: accepted, not acted on in this version"
+    ]
     (placed,) = applied_policies(intake)
     assert (placed.key, placed.propagation) == ("Placement/default/p", None)
     assert '"numberOfClusters":1' in placed.manifest

@@ -38,6 +38,11 @@ SCORES = "AddOnPlacementScore"
 SET_LABEL = "cluster.open-cluster-management.io/clusterset"
 """Label of a cluster: the one exclusive set it is in."""
 EXCLUSIVE, BY_LABELS = "ExclusiveClusterSetLabel", "LabelSelector"
+BY_DEFAULT = "Default"
+"""Kind of the built-in set `default`: clusters that are in no other exclusive set."""
+BUILT_IN_SETS = {"default": ClusterSet(BY_DEFAULT), "global": ClusterSet(BY_LABELS, Selector())}
+"""Sets that there are even when nobody has applied them. Controllers of OCM make them there, and label clusters that have no set
+with `default`; a strict placement sees only what was applied."""
 
 NEVER_US = 2**62
 _SLOTS_LEAST = 16
@@ -186,13 +191,16 @@ class PlacementFleet:
         self._arrange()
         return cast(Names, self._names)
 
-    def bound_sets(self, namespace: str) -> tuple[str, ...]:
-        """The existing sets that are bound there, in order of name."""
-        return tuple(sorted(name for name in self._bindings.get(namespace, ()) if name in self._sets))
+    def bound_sets(self, namespace: str, strict: bool) -> tuple[str, ...]:
+        """The existing sets that are bound there, in order of name. `strict`: without those that are built in."""
+        known = self._sets if strict else BUILT_IN_SETS | self._sets
+        return tuple(sorted(name for name in self._bindings.get(namespace, ()) if name in known))
 
     def members(self, name: str) -> Column | None:
         """Of a cluster set; None: it has none. Raises SelectorError."""
-        cluster_set = self._sets[name]
+        cluster_set = self._sets.get(name) or BUILT_IN_SETS[name]
+        if cluster_set.kind == BY_DEFAULT:
+            return self.column(("default set",), np.bool_, _in_default_set)
         if cluster_set.kind in (EXCLUSIVE, ""):
             return self.column(("set", name), np.bool_, _labelled(SET_LABEL, name))
         if cluster_set.kind != BY_LABELS:
@@ -362,6 +370,10 @@ def _alive(facts: Facts) -> bool:
 
 def _labelled(key: str, value: str) -> Answer:
     return lambda facts: cast(Cluster, facts.cluster).labels.get(key) == value
+
+
+def _in_default_set(facts: Facts) -> bool:
+    return cast(Cluster, facts.cluster).labels.get(SET_LABEL, "default") == "default"
 
 
 def _asked(test: Test, of: str) -> Answer:

@@ -110,6 +110,8 @@ def difference(choice: Choice, standing: Sequence[DecisionObject]) -> Difference
     if choice.keeps:
         return _left(placement, by_name)
     wanted = objects(placement, choice.groups)
+    if wanted == tuple(standing):
+        return Difference(after=wanted, everything=wanted)
     if len(placement.encode()) > NAME_LENGTH_MAX:
         tried = tuple([Write("create", DECISIONS, o.name) for o in wanted if o.name not in by_name])
         return _left(placement, by_name, tried, refused=value_problem(PLACEMENT_LABEL, placement))

@@ -131,7 +131,7 @@ def _group(fleet: PlacementFleet, group: DecisionGroup) -> tuple[Column, ...]:
 
 
 def _find_sets(fleet: PlacementFleet, plan: Plan) -> None:
-    valid = fleet.bound_sets(plan.policy.namespace)
+    valid = fleet.bound_sets(plan.policy.namespace, plan.selection.strict)
     asked = plan.selection.cluster_sets
     plan.valid = valid
     plan.eligible = tuple([name for name in valid if name in asked]) if asked else valid

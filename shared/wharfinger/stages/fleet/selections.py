@@ -27,7 +27,7 @@ from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.selection import ClusterSet
 from wharfinger.domain.value import Value
-from wharfinger.engine.placement.fleet import BY_LABELS, EXCLUSIVE, SET_LABEL, PlacementFleet
+from wharfinger.engine.placement.fleet import BUILT_IN_SETS, BY_LABELS, EXCLUSIVE, SET_LABEL, PlacementFleet
 from wharfinger.engine.placement.select import Choice, choose
 from wharfinger.engine.placement.selectors import SelectorError, compiled
 from wharfinger.events.decisions import Explanation, Scored
@@ -72,6 +72,7 @@ class Standing(msgspec.Struct):
     unscheduled: int = 0
     conditions: tuple[SelectionCondition, ...] = ()
     held_until: Micros = 0
+    decided_at: Micros = 0
     coming: tuple[DecidedGroup, ...] = ()
 
     @property
@@ -224,7 +225,11 @@ class Selections:
         """The sets that a cluster is in, and those of which nobody can tell."""
         if cluster is None or cluster.managed is None or not self.placements:
             return []
-        return [name for name, cluster_set in self.sets.items() if may_hold(cluster_set, name, cluster.labels)]
+        return [
+            name
+            for name, cluster_set in (BUILT_IN_SETS | self.sets).items()
+            if may_hold(cluster_set, name, cluster.labels)
+        ]
 
     def _open(self, keys: Iterable[str], why: Why, told: bool = False) -> None:
         """`told`: only what is in a cluster's manifest and nowhere else has changed, which expressions alone are asked about."""
@@ -242,12 +247,12 @@ class Selections:
 
     # --- decisions
 
-    def fold_decision(self, data: PlacementDecided | PlacementHeld | PlacementReleased) -> None:
+    def fold_decision(self, data: PlacementDecided | PlacementHeld | PlacementReleased, at: Micros) -> None:
         key = data.placement
         self.stale[key] = None
         match data:
             case PlacementDecided():
-                self._decided(self.standing.setdefault(key, Standing()), data)
+                self._decided(self.standing.setdefault(key, Standing()), data, at)
             case PlacementHeld():
                 self.standing[key].held_until = data.until_us
             case PlacementReleased():
@@ -255,14 +260,14 @@ class Selections:
                 self.removed.pop(key, None)
                 self.dues.discard((key,))
 
-    def _decided(self, standing: Standing, data: PlacementDecided) -> None:
+    def _decided(self, standing: Standing, data: PlacementDecided, at: Micros) -> None:
         """A set counts when its last part has come."""
         groups = joined((*standing.coming, *data.groups))
         if not data.complete:
             standing.coming = groups
             return
         self._hold(data.placement, standing, False)
-        standing.coming, standing.held_until = (), 0
+        standing.coming, standing.held_until, standing.decided_at = (), 0, at
         standing.generation, standing.groups = data.generation, groups
         standing.unscheduled, standing.conditions = data.unscheduled, data.conditions
         self._hold(data.placement, standing, True)
@@ -337,6 +342,7 @@ class SavedStanding(Value, frozen=True):
     unscheduled: int = 0
     conditions: tuple[SelectionCondition, ...] = ()
     held_until: Micros = 0
+    decided_at: Micros = 0
 
 
 class SavedSelections(Value, frozen=True):
@@ -350,7 +356,7 @@ def saved(selections: Selections) -> SavedSelections | None:
     if not selections.policies and not selections.standing:
         return None
     standing = [
-        SavedStanding(key, s.generation, s.groups, s.unscheduled, s.conditions, s.held_until)
+        SavedStanding(key, s.generation, s.groups, s.unscheduled, s.conditions, s.held_until, s.decided_at)
         for key, s in sorted(selections.standing.items())
     ]
     policies = tuple([selections.policies[key] for key in sorted(selections.policies)])
@@ -360,7 +366,8 @@ def saved(selections: Selections) -> SavedSelections | None:
 def loaded(saved: SavedSelections) -> Selections:
     """Without what follows from the clusters: see `Selections.derive`."""
     standing = {
-        s.placement: Standing(s.generation, s.groups, s.unscheduled, s.conditions, s.held_until) for s in saved.standing
+        s.placement: Standing(s.generation, s.groups, s.unscheduled, s.conditions, s.held_until, s.decided_at)
+        for s in saved.standing
     }
     return Selections({policy.key: policy for policy in saved.policies}, standing, saved.clock)
 
