@@ -216,16 +216,31 @@ def generate_fleet(
 @app.command(rich_help_panel=ANSWERS)
 def get(
     context: typer.Context,
-    what: Annotated[Literal["clusters", "nodes", "bindings", "policies"], typer.Argument()],
+    what: Annotated[
+        Literal["clusters", "nodes", "bindings", "policies", "placements", "placementdecisions", "resourcebindings"],
+        typer.Argument(),
+    ],
     name: Annotated[str | None, typer.Argument(help="Only this one.")] = None,
     at: At = "",
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Of objects of other systems: those in this namespace.")
+    ] = "",
+    placement: Annotated[str, typer.Option(help="Of placementdecisions: those of this placement.")] = "",
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
-    """What the plane knows, and where its bindings are; now, or as it was."""
-    from wharfinger_cli import facts
+    """What the plane knows, and where its bindings are; now, or as it was. The last three as objects of OCM and Karmada."""
+    from wharfinger_cli import facts, rendered
 
-    facts.get(_request(context, data_dir, output), what, name, at)
+    request = _request(context, data_dir, output)
+    if what in rendered.KINDS:
+        rendered.get(request, what, name, at, namespace, placement)
+    elif namespace or placement:
+        raise typer.BadParameter(
+            f"expected only with {', '.join(rendered.KINDS)}", param_hint="--namespace, --placement"
+        )
+    else:
+        facts.get(request, what, name, at)
 
 
 @app.command(rich_help_panel=ANSWERS)

@@ -337,7 +337,7 @@ def test_a_large_set_comes_in_parts_of_which_the_last_is_complete() -> None:
 def test_half_a_set_is_no_set(plane: PlacementPlane) -> None:
     plane.tell(a_placement())
     part = PlacementDecided("apps/demo", "ClustersChanged", 2, (), 1, 2, complete=False, removed=("oslo",))
-    plane.selections.fold_decision(part)
+    plane.selections.fold_decision(part, plane.world.at)
     assert plane.selected() == ["bergen", "genoa", "oslo"]
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from wharfinger.domain.binding import Binding, TargetCluster
@@ -47,7 +48,7 @@ COMPLETE = options.PREFIX + "complete"
 @dataclass(frozen=True, slots=True)
 class ClusterSelection:
     """A placement's whole set: the parts of one generation put together. `placement`: `<namespace>/<name>`. `time`: of the
-    decision, as RFC 3339 has it."""
+    decision, as `when` writes it."""
 
     placement: str
     generation: int
@@ -81,8 +82,8 @@ def put_together(parts: Sequence[PlacementDecided], time: str = "") -> ClusterSe
 
 
 def placement_decisions(selection: ClusterSelection) -> list[Rendered]:
-    """Its PlacementDecision objects, named and labelled as OCM does it: numbered through all groups. A group without clusters has one
-    object, which is empty."""
+    """Its PlacementDecision objects, named and labelled as OCM does it: numbered through all groups. A group without clusters has
+    one object, which is empty."""
     slices = [(group, part) for group in selection.groups for part in _slices(group)]
     annotations = {GENERATION: str(selection.generation), SLICES: str(len(slices)), COMPLETE: "true"}
     return [
@@ -142,6 +143,11 @@ def _placement_status(selection: ClusterSelection, observed: object) -> Rendered
     }
 
 
+def when(at_us: int) -> str:
+    """Microseconds of the epoch as Kubernetes writes a time: to the second; 0: none is known."""
+    return f"{datetime.fromtimestamp(at_us // 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}" if at_us else ""
+
+
 def _condition(condition: SelectionCondition, time: str, observed: object) -> Rendered:
     """`time`: of the decision that told it."""
     rendered: Rendered = {
@@ -164,8 +170,8 @@ def _slices(group: DecidedGroup) -> list[list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """What the last decision about a binding says: `refused` is the reason of a refusal, `note` a sentence. `time`: as RFC 3339 has
-    it. `affinity`: the name of the affinity in force."""
+    """What the last decision about a binding says: `refused` is the reason of a refusal, `note` a sentence. `time`: as `when`
+    writes it. `affinity`: the name of the affinity in force."""
 
     targets: tuple[TargetCluster, ...] = ()
     refused: str = ""
@@ -175,8 +181,8 @@ class Scheduled:
 
 
 def resource_binding(binding: Binding, scheduled: Scheduled | None) -> Rendered:
-    """Karmada's ResourceBinding (ClusterResourceBinding, where the object has no namespace) as its scheduler would leave it. None: no
-    decision yet."""
+    """Karmada's ResourceBinding (ClusterResourceBinding, where the object has no namespace) as its scheduler would leave it. None:
+    no decision yet."""
     namespace, _, name = binding.name.rpartition("/")
     metadata: Rendered = {"name": name, **_some(namespace=namespace), "uid": binding.uid}
     metadata |= _some(labels=dict(binding.labels), annotations=option_annotations(binding.placement))

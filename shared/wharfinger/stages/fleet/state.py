@@ -635,7 +635,7 @@ class FleetState:
                 pass
             case PlacementDecided() | PlacementHeld() | PlacementReleased():
                 if self.selections is not None:
-                    self.selections.fold_decision(data)
+                    self.selections.fold_decision(data, at)
                 return
             case PlanCommitted() if decision.cause is not None:
                 self.carry_out(self.requested.pop(decision.cause).steps, decision.id, at)
