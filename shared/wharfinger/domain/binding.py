@@ -24,6 +24,20 @@ class Component(Value, frozen=True):
     requirements: Requirements = Requirements()
 
 
+PART = "#"
+"""Between a binding's name and a component's: no name in Kubernetes holds it."""
+
+
+def part_of(binding: str, component: str) -> str:
+    """The name under which clusters know one component of a binding."""
+    return f"{binding}{PART}{component}"
+
+
+def whole_of(name: str) -> str:
+    """The binding that a name is of: its own, or that of a component of it."""
+    return name.partition(PART)[0]
+
+
 def set_key(components: tuple[Component, ...]) -> str:
     """The name of the class of workloads that consist of such components: their sets are counted alike. Names of components are
     none of it."""

@@ -7,13 +7,13 @@ both ProposalRefused and the Plan* ones. `explanation` is the recorded explanati
 
 from __future__ import annotations
 
-from wharfinger.domain.binding import TargetCluster
+from wharfinger.domain.binding import Component, TargetCluster
 from wharfinger.domain.reasons import PlanRefusal, ProposalRefusal, Trigger
 from wharfinger.domain.value import Name, Value
 from wharfinger.domain.workload import Requirements
 
 
-class Scored(Value, frozen=True):
+class Scored(Value, frozen=True, gc=False):
     """A candidate with its score (0..100), its estimate (how many more replicas fit), and where that number is from:
     `class` counted by the estimator, `totals` divided out of free totals, empty when none was needed."""
 
@@ -56,7 +56,9 @@ class ScheduleDecided(Value, frozen=True):
 
     `suspect`: clusters among the targets that are silent and whose replicas are also counted elsewhere meanwhile. `answers`: id
     of the proposal that this answers, where that is not the decision's cause: it then was made for a plan or a replay. `move`:
-    where nobody asked and the policy's steadiness allows it, what kind of move this is (`failback`, `rebalance`).
+    where nobody asked and the policy's steadiness allows it, what kind of move this is (`failback`, `rebalance`). `components`: of
+    a workload that has several, each target gets one whole set of them (its `replicas` are 0); `former`: names of components that
+    clusters were told of before, which they get none of any more.
     """
 
     binding: str
@@ -72,12 +74,15 @@ class ScheduleDecided(Value, frozen=True):
     explanation: Explanation = Explanation()
     answers: str = ""
     move: str = ""
+    components: tuple[Component, ...] = ()
+    former: tuple[str, ...] = ()
 
 
 class ScheduleRefused(Value, frozen=True):
     """No (further) place was found. What the binding holds stays as it is in `targets`; it waits until something changes.
 
-    `answers`: as in `ScheduleDecided`.
+    `answers`: as in `ScheduleDecided`. `former`: names of the components that clusters were told of, none of which they have any
+    more where they are no target.
     """
 
     binding: str
@@ -92,14 +97,16 @@ class ScheduleRefused(Value, frozen=True):
     requirements: Requirements = Requirements()
     explanation: Explanation = Explanation()
     answers: str = ""
+    former: tuple[str, ...] = ()
 
 
 class BindingReleased(Value, frozen=True):
-    """The binding was withdrawn; all it held is let go."""
+    """The binding was withdrawn; all it held is let go. `former`: names of the components that clusters were told of."""
 
     binding: str
     uid: str
     previous: tuple[TargetCluster, ...] = ()
+    former: tuple[str, ...] = ()
 
 
 class ClusterSilenced(Value, frozen=True):

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Literal
 
 import msgspec
+import numpy as np
 
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import ClusterAffinity, Placement, ReplicaScheduling
@@ -30,6 +31,7 @@ from wharfinger.engine.fleet.division import (
 from wharfinger.engine.fleet.filters import matches, tier_of
 from wharfinger.engine.fleet.keep import keep_spread
 from wharfinger.engine.fleet.overflow import tier_targets
+from wharfinger.engine.fleet.pick import Grouping, pick
 from wharfinger.engine.fleet.select import LOCALITY, Candidate, Unselectable, constrained, rank, select
 from wharfinger.engine.fleet.spread import contradiction
 from wharfinger.engine.fleet.trigger import ANY_CLUSTER
@@ -69,18 +71,27 @@ def assign(
     affinity: ClusterAffinity = ANY_CLUSTER,
     sets: bool = False,
     empties: bool = False,
+    groups: Sequence[Grouping] | None = None,
 ) -> Assigned | Unassignable:
     """Divide `replicas` over `clusters`, all of them feasible; `estimates` says how many more fit into each.
 
     `held` is the assignment so far. `counted` False: an object without replicas. `sets`: a workload of several components, whose
     `estimates` count whole sets of them. `affinity`: the term in force, whose overflow groups come after its own clusters.
     `empties`: clusters that were selected and got nothing are listed, too. `weights`: the static weights of `clusters` where the
-    caller has them at hand, and `names` their names.
+    caller has them at hand, and `names` their names. `groups`: with estimates in columns, which groups of the spread constraints the
+    clusters lie in.
     """
     if not clusters:
         return Unassignable("NoClusterFit", "no cluster is feasible")
     chosen: list[Candidate] | Unselectable = []
-    if chooses(placement, affinity, sets):
+    if groups is not None and names is not None and isinstance(estimates, np.ndarray):
+        picked = pick(placement, clusters, names, estimates, held, replicas, groups, fresh=fresh)
+        if isinstance(picked, Unselectable):
+            return Unassignable("SpreadConstraint", picked.note)
+        chosen, indexes = picked
+        clusters, names = [clusters[i] for i in indexes], [names[i] for i in indexes]
+        estimates, weights = estimates[indexes].tolist(), None
+    elif chooses(placement, affinity, sets):
         chosen = selected(placement, clusters, estimates, held, replicas, affinity=affinity, sets=sets, fresh=fresh)
         if isinstance(chosen, Unselectable):
             return Unassignable("Unschedulable" if sets and not placement.strict else "SpreadConstraint", chosen.note)

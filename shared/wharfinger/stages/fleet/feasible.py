@@ -7,13 +7,17 @@ few verdicts otherwise, and leaves the old one as it is: forks of a state share 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from wharfinger.domain.cluster import Cluster
+from wharfinger.domain.placement import Placement
 from wharfinger.domain.reasons import FleetReason
+from wharfinger.engine.fleet.assign import static_weights
+from wharfinger.engine.fleet.pick import Grouping, groupings
+from wharfinger.engine.fleet.select import constrained
 from wharfinger.stages.fleet.clusters import ClusterState
 from wharfinger.stages.fleet.columns import Array
 
@@ -26,16 +30,14 @@ MAX_WEIGHT = 2**31
 Verdict = FleetReason | None
 """Why a cluster is not feasible; None: it is."""
 
-Weigh = Callable[[Sequence[Cluster]], list[int]]
-"""The static weights of some clusters."""
-
 
 @dataclass(frozen=True, slots=True)
 class Feasible:
     """The clusters, in order of name, that may be targets, and how many fell for which reason.
 
     `verdicts`: of every known cluster, by position. `clusters`, `names`, `positions` and, where the placement has static weights,
-    `weights`: of the feasible ones; the last two are int64 arrays in a large fleet. `facts`, `layout`: of the state that was asked.
+    `weights`: of the feasible ones; the last two are int64 arrays in a large fleet. `groups`: there, where spread constraints
+    choose. `facts`, `layout`: of the state that was asked.
     """
 
     facts: int
@@ -46,6 +48,7 @@ class Feasible:
     positions: list[int] | Array
     refused: dict[str, int]
     weights: list[int] | Array | None
+    groups: tuple[Grouping, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -61,19 +64,20 @@ class Feasible:
         return position if self.all_known else bisect_left(self.positions, position)
 
     def patched(
-        self, order: Sequence[ClusterState], verdicts: Mapping[int, Verdict], weigh: Weigh | None, facts: int
+        self, order: Sequence[ClusterState], verdicts: Mapping[int, Verdict], placement: Placement, facts: int
     ) -> Feasible:
         """With these clusters' facts and verdicts as they are now."""
         merged = self.verdicts.copy()
         for position, verdict in verdicts.items():
             merged[position] = verdict
         if len(verdicts) > FEW_PATCHES:
-            return gathered(order, merged, weigh, facts, self.layout, wide=not isinstance(self.positions, list))
+            return gathered(order, merged, placement, facts, self.layout, wide=not isinstance(self.positions, list))
         refused, clusters, names = dict(self.refused), self.clusters.copy(), self.names.copy()
         positions: list[int] | Array = (
             self.positions if isinstance(self.positions, np.ndarray) else self.positions.copy()
         )
         weights: list[int] | Array | None = self.weights.copy() if isinstance(self.weights, list) else self.weights
+        groups = self.groups
         for position, verdict in verdicts.items():
             before = self.verdicts[position]
             _count(refused, before, -1)
@@ -84,18 +88,27 @@ class Feasible:
                 names.pop(at)
                 positions = _without(positions, at)
                 weights = None if weights is None else _without(weights, at)
+                groups = None if groups is None else tuple([g.without(at) for g in groups])
             if verdict is None:
-                facts_now = _facts(order[position])
-                clusters.insert(at, facts_now)
-                names.insert(at, facts_now.name)
+                now = _facts(order[position])
+                clusters.insert(at, now)
+                names.insert(at, now.name)
                 positions = _with(positions, at, position)
-                if weights is not None and weigh is not None:
-                    weights = _with(weights, at, weigh((facts_now,))[0])
-        return Feasible(facts, self.layout, merged, clusters, names, positions, refused, weights)
+                weights = None if weights is None else _with(weights, at, static_weights(placement, (now,))[0])
+                groups = None if groups is None else _with_one(groups, at, now)
+        if groups is None and isinstance(positions, np.ndarray):
+            groups = _groups(placement, clusters)
+        return Feasible(facts, self.layout, merged, clusters, names, positions, refused, weights, groups)
 
 
 def gathered(
-    order: Sequence[ClusterState], verdicts: list[Verdict], weigh: Weigh | None, facts: int, layout: int, *, wide: bool
+    order: Sequence[ClusterState],
+    verdicts: list[Verdict],
+    placement: Placement,
+    facts: int,
+    layout: int,
+    *,
+    wide: bool,
 ) -> Feasible:
     """What the verdicts come to. `wide`: positions and weights as arrays."""
     refused: dict[str, int] = {}
@@ -107,13 +120,30 @@ def gathered(
             found.append(position)
         else:
             refused[verdict] = refused.get(verdict, 0) + 1
-    weights: list[int] | Array | None = None if weigh is None else weigh(clusters)
+    weights: list[int] | Array | None = static_weights(placement, clusters) if _weighed(placement) else None
     positions: list[int] | Array = found
     if wide:
         positions = np.array(found, np.int64)
         if weights is not None and max(weights, default=0) <= MAX_WEIGHT:
             weights = np.array(weights, np.int64)
-    return Feasible(facts, layout, verdicts, clusters, [c.name for c in clusters], positions, refused, weights)
+    groups = _groups(placement, clusters) if wide else None
+    return Feasible(facts, layout, verdicts, clusters, [c.name for c in clusters], positions, refused, weights, groups)
+
+
+def _weighed(placement: Placement) -> bool:
+    scheduling = placement.replicas
+    return scheduling.type == "Divided" and scheduling.preference == "Weighted" and not scheduling.dynamic
+
+
+def _groups(placement: Placement, clusters: Sequence[Cluster]) -> tuple[Grouping, ...] | None:
+    """Where clusters are chosen by their groups, and by nothing else that looks at each."""
+    plain = constrained(placement) and not placement.strict and not placement.replicas.limits
+    return groupings(placement, clusters) if plain else None
+
+
+def _with_one(groups: tuple[Grouping, ...], at: int, cluster: Cluster) -> tuple[Grouping, ...] | None:
+    found = [g.with_one(at, cluster) for g in groups]
+    return tuple([g for g in found if g is not None]) if all(found) else None
 
 
 def _facts(cluster: ClusterState) -> Cluster:
