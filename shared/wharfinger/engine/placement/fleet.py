@@ -101,8 +101,8 @@ class PlacementFleet:
         self.sets_version = 0
         self.taint_groups: list[tuple[ManagedTaint, ...]] = [()]
         self._taint_ids: dict[bytes, int] = {b"[]": 0}
-        self.plans: dict[str, object] = {}
-        """What `plans` has compiled of each placement."""
+        self.plans: dict[str, dict[int, object]] = {}
+        """What `plans` has compiled of each placement, by hysteresis."""
 
     # What happens.
 
@@ -128,7 +128,10 @@ class PlacementFleet:
     def apply(self, policy: Policy) -> None:
         """A placement, a cluster set, a binding of one, or the scores of a cluster; anything else says nothing here."""
         if policy.selection is not None:
-            self._placements[f"{policy.namespace}/{policy.name}"] = policy
+            key = f"{policy.namespace}/{policy.name}"
+            if self._placements.get(key) != policy:
+                self._placements[key] = policy
+                self.plans.pop(key, None)
         elif policy.cluster_set is not None:
             self._sets[policy.name] = policy.cluster_set
             self.sets_version += 1

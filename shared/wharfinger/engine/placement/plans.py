@@ -68,17 +68,18 @@ class Plan:
 def plan_of(fleet: PlacementFleet, policy: Policy) -> Plan:
     """The placement's plan, with the sets as they are now."""
     key = f"{policy.namespace}/{policy.name}"
-    plan = cast(Plan | None, fleet.plans.get(key))
+    selection = cast(Selection, policy.selection)
+    # A placement is also asked as if it were steadier than it is, in turn with the way it is.
+    kept = fleet.plans.setdefault(key, {})
+    plan = cast(Plan | None, kept.get(selection.hysteresis))
     if plan is None or plan.epoch != fleet.epoch or (plan.policy is not policy and plan.policy != policy):
-        plan = _compiled(fleet, policy, key)
-        fleet.plans[key] = plan
+        plan = kept[selection.hysteresis] = _compiled(fleet, policy, selection, key)
     if plan.sets_version != fleet.sets_version:
         _find_sets(fleet, plan)
     return plan
 
 
-def _compiled(fleet: PlacementFleet, policy: Policy, key: str) -> Plan:
-    selection = cast(Selection, policy.selection)
+def _compiled(fleet: PlacementFleet, policy: Policy, selection: Selection, key: str) -> Plan:
     plan = Plan(policy, selection, key, fleet.epoch)
     try:
         plan.predicates = _predicates(fleet, selection)
