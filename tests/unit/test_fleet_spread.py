@@ -183,6 +183,17 @@ def test_a_cluster_with_a_least_of_replicas_gets_that_many_or_none() -> None:
     assert keep_spread(placement, rank(ALL), {"oslo": 9}, {}, {"rome": 4}) == {"oslo": 5, "rome": 4}
 
 
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("replicas", [-1, 0, 1, 100_000, 2**62])
+@pytest.mark.parametrize("bound", [0, 1, 2**31 - 1, 2**62])
+def test_absurd_numbers_are_chosen_by_or_refused(strict: bool, replicas: int, bound: int) -> None:
+    for field in ("cluster", "region", "zone"):
+        for least in (0, bound):
+            placement = over(by(field, least, bound), by("cluster", least, 2**40), strict=strict)
+            found = select(rank(ALL), placement, replicas)
+            assert found if isinstance(found, list) else found.note
+
+
 def test_two_hundred_regions_are_searched() -> None:
     """Karmada's search would look at some 2^199 sets."""
     regions = [

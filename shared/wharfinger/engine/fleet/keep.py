@@ -30,8 +30,8 @@ class _Wanted:
     least: int
     home: dict[str, str]
 
-    def missing(self, names: Sequence[str]) -> int:
-        return max(0, self.least - len({self.home[n] for n in names}))
+    def missing(self) -> int:
+        return max(0, self.least - len(set(self.home.values()) - {""}))
 
 
 def broken(spread: Sequence[SpreadConstraint], clusters: Sequence[Cluster], replicas: int) -> str:
@@ -76,12 +76,13 @@ def keep_spread(
     total = sum(given.values())
     if placement.strict or placement.replicas.type != "Divided" or total <= 0:
         return dict(given)
-    # Those in use come first: they keep counting for groups of their own, and of equals they are taken.
-    order = sorted(chosen, key=lambda c: given.get(c.name, 0) <= 0)
-    wanted = [_wanted(c, order, total) for c in placement.spread if c.min_groups > 1]
-    used = [c.name for c in order if given.get(c.name, 0) > 0]
-    if not any(w.missing(used) for w in wanted):
+    constraints = [c for c in placement.spread if c.min_groups > 1]
+    used = [c for c in chosen if given.get(c.name, 0) > 0]
+    if not any(_wanted(c, used, total).missing() for c in constraints):
         return dict(given)
+    # Those in use come first: they keep counting for groups of their own, and of equals they are taken.
+    order = [*used, *(c for c in chosen if given.get(c.name, 0) <= 0)]
+    wanted = [_wanted(c, order, total) for c in constraints]
     with_room = [c.name for c in order if c.available >= max(1, least.get(c.name, 1)) or given.get(c.name, 0) > 0]
     needed = _needed(with_room, wanted)
     return _moved(needed, [c.name for c in chosen], given, kept, least)

@@ -181,7 +181,7 @@ class Tables:
             then = self._counts[reached] + part.steps[some, None]
             then = np.where(self._open, np.minimum(then, self._sizes), then)
             total = out.best[reached] + part.worth[some, None]
-            cell = then @ self._strides
+            cell = (then * self._strides).sum(axis=2)
             cell[(then > self._sizes).any(axis=2)] = 0
             better = np.flatnonzero(total > best[cell])
             better = better[cell.flat[better] > 0]

@@ -117,7 +117,8 @@ def _by_region(
     groups = region_groups(ranked, region, cluster, replicas, divided)
     if len(groups) < region.min_groups:
         return Unselectable(f"spread over at least {region.min_groups} regions, {len(groups)} feasible")
-    if cells(len(groups), region.min_groups, region.max_groups, cluster.min_groups) > MAX_CELLS:
+    members = min(cluster.min_groups, len(ranked))
+    if cells(len(groups), region.min_groups, region.max_groups, members) > MAX_CELLS:
         return Unselectable(f"{len(groups)} regions and at least {cluster.min_groups} clusters are too many to search")
     chosen = best_regions(groups, region.min_groups, region.max_groups, cluster.min_groups)
     if not chosen:
