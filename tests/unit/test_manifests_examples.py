@@ -6,14 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from wharfinger.domain.binding import Binding
+from wharfinger.domain.placement import ReplicaLimit, Steadiness
+from wharfinger.domain.policy import FederatedQuota
 from wharfinger.events.bindings import BindingRequested
-from wharfinger.events.cluster_state import NodesObserved
+from wharfinger.events.cluster_state import NodesObserved, QuotasObserved
 from wharfinger.events.intake import Intake, compile_manifests
+from wharfinger.events.policies import PolicyApplied
 from wharfinger.manifests.kinds import KINDS
 from wharfinger.manifests.parse import load_files
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-FOLDERS = ("fleet", "policies", "workloads", "ocm", "crane", "karpenter")
+FOLDERS = ("fleet", "policies", "workloads", "ocm", "beyond", "upkeep", "crane", "karpenter")
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +42,45 @@ def test_each_workload_falls_under_the_policy_its_comment_names(applied: Intake)
         "harbour/tariff-configmap": "PropagationPolicy/harbour/everywhere",
         "harbour/train-eta-job": "ClusterPropagationPolicy//few-clusters",
         "harbour/read-plates-deployment": "ClusterPropagationPolicy//few-clusters",
+        "harbour/ferry-desk-deployment": "PropagationPolicy/harbour/home-first",
+        "harbour/radar-deployment": "PropagationPolicy/harbour/steady",
         "yard/one-off-pod": "",
     }
+
+
+def asked(applied: Intake, name: str) -> Binding:
+    (binding,) = [f.data.binding for f in applied.facts if isinstance(f.data, BindingRequested) and f.key == name]
+    return binding
+
+
+def test_the_ferry_desks_overflow_to_bergen_and_then_to_tromso(applied: Intake) -> None:
+    (home,) = asked(applied, "harbour/ferry-desk-deployment").placement.affinities
+    assert [group.cluster_names for group in (home, *home.overflow)] == [("oslo",), ("bergen",), ("tromso",)]
+
+
+def test_the_annotations_of_the_steady_policy_reach_its_workload(applied: Intake) -> None:
+    placement = asked(applied, "harbour/radar-deployment").placement
+    assert placement.failover == "reserve"
+    assert placement.steadiness == Steadiness(rebalance_after_s=600, window_s=1800, budget_percent=25)
+    divided = placement.replicas
+    assert (divided.remainder, divided.within_capacity) == ("in-order", True)
+    assert divided.limits == (ReplicaLimit("bergen", 1, 4), ReplicaLimit("*", 0, 8))
+
+
+def test_the_rebalancer_asks_for_its_workload_alone(applied: Intake) -> None:
+    asked_anew = [f.key for f in applied.facts if isinstance(f.data, BindingRequested) and f.data.binding.reschedule]
+    assert asked_anew == ["harbour/booking-deployment"]
+
+
+def test_the_quotas_say_what_the_comments_say(applied: Intake) -> None:
+    (overall,) = [
+        f.data.policy.quota for f in applied.facts if isinstance(f.data, PolicyApplied) and f.data.policy.quota
+    ]
+    assert overall == FederatedQuota(
+        {"cpu": 40_000, "memory": 96 * 2**30}, {"tromso": {"cpu": 4000, "memory": 16 * 2**30}}
+    )
+    (told,) = [f.data for f in applied.facts if isinstance(f.data, QuotasObserved)]
+    assert (told.cluster, told.namespace, [q.name for q in told.quotas]) == ("bergen", "harbour", ["compute"])
 
 
 def test_the_init_container_of_the_planner_sets_its_requests(applied: Intake) -> None:
