@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from wharfinger.domain.binding import Binding
-from wharfinger.domain.cluster import Cluster, ResourceSummary
+from wharfinger.domain.cluster import Cluster, NodeGrade, ResourceSummary
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.placement import (
     ClusterAffinity,
@@ -24,13 +24,14 @@ from wharfinger.domain.placement import (
     SpreadConstraint,
     StaticWeight,
 )
+from wharfinger.domain.quota import Quota
 from wharfinger.domain.resources import Device, DeviceRequest
 from wharfinger.domain.selectors import LabelSelector, Requirement
 from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.cluster_state import PodsObserved, into_buckets
+from wharfinger.events.cluster_state import PodsObserved, QuotasObserved, into_buckets
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.codec import made
 from wharfinger.events.envelope import Event, derived_id
@@ -98,10 +99,12 @@ TOLERATIONS: tuple[tuple[Toleration, ...], ...] = (
 @dataclass(slots=True)
 class Fleet:
     """`facts`: what its clusters last said of themselves, `nodes` of their nodes; `bindings`: those requested and not withdrawn;
-    `mute`: clusters that say nothing at present. `rounds`: all that was decided, in order."""
+    `mute`: clusters that say nothing at present. `rounds`: all that was decided, in order. `quotas`: its bindings lie in
+    namespaces, and its clusters have quotas and grades."""
 
     number: int
     random: Random
+    quotas: bool = False
     world: World = field(init=False)
     rounds: list[RecordedRound] = field(default_factory=list)
     facts: dict[str, Cluster] = field(default_factory=dict)
@@ -173,13 +176,13 @@ class Fleet:
         return self.random.choice(there) if there else f"{self.number:03d}-nobody"
 
 
-def a_fleet(number: int, random: Random | None = None, happenings: int = 24) -> Fleet:
+def a_fleet(number: int, random: Random | None = None, happenings: int = 24, quotas: bool = False) -> Fleet:
     """The same number, the same story, byte for byte; with `random` the choices are its."""
-    fleet = Fleet(number, random or Random(f"fleet {number}"))
+    fleet = Fleet(number, random or Random(f"fleet {number}"), quotas)
     fleet.tell(_clusters(fleet))
     fleet.tell(_bindings(fleet, 4 + fleet.random.randrange(8)), after_s=0.5)
     for _ in range(happenings):
-        happening = fleet.random.choice(HAPPENINGS)
+        happening = fleet.random.choice((*HAPPENINGS, *OF_QUOTAS) if quotas else HAPPENINGS)
         fleet.tell(happening(fleet), after_s=fleet.random.choice((0.01, 0.2, 1, 5, 20)))
     return fleet
 
@@ -232,6 +235,12 @@ def _requested(fleet: Fleet, name: str) -> BindingRequested:
         name, f"uid-{name}", ObjectRef("apps/v1", choice(("Deployment", "Job")), name), fleet.random.randrange(9),
         choice(CLASSES), placement, fleet.random.randrange(3), fleet.chance(12),
     )  # fmt: skip
+    if fleet.quotas:
+        ref = ObjectRef("apps/v1", "Deployment", name.partition("/")[2], name.partition("/")[0])
+        priority_class = choice(("", "high", "low"))
+        fleet.bindings[name] = msgspec.structs.replace(
+            fleet.bindings[name], resource=ref, priority_class=priority_class
+        )
     return BindingRequested(fleet.bindings[name])
 
 
@@ -372,7 +381,34 @@ def restarted_with_other_settings(fleet: Fleet) -> list[Value]:
     return []
 
 
+def quotas_seen(fleet: Fleet) -> list[Value]:
+    cluster, namespace = fleet.one(fleet.facts), f"{fleet.number:03d}"
+    scopes = ((), (), (Requirement("PriorityClass", "In", ("high",)),), (Requirement("PriorityClass", "Exists"),))
+    quotas = tuple(
+        Quota(
+            namespace, f"quota-{i}", {"requests.cpu": fleet.random.choice((500, 2000, 9000)), "pods": 12},
+            {"requests.cpu": fleet.random.choice((0, 0, 1500)), "pods": fleet.random.randrange(4)},
+            fleet.random.choice(scopes),
+        )
+        for i in range(fleet.random.randrange(3))
+    )  # fmt: skip
+    return [QuotasObserved(cluster, namespace, quotas)] if cluster in fleet.facts else []
+
+
+def grades_seen(fleet: Fleet) -> list[Value]:
+    """Of a cluster that reports no nodes; the others are heard to have some, which nobody looks at."""
+    name = fleet.one(fleet.facts)
+    if name not in fleet.facts:
+        return []
+    grades = tuple(NodeGrade({"cpu": cpu, "memory": 8 * GIB}, fleet.random.randrange(4)) for cpu in (500, 2000, 4000))
+    summary = ResourceSummary({"cpu": 16_000, "memory": 64 * GIB, "pods": 40}, grades=grades)
+    fleet.facts[name] = msgspec.structs.replace(fleet.facts[name], summary=summary)
+    return [ClusterObserved(fleet.facts[name])]
+
+
 Happening = Callable[[Fleet], list[Value]]
+
+OF_QUOTAS: tuple[Happening, ...] = (quotas_seen, quotas_seen, quotas_seen, grades_seen)
 
 HAPPENINGS: tuple[Happening, ...] = (
     new_bindings,

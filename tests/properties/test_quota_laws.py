@@ -1,0 +1,77 @@
+"""Fleets whose clusters have quotas and grades obey the laws that all fleets obey: recovered, replayed and redacted they decide the
+same, and a column that was mended is one that was made anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.fleets import Fleet, a_fleet
+from tests.properties.test_recovery_laws import CUTS, goes_on
+from tests.properties.test_redaction import redacted
+
+from wharfinger.history.deciders import decider_of
+from wharfinger.history.export import replay_file
+from wharfinger.kernel.recover import recover
+from wharfinger.stages.fleet.fork import fork
+from wharfinger.stages.fleet.state import FleetState
+
+
+def of_quotas(number: int, happenings: int = 30) -> Fleet:
+    return a_fleet(number, Random(f"quotas {number}"), happenings, quotas=True)
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_stream_taken_up_anywhere_goes_on_alike(number: int) -> None:
+    fleet = of_quotas(number)
+    rounds = fleet.by_stream()[fleet.stream]
+    decider = decider_of(fleet.stream, rounds[0].round.profile)
+    assert decider is not None
+    for cut in sorted({len(rounds) * part // (CUTS + 1) for part in range(1, CUTS + 1)}):
+        before, after = rounds[:cut], rounds[cut:]
+        folded = recover(decider, decider.initial(fleet.stream), before)
+        loaded = decider.load(fleet.stream, decider.dump(folded))
+        goes_on(decider, folded, fleet.stream, before, after)
+        goes_on(decider, loaded, fleet.stream, before, after)
+
+
+def test_quotas_make_a_difference_in_these_fleets() -> None:
+    """Else the laws above say nothing."""
+    sources: set[str] = set()
+    for number in range(6):
+        for recorded in of_quotas(number).rounds:
+            for decision in recorded.round.decisions:
+                explanation = getattr(decision.data, "explanation", None)
+                sources.update(s.estimated_by for s in getattr(explanation, "chosen", ()))
+    assert {"quota", "class"} <= sources
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(1, 10_000))
+def test_a_mended_column_is_one_made_anew(number: int) -> None:
+    fleet = of_quotas(number, 12)
+    (state,) = fleet.world.fleet_states()
+    assert_columns_true(state)
+    copied = fork(state)
+    assert_columns_true(copied)
+
+
+def assert_columns_true(state: FleetState) -> None:
+    for record in state.bindings.values():
+        column = state.column(record)
+        anew = [c.estimate(record.class_key, column.demand, record.claim) for c in state.order]
+        assert list(column.values) == anew
+        assert (record.claim is None) == (record.spec.resource.namespace not in state.quoted)
+    for cluster in state.clusters.values():
+        quotas = () if cluster.capacity is None else cluster.capacity.quotas
+        for namespace in {room.namespace for room in quotas}:
+            assert state.quoted[namespace] >= 1
+
+
+@pytest.mark.parametrize("number", [1, 4])
+def test_quotas_bind_the_same_under_other_names(number: int, tmp_path: Path) -> None:
+    exported = redacted(of_quotas(number, 12), tmp_path)
+    assert replay_file(exported.path).result.divergences == ()
