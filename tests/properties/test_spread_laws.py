@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import Placement, ReplicaScheduling, SpreadConstraint
 from wharfinger.engine.fleet import regions
-from wharfinger.engine.fleet.candidates import homes
+from wharfinger.engine.fleet.candidates import gathered, homes
 from wharfinger.engine.fleet.division import Shares, by_capacity
 from wharfinger.engine.fleet.keep import broken, keep_spread
 from wharfinger.engine.fleet.select import LOCALITY, Candidate, Group, Unselectable, best_regions, rank, select
@@ -250,6 +250,16 @@ def test_clusters_over_several_zones_count_for_as_many_zones_as_they_can(zones: 
     for count in range(len(zones)):
         first = homes(zones[:count])
         assert len(set(found[:count]) - {""}) == len(set(first) - {""}), "those who come later take nobody's zone"
+
+
+@settings(HUNTING)
+@given(st.lists(st.lists(st.sampled_from("abcde"), max_size=3, unique=True).map(tuple), max_size=6))
+def test_gathered_clusters_count_for_zones_of_theirs_and_never_for_more_than_spread_ones(
+    zones: list[tuple[str, ...]],
+) -> None:
+    found = gathered(zones)
+    assert all(home in own if own else home == "" for home, own in zip(found, zones, strict=True))
+    assert len(set(found)) <= len(set(homes(zones)))
 
 
 def most_zones(zones: Sequence[tuple[str, ...]], taken: frozenset[str] = frozenset()) -> int:

@@ -157,6 +157,14 @@ def test_a_cluster_over_several_zones_counts_for_one_of_them() -> None:
     )
 
 
+def test_clusters_over_the_same_zones_may_count_for_one_where_one_is_all_there_may_be() -> None:
+    placement = over(by("zone", 1, 1))
+    held = [a_cluster("a", 5, "one-a", "one-b", held=True), a_cluster("b", 5, "one-a", "one-b", held=True)]
+    assert chosen(placement, 9, *held) == ["a", "b"]
+    assert chosen(placement, 4, *held, a_cluster("c", 90, "one-b")) == ["a", "b", "c"], "nobody moves"
+    assert refused(placement, 11, *held, a_cluster("d", 6, "two-a")).startswith("no choice of 1 to 1 zones holds 11")
+
+
 def test_a_cluster_in_no_group_is_never_chosen() -> None:
     bare = a_cluster("bare", 50)
     assert groups_of(bare.facts or Cluster("bare"), by("zone")) == ()

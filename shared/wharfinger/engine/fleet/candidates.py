@@ -2,12 +2,14 @@
 
 A cluster lies in one region, has one provider and one value of a label. Zones are a list: a cluster over several zones counts
 for one of them, since one replica in it runs in one zone. For which one is not the order's business: of the clusters together
-as many zones as possible are counted, clusters that hold replicas first, so that what others bring never takes a zone from
-them. (Karmada lists such a cluster under each of its zones, and chooses by none.)
+as many zones as possible are counted (`homes`), clusters that hold replicas first, so that what others bring never takes a
+zone from them; or, where that makes too many, as few as possible (`gathered`). Karmada lists such a cluster under each of its
+zones, and chooses by none.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -85,6 +87,19 @@ def homes(groups: Sequence[tuple[str, ...]]) -> list[str]:
     for i in range(len(groups)):
         _find_home(i, groups, owner, home)
     return [home.get(i, g[0] if g else "") for i, g in enumerate(groups)]
+
+
+def gathered(groups: Sequence[tuple[str, ...]]) -> list[str]:
+    """For which of its groups each cluster counts, so that these are few: again and again the group that most clusters share."""
+    home = [""] * len(groups)
+    left = [i for i, own in enumerate(groups) if own]
+    while left:
+        shared = Counter(name for i in left for name in groups[i])
+        best = min(shared, key=lambda name: (-shared[name], name))
+        for i in left:
+            home[i] = best if best in groups[i] else ""
+        left = [i for i in left if not home[i]]
+    return home
 
 
 def _find_home(new: int, groups: Sequence[tuple[str, ...]], owner: dict[str, int], home: dict[int, str]) -> None:

@@ -12,13 +12,12 @@ cross it may take more than there are replicas, and then the spread is kept as f
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import Placement, SpreadConstraint
-from wharfinger.engine.fleet.candidates import Candidate, groups_of, groups_of_candidate, homes
+from wharfinger.engine.fleet.candidates import Candidate, gathered, groups_of, groups_of_candidate, homes
 
 NO_LEAST: dict[str, int] = {}
 
@@ -43,21 +42,11 @@ def broken(spread: Sequence[SpreadConstraint], clusters: Sequence[Cluster], repl
         by = f"label {constraint.label}" if constraint.label else constraint.field
         if not all(groups):
             return f"a cluster is in no group by {by}"
-        most, fewest = len(set(homes(groups))), _fewest(groups)
+        most, fewest = len(set(homes(groups))), len(set(gathered(groups)))
         if most < min(constraint.min_groups, replicas) or 0 < constraint.max_groups < fewest:
             count = most if most < constraint.min_groups else fewest
             return f"{count} by {by}, {constraint.min_groups} to {constraint.max_groups or 'any'} wanted"
     return ""
-
-
-def _fewest(groups: Sequence[tuple[str, ...]]) -> int:
-    left, taken = list(groups), 0
-    while left:
-        shared = Counter(name for own in left for name in own)
-        best = min(shared, key=lambda name: (-shared[name], name))
-        left = [own for own in left if best not in own]
-        taken += 1
-    return taken
 
 
 def keep_spread(

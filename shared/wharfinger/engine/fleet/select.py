@@ -11,7 +11,7 @@ chooses nothing, and regions are never dropped for the sake of cluster.maxGroups
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from wharfinger.engine.fleet.candidates import (
     Candidate,
     Group,
     Unselectable,
+    gathered,
     groups_of_candidate,
     homes,
     rank,
@@ -58,8 +59,7 @@ def select(
     if not constrained(placement):
         return list(ranked)
     if not placement.strict:
-        chosen = choose(columns_of(ranked, placement), placement, replicas, fresh=fresh)
-        return chosen if isinstance(chosen, Unselectable) else [ranked[i] for i in chosen.tolist()]
+        return _by_any(ranked, placement, replicas, fresh=fresh)
     divided = placement.replicas.type == "Divided"
     by_field = {c.field: c for c in placement.spread if c.field}
     region, cluster = by_field.get("region"), by_field.get("cluster")
@@ -70,9 +70,35 @@ def select(
     return Unselectable("spread constraints need one by cluster or by region to choose by")
 
 
-def columns_of(ranked: Sequence[Candidate], placement: Placement) -> Columns:
+def _by_any(
+    ranked: Sequence[Candidate], placement: Placement, replicas: int, *, fresh: bool
+) -> list[Candidate] | Unselectable:
+    """Clusters over several zones are counted for as many zones as possible; for as few, where that finds nothing or would
+    move what is held, and a maxGroups is set that this might keep."""
+    first: list[Candidate] | Unselectable | None = None
+    for counted in (homes, gathered) if _several(ranked, placement) else (homes,):
+        found = choose(columns_of(ranked, placement, counted), placement, replicas, fresh=fresh)
+        chosen = found if isinstance(found, Unselectable) else [ranked[i] for i in found.tolist()]
+        if isinstance(chosen, list) and (fresh or sum(c.score > 0 for c in chosen) == sum(c.score > 0 for c in ranked)):
+            return chosen
+        if first is None or (isinstance(first, Unselectable) and isinstance(chosen, list)):
+            first = chosen
+    assert first is not None, "clusters are counted in some way"
+    return first
+
+
+def _several(ranked: Sequence[Candidate], placement: Placement) -> bool:
+    bounded = any(c.field == "zone" and c.max_groups > 0 for c in placement.spread)
+    return bounded and any(c.facts is not None and len(c.facts.zones) > 1 for c in ranked)
+
+
+Counted = Callable[[Sequence[tuple[str, ...]]], list[str]]
+"""For which of its groups each cluster counts."""
+
+
+def columns_of(ranked: Sequence[Candidate], placement: Placement, counted: Counted = homes) -> Columns:
     """Candidates in rank order as `spread.choose` reads them."""
-    groups = tuple(numbered(homes_of(ranked, c)) for c in placement.spread if c.field != "cluster")
+    groups = tuple(numbered(homes_of(ranked, c, counted)) for c in placement.spread if c.field != "cluster")
     return Columns(
         np.array([c.score > 0 for c in ranked], dtype=np.bool_),
         np.array([min(c.available, MOST) for c in ranked], dtype=np.int64),
@@ -80,11 +106,11 @@ def columns_of(ranked: Sequence[Candidate], placement: Placement) -> Columns:
     )
 
 
-def homes_of(ranked: Sequence[Candidate], constraint: SpreadConstraint) -> list[str]:
+def homes_of(ranked: Sequence[Candidate], constraint: SpreadConstraint, counted: Counted = homes) -> list[str]:
     """The group that each candidate counts for, empty where there is none. Those with replicas have theirs first, whatever their
     tier: what they count for does not depend on the others."""
     order = sorted(range(len(ranked)), key=lambda i: ranked[i].score <= 0)
-    found = homes([groups_of_candidate(ranked[i], constraint) for i in order])
+    found = counted([groups_of_candidate(ranked[i], constraint) for i in order])
     out = [""] * len(ranked)
     for i, name in zip(order, found, strict=True):
         out[i] = name
