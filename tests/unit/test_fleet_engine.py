@@ -42,7 +42,7 @@ def test_what_holds_replicas_already_passes_where_newcomers_do_not() -> None:
     [
         (Requirements({"cpu": 1000}), 5),
         (Requirements({"cpu": 0}), 7),
-        (Requirements({"cpu": 1000, "absent": 1}), 0),
+        (Requirements({"cpu": 1000, "example.com/absent": 1}), 0),
         (Requirements({}, (DeviceRequest(1, 250),)), 6),
         (Requirements({}, (DeviceRequest(2),)), 0),
         (Requirements({}, (DeviceRequest(1, models=("A",)),)), 1),

@@ -4,6 +4,9 @@ answers.
 The publisher uses it to relay, and whoever loads current assignments from the ledger uses it to see the very items that
 the topic carried. Pure and total: a decision that concerns no cluster gives no items.
 
+Of a workload with several kinds of pods a cluster gets one item a component, under a name of its own (`domain.binding.part_of`):
+whoever places pods need not know that they belong together. What is answered to such an item goes to the binding's shard.
+
 Replicas that were placed are not sent back to the fleet stage: it would change nothing there, since a replica counts
 against its cluster from the assignment on, and every message a stage takes in is recorded for ever.
 """
@@ -13,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from uuid import UUID
 
-from wharfinger.domain.binding import TargetCluster
+from wharfinger.domain.binding import TargetCluster, part_of, whole_of
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import Requirements
 from wharfinger.events.assignments import (
@@ -69,7 +72,7 @@ class Fanout:
         answer = outcome_item(seq, decision, data)
         if answer is not None:
             cluster, binding, outcome = answer
-            shard = self._shard_of(binding)
+            shard = self._shard_of(whole_of(binding))
             answers = self._outcomes.setdefault((stream, cluster, shard), [])
             answers.append(outcome)
             if len(answers) >= MAX_ITEMS:
@@ -107,12 +110,16 @@ def assignment_items(seq: int, decision: str, data: Value) -> Iterator[tuple[str
     """(cluster, item) for every cluster that the decision touches, in order of the targets, then of what was left."""
     match data:
         case ScheduleDecided() | ScheduleRefused():
-            yield from _assigned(
-                seq, decision, data.binding, data.uid, data.targets, data.previous, data.requirements, data.priority,
-                isinstance(data, ScheduleDecided),
-            )  # fmt: skip
+            if data.former or (isinstance(data, ScheduleDecided) and data.components):
+                yield from _of_components(seq, decision, data)
+            else:
+                yield from _assigned(
+                    seq, decision, data.binding, data.uid, data.targets, data.previous, data.requirements,
+                    data.priority, isinstance(data, ScheduleDecided),
+                )  # fmt: skip
         case BindingReleased():
-            yield from _assigned(seq, decision, data.binding, data.uid, (), data.previous, Requirements(), 0, False)
+            for name in (data.binding, *(part_of(data.binding, c) for c in data.former)):
+                yield from _assigned(seq, decision, name, data.uid, (), data.previous, Requirements(), 0, False)
         case ClusterSilenced():
             yield data.cluster, Silenced(seq, decision)
         case ClusterRecovered():
@@ -159,6 +166,31 @@ def _assigned(
         before.pop(target.cluster, None)
     for cluster in before:
         yield cluster, Assigned(seq, decision, binding, uid, 0, requirements, priority)
+
+
+def _of_components(seq: int, decision: str, data: ScheduleDecided | ScheduleRefused) -> Iterator[tuple[str, Assigned]]:
+    """To each target its set, of whatever else the cluster was told of nothing; to each cluster that is none any more nothing."""
+    components = data.components if isinstance(data, ScheduleDecided) else ()
+    before = {t.cluster: t.replicas for t in data.previous}
+
+    def item(name: str, replicas: int, requirements: Requirements = data.requirements) -> Assigned:
+        return Assigned(seq, decision, name, data.uid, replicas, requirements, data.priority)
+
+    for target in data.targets:
+        if not isinstance(data, ScheduleDecided):
+            before.pop(target.cluster, None)
+            continue  # a refusal changes nothing where the binding stays
+        yield from (
+            (target.cluster, item(part_of(data.binding, c.name), c.replicas, c.requirements)) for c in components
+        )
+        yield from ((target.cluster, item(part_of(data.binding, name), 0)) for name in data.former)
+        if before.pop(target.cluster, 0) or not components:
+            yield target.cluster, item(data.binding, target.replicas)
+    for cluster, replicas in before.items():
+        for name in (*(c.name for c in components), *data.former):
+            yield cluster, item(part_of(data.binding, name), 0)
+        if replicas:
+            yield cluster, item(data.binding, 0)
 
 
 def _refused(seq: int, decision: str, data: ReplicasRefused) -> Refused:

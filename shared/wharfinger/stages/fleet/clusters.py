@@ -13,6 +13,7 @@ from uuid import UUID
 
 import msgspec
 
+from wharfinger.domain.binding import Component
 from wharfinger.domain.cluster import Cluster, NodeGrade
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.fleet.estimate import NO_BOUND, Demand, Room, room_of_count, room_of_summary, scattered
@@ -29,7 +30,7 @@ UNLIMITED = 2**31 - 1
 
 class Pending(msgspec.Struct, frozen=True):
     """Replicas decided by this stream that the cluster's estimator has not accounted for yet. `demand`: of the requirements.
-    `claim`: whose quotas they fall under."""
+    `claim`: whose quotas they fall under. `components`: where it is whole sets of them, and not replicas."""
 
     seq: int
     class_key: str
@@ -37,6 +38,7 @@ class Pending(msgspec.Struct, frozen=True):
     requirements: Requirements
     demand: Demand
     claim: Claim
+    components: tuple[Component, ...] = ()
 
 
 @dataclass(slots=True)

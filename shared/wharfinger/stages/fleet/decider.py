@@ -55,7 +55,7 @@ class FleetDecider:
 
     def __init__(self, round_limit: int = ROUND_LIMIT, shards: int = 1) -> None:
         self._round_limit = round_limit
-        self._shards = shards
+        self.shards = shards
 
     @classmethod
     def of_profile(cls, text: str) -> Self:
@@ -65,7 +65,7 @@ class FleetDecider:
 
     @property
     def profile(self) -> str:
-        shards = f" shards={self._shards}" if self._shards > 1 else ""
+        shards = f" shards={self.shards}" if self.shards > 1 else ""
         return f"fleet round-limit={self._round_limit}{shards}"
 
     def initial(self, stream: str) -> FleetState:
@@ -100,7 +100,7 @@ class FleetDecider:
     def _share(self, state: FleetState) -> None:
         """The settings that bear on a state are those of whoever decides on it."""
         shard = state.stream.removeprefix(FLEET)
-        state.quotas.share_with(int(shard) if shard.isdecimal() else 0, self._shards)
+        state.quotas.share_with(int(shard) if shard.isdecimal() else 0, self.shards)
 
     def expectation(self, state: FleetState, request: PlanRequested, at: Micros) -> PlanRequested:
         """A plan's request with what would come of it now. Changes nothing."""
@@ -146,7 +146,7 @@ class FleetDecider:
 def release_withdrawn(state: FleetState) -> Iterator[Draft]:
     for name in list(state.withdrawn):
         record = state.bindings[name]
-        yield Draft(BindingReleased(name, record.spec.uid, in_order(record.before)), name, "released", record.cause)
+        yield Draft(BindingReleased(name, record.spec.uid, in_order(record.before), record.told), name, "released", record.cause)
 
 
 # Proposals

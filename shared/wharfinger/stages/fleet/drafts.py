@@ -72,7 +72,7 @@ def schedule(
         return Draft(
             ScheduleRefused(
                 spec.name, spec.uid, trigger, spec.replicas, verdict.reason, targets, in_order(record.before),
-                verdict.affinity, spec.priority, spec.requirements, explanation,
+                verdict.affinity, spec.priority, spec.requirements, explanation, former=record.told,
             ),
             spec.name, "refused", cause,
         )  # fmt: skip
@@ -81,10 +81,18 @@ def schedule(
     return Draft(
         ScheduleDecided(
             spec.name, spec.uid, trigger, spec.replicas, targets, in_order(record.before), suspect, verdict.affinity,
-            spec.priority, spec.requirements, explanation, move=move,
+            spec.priority, spec.requirements, explanation, move=move, components=spec.components, former=former(record),
         ),
         spec.name, "scheduled", cause,
     )  # fmt: skip
+
+
+def former(record: BindingState) -> tuple[str, ...]:
+    """The components that clusters were told of and that the binding has no more."""
+    if not record.told:
+        return ()
+    now = {component.name for component in record.spec.components}
+    return tuple([name for name in record.told if name not in now])
 
 
 def in_order(targets: Mapping[str, int]) -> tuple[TargetCluster, ...]:

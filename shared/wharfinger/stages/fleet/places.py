@@ -18,15 +18,16 @@ import msgspec
 import numpy as np
 
 from wharfinger.domain.placement import ClusterAffinity, Placement
-from wharfinger.engine.fleet.assign import Unassignable, assign, static_weights
-from wharfinger.engine.fleet.filters import Question, first_refusal
+from wharfinger.engine.fleet import cycle
+from wharfinger.engine.fleet.assign import Unassignable, assign
+from wharfinger.engine.fleet.filters import Question, first_refusal, in_force
 from wharfinger.engine.fleet.select import LOCALITY, constrained
-from wharfinger.engine.fleet.trigger import ANY_CLUSTER
 from wharfinger.events.decisions import Explanation, Scored
 from wharfinger.stages.fleet.clusters import UNLIMITED
 from wharfinger.stages.fleet.columns import Array
 from wharfinger.stages.fleet.explain import SHOWN, bounded
-from wharfinger.stages.fleet.feasible import Feasible, Weigh, gathered
+from wharfinger.stages.fleet.feasible import Feasible, gathered
+from wharfinger.stages.fleet.groups import grouped
 from wharfinger.stages.fleet.state import CACHED, BindingState, FleetState, Solving
 
 MAX_SHOWN = 2**31 - 1
@@ -43,12 +44,17 @@ class Verdict(msgspec.Struct):
 
 
 def terms_of(record: BindingState) -> Sequence[ClusterAffinity]:
-    return record.spec.placement.affinities or (ANY_CLUSTER,)
+    return cycle.terms_of(record.spec.placement)
+
+
+def term_of(record: BindingState, term: int) -> ClusterAffinity:
+    """As it is asked of this binding."""
+    return in_force(terms_of(record)[term], record.divisible)
 
 
 def feasible(state: FleetState, record: BindingState, term: int) -> Feasible:
     """The clusters that may be new targets under the placement's `term`-th affinity."""
-    key = (record.plan.key, record.spec.resource.gvk, term)
+    key = (record.plan.key, record.spec.resource.gvk, term if record.divisible else -1 - term)
     cached = state.feasible.get(key)
     if cached is not None and cached.facts == state.facts:
         return cached
@@ -61,21 +67,27 @@ def feasible(state: FleetState, record: BindingState, term: int) -> Feasible:
         if len(state.feasible) >= CACHED:
             state.feasible.clear()
         verdicts = [first_refusal(question, c.facts) for c in order if c.facts is not None]
-        found = gathered(order, verdicts, _weigh(record), state.facts, state.layout, wide=state.wide)
+        found = gathered(order, verdicts, record.plan.placement, state.facts, state.layout, wide=state.wide)
     else:
         again = {i: first_refusal(question, facts) for i in changed if (facts := order[i].facts) is not None}
-        found = cached.patched(order, again, _weigh(record), state.facts)
+        found = cached.patched(order, again, record.plan.placement, state.facts)
     state.feasible[key] = found
     return found
 
 
 def _question(state: FleetState, record: BindingState, term: int, without: Collection[str] = ()) -> Question:
-    return Question(record.plan.placement, terms_of(record)[term], record.spec.resource.gvk, state.silent, without)
+    """Of all bindings of the placement alike: nothing of the group this one is in."""
+    return Question(record.plan.placement, term_of(record, term), record.spec.resource.gvk, state.silent, without)
 
 
-def _weigh(record: BindingState) -> Weigh | None:
-    plan = record.plan
-    return (lambda clusters: static_weights(plan.placement, clusters)) if plan.static else None
+def question_of(
+    state: FleetState, record: BindingState, affinity: ClusterAffinity, without: Collection[str]
+) -> Question:
+    """All that is asked of a cluster for this binding."""
+    return Question(
+        record.plan.placement, affinity, record.spec.resource.gvk, state.silent, without, state.together(record),
+        state.apart(record),
+    )  # fmt: skip
 
 
 def solve(
@@ -103,18 +115,12 @@ def solve(
         return _refused(held, record.affinity, "InvalidPlacement", plan.problem)
     if spec.replicas == 0 and record.counted:
         return Verdict({}, record.affinity, Explanation(note="scaled to zero"))
-    terms = terms_of(record)
-    start = 0
-    if len(terms) > 1 and not fresh:
-        start = next((i for i, term in enumerate(terms) if term.name == record.affinity), 0)
-    failure: Verdict | None = None
-    for term in range(start, len(terms)):
-        verdict = solve_term(state, record, held, term, fresh, without, retry)
-        if not verdict.reason:
-            return verdict
-        failure = failure or verdict
-    assert failure is not None
-    return failure
+    _, verdict = cycle.through_terms(
+        plan.placement, record.affinity, fresh,
+        lambda term: solve_term(state, record, held, term, fresh, without, retry),
+        lambda verdict: bool(verdict.reason),
+    )  # fmt: skip
+    return verdict
 
 
 def solve_term(
@@ -128,15 +134,20 @@ def solve_term(
 ) -> Verdict:
     spec, plan = record.spec, record.plan
     fit = feasible(state, record, term)
-    if held or without:
+    if grouped(record.spec):
+        fit = _of_group(state, record, fit, held, term, without)
+    elif held or without:
         fit = _with_held(state, record, fit, held, term, without)
     affinity, refused = terms_of(record)[term].name, fit.refused
     if not fit.names:
-        return _refused(held, affinity, "NoClusterFit", "no cluster is feasible", len(state.order), 0, refused)
+        kept = cycle.left_standing(plan.placement, "NoClusterFit", held)
+        return _refused(kept, affinity, "NoClusterFit", "no cluster is feasible", len(state.order), 0, refused)
     estimates = estimates_for(state, record, fit)
     answer = assign(
         plan.placement, fit.clusters, cast("Sequence[int]", estimates), held, spec.replicas, counted=record.counted,
         fresh=fresh, uid=spec.uid, weights=cast("Sequence[int] | None", fit.weights), names=fit.names,
+        affinity=term_of(record, term), sets=record.sets,
+        groups=fit.groups if isinstance(estimates, np.ndarray) else None,
     )  # fmt: skip
     if isinstance(answer, Unassignable):
         none_free = sum([n <= 0 for n in estimates]) if isinstance(estimates, list) else int((estimates <= 0).sum())
@@ -156,10 +167,12 @@ def solve_term(
 def estimates_for(state: FleetState, record: BindingState, fit: Feasible) -> list[int] | Array:
     """How many more replicas fit into each of these clusters, as the division is to see it: what has no bound holds all that is
     wanted. An array in a large fleet, except where clusters are chosen one by one."""
-    replicas = record.spec.replicas
+    replicas = 1 if record.sets else record.spec.replicas
     column = state.column(record)
     values, positions = column.values, fit.positions
-    if isinstance(values, np.ndarray) and (replicas > UNLIMITED or one_by_one(record.plan.placement)):
+    if isinstance(values, np.ndarray) and (
+        replicas > UNLIMITED or record.sets or one_by_one(record.plan.placement, fit)
+    ):
         values = values.tolist()
     estimates: list[int] | Array
     if isinstance(values, list):
@@ -175,11 +188,11 @@ def estimates_for(state: FleetState, record: BindingState, fit: Feasible) -> lis
     return estimates
 
 
-def one_by_one(placement: Placement) -> bool:
+def one_by_one(placement: Placement, fit: Feasible) -> bool:
     """Whether clusters are chosen or filled by rules that go through them one by one."""
     scheduling = placement.replicas
     return (
-        constrained(placement)
+        (constrained(placement) and fit.groups is None)
         or bool(scheduling.limits)
         or scheduling.within_capacity
         or scheduling.remainder == "in-order"
@@ -194,7 +207,7 @@ def _less_what_was_lost(
     estimates = estimates.copy()
     for name, n in record.before.items():
         cluster = state.clusters.get(name)
-        if cluster is not None and record.targets.get(name, 0) < n:
+        if cluster is not None and (record.targets.get(name, 0) < n or (record.sets and name not in record.targets)):
             at = fit.index(cluster.position)
             if at >= 0:
                 estimates[at] = 0
@@ -219,7 +232,16 @@ def _with_held(
     verdicts = {
         i: first_refusal(question, facts, facts.name in held) for i in change if (facts := order[i].facts) is not None
     }
-    return fit.patched(order, verdicts, _weigh(record), fit.facts)
+    return fit.patched(order, verdicts, record.plan.placement, fit.facts)
+
+
+def _of_group(
+    state: FleetState, record: BindingState, fit: Feasible, held: Mapping[str, int], term: int, without: Collection[str]
+) -> Feasible:
+    """The feasible clusters of a binding that wants to be with others or must not meet some: each is asked anew."""
+    question = question_of(state, record, term_of(record, term), without)
+    verdicts = [first_refusal(question, c.facts, c.name in held) for c in state.order if c.facts is not None]
+    return gathered(state.order, verdicts, record.plan.placement, fit.facts, fit.layout, wide=state.wide)
 
 
 def _no_growth_without_room(
@@ -240,10 +262,11 @@ def _no_growth_without_room(
     if record.plan.static and state.silent:
         pinned = {n: held.get(n, 0) for n in targets if n in state.silent and targets[n] > held.get(n, 0)}
         if pinned:
-            others = [c for c in fit.clusters if c.name not in pinned]
+            others = [i for i, name in enumerate(fit.names) if name not in pinned]
             rest = record.spec.replicas - sum(pinned.values())
             answer = assign(
-                record.plan.placement, others, [0] * len(others), {}, rest, uid=record.spec.uid
+                record.plan.placement, [fit.clusters[i] for i in others], [int(estimates[i]) for i in others],
+                {n: r for n, r in held.items() if n not in pinned}, rest, uid=record.spec.uid,
             )  # fmt: skip
             if isinstance(answer, Unassignable):
                 out.update(pinned)
@@ -293,7 +316,9 @@ def _explained(
     return bounded(Explanation(len(state.order), len(fit), refused, chosen, others, division, note))
 
 
-def _scored(state: FleetState, fit: Feasible, i: int, estimate: int, record: BindingState, held: Mapping[str, int]) -> Scored:
+def _scored(
+    state: FleetState, fit: Feasible, i: int, estimate: int, record: BindingState, held: Mapping[str, int]
+) -> Scored:
     name = fit.names[i]
     by = state.estimated_by(record, state.clusters[name])
     return Scored(name, LOCALITY if name in held else 0, min(estimate, MAX_SHOWN), by)

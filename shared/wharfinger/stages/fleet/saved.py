@@ -15,13 +15,13 @@ from uuid import UUID
 
 import msgspec
 
-from wharfinger.domain.binding import Binding
+from wharfinger.domain.binding import Binding, Component
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import Placement
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.value import Value, canonical, stable_hash
 from wharfinger.domain.workload import Requirements
-from wharfinger.engine.fleet.estimate import demand_of
+from wharfinger.engine.fleet.estimate import demand_of, demand_of_set
 from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.plans import PlanRequested
 from wharfinger.events.proposals import EvictionProposed, FailoverProposed, RescheduleProposed
@@ -40,6 +40,7 @@ class SavedPending(Value, frozen=True):
     requirements: Requirements
     namespace: str = ""
     priority_class: str = ""
+    components: tuple[Component, ...] = ()
 
 
 class SavedCluster(Value, frozen=True):
@@ -90,6 +91,7 @@ class SavedBinding(Value, frozen=True):
     failback_since: Micros = 0
     rebalance_since: Micros = 0
     moved_at: Micros = 0
+    told: tuple[str, ...] = ()
 
 
 class SavedProposal(Value, frozen=True):
@@ -269,7 +271,7 @@ def load(stream: str, sections: Mapping[str, bytes]) -> FleetState:
         unfinished=fleet.unfinished,
     )
     for policy in fleet.policies:
-        state.quotas.set(policy.key, policy, ())
+        state.quotas.set(policy.key, policy, {})
         state.tainting.set(policy.key, policy.taints)
     moves = fleet.moves or SavedMoves()
     state.moves = Moves(moves.looked_at, moves.after, False, moves.minute, moves.made)
@@ -292,8 +294,9 @@ def load(stream: str, sections: Mapping[str, bytes]) -> FleetState:
                     p.class_key,
                     p.replicas,
                     p.requirements,
-                    demand_of(p.requirements),
+                    demand_of_set(p.components) if p.components else demand_of(p.requirements),
                     Claim(p.namespace, p.priority_class),
+                    p.components,
                 )
                 for p in saved.pending
             ]
@@ -319,7 +322,9 @@ def load(stream: str, sections: Mapping[str, bytes]) -> FleetState:
 def _save_capacity(cluster: ClusterState) -> SavedCapacity:
     pending = tuple(
         [
-            SavedPending(p.seq, p.class_key, p.replicas, p.requirements, p.claim.namespace, p.claim.priority_class)
+            SavedPending(
+                p.seq, p.class_key, p.replicas, p.requirements, p.claim.namespace, p.claim.priority_class, p.components
+            )
             for p in cluster.pending
         ]
     )
@@ -332,7 +337,7 @@ def _save_binding(b: BindingState) -> SavedBinding:
         b.applied, b.applied_replicas, b.applied_class, b.applied_token, b.affinity, b.suspect, b.extra,
         tuple(sorted(b.evicted)), b.refused,
         None if b.applied_requests == quota.per_unit(b.spec) else dict(b.applied_requests), b.attempts, b.pause_until,
-        b.deferred, b.failback_since, b.rebalance_since, b.moved_at,
+        b.deferred, b.failback_since, b.rebalance_since, b.moved_at, b.told,
     )  # fmt: skip
 
 
@@ -342,7 +347,7 @@ def _load_binding(b: SavedBinding) -> BindingState:
         dict(b.targets if b.before is None else b.before), dict(b.assigned_by), b.applied, b.applied_replicas,
         b.applied_class, b.applied_token, b.affinity, b.suspect, dict(b.extra), dict.fromkeys(b.evicted), b.refused,
         quota.per_unit(b.spec) if b.applied_requests is None else dict(b.applied_requests), b.attempts, b.pause_until,
-        b.deferred, b.failback_since, b.rebalance_since, b.moved_at,
+        b.deferred, b.failback_since, b.rebalance_since, b.moved_at, b.told,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from wharfinger.domain.binding import part_of
 from wharfinger.events.assignments import Assigned, Silenced
 from wharfinger.events.envelope import derived_id
 from wharfinger.kernel.step import decision_id
@@ -17,7 +18,7 @@ from wharfinger.stages.fleet.state import FleetState
 def standing(state: FleetState) -> Iterator[tuple[str, Assigned]]:
     """(cluster, what it was last told of a binding) for every binding it holds."""
     for cluster in sorted(state.by_cluster):
-        items = [_assigned(state, cluster, binding) for binding in state.by_cluster[cluster]]
+        items = [item for binding in state.by_cluster[cluster] for item in _assigned(state, cluster, binding)]
         for item in sorted(items, key=lambda item: (item.seq, item.binding)):
             yield cluster, item
 
@@ -30,10 +31,13 @@ def silenced(state: FleetState, seq: int) -> Iterator[tuple[str, Silenced]]:
         yield name, Silenced(seq, str(derived_id("silenced", state.stream, name, since or 0)))
 
 
-def _assigned(state: FleetState, cluster: str, binding: str) -> Assigned:
+def _assigned(state: FleetState, cluster: str, binding: str) -> Iterator[Assigned]:
+    """One item, or one a component that it was told of."""
     record = state.bindings[binding]
-    seq = record.assigned_by.get(cluster, 0)
-    return Assigned(
-        seq, str(decision_id(state.stream, seq)), binding, record.spec.uid, record.targets[cluster],
-        record.spec.requirements, record.spec.priority,
-    )  # fmt: skip
+    spec, seq = record.spec, record.assigned_by.get(cluster, 0)
+    decision = str(decision_id(state.stream, seq))
+    if not record.told:
+        yield Assigned(seq, decision, binding, spec.uid, record.targets[cluster], spec.requirements, spec.priority)
+    for c in spec.components:
+        if c.name in record.told:
+            yield Assigned(seq, decision, part_of(binding, c.name), spec.uid, c.replicas, c.requirements, spec.priority)

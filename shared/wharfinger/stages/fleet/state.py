@@ -17,14 +17,14 @@ from uuid import UUID
 import msgspec
 import numpy as np
 
-from wharfinger.domain.binding import Binding
+from wharfinger.domain.binding import Binding, set_key, whole_of
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import Placement
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.value import Value, canonical
-from wharfinger.domain.workload import Requirements
 from wharfinger.engine.fleet.assign import problem_of
-from wharfinger.engine.fleet.estimate import Demand, demand_of
+from wharfinger.engine.fleet.estimate import Demand, demand_of, demand_of_set
+from wharfinger.engine.fleet.filters import peers
 from wharfinger.engine.fleet.taints import Tainting
 from wharfinger.engine.fleet.trigger import ours, placement_changed
 from wharfinger.events.assignments import Refused
@@ -67,6 +67,7 @@ from wharfinger.stages.fleet.columns import (
     same,
 )
 from wharfinger.stages.fleet.feasible import Feasible
+from wharfinger.stages.fleet.groups import Groups
 from wharfinger.stages.fleet.moves import Moves, movable
 from wharfinger.stages.fleet.quota import Quotas
 from wharfinger.stages.fleet.quota_room import Claim, claim_of
@@ -121,7 +122,8 @@ class BindingState(msgspec.Struct):
 
     `applied_requests`: what each of its replicas was last decided with (see `quota.per_unit`). `attempts`, `pause_until`: see
     `backoff`; `deferred`: something has changed for it during its pause, so it is looked at when that ends. `failback_since`,
-    `rebalance_since`: since when it could lie better (0: it could not); `moved_at`: when it was last moved for that.
+    `rebalance_since`: since when it could lie better (0: it could not); `moved_at`: when it was last moved for that. `told`:
+    names of the components that its clusters were last told of.
     """
 
     spec: Binding
@@ -148,6 +150,7 @@ class BindingState(msgspec.Struct):
     failback_since: Micros = 0
     rebalance_since: Micros = 0
     moved_at: Micros = 0
+    told: tuple[str, ...] = ()
     # derived
     class_key: str = ""
     claim: Claim | None = None
@@ -157,6 +160,16 @@ class BindingState(msgspec.Struct):
     def counted(self) -> bool:
         """False for an object without replicas: it goes to its clusters as it is."""
         return self.spec.replicas > 0 or not self.spec.requirements.empty
+
+    @property
+    def sets(self) -> bool:
+        """Whether whole sets of several components are placed: a target has one, and counts 0 replicas."""
+        return bool(self.spec.components)
+
+    @property
+    def divisible(self) -> bool:
+        """Whether it fills clusters at all."""
+        return self.counted or self.sets
 
     @property
     def group(self) -> tuple[bytes, str, str]:
@@ -258,6 +271,10 @@ class FleetState:
     pauses: Agenda[tuple[str]] = field(default_factory=Agenda)
     """When those of them that are deferred are looked at."""
     by_cluster: dict[str, dict[str, None]] = field(default_factory=dict)
+    groups: Groups = field(default_factory=Groups)
+    """Who wants to be with whom, and who must not meet whom."""
+    regrouped: bool = False
+    """A member of a group was placed otherwise: the others may be placed otherwise, too, once all have been looked at."""
     suspected: dict[str, dict[str, None]] = field(default_factory=dict)
     """Cluster -> bindings that count it among their suspects."""
     leases: Agenda[tuple[str]] = field(default_factory=Agenda)
@@ -360,6 +377,9 @@ class FleetState:
         if record is None:
             record = BindingState(spec, 0, cause)
             self.bindings[spec.name] = record
+            self.groups.join(spec)
+            if spec.clusters:
+                self._take_over(record)
             self._ask(record, cause)
             self._read(record)
             self._index(record)
@@ -368,6 +388,7 @@ class FleetState:
         elif record.spec != spec or record.withdrawn:
             self._unindex(record)
             record.withdrawn = False
+            self._change_groups(record.spec, spec, cause)
             record.spec = spec
             self._read(record)
             if _differs(record):
@@ -377,6 +398,41 @@ class FleetState:
         self._reindex(record)
         self._look_again(record, cause)
         self._note(spec.name)
+
+    def _take_over(self, record: BindingState) -> None:
+        """A binding that runs somewhere already when it is first heard of holds that, so that nothing moves that need not."""
+        held = {target.cluster: max(0, target.replicas) for target in record.spec.clusters}
+        record.targets, record.before = held, dict(held)
+        self._index_targets(record.spec.name, {}, held)
+
+    def together(self, record: BindingState) -> set[str] | None:
+        """The clusters that all others of its affinity group are in; None: there are none, or they are nowhere yet."""
+        return peers(self.bindings[name].targets for name in self.groups.with_(record.spec))
+
+    def apart(self, record: BindingState) -> set[str]:
+        """The clusters that some other of its anti-affinity group is in."""
+        return {c for name in self.groups.against(record.spec) for c in self.bindings[name].targets}
+
+    def _regroup_peers(self, spec: Binding, cause: UUID) -> None:
+        """One of a group is placed otherwise than before, so those that wait and those that go wherever they may are looked at
+        again: now, and, because some may have been looked at already in this round, once more after it."""
+        for name in (*self.groups.with_(spec), *self.groups.against(spec)):
+            record = self.bindings[name]
+            if not record.refused and not record.plan.duplicated and record.divisible:
+                continue
+            self.regrouped = True
+            group = self.waiting.get(record.group) if record.refused else None
+            if group is not None:
+                group.values, group.facts = None, -1
+            self.everywhere_facts = -1
+            self.stirrer, self.stirred = cause, True
+
+    def _change_groups(self, before: Binding, now: Binding, cause: UUID) -> None:
+        self.groups.leave(before)
+        self.groups.join(now)
+        if (before.affinity_group, before.anti_affinity_group) != (now.affinity_group, now.anti_affinity_group):
+            self._regroup_peers(before, cause)
+            self._regroup_peers(now, cause)
 
     def _withdraw(self, name: str, cause: UUID) -> None:
         record = self.bindings.get(name)
@@ -390,7 +446,7 @@ class FleetState:
         if record.asked or record.left_alone:
             return
         if record.refused == quota.EXCEEDED:
-            self.quotas.ask_again(record.spec.name)
+            self.quotas.ask_again(record.spec)
         group = self.waiting.get(record.group) if record.refused else None
         if group is not None:
             group.values, group.facts = None, -1
@@ -412,7 +468,7 @@ class FleetState:
 
     def _read(self, record: BindingState) -> None:
         spec = record.spec
-        record.class_key = spec.requirements.class_key
+        record.class_key = set_key(spec.components) if spec.components else spec.requirements.class_key
         record.claim = claim_of(spec) if spec.resource.namespace in self.quoted else None
         if self.latest is None or self.latest.placement != spec.placement:
             self.latest = self._plan_of(spec.placement)
@@ -497,6 +553,7 @@ class FleetState:
         for binding in self.by_cluster.pop(name, {}):
             record = self.bindings[binding]
             del record.targets[name]
+            self._regroup_peers(record.spec, cause)
             if not record.asked:
                 record.cause = cause
             self.open[binding] = None
@@ -558,14 +615,19 @@ class FleetState:
             if not isinstance(item, Refused) or item.count <= 0:
                 continue
             if cluster is not None:
-                cluster.closed[item.class_key] = item.seq
-                cluster.reopen(item.class_key)
-                self.touch(cluster)
-                self.stirrer, self.stirred = cause, True
-            record = self.bindings.get(item.binding)
+                self._close(cluster, item.class_key, item.seq, cause)
+            record = self.bindings.get(whole_of(item.binding))
             if record is not None and self._answers(record, outcomes.cluster, item.assignment):
+                if record.sets and cluster is not None:  # one component that does not fit takes its whole set back
+                    self._close(cluster, record.class_key, item.seq, cause)
                 self._shrink(record, outcomes.cluster, item.count, uuid_of(item.decision) or cause)
         self.outcomes[outcomes.stream] = max(seen, outcomes.through)
+
+    def _close(self, cluster: ClusterState, class_key: str, seq: int, cause: UUID) -> None:
+        cluster.closed[class_key] = seq
+        cluster.reopen(class_key)
+        self.touch(cluster)
+        self.stirrer, self.stirred = cause, True
 
     def _answers(self, record: BindingState, cluster: str, assignment: str) -> bool:
         """Whether a refusal speaks of what was last said to the cluster. One of an older assignment is out of date, since the
@@ -577,6 +639,8 @@ class FleetState:
 
     def _shrink(self, record: BindingState, cluster: str, count: int, cause: UUID) -> None:
         held = record.targets.get(cluster, 0)
+        if record.sets and cluster in record.targets:
+            held = count  # a set is whole or not there
         if count <= 0 or held <= 0:
             return
         if count < held:
@@ -584,6 +648,7 @@ class FleetState:
         else:
             del record.targets[cluster]
             self.by_cluster[cluster].pop(record.spec.name, None)
+            self._regroup_peers(record.spec, cause)
         if not record.asked:
             record.cause = cause
         self.open[record.spec.name] = None
@@ -614,7 +679,7 @@ class FleetState:
         data = decision.data
         match data:
             case ScheduleDecided() | ScheduleRefused():
-                self._schedule(data, decision.seq)
+                self._schedule(data, decision.seq, decision.id)
             case BindingReleased(binding=name):
                 record = self.bindings.pop(name, None)
                 self._note(name)
@@ -623,6 +688,8 @@ class FleetState:
                     for cluster in record.targets:
                         self.by_cluster[cluster].pop(name, None)
                     self._index_suspects(record, ())
+                    self.groups.leave(record.spec)
+                    self._regroup_peers(record.spec, decision.id)
             case ClusterSilenced(cluster=name, silent_since_us=since):
                 self._hush(name, since)
             case ClusterRecovered(cluster=name):
@@ -656,16 +723,19 @@ class FleetState:
                 for cluster in [c for c in evicted if not self._expels(c)]:
                     del evicted[cluster]
 
-    def _schedule(self, data: ScheduleDecided | ScheduleRefused, seq: int) -> None:
+    def _schedule(self, data: ScheduleDecided | ScheduleRefused, seq: int, id: UUID) -> None:
         record = self.bindings[data.binding]
         self._note(data.binding)
         self._unindex(record)
         name, spec = data.binding, record.spec
-        same_class = record.applied_class == record.class_key
+        # What was taken over runs already: it is no news to the cluster's count.
+        same_class = record.applied_class == record.class_key or record.applied is None
         decided, shrunk = isinstance(data, ScheduleDecided), record.shrunk
         targets = {t.cluster: t.replicas for t in data.targets}
         held = record.targets
         grown = {c: n - held.get(c, 0) for c, n in targets.items()} if held and same_class else targets
+        if record.sets and decided:
+            grown = {c: int(not (same_class and c in held)) for c in targets}
         if taken := [(self.clusters[c], n) for c, n in grown.items() if n > 0 and c in self.clusters]:
             self._take(record, seq, taken)
         self._index_targets(name, held, targets)
@@ -694,13 +764,18 @@ class FleetState:
             record.moved_at = self.clock
             self.moves.count(self.clock)
         record.failback_since = record.rebalance_since = 0
-        record.applied_requests = quota.per_unit(spec)
+        if isinstance(data, ScheduleDecided):
+            record.told = tuple([c.name for c in data.components])
+        if decided or any(n > record.before.get(cluster, 0) for cluster, n in targets.items()):
+            record.applied_requests = quota.per_unit(spec)  # what a refusal leaves as it was goes on with what it had
         record.targets, record.before = targets, dict(targets)
         record.applied, record.applied_class = spec.placement, record.class_key
         record.applied_replicas, record.applied_token = spec.replicas, spec.reschedule
         record.affinity = data.affinity
         record.asked = False
         self._index(record)
+        if targets.keys() != held.keys():
+            self._regroup_peers(spec, id)
         if record.refused and shrunk:  # it was not allowed to take back what it lost: that is for the next decision
             group = self.waiting.get(record.group)
             if group is not None:
@@ -808,13 +883,13 @@ class FleetState:
         """Deduct what a decision gives these clusters beyond what they hold."""
         self.moves.stale = True
         requirements, column = record.spec.requirements, self.columns.get(record.class_key)
-        demand = column.demand if column is not None else self._demand_of(record.class_key, requirements)
+        demand = column.demand if column is not None else self._demand_of(record)
         entries: dict[int, Pending] = {}
         class_key, claim = record.class_key, claim_of(record.spec)
         for cluster, n in taken:
             entry = entries.get(n)
             if entry is None:
-                entry = entries[n] = Pending(seq, class_key, n, requirements, demand, claim)
+                entry = entries[n] = Pending(seq, class_key, n, requirements, demand, claim, record.spec.components)
             cluster.take(entry)
         if self.rooms is None or not self.laid_out:
             for cluster, _ in taken:
@@ -844,13 +919,15 @@ class FleetState:
             self.takes.clear()
         self.takes.append(positions)
 
-    def _demand_of(self, class_key: str, requirements: Requirements) -> Demand:
-        """Recovery makes no columns, and meets the same few classes again and again."""
+    def _demand_of(self, record: BindingState) -> Demand:
+        """Of one replica, or one set. Recovery makes no columns, and meets the same few classes again and again."""
+        class_key, spec = record.class_key, record.spec
         demand = self.demands.get(class_key)
         if demand is None:
             if len(self.demands) >= CACHED:
                 self.demands.clear()
-            demand = self.demands[class_key] = demand_of(requirements)
+            demand = demand_of_set(spec.components) if spec.components else demand_of(spec.requirements)
+            self.demands[class_key] = demand
         return demand
 
     def _lay_out_anew(self) -> None:
@@ -906,7 +983,7 @@ class FleetState:
             record.deferred = False
             self.pauses.discard((name,))
         if record.refused == quota.EXCEEDED:
-            self.quotas.stop_waiting(name)
+            self.quotas.stop_waiting(record.spec)
         elif record.refused:
             group = self.waiting.get(record.group)
             if group is not None:
@@ -928,7 +1005,7 @@ class FleetState:
         if record.asked:
             self.asked[name] = None
         elif record.refused == quota.EXCEEDED:
-            self.quotas.wait(name)
+            self.quotas.wait(record.spec)
         elif record.refused:
             group = self.waiting.get(record.group)
             now = self.column(record).values
@@ -961,6 +1038,7 @@ class FleetState:
         """Every round ends with this, a live one and a recovered one. What is looked at next follows from what has changed since,
         so it has to be the same for a state that decided and for one that only folded: either all was looked at under what
         holds now, or, after a full round, nobody knows, and all will be."""
+        unfinished, self.regrouped = unfinished or self.regrouped, False
         self._defer(unfinished)
         self._rest(unfinished)
         if self.selections is not None:
@@ -1023,14 +1101,14 @@ class FleetState:
 
     def fits(self, record: BindingState, cluster: ClusterState) -> int:
         """How many more of its replicas fit there, as its column has it."""
-        demand = self._demand_of(record.class_key, record.spec.requirements)
+        demand = self._demand_of(record)
         return cluster.estimate(record.class_key, demand, record.claim)
 
     def estimated_by(self, record: BindingState, cluster: ClusterState) -> str:
         """Where that estimate is from."""
         by = cluster.estimated_by(record.class_key)
         if record.claim is not None and by in COUNTED:
-            demand = self._demand_of(record.class_key, record.spec.requirements)
+            demand = self._demand_of(record)
             if cluster.estimate(record.class_key, demand, record.claim) < cluster.estimate(record.class_key, demand):
                 return "quota"
         return by
@@ -1052,6 +1130,7 @@ class FleetState:
                 self.quoted[namespace] = self.quoted.get(namespace, 0) + 1
         for record in self.bindings.values():
             self._read(record)
+            self.groups.join(record.spec)
             for name in record.targets:
                 self.by_cluster.setdefault(name, {})[record.spec.name] = None
             self._index_suspects(record, record.suspect)
@@ -1094,7 +1173,7 @@ class FleetState:
             if self.rooms is None:
                 self.rooms = Rooms.of(order)
             self.rooms.catch_up(order)
-        demand = self._demand_of(class_key, record.spec.requirements)
+        demand = self._demand_of(record)
         column = self.columns[record.column_key] = counted(class_key, demand, record.claim, order, self.rooms)
         column.add_up()
         column.layout = self.layout
@@ -1129,5 +1208,6 @@ def _differs(record: BindingState) -> bool:
         record.applied_replicas != spec.replicas
         or record.applied_class != record.class_key
         or record.applied_token != spec.reschedule
+        or record.told != tuple([c.name for c in spec.components])
         or placement_changed(record.applied, spec.placement, record.affinity)
     )
