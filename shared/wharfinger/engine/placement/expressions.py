@@ -22,14 +22,14 @@ import cel_expr_python.cel as cel
 import cel_expr_python.ext.ext_optional as ext_optional
 
 from wharfinger.engine.placement import cel_functions
-from wharfinger.engine.placement.cel_functions import SCORES, Function
+from wharfinger.engine.placement.cel_functions import SCORES, Function, Overload
 from wharfinger.engine.placement.fleet import Facts
 from wharfinger.manifests.ocm import seen_by_expressions
 
 VARIABLE = "managedCluster"
 LENGTH_MAX = 8192
 """Characters of an expression."""
-JOINS_MAX = 32
+JOINS_MAX = 16
 """How many `+` it may hold: joined inside of loops, texts double with each."""
 KEPT = 512
 """Compiled expressions that are kept."""
@@ -115,23 +115,28 @@ def _environment(functions: Sequence[Function], types: Mapping[str, cel.Type], o
     """Overloads that are one where it runs, since all tagged values are maps, are declared once: the function looks at the tags."""
     declared: list[cel.FunctionDecl] = []
     for function in functions:
-        overloads: dict[tuple[bool, str], cel.Overload] = {}
-        for i, overload in enumerate(function.overloads):
-            parameters = [types[code] for code in overload.parameters]
-            shape = overload.member, ",".join(p.name() + str(p) for p in parameters)
-            overloads.setdefault(
-                shape,
-                cel.Overload(
-                    id=f"{function.name}_{i}".replace(".", "_"),
-                    return_type=types[overload.result],
-                    parameters=parameters,
-                    is_member=overload.member,
-                    impl=function.call,
-                ),
+        shapes: dict[tuple[bool, str], list[Overload]] = {}
+        for overload in function.overloads:
+            shape = overload.member, " ".join(str(types[code]) for code in overload.parameters)
+            shapes.setdefault(shape, []).append(overload)
+        overloads = [
+            cel.Overload(
+                id=f"{function.name}_{i}".replace(".", "_"),
+                return_type=_result(types, alike),
+                parameters=[types[code] for code in alike[0].parameters],
+                is_member=alike[0].member,
+                impl=function.call,
             )
-        declared.append(cel.FunctionDecl(function.name, list(overloads.values())))
+            for i, alike in enumerate(shapes.values())
+        ]
+        declared.append(cel.FunctionDecl(function.name, overloads))
     extensions = [] if own_optionals else [ext_optional.ExtOptional()]
     return cel.NewEnv(variables={VARIABLE: _PLAIN["m"]}, extensions=extensions, functions=declared)
+
+
+def _result(types: Mapping[str, cel.Type], alike: Sequence[Overload]) -> cel.Type:
+    results = [types[overload.result] for overload in alike]
+    return results[0] if all(result == results[0] for result in results) else _T.DYN
 
 
 # What the compiler says.
