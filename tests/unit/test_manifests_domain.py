@@ -28,7 +28,7 @@ from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.manifests import crane, karmada, karpenter, kubernetes, ocm
 from wharfinger.manifests.model import ExpectedError, Resource
-from wharfinger.manifests.parse import load_manifests
+from wharfinger.manifests.parse import load_manifests, read_object
 
 M = TypeVar("M", bound=Resource)
 GI = 2**30
@@ -463,3 +463,106 @@ def test_a_pool_with_a_fixed_number_of_nodes_keeps_its_empty_ones() -> None:
     )
     assert pool.empty_after_s is None
     assert list(pool.unacted()) == [("spec", "replicas")]
+
+
+# What the schema lets through, and admission does not.
+
+BOUND = (
+    "apiVersion: work.karmada.io/v1alpha2\nkind: ResourceBinding\nmetadata: {name: b, namespace: ns}\n"
+    "spec:\n  resource: {apiVersion: apps/v1, kind: Deployment, name: web, namespace: ns}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("placement", "said"),
+    [
+        ("{spreadConstraints: [{maxGroups: -1}]}", "maxGroups: expected an integer that is not negative, got -1"),
+        ("{spreadConstraints: [{minGroups: -3}]}", "minGroups: expected an integer that is not negative, got -3"),
+        (
+            "{clusterAffinity: {labelSelector: {matchExpressions: [{key: t, operator: Gt, values: ['1']}]}}}",
+            "operator: expected In, NotIn, Exists or DoesNotExist, got 'Gt'",
+        ),
+        (
+            "{clusterAffinity: {labelSelector: {matchExpressions: [{key: t, operator: NotIn}]}}}",
+            "values: expected at least one value, got nothing",
+        ),
+        (
+            "{clusterAffinity: {fieldSelector: {matchExpressions: [{key: zone, operator: like, values: [a]}]}}}",
+            "operator: expected In, NotIn, Exists or DoesNotExist, got 'like'",
+        ),
+        (
+            "{clusterAffinities: [{affinityName: a, overflowAffinities: [{affinityName: b}]}]}",
+            "overflowAffinities: expected overflowAffinities only where replicas are Aggregated or divided by dynamicWeight",
+        ),
+        (
+            "{replicaScheduling: {replicaDivisionPreference: Aggregated}, clusterAffinities: [{affinityName: a,"
+            " overflowAffinities: [{affinityName: b}, {affinityName: b}]}]}",
+            "overflowAffinities[1].affinityName: expected a name that is not used twice, got 'b'",
+        ),
+    ],
+)
+def test_a_policy_is_refused_what_a_binding_may_hold(placement: str, said: str) -> None:
+    (error,) = load_manifests(POLICY + f"  placement: {placement}\n", "file.yaml").errors
+    assert str(error).startswith("file.yaml:5: spec.placement.")
+    assert said in str(error)
+    read(karmada.ResourceBinding, BOUND + f"  placement: {placement}\n").to_domain()
+
+
+def bound_placement(placement: str) -> Placement:
+    return read(karmada.ResourceBinding, BOUND + f"  placement: {placement}\n").to_domain().placement
+
+
+def test_a_selector_that_cannot_be_evaluated_selects_no_cluster() -> None:
+    for wrong in (
+        "{key: t, operator: Gt, values: ['1']}",
+        "{key: t, operator: NotIn}",
+        "{key: t, operator: Exists, values: [a]}",
+    ):
+        (affinity,) = bound_placement(
+            f"{{clusterAffinity: {{labelSelector: {{matchExpressions: [{wrong}]}}}}}}"
+        ).affinities
+        assert affinity.labels is not None
+        assert not any(affinity.labels.matches(labels) for labels in ({}, {"t": "2"}, {"t": "a"}))
+    (affinity,) = bound_placement(
+        "{clusterAffinity: {fieldSelector: {matchExpressions: [{key: region, operator: like, values: [a]}]}}}"
+    ).affinities
+    assert affinity.fields == (Requirement("region", "In"),)
+
+
+def test_a_binding_that_does_not_say_how_to_divide_keeps_it_to_itself() -> None:
+    assert bound_placement("{replicaScheduling: {replicaSchedulingType: Divided}}").replicas.preference == ""
+    assert bound_placement("{replicaScheduling: {replicaSchedulingType: Duplicated}}").replicas.preference == "Weighted"
+
+
+def test_of_two_kinds_of_affinities_the_named_ones_count() -> None:
+    both = bound_placement("{clusterAffinity: {clusterNames: [oslo]}, clusterAffinities: [{affinityName: a}]}")
+    assert [affinity.name for affinity in both.affinities] == ["a"]
+
+
+def test_weights_may_be_large_and_are_never_nothing() -> None:
+    weighted = (
+        "{{replicaScheduling: {{weightPreference: {{staticWeightList: [{{targetCluster: {{}}, weight: {0}}}]}}}}}}"
+    )
+    large = bound_placement(weighted.format(2_000_000_011))
+    assert large.replicas.static[0].weight == 2_000_000_011
+    for wrong in (0, -1, 2**63):
+        (error,) = load_manifests(BOUND + f"  placement: {weighted.format(wrong)}\n", "file.yaml").errors
+        assert error.field.endswith("staticWeightList[0].weight")
+
+
+def test_names_of_253_characters_are_names() -> None:
+    name = "a" * 253
+    text = BOUND.replace("name: b", f"name: {name}") + f"  placement: {{clusterAffinity: {{clusterNames: [{name}]}}}}\n"
+    assert read(karmada.ResourceBinding, text).to_domain().name == f"ns/{name}"
+    (error,) = load_manifests(BOUND.replace("name: b", f"name: {name}a"), "file.yaml").errors
+    assert error.field == "metadata.name"
+
+
+def test_an_object_without_its_kind_is_read_as_what_it_is_known_to_be() -> None:
+    assert read_object({"metadata": {"name": "a"}}, "Cluster").kind == "Cluster"
+    with pytest.raises(
+        ValueError, match=r"members:1: spec.zoness: expected a field of Cluster \(did you mean zones\?\)"
+    ):
+        read_object({"metadata": {"name": "a"}, "spec": {"zoness": []}}, "Cluster", "members")
+    with pytest.raises(ValueError, match="expected an object with apiVersion and kind, got a list"):
+        read_object([], "Cluster")

@@ -15,9 +15,10 @@ from wharfinger.manifests.kinds import KINDS
 from wharfinger.manifests.parse import Loaded, load_manifests
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+OF_EVERY_KIND = Path(__file__).parent / "manifests"
 OBJECTS: list[dict[str, object]] = [
     document.value
-    for file in sorted(EXAMPLES.rglob("*.yaml"))
+    for file in sorted([*EXAMPLES.rglob("*.yaml"), *OF_EVERY_KIND.rglob("*.yaml")])
     for document in read_documents(file.read_text(), file.name)[0]
     if isinstance(document.value, dict)
 ]
@@ -25,6 +26,7 @@ OBJECTS: list[dict[str, object]] = [
 strange = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.just([]), st.just({}), st.just([None]),
     st.just([[]]), st.just({"": {}}), st.just({"name": []}), st.sampled_from(["1e99", "Never", "any", "9" * 300, "-1", ""]),
+    st.sampled_from(["a" * 253, "a" * 254, "oslo=1,*=2"]), st.just({"cpu": "-1"}), st.just({"requests.cpu": "8E"}),
     st.integers(2**60, 2**70), st.lists(st.integers(), max_size=2), st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
 )  # fmt: skip
 
