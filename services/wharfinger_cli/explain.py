@@ -20,18 +20,21 @@ from wharfinger.domain.value import Value
 from wharfinger.engine.changes import Way, said, sized
 from wharfinger.events.decisions import (
     Explanation,
+    FailoverSets,
     ProposalRefused,
     ReplicasPlaced,
     ReplicasRefused,
     ScheduleDecided,
     ScheduleRefused,
 )
+from wharfinger.events.placements import PlacementDecided, PlacementHeld, PlacementReleased
 from wharfinger.events.streams import CLUSTER
 from wharfinger.history.explain import Derived, Explained, Steady
 from wharfinger.history.explain import explain as explained_of
 from wharfinger.history.points import point_of
 from wharfinger.runtime.ledger import Ledger, LedgerRow
 from wharfinger.stages.cluster.trace import NodesTrace, NodeTrace
+from wharfinger.stages.fleet.selection_trace import CandidateTrace, SelectionsTrace
 from wharfinger.stages.fleet.trace import ClusterTrace, DivisionTrace, FleetTrace, SelectionTrace
 from wharfinger_cli.app import Request
 from wharfinger_cli.connection import opened_ledger, run, settings_of
@@ -43,6 +46,8 @@ from wharfinger_cli.summary import summary
 ESTIMATED_BY = {
     "class": "counted", "totals": "from totals", "summary": "from its summary", "refused": "it refused", "silent": "silent",
 }  # fmt: skip
+FAILOVER_SETS = ("reserved", "available", "candidates", "failed")
+PLACEMENTS = PlacementDecided | PlacementHeld | PlacementReleased
 SHOWN = 8
 """Clusters, nodes and shares that are shown of each sort where not all are asked for."""
 
@@ -108,13 +113,26 @@ def _derived_plain(derived: Derived) -> Plain:
 def _steady_plain(steady: Steady) -> Plain:
     return {
         "stream": steady.stream, "round": steady.round, "at": as_time(steady.at), "rule": steady.rule,
+        "trigger": "AvoidSchedule" if steady.avoided else None,
         "held": dict(steady.held), "fresh": None if steady.fresh is None else dict(steady.fresh),
         "fresh_refused": steady.reason or None, "would_move": steady.would_move, "derived": _trace_plain(steady.trace),
     }  # fmt: skip
 
 
-def _trace_plain(trace: FleetTrace | NodesTrace | None) -> Plain | None:
+def _trace_plain(trace: FleetTrace | NodesTrace | SelectionsTrace | None) -> Plain | None:
     match trace:
+        case SelectionsTrace():
+            return {
+                "bound": list(trace.bound), "sets": list(trace.sets), "weights": dict(trace.weights),
+                "trouble": trace.trouble or None,
+                "candidates": [
+                    {
+                        "cluster": c.name, "fell": c.fell or None, "scores": dict(c.scores), "total": c.total,
+                        "place": c.place or None, "held": c.held,
+                    }
+                    for c in trace.candidates
+                ],
+            }  # fmt: skip
         case None:
             return None
         case NodesTrace():
@@ -225,7 +243,7 @@ def _headline(account: Explained) -> Table:
         if value:
             table.add_row(Text(name, DARK), value)
 
-    say("binding", Text(account.binding, "bold"))
+    say("placement" if isinstance(data, PLACEMENTS) else "binding", Text(account.binding, "bold"))
     say("decision", f"{row.id}")
     say("taken", f"{as_clock(row.at)} in {row.stream}, round {row.round:,}, number {row.seq:,}")
     say("outcome", styled_outcome(row.outcome).append(f"  {summary(data)}", "default"))
@@ -234,6 +252,8 @@ def _headline(account: Explained) -> Table:
         say("replicas", str(data.replicas or ""))
         say("asks for", _asked(data))
         say("affinity", data.affinity)
+    if isinstance(data, PlacementDecided):
+        say("because", data.trigger)
     if isinstance(data, ProposalRefused):
         say("proposed", f"{data.kind}, {data.proposal}")
         say("refused", f"{data.reason}: {data.detail}")
@@ -266,6 +286,7 @@ def _again(derived: Derived) -> Text:
 def _steady(steady: Steady) -> Iterator[RenderableType]:
     yield ""
     text = Text(f"at {as_clock(steady.at)} ({steady.stream}, round {steady.round:,}) nothing was decided: ", "bold")
+    text.append("AvoidSchedule: " if steady.avoided else "", "default")
     yield text.append(steady.rule, "default")
     if steady.fresh is None:
         if steady.reason:
@@ -292,12 +313,19 @@ def _derived(derived: Derived, every: bool) -> Iterator[RenderableType]:
             yield from _fleet(trace, derived, every)
         case NodesTrace() as nodes:
             yield from _cluster(nodes, every)
+        case SelectionsTrace() as selection:
+            yield from _placement(selection, every)
         case None if explanation is not None and (explanation.chosen or explanation.runners_up):
             yield ""
             yield _recorded_candidates(explanation)
 
 
 def _recorded(row: LedgerRow, explanation: Explanation) -> Iterator[RenderableType]:
+    if explanation.why:
+        yield ""
+        yield f"because: {explanation.why}"
+    if explanation.failover is not None:
+        yield from _failover(explanation.failover)
     if explanation.note:
         yield ""
         yield explanation.note
@@ -311,10 +339,44 @@ def _recorded(row: LedgerRow, explanation: Explanation) -> Iterator[RenderableTy
         yield text
 
 
+def _failover(sets: FailoverSets) -> Iterator[RenderableType]:
+    """The four sets of a failover, a few names of each."""
+    named = (sets.reserved, sets.available, sets.candidates, sets.failed)
+    for what, names, number in zip(FAILOVER_SETS, named, sets.counts, strict=True):
+        more = f" and {number - len(names):,} more" if 0 < len(names) < number else ""
+        yield f"{what}: {', '.join(names) or f'{number:,}'}{more}"
+
+
 def _recorded_candidates(explanation: Explanation) -> Table:
     table = new_table("recorded", "", "score", "room for", right=("score", "room for"))
     for place, scored in [("chosen", s) for s in explanation.chosen] + [("next", s) for s in explanation.runners_up]:
         table.add_row(scored.name, place, str(scored.score), f"{scored.estimate:,}")
+    return table
+
+
+def _placement(trace: SelectionsTrace, every: bool) -> Iterator[RenderableType]:
+    yield ""
+    weights = ", ".join(f"{name} × {weight}" for name, weight in trace.weights.items())
+    yield Text(f"cluster sets: {', '.join(trace.sets) or 'none'}", "bold").append(
+        f"; prioritizers: {weights or 'none'}", "default"
+    )
+    if trace.trouble:
+        yield Text(trace.trouble, WARN)
+    shown = trace.candidates if every else trace.candidates[: 2 * SHOWN]
+    if shown:
+        yield _candidates(shown, list(trace.weights))
+    if len(shown) < len(trace.candidates):
+        yield Text(f"{count(len(trace.candidates) - len(shown), 'more cluster')}: --all shows them", DARK)
+
+
+def _candidates(candidates: Sequence[CandidateTrace], prioritizers: Sequence[str]) -> Table:
+    table = new_table("cluster", "", *prioritizers, "total", right=(*prioritizers, "total"))
+    for c in candidates:
+        what = (
+            Text(c.fell, BAD) if c.fell else Text("selected", GOOD) if c.place else Text("held" if c.held else "", DARK)
+        )
+        scores = [str(c.scores.get(name, "")) for name in prioritizers]
+        table.add_row(c.name, what, *scores, "" if c.fell else str(c.total))
     return table
 
 

@@ -25,7 +25,7 @@ CLUSTER_STAGE = "scheduler-cluster"
 
 def fleet_stage(context: ServiceContext) -> Service:
     stage = Stage(
-        FLEET_STAGE, FleetDecider(), FleetRouting(),
+        FLEET_STAGE, FleetDecider(shards=context.settings.fleet_shards), FleetRouting(),
         partitioned=(BINDINGS, OUTCOMES), broadcast=(CLUSTERS, CAPACITY, POLICIES, PROPOSALS),
         of_profile=FleetDecider.of_profile,
     )  # fmt: skip

@@ -79,9 +79,10 @@ def a_binding(
     name: str, replicas: int = 1, how: ReplicaScheduling = DYNAMIC, *, placement: Placement | None = None,
     requirements: Requirements = SMALL, priority: int = 0, suspended: bool = False, reschedule: str = "",
 ) -> BindingRequested:  # fmt: skip
+    namespace, _, short = name.rpartition("/")
     return BindingRequested(
         Binding(
-            name, f"uid-of-{name}", ObjectRef("apps/v1", "Deployment", name), replicas, requirements,
+            name, f"uid-of-{name}", ObjectRef("apps/v1", "Deployment", short, namespace), replicas, requirements,
             placement if placement is not None else Placement(replicas=how), priority, suspended, reschedule,
         )
     )  # fmt: skip

@@ -17,6 +17,7 @@ from tests.scenarios.fleet_plane import (
     a_cluster,
     failover,
     room,
+    static,
     withdrawn,
 )
 
@@ -132,11 +133,12 @@ def test_replicas_that_ask_for_more_count_from_when_that_is_decided(plane: Fleet
 
 def test_devices_count_by_kind(plane: FleetPlane) -> None:
     gpus = Requirements({"cpu": 100}, (DeviceRequest(2),))
-    plane.given(quota(**{"nvidia.com/gpu": 3}))
-    plane.when(a_binding("shop/train", 2, requirements=gpus))
-    assert plane.schedule("shop/train").explanation.note.startswith("over the quota") or (
-        plane.schedule("shop/train").explanation.refused  # nowhere is a device: that is said first
-    )
+    plane.given(PolicyApplied(Policy(KIND, "all", "shop", quota=FederatedQuota({"nvidia.com/gpu": 3}))))
+    plane.given(room("oslo", 9, gpus), room("bergen", 9, gpus))
+    plane.when(a_binding("shop/train", 2, static(oslo=1, bergen=1), requirements=gpus))
+    assert refused(plane, "shop/train") == 0
+    plane.when(a_binding("shop/train", 1, static(oslo=1, bergen=1), requirements=gpus))
+    assert placed(plane, "shop/train") == 1
 
 
 def test_what_a_silent_cluster_holds_is_counted_once() -> None:

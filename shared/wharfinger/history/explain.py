@@ -28,6 +28,7 @@ from wharfinger.events.decisions import (
     ScheduleDecided,
     ScheduleRefused,
 )
+from wharfinger.events.placements import PlacementDecided
 from wharfinger.events.streams import CLUSTER, FLEET
 from wharfinger.history.names import UnknownNameError, full_name
 from wharfinger.history.points import Point, round_of
@@ -43,10 +44,13 @@ from wharfinger.stages.cluster import ClusterDecider, ClusterState
 from wharfinger.stages.cluster import focus as cluster_focus
 from wharfinger.stages.cluster import trace as cluster_trace
 from wharfinger.stages.cluster.trace import NodesTrace
-from wharfinger.stages.fleet import FleetDecider, FleetState, saved
+from wharfinger.stages.fleet import FleetDecider, FleetState, saved, selection_trace
 from wharfinger.stages.fleet import trace as fleet_trace
 from wharfinger.stages.fleet.focus import REQUESTS, SCHEDULED, Focus, earlier
 from wharfinger.stages.fleet.places import solve
+from wharfinger.stages.fleet.quota import EXCEEDED
+from wharfinger.stages.fleet.selection_trace import SelectionsTrace
+from wharfinger.stages.fleet.selections import is_selection, key_of
 from wharfinger.stages.fleet.state import BindingState
 from wharfinger.stages.fleet.trace import FleetTrace
 
@@ -56,7 +60,7 @@ HISTORY = 30
 NODES_MAX = 100
 """Decisions of clusters that one fleet decision led to, and that are told with it."""
 
-Recorded = ScheduleDecided | ScheduleRefused | ReplicasPlaced | ReplicasRefused
+Recorded = ScheduleDecided | ScheduleRefused | ReplicasPlaced | ReplicasRefused | PlacementDecided
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,7 @@ class Derived:
     row: LedgerRow
     data: Value
     again: Again
-    trace: FleetTrace | NodesTrace | None = None
+    trace: FleetTrace | NodesTrace | SelectionsTrace | None = None
 
     @property
     def recorded(self) -> Explanation | None:
@@ -94,7 +98,8 @@ class Derived:
 @dataclass(frozen=True, slots=True)
 class Steady:
     """A moment at which nothing was decided about it. `rule`: why not. `held`: what it had. `fresh`: what a decision would have
-    given that was asked for then; None: that would have been refused, for `reason`. `trace`: of that decision."""
+    given that was asked for then; None: that would have been refused, for `reason`. `trace`: of that decision. `avoided`: there was
+    nothing to be done about it, which Karmada's community calls AvoidSchedule."""
 
     stream: str
     round: int
@@ -104,6 +109,7 @@ class Steady:
     fresh: Mapping[str, int] | None = None
     reason: str = ""
     trace: FleetTrace | None = None
+    avoided: bool = False
 
     @property
     def would_move(self) -> bool:
@@ -224,6 +230,8 @@ async def _on_nodes(ledger: Ledger, name: str, row: LedgerRow) -> tuple[LedgerRo
 
 
 async def _derive_fleet(ledger: Ledger, row: LedgerRow, focused: bool) -> Derived:
+    if is_selection(row.subject):  # of placements the whole state is small, and none is there without the others
+        return await _again_whole(ledger, row) or Derived(row, row.data(), Again(False, "", retired=True))
     if not focused and (whole := await _again_whole(ledger, row)) is not None:
         return whole
     focus, last = await _focused(ledger, row.stream, row.subject, row.round, row.seq)
@@ -285,7 +293,7 @@ def _compared(
     recorded: Decision,
     made: Decision | None,
     engine: str,
-    trace: FleetTrace | NodesTrace | None,
+    trace: FleetTrace | NodesTrace | SelectionsTrace | None,
     whole: bool = False,
 ) -> Derived:
     same = made is not None and made.body == recorded.body and made.cause == recorded.cause
@@ -304,7 +312,12 @@ async def _again_whole(ledger: Ledger, row: LedgerRow) -> Derived | None:
         return None
     made = _up_to(decider, state, last, row.seq)
     recorded = next(d for d in last.round.decisions if d.seq == row.seq)
-    return _compared(row, recorded, made, last.round.engine, _fleet_trace(state, made), whole=True)
+    trace = _selection_trace(state, row, last.round.at) if is_selection(row.subject) else _fleet_trace(state, made)
+    return _compared(row, recorded, made, last.round.engine, trace, whole=True)
+
+
+def _selection_trace(state: FleetState, row: LedgerRow, at: Micros) -> SelectionsTrace | None:
+    return None if state.selections is None else selection_trace.trace(state.selections, key_of(row.subject), at)
 
 
 async def _whole_state(ledger: Ledger, decider: Decider[Any], stream: str, after: int) -> Any:
@@ -389,6 +402,9 @@ def _cluster_trace(state: ClusterState, made: Decision | None) -> NodesTrace | N
 
 
 async def _steady(ledger: Ledger, name: str, row: LedgerRow, moment: int) -> Steady:
+    if is_selection(name):
+        at = (await ledger.head_at(row.stream, moment)).at
+        return Steady(row.stream, moment, at, "it selected what it had, under the same conditions", {})
     focus, last = await _focused(ledger, row.stream, name, moment, None)
     state, record, at = focus.state, focus.state.bindings.get(name), last.at
     if record is None:
@@ -410,6 +426,7 @@ async def _steady(ledger: Ledger, name: str, row: LedgerRow, moment: int) -> Ste
         fresh,
         verdict.explanation.note if verdict.reason else "",
         trace,
+        not (record.asked or record.shrunk or record.refused),
     )
 
 
@@ -417,10 +434,18 @@ def _rule(state: FleetState, record: BindingState) -> str:
     """Why the stage let it be, in the order in which it asks."""
     if record.spec.suspended:
         return "it is suspended: nothing is decided about it until it is resumed"
+    if record.left_alone:
+        return f"it belongs to the scheduler {record.spec.scheduler}: it is kept, and nothing is decided about it here"
     if record.asked:
         return "its request was still to be answered"
     if record.shrunk:
         return "replicas it lost were still to be placed anew"
+    if record.refused == EXCEEDED:
+        return "it waits (QuotaExceeded): it is asked again when something of its namespace is given back or the quota changes"
+    if record.deferred:
+        return (
+            f"it waits ({record.refused}): refused {record.attempts} times in a row, it is left alone for a few seconds"
+        )
     if record.refused:
         return f"it waits ({record.refused}): it is asked again when facts or counts change, and silent while the answer stays"
     if record.suspect:
@@ -428,4 +453,8 @@ def _rule(state: FleetState, record: BindingState) -> str:
         return f"its request is answered; what it holds on {silent}, which is silent, is placed elsewhere too until it is heard"
     if record.spec.placement.replicas.type == "Duplicated" or not record.counted:
         return "it follows the fleet, and since the last decision no cluster became feasible or stopped being so"
+    if record.failback_since or record.rebalance_since:
+        return (
+            "its request is answered in full; it could lie better, and is moved when that has been so for long enough"
+        )
     return "its request is answered in full, and a steady binding is not moved because capacity changed"

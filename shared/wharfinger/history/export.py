@@ -381,8 +381,8 @@ def _unremarked(d: Decision) -> Decision:
     """Without what is said to people: that was put into words anew."""
     data = d.data
     explanation = getattr(data, "explanation", None)
-    if explanation is not None and explanation.note:
-        data = msgspec.structs.replace(data, explanation=msgspec.structs.replace(explanation, note=""))
+    if explanation is not None and (explanation.note or explanation.why):
+        data = msgspec.structs.replace(data, explanation=msgspec.structs.replace(explanation, note="", why=""))
     elif isinstance(data, ProposalRefused) and data.detail:
         data = msgspec.structs.replace(data, detail="")
     return d if data is d.data else msgspec.structs.replace(d, data=data, body=canonical(data))

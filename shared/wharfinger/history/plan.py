@@ -126,9 +126,9 @@ def _refuse_unknown(world: World, facts: Sequence[Accepted], proposals: Sequence
 
 def _drained(world: World, what: str) -> list[Accepted]:
     for fleet in world.fleet_states():
-        cluster = fleet.clusters.get(what)
-        if cluster is not None and cluster.facts is not None:
-            return [accepted(ClusterObserved(drained_cluster(cluster.facts)))]
+        told = fleet.tainting.told.get(what)
+        if told is not None:
+            return [accepted(ClusterObserved(drained_cluster(told)))]
     found = [(state, node) for state in world.cluster_states() for node in _nodes_called(state, what)]
     match found:
         case [(state, node)]:

@@ -263,8 +263,7 @@ def _is_news(world: World, data: Value) -> bool:
     """Whether some stream would take the fact for news. Policies always: no stream reads them."""
     match data:
         case ClusterObserved(cluster=facts):
-            known = [state.clusters.get(facts.name) for state in world.fleet_states()]
-            return any(cluster is None or cluster.facts != facts for cluster in known)
+            return any(state.tainting.told.get(facts.name) != facts for state in world.fleet_states())
         case ClusterForgotten(name=name):
             known = [state.clusters.get(name) for state in world.fleet_states()]
             return any(cluster is not None and cluster.facts is not None for cluster in known)

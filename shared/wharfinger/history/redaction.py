@@ -254,7 +254,7 @@ TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
     # decisions
     ScheduleDecided: {
         "binding": M.BINDING, "uid": M.UID, "trigger": M.WORD, "suspect": M.CLUSTER, "affinity": M.AFFINITY,
-        "answers": M.EVENT_ID,
+        "answers": M.EVENT_ID, "move": M.WORD,
     },
     ScheduleRefused: {
         "binding": M.BINDING, "uid": M.UID, "trigger": M.WORD, "reason": M.WORD, "affinity": M.AFFINITY,
@@ -277,18 +277,19 @@ TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
         "cluster": M.CLUSTER, "node": M.NODE, "reason": M.REMARK, "proposal": M.EVENT_ID,
     },
     PlanCommitted: {"plan": M.EVENT_ID},
-    Explanation: {"refused": Pairs(M.WORD), "note": M.REMARK},
+    Explanation: {"refused": Pairs(M.WORD), "note": M.REMARK, "why": M.REMARK},
     FailoverSets: {"reserved": M.CLUSTER, "available": M.CLUSTER, "candidates": M.CLUSTER, "failed": M.CLUSTER},
     Scored: {"estimated_by": M.WORD},
     # a fleet stream's state
     saved.SavedFleet: {"outcomes": Pairs(M.STREAM)},
-    saved.SavedCluster: {"name": M.CLUSTER, "tainted_at": Pairs(M.TAINT_PAIR)},
+    saved.SavedMoves: {"after": M.BINDING},
+    saved.SavedCluster: {"name": M.CLUSTER, "tainted_at": Pairs(M.TAINT_PAIR), "standing": M.POLICY_KEY},
     saved.SavedCapacity: {"cluster": M.CLUSTER, "closed": Pairs(M.CLASS_KEY), "doubt": Pairs(M.CLASS_KEY)},
     saved.SavedPending: {"class_key": M.CLASS_KEY},
     saved.SavedBinding: {
         "targets": Pairs(M.CLUSTER), "before": Pairs(M.CLUSTER), "assigned_by": Pairs(M.CLUSTER),
         "applied_class": M.CLASS_KEY, "applied_token": M.TOKEN, "affinity": M.AFFINITY, "suspect": M.CLUSTER,
-        "extra": Pairs(M.CLUSTER), "evicted": M.CLUSTER, "refused": M.WORD,
+        "extra": Pairs(M.CLUSTER), "evicted": M.CLUSTER, "refused": M.WORD, "applied_requests": _AMOUNTS,
     },
     # a cluster stream's state
     cluster_state._Nodes: {"closed": M.NODE, "taint_since": Pairs(M.NODE, Pairs(M.TAINT_NAME))},

@@ -84,6 +84,7 @@ WORDS = frozenset(
         *("PropagationPolicy", "ClusterPropagationPolicy", "Placement", "DynamicSchedulerPolicy", "NodePool"),
         *("FederatedResourceQuota", "ClusterTaintPolicy"),
         *("spread", "pack", "cost", "moves"),
+        *("failback", "rebalance", "QuotaExceeded"),
         *("scheduled", "refused", "released", "silenced", "recovered", "held", "resumed", "placed", "removed"),
         *("committed",),
     }

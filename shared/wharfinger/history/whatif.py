@@ -239,7 +239,7 @@ async def _world(
     fleet = FleetDecider.of_profile(profiles[fleets[0]] if fleets else "")
     cluster = ClusterDecider.of_profile(profiles[clusters[0]] if clusters else "")
     if settings.round_limit is not None:
-        fleet = FleetDecider(settings.round_limit)
+        fleet = FleetDecider(settings.round_limit, fleet.shards)
     if settings.strategy is not None:
         cluster = ClusterDecider(ClusterProfile(settings.strategy))
     repeat_after_s = settings.repeat_after_s or 60

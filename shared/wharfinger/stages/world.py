@@ -316,8 +316,8 @@ class World:
         observers know them after the first."""
         state: FleetState = running.state
         for name, cluster in sorted(state.clusters.items()):
-            if cluster.facts is not None:
-                self._show(ClusterObserved(cluster.facts), name)
+            if cluster.facts is not None:  # as it said them: taints by policy are everybody's own to see
+                self._show(ClusterObserved(state.tainting.told[name]), name)
         for name, record in sorted(state.bindings.items()):
             if not record.withdrawn:
                 self._show(BindingRequested(record.spec), name)

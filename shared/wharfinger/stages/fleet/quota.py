@@ -14,7 +14,7 @@ Waiting bindings are asked again when something of their namespace is given back
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -38,16 +38,16 @@ SHOWN = 3
 @dataclass(slots=True)
 class Quotas:
     """`policies`: by policy key. `used`: namespace -> what its bindings have together; only of namespaces with a quota. `counts`:
-    binding -> what of that is its own. `stale`: bindings that were touched since they were counted. `waiting`: namespace ->
-    bindings refused for its quota. `freed`: namespaces whose waiting bindings are to be asked again. `facts`: under which facts
-    of clusters the waiting ones were last asked. `share`: this stream's shard and how many there are.
+    binding -> its namespace and what of that is its own. `stale`: bindings that were touched since they were counted. `waiting`:
+    namespace -> bindings refused for its quota. `freed`: namespaces whose waiting bindings are to be asked again. `facts`: under
+    which facts of clusters the waiting ones were last asked. `share`: this stream's shard and how many there are.
 
     All but `policies` follows from the bindings.
     """
 
     policies: dict[str, Policy] = field(default_factory=dict)
     used: dict[str, dict[str, int]] = field(default_factory=dict)
-    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    counts: dict[str, tuple[str, dict[str, int]]] = field(default_factory=dict)
     stale: dict[str, None] = field(default_factory=dict)
     waiting: dict[str, dict[str, None]] = field(default_factory=dict)
     freed: dict[str, None] = field(default_factory=dict)
@@ -64,8 +64,8 @@ class Quotas:
 
     # --- policies
 
-    def set(self, key: str, policy: Policy | None, bindings: Iterable[str]) -> bool:
-        """A policy came, changed or (None) went. Whether that is anything new. `bindings`: all names."""
+    def set(self, key: str, policy: Policy | None, bindings: Mapping[str, BindingState]) -> bool:
+        """A policy came, changed or (None) went. Whether that is anything new. `bindings`: all there are."""
         before = self.policies.get(key)
         if policy is not None and policy.quota is None:
             policy = None
@@ -89,16 +89,16 @@ class Quotas:
             self.used.pop(namespace, None)
             self._begin_or_end(namespace, bindings)
 
-    def _begin_or_end(self, namespace: str, bindings: Iterable[str]) -> None:
+    def _begin_or_end(self, namespace: str, bindings: Mapping[str, BindingState]) -> None:
         """A namespace is counted from its first quota on, and no more after its last."""
         limited = any(policy.namespace == namespace for policy in self.policies.values())
         if limited and namespace not in self.used:
             self.used[namespace] = {}
-            self.stale.update(dict.fromkeys(name for name in bindings if namespace_of(name) == namespace))
+            there = [name for name, record in bindings.items() if record.spec.resource.namespace == namespace]
+            self.stale.update(dict.fromkeys(there))
         elif not limited and namespace in self.used:
             del self.used[namespace]
-            for name in [name for name in self.counts if namespace_of(name) == namespace]:
-                del self.counts[name]
+            self.counts = {name: count for name, count in self.counts.items() if count[0] != namespace}
 
     def limits(self, namespace: str) -> dict[str, int]:
         """What the namespace may use here: of several quotas the least for each resource, of several shards this one's share.
@@ -121,7 +121,7 @@ class Quotas:
     # --- use
 
     def touch(self, name: str) -> None:
-        if self.used and namespace_of(name) in self.used:
+        if self.used:
             self.stale[name] = None
 
     def use(self, namespace: str, bindings: Mapping[str, BindingState]) -> dict[str, int]:
@@ -131,36 +131,41 @@ class Quotas:
     def count(self, bindings: Mapping[str, BindingState]) -> None:
         """Count anew what was touched."""
         for name in self.stale:
-            namespace = namespace_of(name)
-            used = self.used.get(namespace)
-            if used is None:
-                continue
-            before, record = self.counts.pop(name, {}), bindings.get(name)
-            now = {} if record is None else add({}, record.applied_requests, units(record.spec, _counted(record)))
-            if now:
-                self.counts[name] = now
-            for resource in {**before, **now}:
-                more = now.get(resource, 0) - before.get(resource, 0)
-                used[resource] = used.get(resource, 0) + more
-                if more < 0 and namespace in self.waiting:
-                    self.freed[namespace] = None
+            namespace, amounts = self.counts.pop(name, ("", {}))
+            before = dict(amounts)
+            self._add(namespace, before, -1)
+            record = bindings.get(name)
+            if record is not None and record.spec.resource.namespace in self.used:
+                namespace = record.spec.resource.namespace
+                now = add({}, record.applied_requests, units(record.spec, _counted(record)))
+                self.counts[name] = (namespace, now)
+                self._add(namespace, now, 1)
+                before = {resource: n for resource, n in before.items() if n > now.get(resource, 0)}
+            if any(before.values()) and namespace in self.waiting:
+                self.freed[namespace] = None
         self.stale.clear()
+
+    def _add(self, namespace: str, amounts: Mapping[str, int], times: int) -> None:
+        used = self.used.get(namespace)
+        if used is not None:
+            for resource, n in amounts.items():
+                used[resource] = used.get(resource, 0) + times * n
 
     # --- who waits
 
-    def wait(self, name: str) -> None:
-        self.waiting.setdefault(namespace_of(name), {})[name] = None
+    def wait(self, spec: Binding) -> None:
+        self.waiting.setdefault(spec.resource.namespace, {})[spec.name] = None
 
-    def stop_waiting(self, name: str) -> None:
-        namespace = namespace_of(name)
+    def stop_waiting(self, spec: Binding) -> None:
+        namespace = spec.resource.namespace
         names = self.waiting.get(namespace)
-        if names is not None and name in names:
-            del names[name]
+        if names is not None and spec.name in names:
+            del names[spec.name]
             if not names:
                 del self.waiting[namespace]
 
-    def ask_again(self, name: str) -> None:
-        self.freed[namespace_of(name)] = None
+    def ask_again(self, spec: Binding) -> None:
+        self.freed[spec.resource.namespace] = None
 
     def ripe(self, bindings: Mapping[str, BindingState], facts: int) -> list[str]:
         """The waiting bindings that may be answered otherwise now."""
@@ -183,11 +188,12 @@ def within_quota(state: FleetState, record: BindingState, held: Mapping[str, int
     quotas = state.quotas
     if not quotas.policies:
         return verdict
-    namespace = namespace_of(record.spec.name)
+    namespace = record.spec.resource.namespace
     limits = quotas.limits(namespace)
     if not limits:
         return verdict
-    used, own = quotas.use(namespace, state.bindings), quotas.counts.get(record.spec.name, {})
+    used = quotas.use(namespace, state.bindings)
+    own = quotas.counts[record.spec.name][1] if record.spec.name in quotas.counts else {}
     wanted = add({}, per_unit(record.spec), units(record.spec, verdict.targets))
     over: list[str] = []
     for resource, limit in sorted(limits.items()):
@@ -196,17 +202,12 @@ def within_quota(state: FleetState, record: BindingState, held: Mapping[str, int
             over.append(f"{resource} {more:,} more, {max(0, limit - used.get(resource, 0)):,} of {limit:,} left")
     if not over:
         return verdict
-    note = f"over the quota of {namespace or 'the cluster scope'}: {'; '.join(over[:SHOWN])}"
+    note = f"over the quota of {namespace}: {'; '.join(over[:SHOWN])}"
     found = verdict.explanation
     return type(verdict)(
         dict(held), record.affinity,
         bounded(Explanation(found.candidates, found.feasible, found.refused, note=note)), EXCEEDED,
     )  # fmt: skip
-
-
-def namespace_of(binding: str) -> str:
-    """Bindings are named `namespace/name`; those without a namespace have none."""
-    return binding.rpartition("/")[0]
 
 
 def per_unit(spec: Binding) -> Mapping[str, int]:
