@@ -566,3 +566,11 @@ def test_an_object_without_its_kind_is_read_as_what_it_is_known_to_be() -> None:
         read_object({"metadata": {"name": "a"}, "spec": {"zoness": []}}, "Cluster", "members")
     with pytest.raises(ValueError, match="expected an object with apiVersion and kind, got a list"):
         read_object([], "Cluster")
+
+
+def test_the_first_version_of_a_binding_has_its_replicas_at_the_resource() -> None:
+    old = BOUND.replace("v1alpha2", "v1alpha1").replace(
+        "name: web, namespace: ns}", "name: web, namespace: ns, replicas: 3, replicaResourceRequirements: {cpu: 200m}}"
+    )
+    value = read(karmada.ResourceBinding, old).to_domain()
+    assert (value.replicas, value.requirements) == (3, Requirements({"cpu": 200}))

@@ -92,6 +92,8 @@ def test_what_is_not_acted_on_is_told_by_name(applied: Intake) -> None:
         "spec.template.spec.priorityClassName",
         "spec.volumeClaimTemplates",
         "spec.nodeName",
+        'spec.hard["limits.memory"]',
+        'spec.hard["count/secrets"]',
         "status.conditions",
     }
 

@@ -574,8 +574,8 @@ def _add(to: list[int], vector: Sequence[int], times: int) -> None:
 
 
 def _asks_otherwise(old: Binding, new: Binding) -> bool:
-    return (old.replicas, old.requirements, old.placement, old.reschedule, old.suspended) != (
-        new.replicas, new.requirements, new.placement, new.reschedule, new.suspended
+    return (old.replicas, old.requirements, old.components, old.placement, old.reschedule, old.suspended) != (
+        new.replicas, new.requirements, new.components, new.placement, new.reschedule, new.suspended
     )  # fmt: skip
 
 

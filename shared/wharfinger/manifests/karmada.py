@@ -291,13 +291,15 @@ class PropagationPolicy(ClusterPropagationPolicy):
 
 
 class BoundResource(Model):
+    """In the API's first version replicas, and what one asks for, stand here."""
+
     api_version: str
     kind: str
     name: str
     namespace: str = ""
     uid: str = ""
-    replicas: Unacted = None
-    replica_resource_requirements: Unacted = None
+    replicas: Count = 0
+    replica_resource_requirements: Amounts = {}
     resource_version: Carried = None
 
 
@@ -426,12 +428,15 @@ class ClusterResourceBinding(Object):
     def to_domain(self) -> Binding:
         """Raises ExpectedError for annotations that say nothing sensible."""
         spec, resource, name = self.spec, self.spec.resource, self.binding_name
+        needs = spec.replica_requirements or ReplicaRequirements.model_construct(
+            resource_request=resource.replica_resource_requirements
+        )
         return Binding(
             name,
             self.metadata.uid or resource.uid or name,
             ObjectRef(resource.api_version, resource.kind, resource.name, resource.namespace),
-            spec.replicas,
-            spec.replica_requirements.to_domain() if spec.replica_requirements else Requirements(),
+            spec.replicas or resource.replicas,
+            needs.to_domain(),
             options.extended(spec.placement.to_domain(), self.annotations),
             spec.schedule_priority.priority,
             spec.suspension.scheduling,

@@ -87,6 +87,10 @@ class FederatedResourceQuota(Object):
         for name in self.spec.overall:
             if not _limited(name):
                 yield (*path, "spec", "overall", name)
+        for i, assignment in enumerate(self.spec.static_assignments):
+            for name in assignment.hard:
+                if not limited_resource(name):
+                    yield (*path, "spec", "staticAssignments", i, "hard", name)
 
     def to_domain(self, manifest: str) -> Policy:
         """Raises ExpectedError for a cluster that is assigned twice."""

@@ -12,7 +12,7 @@ from typing import Literal
 from wharfinger.domain import node as domain
 from wharfinger.domain import selectors, taints
 from wharfinger.domain.quantities import LIMIT, parse_milli, parse_units
-from wharfinger.domain.quota import Quota, in_milli
+from wharfinger.domain.quota import Quota, in_milli, limited_resource
 from wharfinger.domain.resources import DEVICE_MILLI, GPU, Device, DeviceRequest, add
 from wharfinger.domain.workload import Requirements
 from wharfinger.manifests.errors import Path
@@ -482,6 +482,13 @@ class ResourceQuota(Object):
     @property
     def namespace(self) -> str:
         return self.metadata.namespace or "default"
+
+    def unacted(self, path: Path = ()) -> Iterator[Path]:
+        """Of a cluster's quota: limits on what is no request of a replica."""
+        yield from super().unacted(path)
+        for name in self.spec.hard if self.cluster else ():
+            if not limited_resource(name):
+                yield (*path, "spec", "hard", name)
 
     def to_domain(self) -> Quota:
         """What is enforced, as far as that is reported, else what is asked for."""
