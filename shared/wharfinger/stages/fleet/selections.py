@@ -15,6 +15,7 @@ Cluster Management does. Who is asked is `engine.placement`; nothing here compar
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
@@ -379,6 +380,19 @@ def name_of(policy: Policy) -> str:
 def subject_of(key: str) -> str:
     """What decisions about a placement have as their subject."""
     return f"placement/{key}"
+
+
+_SUBJECT = re.compile("placement/([^/]+/[^/]+)")
+
+
+def is_selection(subject: str) -> bool:
+    """Whether a decision with this subject is about a placement; bindings have one part less."""
+    return _SUBJECT.fullmatch(subject) is not None
+
+
+def key_of(subject: str) -> str:
+    """The placement that a decision is about."""
+    return subject.removeprefix("placement/")
 
 
 def _key(removed: PolicyRemoved) -> str:
