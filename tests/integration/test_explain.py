@@ -225,11 +225,13 @@ async def test_why_it_is_still_there(plane: ToldPlane) -> None:
     found = await explain(plane.ledger, "shop/web", Point("now"))
     assert found.steady is not None
     assert "not moved because capacity changed" in found.steady.rule
+    assert found.steady.avoided, "there was nothing to be done"
     assert sum(found.steady.held.values()) == 4
     await plane.tell(a_request("web", 4, suspended=True))
     found = await explain(plane.ledger, "shop/web", Point("now"))
     assert found.steady is not None
     assert "suspended" in found.steady.rule
+    assert found.steady.avoided
 
 
 async def test_a_withdrawn_one_and_what_does_not_exist(plane: ToldPlane) -> None:
@@ -240,6 +242,7 @@ async def test_a_withdrawn_one_and_what_does_not_exist(plane: ToldPlane) -> None
     assert found.decision.row.outcome == "released"
     assert found.steady is not None
     assert "withdrawn" in found.steady.rule
+    assert not found.steady.avoided
     with pytest.raises(UnknownNameError, match="no decision was ever taken about a binding shop/nope"):
         await explain(plane.ledger, "shop/nope")
     with pytest.raises(UnknownNameError, match="no decision about shop/web has the id"):

@@ -39,6 +39,7 @@ from wharfinger.kernel.decider import Decision, Micros
 from wharfinger.stages.fleet.clusters import Pending
 from wharfinger.stages.fleet.quota_room import Claim
 from wharfinger.stages.fleet.state import FleetState
+from wharfinger.stages.fleet.steadiness import look
 
 
 class Took(msgspec.Struct, frozen=True):
@@ -90,7 +91,8 @@ class Focus:
                 del state.proposals[id]
 
     def fold(self, at: Micros, events: Iterable[Event[Value]], decisions: Iterable[Decision]) -> None:
-        """A round, or of its decisions the first ones."""
+        """A round, or of its decisions the first ones. The round before ended with a look at what could lie better."""
+        look(self.state)
         self.state.clock = at
         for event in events:
             self.fold_input(event, at)
