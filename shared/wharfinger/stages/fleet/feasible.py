@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import Placement
 from wharfinger.domain.reasons import FleetReason
 from wharfinger.engine.fleet.assign import static_weights
+from wharfinger.engine.fleet.candidates import groups_of
 from wharfinger.engine.fleet.pick import Grouping, groupings
 from wharfinger.engine.fleet.select import constrained
 from wharfinger.stages.fleet.clusters import ClusterState
@@ -37,7 +38,8 @@ class Feasible:
 
     `verdicts`: of every known cluster, by position. `clusters`, `names`, `positions` and, where the placement has static weights,
     `weights`: of the feasible ones; the last two are int64 arrays in a large fleet. `groups`: there, where spread constraints
-    choose. `facts`, `layout`: of the state that was asked.
+    choose. `facts`, `layout`: of the state that was asked. `choice`: stays the same object as long as whoever holds nothing is
+    offered the same clusters, alike in all that a choice looks at.
     """
 
     facts: int
@@ -49,6 +51,7 @@ class Feasible:
     refused: dict[str, int]
     weights: list[int] | Array | None
     groups: tuple[Grouping, ...] | None = None
+    choice: object = field(default_factory=object)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -77,12 +80,18 @@ class Feasible:
             self.positions if isinstance(self.positions, np.ndarray) else self.positions.copy()
         )
         weights: list[int] | Array | None = self.weights.copy() if isinstance(self.weights, list) else self.weights
-        groups = self.groups
+        groups, choice = self.groups, self.choice
         for position, verdict in verdicts.items():
             before = self.verdicts[position]
             _count(refused, before, -1)
             _count(refused, verdict, 1)
-            at = bisect_left(positions, position)
+            if before is not None and verdict is not None:
+                continue
+            at, now = bisect_left(positions, position), _facts(order[position])
+            if before is None and verdict is None and _alike(placement, clusters[at], now):
+                clusters[at] = now
+                continue
+            choice = object()
             if before is None:
                 clusters.pop(at)
                 names.pop(at)
@@ -90,7 +99,6 @@ class Feasible:
                 weights = None if weights is None else _without(weights, at)
                 groups = None if groups is None else tuple([g.without(at) for g in groups])
             if verdict is None:
-                now = _facts(order[position])
                 clusters.insert(at, now)
                 names.insert(at, now.name)
                 positions = _with(positions, at, position)
@@ -98,7 +106,7 @@ class Feasible:
                 groups = None if groups is None else _with_one(groups, at, now)
         if groups is None and isinstance(positions, np.ndarray):
             groups = _groups(placement, clusters)
-        return Feasible(facts, self.layout, merged, clusters, names, positions, refused, weights, groups)
+        return Feasible(facts, self.layout, merged, clusters, names, positions, refused, weights, groups, choice)
 
 
 def gathered(
@@ -133,6 +141,15 @@ def gathered(
 def _weighed(placement: Placement) -> bool:
     scheduling = placement.replicas
     return scheduling.type == "Divided" and scheduling.preference == "Weighted" and not scheduling.dynamic
+
+
+def _alike(placement: Placement, before: Cluster, now: Cluster) -> bool:
+    """Whether a cluster that was feasible and is has nothing else that a choice looks at."""
+    if _weighed(placement) and static_weights(placement, (before,)) != static_weights(placement, (now,)):
+        return False
+    if any(term.overflow for term in placement.affinities):
+        return False
+    return all(groups_of(before, c) == groups_of(now, c) for c in placement.spread)
 
 
 def _groups(placement: Placement, clusters: Sequence[Cluster]) -> tuple[Grouping, ...] | None:

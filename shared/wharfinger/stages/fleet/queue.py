@@ -12,12 +12,17 @@ from collections.abc import Iterable, Iterator
 from wharfinger.domain.reasons import Trigger
 from wharfinger.engine.fleet.trigger import placement_changed
 from wharfinger.kernel.decider import Draft
-from wharfinger.stages.fleet.columns import same
+from wharfinger.stages.fleet.clusters import UNLIMITED
+from wharfinger.stages.fleet.columns import Column, same
 from wharfinger.stages.fleet.drafts import present, schedule
 from wharfinger.stages.fleet.failover import refilled
-from wharfinger.stages.fleet.places import feasible
+from wharfinger.stages.fleet.groups import grouped
+from wharfinger.stages.fleet.places import feasible, terms_of
 from wharfinger.stages.fleet.quota import EXCEEDED
-from wharfinger.stages.fleet.state import BindingState, FleetState
+from wharfinger.stages.fleet.state import BindingState, FleetState, Waiting
+
+ENOUGH = UNLIMITED**2
+"""More than anybody asks for."""
 
 # Requests
 
@@ -106,15 +111,49 @@ def _following(state: FleetState) -> list[str]:
 def _ripe(state: FleetState) -> list[str]:
     """The waiting bindings for which something has changed that matters to them: groups are asked, not bindings.
 
-    Only a change of facts can change why a binding waits; where just the estimates have changed, those that need more than
-    all clusters together offer are passed over.
+    Only a change of facts can change why a binding waits, and only if the feasible clusters are others than before, or lie
+    otherwise; where just the estimates have changed, those that need more than the clusters together offer are passed over.
     """
     ripe: list[str] = []
     for group in state.waiting.values():
-        column = state.column_of(group)
-        if group.facts != state.facts or (column.total > 0 and not same(group.values, column.values)):
+        first = state.bindings[next(iter(group.names))]
+        if group.facts != state.facts and not _chosen_alike(state, group, first):
             ripe += [name for name in group.names if _awake(state, state.bindings[name])]
+            continue
+        column = state.column(first)
+        recounted = column.total > 0 and not same(group.values, column.values)
+        offer = _offer(state, first, column) if recounted else 0
+        if recounted or group.facts != state.facts:
+            for name in group.names:
+                record = state.bindings[name]
+                otherwise = group.facts != state.facts and not _like_the(first, record)
+                roomy = recounted and (record.targets or record.spec.replicas <= offer)
+                if (otherwise or roomy) and _awake(state, record):
+                    ripe.append(name)
     return ripe
+
+
+def _chosen_alike(state: FleetState, group: Waiting, first: BindingState) -> bool:
+    """Whether for whoever holds nothing the same clusters are feasible as when that was last asked, though facts have changed."""
+    choices = tuple([feasible(state, first, term).choice for term in range(len(terms_of(first)))])
+    alike = group.facts >= 0 and choices == group.choices
+    group.choices = choices
+    return alike
+
+
+def _like_the(first: BindingState, other: BindingState) -> bool:
+    """Whether the other is asked about exactly the clusters that the first is asked about: it holds nothing that passes more
+    easily, was expelled from nowhere and belongs to no group."""
+    return not other.targets and not other.evicted and other.divisible == first.divisible and not grouped(other.spec)
+
+
+def _offer(state: FleetState, first: BindingState, column: Column) -> int:
+    """What the clusters offer the bindings of a group together, at most; those that ask for more need not be asked."""
+    plan = first.plan
+    if plan.duplicated or plan.static or column.unlimited or len(terms_of(first)) > 1:
+        return ENOUGH
+    fit = feasible(state, first, 0)
+    return column.total if fit.all_known else column.offer(fit.positions)
 
 
 def _awake(state: FleetState, record: BindingState) -> bool:
@@ -129,10 +168,10 @@ def _may_fit(state: FleetState, record: BindingState) -> bool:
     group = state.waiting.get(record.group)
     if group is None or group.facts != state.facts:
         return True
-    if record.plan.problem or not record.counted:
+    if record.plan.problem or not record.divisible:
         return False  # no capacity will mend it
     column = state.column(record)
-    if record.plan.duplicated or record.plan.static or column.unlimited:
+    if record.plan.duplicated or record.plan.static or record.sets or column.unlimited:
         return column.total > 0
     need = record.spec.replicas - sum(record.targets.values())
     if record.targets or len(record.plan.placement.affinities) > 1:

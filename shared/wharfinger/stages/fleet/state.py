@@ -172,6 +172,12 @@ class BindingState(msgspec.Struct):
         return self.counted or self.sets
 
     @property
+    def follows(self) -> bool:
+        """Whether it goes to every cluster that it may go to. Sets do, where Karmada's way is asked for."""
+        plan = self.plan
+        return plan.duplicated or not self.divisible or (self.sets and plan.placement.strict)
+
+    @property
     def group(self) -> tuple[bytes, str, str]:
         """Bindings of one group are feasible in the same clusters and estimated alike."""
         return (self.plan.key, self.spec.resource.gvk, self.column_key)
@@ -199,6 +205,8 @@ class Waiting:
     names: dict[str, None] = field(default_factory=dict)
     values: Values | None = None
     facts: int = -1
+    choices: tuple[object, ...] = ()
+    """`Feasible.choice` of every term, when that was last asked. Not saved: who does not know looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +256,7 @@ class FleetState:
     log_from: int = 0
     rooms: Rooms | None = None
     takes: list[Array] = field(default_factory=list)
-    """Positions of the clusters that decisions have given replicas, since such decision number `takes_from`; in large fleets only."""
+    """Positions of the clusters that decisions have given replicas, since such decision number `takes_from`; of large fleets."""
     takes_from: int = 0
     columns: dict[str, Column] = field(default_factory=dict)
     """By `BindingState.column_key`."""
@@ -418,7 +426,7 @@ class FleetState:
         again: now, and, because some may have been looked at already in this round, once more after it."""
         for name in (*self.groups.with_(spec), *self.groups.against(spec)):
             record = self.bindings[name]
-            if not record.refused and not record.plan.duplicated and record.divisible:
+            if not record.refused and not record.follows:
                 continue
             self.regrouped = True
             group = self.waiting.get(record.group) if record.refused else None
@@ -1016,7 +1024,7 @@ class FleetState:
             group.names[name] = None
             if record.pause_until > self.clock:
                 self.paused[name] = None
-        elif (record.plan.duplicated or not record.counted) and not record.plan.by_region:
+        elif record.follows and not record.plan.by_region:
             self.everywhere[name] = None
         if not record.asked and not record.refused and movable(record.spec, record.affinity):
             self.moves.consider(name, record.spec, record.failback_since, record.rebalance_since, record.moved_at)
