@@ -188,7 +188,9 @@ def test_what_is_new_is_moved_before_what_lay_there() -> None:
 
 def test_a_cluster_with_a_least_of_replicas_gets_that_many_or_none() -> None:
     placement = over(by("region", 2))
-    assert keep_spread(placement, rank(ALL), {"oslo": 9}, {}, {"rome": 4}) == {"oslo": 5, "rome": 4}
+    assert keep_spread(placement, rank(ALL), {"oslo": 9}, {}, {"rome": 4}) == {"oslo": 8, "naples": 1}
+    assert keep_spread(placement, rank(NORTH + SOUTH[:1]), {"oslo": 9}, {}, {"rome": 4}) == {"oslo": 5, "rome": 4}
+    assert keep_spread(placement, rank(ALL), {"oslo": 3}, {}, {"oslo": 3}) == {"rome": 1, "bergen": 2}
 
 
 @pytest.mark.parametrize("strict", [False, True])

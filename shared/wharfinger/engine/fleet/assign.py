@@ -152,12 +152,14 @@ def selected(
 
 
 def _limited(placement: Placement, order: list[Candidate]) -> list[Candidate]:
-    """What may lie in a cluster is no more than its limit, however much would fit."""
+    """What may lie in a cluster is no more than its limit, however much would fit, and nothing where its least would not fit."""
     limits = placement.replicas.limits
     if not limits:
         return order
     bounds = bounds_of(limits, [c.name for c in order])
-    return rank([replace(c, available=min(c.available, b.most)) for c, b in zip(order, bounds, strict=True)])
+    room = [min(c.available, b.most) for c, b in zip(order, bounds, strict=True)]
+    usable = [n if n >= b.least else 0 for n, b in zip(room, bounds, strict=True)]
+    return rank([replace(c, available=n) for c, n in zip(order, usable, strict=True)])
 
 
 def one_cluster(placement: Placement) -> bool:

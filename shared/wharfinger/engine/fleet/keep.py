@@ -60,7 +60,8 @@ def keep_spread(
     is the same.
 
     `kept`: what of it lay there before; it is moved after what is new, so that growing takes nothing away as long as there is
-    anything else. `least`: how many replicas a cluster gets at least if it gets any, where it is not one.
+    anything else. `least`: how many replicas a cluster gets at least if it gets any, where it is not one; groups that can only be
+    had with more replicas than there are go without.
     """
     total = sum(given.values())
     if placement.strict or placement.replicas.type != "Divided" or total <= 0:
@@ -71,10 +72,11 @@ def keep_spread(
         return dict(given)
     # Those in use come first: they keep counting for groups of their own, and of equals they are taken.
     order = [*used, *(c for c in chosen if given.get(c.name, 0) <= 0)]
+    order.sort(key=lambda c: least.get(c.name, 1) > 1)  # those that take few replicas first
     wanted = [_wanted(c, order, total) for c in constraints]
     with_room = [c.name for c in order if c.available >= max(1, least.get(c.name, 1)) or given.get(c.name, 0) > 0]
     needed = _needed(with_room, wanted)
-    return _moved(needed, [c.name for c in chosen], given, kept, least)
+    return _moved(needed, chosen, given, kept, least)
 
 
 def _wanted(constraint: SpreadConstraint, order: Sequence[Candidate], total: int) -> _Wanted:
@@ -105,28 +107,56 @@ def _needed(names: Sequence[str], wanted: Sequence[_Wanted]) -> list[str]:
 
 def _moved(
     needed: Sequence[str],
-    ranked: Sequence[str],
+    chosen: Sequence[Candidate],
     given: Mapping[str, int],
     kept: Mapping[str, int],
     least: Mapping[str, int],
 ) -> dict[str, int]:
-    """Each needed cluster its replica, as long as there is one to spare."""
-    out = dict(given)
-    place = {name: i for i, name in enumerate(ranked)}
-    fixed = {name: max(1, least.get(name, 1)) for name in needed}
-
-    def spare(name: str) -> int:
-        n = out[name] - fixed.get(name, 0)
-        floor = least.get(name, 1)
-        return n if name in fixed or floor <= 1 else out[name] - floor
-
-    for name in needed:
-        missing = fixed[name] - out.get(name, 0)
-        if missing > sum(max(0, spare(n)) for n in out if n != name):
+    """Each needed cluster its replica, as long as there is one to spare; or all that lie in a cluster that may not have fewer."""
+    moving = _Moving(dict(given), {name: max(1, least.get(name, 1)) for name in needed}, least)
+    place = {c.name: i for i, c in enumerate(chosen)}
+    room = {c.name: c.available for c in chosen}
+    out = moving.out
+    for name, wanted in moving.fixed.items():
+        missing = wanted - out.get(name, 0)
+        if missing > sum(moving.spare(n) for n in out if n != name):
+            moving.empty_one_for(name, missing, room)
             continue
         for _ in range(missing):
-            givers = [n for n in out if n != name and spare(n) > 0]
+            givers = [n for n in out if n != name and moving.spare(n) > 0]
             giver = max(givers, key=lambda n: (out[n] > 1, out[n] - kept.get(n, 0), out[n], place.get(n, -1), n))
             out[giver] -= 1
             out[name] = out.get(name, 0) + 1
     return {name: n for name, n in out.items() if n > 0}
+
+
+@dataclass(frozen=True, slots=True)
+class _Moving:
+    """`out`: where replicas lie by now. `fixed`: how many the needed clusters have to have."""
+
+    out: dict[str, int]
+    fixed: Mapping[str, int]
+    least: Mapping[str, int]
+
+    def spare(self, name: str) -> int:
+        floor = self.fixed.get(name, self.least.get(name, 1))
+        return max(0, self.out[name] - (0 if name not in self.fixed and floor <= 1 else floor))
+
+    def empty_one_for(self, name: str, missing: int, room: Mapping[str, int]) -> None:
+        """A cluster whose least is in the way is left altogether: `missing` go to `name`, the rest to the roomiest of those
+        in use."""
+        for giver in sorted(self.out, key=lambda n: (self.out[n], n)):
+            if giver in self.fixed or self.out[giver] < missing:
+                continue
+            takers = {n: room.get(n, 0) - r for n, r in {**self.out, name: self.out.get(name, 0) + missing}.items()}
+            takers = {n: left for n, left in takers.items() if n != giver and left > 0}
+            rest = self.out[giver] - missing
+            if sum(takers.values()) < rest:
+                continue
+            self.out[name] = self.out.get(name, 0) + missing
+            del self.out[giver]
+            for _ in range(rest):
+                taker = max(takers, key=lambda n: (takers[n], n))
+                takers[taker] -= 1
+                self.out[taker] += 1
+            return
