@@ -291,6 +291,18 @@ def test_what_a_lazy_policy_says_waits_until_the_workload_asks_for_something_els
     assert bindings(compile_manifests(manifests(deployment(), moved), (), known)) == {"ns/web-deployment": known[0]}
     grown = bindings(compile_manifests(manifests(deployment(replicas=3)), policies, known))["ns/web-deployment"]
     assert (where(grown), grown.replicas) == (("bergen",), 3)
+    annotated = bindings(compile_manifests(manifests(deployment(annotations="{image: new}")), policies, known))
+    assert where(annotated["ns/web-deployment"]) == ("bergen",)
+
+
+def test_a_policy_that_becomes_lazy_learns_how_its_workloads_are_when_they_are_next_applied() -> None:
+    first = compile_manifests(manifests(deployment(), policy("p", "oslo")))
+    lazy = applied_policies(compile_manifests(manifests(policy("p", "bergen", extra=LAZY))))
+    learnt = list(bindings(compile_manifests(manifests(deployment()), lazy, bindings(first).values())).values())
+    assert [where(b) for b in learnt] == [("oslo",)]
+    assert compile_manifests(manifests(deployment()), lazy, learnt).facts[0].data == BindingRequested(learnt[0])
+    (moved,) = bindings(compile_manifests(manifests(deployment(annotations="{image: new}")), lazy, learnt)).values()
+    assert where(moved) == ("bergen",)
 
 
 def test_a_policy_hands_on_its_scheduler_and_puts_workloads_of_one_label_into_a_group() -> None:

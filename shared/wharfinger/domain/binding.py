@@ -54,7 +54,8 @@ class Binding(Value, frozen=True):
     `scheduler`: whose it is; empty or `default-scheduler`: ours. `affinity_group`, `anti_affinity_group`: see
     `Placement.affinity_label`; compared within a namespace. `priority_class`: by which quotas may be scoped. `clusters`: where it
     already runs when it is first heard of, for bindings taken over from another scheduler. `unacted`: the fields of the workload's
-    manifest that are accepted and not acted on.
+    manifest that are accepted and not acted on. `template`: a digest of the workload as it was applied, kept where its policy is
+    lazy and waits for it to change.
     """
 
     name: Name
@@ -75,3 +76,4 @@ class Binding(Value, frozen=True):
     priority_class: str = ""
     clusters: tuple[TargetCluster, ...] = ()
     unacted: tuple[str, ...] = ()
+    template: str = ""

@@ -6,7 +6,7 @@ known (policies, bindings, nodes), and returns facts, or, where anything at all 
 A workload becomes a binding as soon as a policy selects it. The binding carries the policy's placement, so a policy that
 is applied, changed or removed later requests anew every known binding whose policy it changes; nothing else is needed
 to have them scheduled again. The binding also says which policy has claimed it (`manifests.selection`). What a lazy policy says
-reaches a workload only when the workload itself is applied and asks for something else than before.
+reaches a workload only when the workload itself is applied and is another than before.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from wharfinger.domain.node import Node
 from wharfinger.domain.placement import Placement, ReplicaScheduling
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.quota import Quota
+from wharfinger.domain.value import digest
 from wharfinger.domain.workload import ObjectRef
 from wharfinger.events.accepted import Accepted, Fact, accepted
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
@@ -329,9 +330,12 @@ class _Run:
             )
             if policy is not None:
                 assert policy.propagation is not None, "only policies that propagate select workloads"
-                if policy.propagation.lazy and known is not None and _asks_the_same(binding, known):
-                    return [known]
-                return [under(binding, policy)]
+                if not policy.propagation.lazy:
+                    return [under(binding, policy)]
+                template = _template(manifest, model)
+                if known is not None and _unchanged(binding, template, known):
+                    return [msgspec.structs.replace(known, template=template)]
+                return [msgspec.structs.replace(under(binding, policy), template=template)]
             if model.annotations.get(PLACEMENT) == ANY:
                 return [binding]
             self._without_policy(manifest, binding.resource)
@@ -437,6 +441,7 @@ def under(binding: Binding, policy: Policy) -> Binding:
         scheduler=propagation.scheduler,
         affinity_group=_group(binding.labels, placement.affinity_label),
         anti_affinity_group=_group(binding.labels, placement.anti_affinity_label),
+        template="",
     )
 
 
@@ -451,8 +456,16 @@ def _first_few(fields: Sequence[str]) -> tuple[str, ...]:
     return (*fields[:UNACTED_MAX], f"and {left} more") if left > 0 else tuple(fields)
 
 
-def _asks_the_same(binding: Binding, known: Binding) -> bool:
-    """Whether a workload says of itself what it said before, as far as it is read."""
+def _template(manifest: Manifest, model: Object) -> str:
+    """What of a workload is its author's, whether it is read here or not."""
+    spec = manifest.raw.get("spec") if isinstance(manifest.raw, dict) else None
+    return digest([spec, dict(model.metadata.labels), dict(model.metadata.annotations)])
+
+
+def _unchanged(binding: Binding, template: str, known: Binding) -> bool:
+    """Whether a workload is as it was. Where nobody has kept how it was, it is as far as it is read."""
+    if known.template:
+        return known.template == template
     return all(getattr(binding, name) == getattr(known, name) for name in _OWN)
 
 

@@ -177,7 +177,7 @@ TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
     Binding: {
         "name": M.BINDING, "uid": M.UID, "reschedule": M.TOKEN, "policy": M.POLICY_KEY, "labels": _LABELS,
         "affinity_group": M.LABEL_VALUE, "anti_affinity_group": M.LABEL_VALUE, "priority_class": M.LABEL_VALUE,
-        "unacted": M.WORD,
+        "unacted": M.WORD, "template": M.TOKEN,
     },
     Component: {"name": M.WORKLOAD},
     TargetCluster: {"cluster": M.CLUSTER},
@@ -254,13 +254,13 @@ TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
     # decisions
     ScheduleDecided: {
         "binding": M.BINDING, "uid": M.UID, "trigger": M.WORD, "suspect": M.CLUSTER, "affinity": M.AFFINITY,
-        "answers": M.EVENT_ID, "move": M.WORD,
+        "answers": M.EVENT_ID, "move": M.WORD, "former": M.WORKLOAD,
     },
     ScheduleRefused: {
         "binding": M.BINDING, "uid": M.UID, "trigger": M.WORD, "reason": M.WORD, "affinity": M.AFFINITY,
-        "answers": M.EVENT_ID,
+        "answers": M.EVENT_ID, "former": M.WORKLOAD,
     },
-    BindingReleased: {"binding": M.BINDING, "uid": M.UID},
+    BindingReleased: {"binding": M.BINDING, "uid": M.UID, "former": M.WORKLOAD},
     ClusterSilenced: {"cluster": M.CLUSTER},
     ClusterRecovered: {"cluster": M.CLUSTER},
     ProposalRefused: {"proposal": M.EVENT_ID, "kind": M.WORD, "reason": M.WORD, "detail": M.REMARK},
@@ -285,11 +285,12 @@ TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
     saved.SavedMoves: {"after": M.BINDING},
     saved.SavedCluster: {"name": M.CLUSTER, "tainted_at": Pairs(M.TAINT_PAIR), "standing": M.POLICY_KEY},
     saved.SavedCapacity: {"cluster": M.CLUSTER, "closed": Pairs(M.CLASS_KEY), "doubt": Pairs(M.CLASS_KEY)},
-    saved.SavedPending: {"class_key": M.CLASS_KEY},
+    saved.SavedPending: {"class_key": M.CLASS_KEY, "namespace": M.NAMESPACE, "priority_class": M.LABEL_VALUE},
     saved.SavedBinding: {
         "targets": Pairs(M.CLUSTER), "before": Pairs(M.CLUSTER), "assigned_by": Pairs(M.CLUSTER),
         "applied_class": M.CLASS_KEY, "applied_token": M.TOKEN, "affinity": M.AFFINITY, "suspect": M.CLUSTER,
         "extra": Pairs(M.CLUSTER), "evicted": M.CLUSTER, "refused": M.WORD, "applied_requests": _AMOUNTS,
+        "told": M.WORKLOAD,
     },
     # a cluster stream's state
     cluster_state._Nodes: {"closed": M.NODE, "taint_since": Pairs(M.NODE, Pairs(M.TAINT_NAME))},
