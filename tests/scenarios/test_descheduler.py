@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.node import Node, Pod
-from wharfinger.domain.placement import Placement, ReplicaScheduling
-from wharfinger.domain.policy import NodePoolPolicy, Policy
+from wharfinger.domain.placement import ClusterAffinity, Placement, ReplicaScheduling
+from wharfinger.domain.policy import ConditionMatch, ConditionTaints, NodePoolPolicy, Policy
 from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import ObjectRef, Requirements
@@ -535,3 +536,34 @@ def test_a_node_that_changes_its_pool_follows_the_new_ones_policy() -> None:
 def test_settings_that_would_never_end_are_refused(repeat_after_s: int, batch_max: int) -> None:
     with pytest.raises(ValueError, match="above zero"):
         DeschedulerObserver(shard_of, repeat_after_s, batch_max)
+
+
+# --- whose they are, and taints that policies give
+
+
+def test_nothing_is_proposed_for_a_binding_of_another_scheduler() -> None:
+    d = Descheduler()
+    theirs = binding("web")
+    d.given(BindingRequested(msgspec.structs.replace(theirs.binding, scheduler="volcano")))
+    d.given(*d.assigned("web", oslo=3), cluster("oslo", GPU_ROT), d.silenced("oslo"))
+    assert d.proposed() == []
+    d.given(theirs)
+    assert d.proposed() == ["fleet/0: evict web from oslo", "fleet/0: failover web from oslo"]
+
+
+def test_a_taint_that_a_policy_gives_by_condition_evicts_like_any_other() -> None:
+    d = Descheduler()
+    lost, well = ConditionMatch("Ready", "In", ("False",)), ConditionMatch("Ready", "In", ("True",))
+    rule = ConditionTaints(ClusterAffinity(), (Taint("rot", "NoExecute"),), (lost,), (well,))
+    d.given(binding("web", 3, bears_rot(30)), *d.assigned("web", oslo=3))
+    d.given(PolicyApplied(Policy("ClusterTaintPolicy", "health", taints=rule)))
+    d.given(ClusterObserved(Cluster("oslo", conditions={"Ready": "False"})))
+    assert (d.proposed(), d.due_in()) == ([], 30)
+    d.wait(30)
+    assert d.proposed() == ["fleet/0: evict web from oslo"]
+    d.given(ClusterObserved(Cluster("oslo", conditions={"Ready": "Unknown"})))
+    d.wait(60)
+    assert d.proposed() == ["fleet/0: evict web from oslo"], "between the two thresholds the taint stays"
+    d.given(ClusterObserved(Cluster("oslo", conditions={"Ready": "True"})))
+    d.wait(600)
+    assert d.proposed() == []

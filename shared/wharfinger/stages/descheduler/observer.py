@@ -19,6 +19,7 @@ from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.taints import Taint, Toleration, toleration_seconds
 from wharfinger.domain.value import Value
+from wharfinger.engine.fleet.trigger import ours
 from wharfinger.events.assignments import (
     Assigned,
     AssignmentItem,
@@ -194,9 +195,10 @@ def _fold_binding(state: DeschedulerState, binding: Binding, at: Micros) -> None
     state.bindings[binding.name] = binding
     for name in state.clusters_of(binding.name):
         cluster = state.clusters[name]
-        if before is None:
+        changed_hands = before is None or before.scheduler != binding.scheduler
+        if changed_hands:
             _judge_failover(state, name, cluster, binding.name, at)
-        if before is None or before.placement.tolerations != binding.placement.tolerations:
+        if changed_hands or (before and before.placement.tolerations != binding.placement.tolerations):
             _judge_eviction(state, name, cluster, binding.name, at)
 
 
@@ -213,7 +215,7 @@ def _judge_eviction(state: DeschedulerState, name: str, cluster: ClusterFacts, b
         seconds = toleration_seconds((taint,), tolerations)
         if seconds is not None:
             ends.append((max(sighting.at, share.since.at) + seconds * SECOND, _text(taint), sighting.by))
-    if not ends:
+    if not ends or _another_schedulers(facts):
         state.causes.remove(("eviction", name, binding))
         return
     due, taint_text, by = min(ends)
@@ -225,6 +227,11 @@ def _judge_eviction(state: DeschedulerState, name: str, cluster: ClusterFacts, b
 
 
 _ANYTHING = Toleration(operator="Exists")
+
+
+def _another_schedulers(facts: Binding | None) -> bool:
+    """The fleet stage would refuse whatever is proposed about it."""
+    return facts is not None and not ours(facts.scheduler)
 
 
 def _priority(facts: Binding | None, share: Share) -> int:
@@ -253,7 +260,7 @@ def _judge_failover(state: DeschedulerState, name: str, cluster: ClusterFacts, b
         share.live = decision is None
         spread.live += share.replicas if share.live else -share.replicas
     standing = state.causes.standing.get(("failover", name, binding))
-    if decision is None:
+    if decision is None or _another_schedulers(state.bindings.get(binding)):
         state.causes.remove(("failover", name, binding))
     elif standing is None or standing.by != as_id(decision):  # a cause that stands knows what there was before it
         priority = _priority(state.bindings.get(binding), share)
