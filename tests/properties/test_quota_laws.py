@@ -16,6 +16,7 @@ from tests.properties.test_redaction import redacted
 from wharfinger.history.deciders import decider_of
 from wharfinger.history.export import replay_file
 from wharfinger.kernel.recover import recover
+from wharfinger.stages.fleet import columns
 from wharfinger.stages.fleet.fork import fork
 from wharfinger.stages.fleet.state import FleetState
 
@@ -57,6 +58,15 @@ def test_a_mended_column_is_one_made_anew(number: int) -> None:
     assert_columns_true(state)
     copied = fork(state)
     assert_columns_true(copied)
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_counted_in_arrays_a_fleet_decides_the_same(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_lists = [d.body for r in of_quotas(number).rounds for d in r.round.decisions]
+    monkeypatch.setattr(columns, "FEW", 1)
+    fleet = of_quotas(number)
+    assert [d.body for r in fleet.rounds for d in r.round.decisions] == in_lists
+    assert_columns_true(next(fleet.world.fleet_states()))
 
 
 def assert_columns_true(state: FleetState) -> None:

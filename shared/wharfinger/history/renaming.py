@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import get_args
 from uuid import UUID
 
+from wharfinger.domain.binding import part_of, whole_of
 from wharfinger.domain.reasons import FleetReason, NodeReason, PlanRefusal, ProposalRefusal, Trigger
 from wharfinger.domain.taints import Effect
 from wharfinger.domain.value import Value, canonical, stable_hash
@@ -79,7 +80,7 @@ WORDS = frozenset(
         *("webster", "in-order", "evict", "reserve"),
         *("NoSelect", "NoSelectIfNew", "PreferNoSelect"),
         *("NodeGone", "NoExecuteTaint", "RequirementsChanged", "ScaledDown"),
-        *("class", "totals", "summary", "silent", "refused"),
+        *("class", "totals", "grades", "summary", "quota", "silent", "refused"),
         *("FailoverProposed", "EvictionProposed", "RescheduleProposed", "NodeRemovalProposed"),
         *("PropagationPolicy", "ClusterPropagationPolicy", "Placement", "DynamicSchedulerPolicy", "NodePool"),
         *("FederatedResourceQuota", "ClusterTaintPolicy"),
@@ -287,7 +288,12 @@ class Renamer:
         """Of `namespace/name` either part is renamed by itself, so that it can be seen who shares a namespace. A namespace's
         bindings stand together in order of the whole name, hence ranks of namespaces and ranks within them."""
         groups: dict[str, list[str]] = {}
+        parts: dict[str, list[str]] = {}
         for name in names:
+            whole = whole_of(name)
+            if whole != name:
+                parts.setdefault(whole, []).append(name)
+        for name in {*(n for n in names if whole_of(n) == n), *parts}:
             namespace, slash, rest = name.partition("/")
             groups.setdefault(namespace + slash, []).append(rest)
         for rank, group in _ranks(groups):
@@ -301,6 +307,11 @@ class Renamer:
                 digits = max(_bytes_of(whole) - len(new) - len(within) - 1, TOKEN_DIGITS)
                 digits = digits if _bytes_of(whole) > LABEL_MAX else TOKEN_DIGITS
                 self._known[(_M.BINDING, whole)] = f"{new}{within}-{self.token('BINDING', rest, digits)}"
+
+        for whole, of_it in parts.items():  # a component's name follows its binding's, in the order of components
+            for within, name in _ranks(of_it):
+                part = self._plain(_M.WORKLOAD, name.removeprefix(whole), within)
+                self._known[(_M.BINDING, name)] = part_of(self._known[(_M.BINDING, whole)], part)
 
     def _stream(self, stream: str) -> str:
         if stream.startswith(CLUSTER):

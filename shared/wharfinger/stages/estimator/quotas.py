@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from wharfinger.domain.binding import whole_of
 from wharfinger.domain.node import Pod
 from wharfinger.domain.quota import Quota, covers, left_of
 from wharfinger.engine.estimators.quotas import asked_of
@@ -48,7 +49,7 @@ class ClusterQuotas:
                     self._see(pod, sign)
 
     def _see(self, pod: Pod, sign: int) -> None:
-        binding = workload_of(pod.binding)
+        binding = whole_of(pod.binding)
         of_bindings = self.seen.setdefault(namespace_of(binding), {})
         total = of_bindings.setdefault(binding, {})
         for name, amount in asked_of(pod.requirements).items():
@@ -108,11 +109,6 @@ def namespace_of(binding: str) -> str:
     return namespace if slash else ""
 
 
-def workload_of(binding: str) -> str:
-    """The binding that a component of it (`namespace/name#component`) belongs to."""
-    return binding.partition("#")[0]
-
-
 def _room(
     quota: Quota,
     contained: Mapping[str, Asked],
@@ -140,7 +136,7 @@ def _holders(book: Occupancy, namespaces: set[str]) -> dict[str, dict[str, list[
     for name, held in book.held.items():
         namespace = namespace_of(name)
         if namespace in namespaces:
-            found.setdefault(namespace, {}).setdefault(workload_of(name), []).append(held)
+            found.setdefault(namespace, {}).setdefault(whole_of(name), []).append(held)
     return found
 
 
