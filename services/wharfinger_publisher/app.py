@@ -10,16 +10,19 @@ at a time, by a session lock in the database; a second one waits in the queue to
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 import structlog
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError
 
+from wharfinger.runtime.health import Page
 from wharfinger.runtime.ledger import LedgerError, PartitionLock, Transient
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.producer import idempotent_producer
 from wharfinger.runtime.service import ServiceContext
 from wharfinger.runtime.topics import partition_for
+from wharfinger_publisher.pages import pages
 from wharfinger_publisher.records import RecordMaker
 from wharfinger_publisher.relay import Relay, RelaySettings
 
@@ -73,6 +76,10 @@ class PublisherService:
 
     def failed(self) -> str:
         return self._failure
+
+    def pages(self) -> Mapping[str, Page]:
+        """What was decided, as objects of OCM and Karmada; see `pages`."""
+        return pages(self._context.ledger)
 
     async def _guarded(self) -> None:
         try:

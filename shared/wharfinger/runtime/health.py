@@ -1,18 +1,22 @@
-"""One small HTTP server a process: is it alive, are its services ready, what are its figures.
+"""One small HTTP server a process: is it alive, are its services ready, what are its figures; and pages of its services.
 
 Alive and ready are different questions: a service that catches up is alive and not ready, and must not be restarted for
-it. On loopback unless told otherwise; read only; it never blocks on broker or database.
+it. On loopback unless told otherwise; read only. Those answers never wait for broker or database; a service's page may.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from wharfinger.runtime.ledger import LedgerError
 from wharfinger.runtime.observability import METRICS, Metrics
+
+Page = Callable[[Mapping[str, str]], Awaitable[object]]
+"""From the parameters of a GET to what is answered as JSON. ValueError: they ask for nothing there is, in one line."""
 
 
 class Watched(Protocol):
@@ -32,11 +36,24 @@ class Watched(Protocol):
         ...
 
 
-class HealthServer:
-    """`/healthz`, `/readyz` and `/metrics` of one process. `services` is asked again for every request."""
+@runtime_checkable
+class Answering(Protocol):
+    """A service that has pages of its own, by path."""
 
-    def __init__(self, services: Callable[[], Sequence[Watched]], metrics: Metrics = METRICS) -> None:
+    def pages(self) -> Mapping[str, Page]: ...
+
+
+class HealthServer:
+    """`/healthz`, `/readyz` and `/metrics` of one process, and `pages`. `services` is asked again for every request."""
+
+    def __init__(
+        self,
+        services: Callable[[], Sequence[Watched]],
+        metrics: Metrics = METRICS,
+        pages: Mapping[str, Page] | None = None,
+    ) -> None:
         self._services = services
+        self._pages = dict(pages or {})
         self._metrics = metrics
         self._runner: web.AppRunner | None = None
 
@@ -48,6 +65,7 @@ class HealthServer:
                 web.get("/healthz", self._healthz),
                 web.get("/readyz", self._readyz),
                 web.get("/metrics", self._figures),
+                *(web.get(path, _answered(page)) for path, page in self._pages.items()),
             ]
         )
         self._runner = web.AppRunner(app, access_log=None)
@@ -83,3 +101,15 @@ class HealthServer:
             bound.ready.set(service.ready())
             bound.lag.set(service.lag())
         return web.Response(body=generate_latest(self._metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def _answered(page: Page) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(request: web.Request) -> web.Response:
+        try:
+            return web.json_response(await page(request.query))
+        except ValueError as error:
+            return web.json_response({"error": str(error)}, status=400)
+        except LedgerError as error:
+            return web.json_response({"error": str(error)}, status=503)
+
+    return answer

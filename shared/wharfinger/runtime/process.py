@@ -20,7 +20,7 @@ import structlog
 from wharfinger.events.streams import TOPICS
 from wharfinger.runtime.backends import BackendError, probe
 from wharfinger.runtime.groundwork import partitions
-from wharfinger.runtime.health import HealthServer
+from wharfinger.runtime.health import Answering, HealthServer
 from wharfinger.runtime.ledger import Ledger, LedgerError, LedgerUnavailable
 from wharfinger.runtime.memory import seldom_collect
 from wharfinger.runtime.observability import configure_logging
@@ -67,7 +67,8 @@ async def _run(name: str, builders: Mapping[str, Builder], settings: Settings) -
     context = await open_context(settings, name)
     services = [build(context) for build in builders.values()]
     seldom_collect()
-    health = HealthServer(lambda: services)
+    pages = {path: page for s in services if isinstance(s, Answering) for path, page in s.pages().items()}
+    health = HealthServer(lambda: services, pages=pages)
     port = await health.start(settings.http_host, settings.http_port)
     card = settings.data_dir / "run" / f"{name}.json"
     _write_card(card, name, port, services)

@@ -1,0 +1,30 @@
+"""What was decided, to be fetched: `/placements`, `/placementdecisions` and `/resourcebindings` beside the publisher's health.
+
+Read only, each a Kubernetes List as JSON, made of the ledger when it is asked for. `?namespace=`, `?name=` and, of decisions,
+`?placement=` choose among them. A set of clusters is in it whole or, where its last part is still to come, as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from wharfinger.history.objects import DECISIONS, KINDS, Wanted, as_list, rendered
+from wharfinger.runtime.health import Page
+from wharfinger.runtime.ledger import Ledger
+
+
+def pages(ledger: Ledger) -> dict[str, Page]:
+    return {f"/{what}": _page(ledger, what) for what in KINDS}
+
+
+def _page(ledger: Ledger, what: str) -> Page:
+    known = ("name", "namespace", "placement") if what == DECISIONS else ("name", "namespace")
+
+    async def page(asked: Mapping[str, str]) -> object:
+        for parameter in asked:
+            if parameter not in known:
+                raise ValueError(f"/{what}: expected {', '.join(known)}, got {parameter!r}")
+        wanted = Wanted(**{parameter: asked[parameter] for parameter in known if parameter in asked})
+        return as_list(await rendered(ledger, what, wanted))
+
+    return page

@@ -1,0 +1,111 @@
+"""What was decided, as objects of the systems it is decided for: Placements, PlacementDecisions, ResourceBindings.
+
+The ledger is asked for what was decided, `events.rendering` makes objects of it. `get` and the publisher's pages show the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from wharfinger.domain.policy import Policy
+from wharfinger.events import rendering
+from wharfinger.events.bindings import BindingRequested
+from wharfinger.events.decisions import BindingReleased, ScheduleDecided, ScheduleRefused
+from wharfinger.events.registry import LATEST
+from wharfinger.events.rendering import PLACEMENT_LABEL, Rendered, Scheduled, placement_decisions, resource_binding
+from wharfinger.events.streams import BINDINGS as REQUESTS
+from wharfinger.events.streams import FLEET
+from wharfinger.history.picture import REFUSED, WAITING, BindingAt, picture_at
+from wharfinger.history.points import Point
+from wharfinger.history.selections import placements_at, selections_at
+from wharfinger.runtime.ledger import Ledger, LedgerRow, trails
+
+PLACEMENTS, DECISIONS, BINDINGS = "placements", "placementdecisions", "resourcebindings"
+KINDS = (PLACEMENTS, DECISIONS, BINDINGS)
+
+_SETTLING = tuple(LATEST[t].type for t in (ScheduleDecided, ScheduleRefused, BindingReleased))
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which of them: empty means all. `name`: with or without `<namespace>/` before it; `placement` likewise, of decisions."""
+
+    name: str = ""
+    namespace: str = ""
+    placement: str = ""
+
+    def takes(self, found: Rendered) -> bool:
+        metadata = found["metadata"]
+        own = metadata.get("namespace", "")
+        return (
+            (not self.name or self.name in (metadata["name"], full_name(found)))
+            and (not self.namespace or self.namespace == own)
+            and (not self.placement or self.placement in (of := metadata["labels"][PLACEMENT_LABEL], f"{own}/{of}"))
+        )
+
+
+_ALL = Wanted()
+
+
+async def rendered(ledger: Ledger, what: str, wanted: Wanted = _ALL, point: Point | None = None) -> list[Rendered]:
+    """The objects of a kind, in order of name. `point` None: now."""
+    return [found for found in await _every(ledger, what, point) if wanted.takes(found)]
+
+
+async def _every(ledger: Ledger, what: str, point: Point | None) -> list[Rendered]:
+    if what == BINDINGS:
+        return await (_bindings_now(ledger) if point is None else _bindings_then(ledger, point))
+    placements = await placements_at(ledger, point)
+    selections = await selections_at(ledger, placements, point)
+    if what == DECISIONS:
+        return [decision for selection in selections.values() for decision in placement_decisions(selection)]
+    return [rendering.placement(_manifest(policy), selections.get(key)) for key, policy in placements.items()]
+
+
+def _manifest(policy: Policy) -> Rendered:
+    """As the user wrote it; of one that came without, what is known of its name."""
+    if policy.manifest:
+        found: Rendered = msgspec.json.decode(policy.manifest)
+        metadata = {**found.get("metadata", {}), "namespace": policy.namespace}
+        return {**found, "metadata": metadata}
+    metadata = {"name": policy.name, "namespace": policy.namespace}
+    return {"apiVersion": rendering.DECISION_VERSION, "kind": policy.kind, "metadata": metadata}
+
+
+async def _bindings_now(ledger: Ledger) -> list[Rendered]:
+    told = [fact.event().data async for fact in ledger.facts(REQUESTS.name)]
+    bindings = sorted([data.binding for data in told if isinstance(data, BindingRequested)], key=lambda b: b.name)
+    decided = await trails.latest_of(ledger.database, [b.name for b in bindings], _SETTLING, FLEET)
+    return [resource_binding(b, _scheduled(decided.get(b.name))) for b in bindings]
+
+
+def _scheduled(row: LedgerRow | None) -> Scheduled | None:
+    data = None if row is None else row.data()
+    if row is None or not isinstance(data, ScheduleDecided | ScheduleRefused):
+        return None
+    refused = data.reason if isinstance(data, ScheduleRefused) else ""
+    return Scheduled(data.targets, refused, data.explanation.note, data.affinity, rendering.when(row.at))
+
+
+async def _bindings_then(ledger: Ledger, point: Point) -> list[Rendered]:
+    """As the fleet stage held them. When that was decided is in `history`."""
+    bindings = (await picture_at(ledger, point, FLEET)).bindings.values()
+    return [resource_binding(b.spec, _held(b)) for b in bindings]
+
+
+def _held(binding: BindingAt) -> Scheduled | None:
+    if binding.outcome == WAITING:
+        return None
+    return Scheduled(binding.target_clusters, binding.reason if binding.outcome == REFUSED else "")
+
+
+def as_list(objects: list[Rendered]) -> Rendered:
+    """As `kubectl get` puts several objects together."""
+    return {"apiVersion": "v1", "kind": "List", "items": objects}
+
+
+def full_name(found: Rendered) -> str:
+    metadata = found["metadata"]
+    return f"{metadata.get('namespace', '')}/{metadata['name']}".removeprefix("/")
