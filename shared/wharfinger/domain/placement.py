@@ -73,6 +73,11 @@ class ReplicaScheduling(Value, frozen=True):
     within_capacity: bool = False
     limits: tuple[ReplicaLimit, ...] = ()
 
+    @property
+    def bounded(self) -> bool:
+        """Whether anything but the weights says how many replicas a cluster gets."""
+        return bool(self.limits) or self.within_capacity or self.remainder == "in-order"
+
 
 class Steadiness(Value, frozen=True):
     """Moves that nobody asked for, all off unless said: a steady binding stays where it is.

@@ -263,7 +263,7 @@ def _divided(
     if not scheduling.preference:
         return Unassignable("InvalidPlacement", NO_STRATEGY)
     descending = names_descend(uid)
-    bounded = _bounded(scheduling)
+    bounded = scheduling.bounded
     answer: Shares | Shortage | Unbounded
     if scheduling.preference == "Weighted" and not scheduling.dynamic:
         if weights is None:
@@ -321,10 +321,6 @@ def _spread(
 
 def _short(short: Shortage) -> Unassignable:
     return Unassignable("Unschedulable", f"{short.wanted} replicas to place, {short.available} fit")
-
-
-def _bounded(scheduling: ReplicaScheduling) -> bool:
-    return bool(scheduling.limits) or scheduling.within_capacity or scheduling.remainder == "in-order"
 
 
 def _static_bounds(

@@ -67,6 +67,18 @@ def _not_evicted(question: Question, cluster: Cluster) -> Iterator[_Step]:
     yield change, replace(question, evicted=evicted), cluster
 
 
+def _with_its_group(question: Question, cluster: Cluster) -> Iterator[_Step]:
+    together = (*(question.together or ()), cluster.name)
+    change = Change("state", cluster.name, "the others of its affinity group being there")
+    yield change, replace(question, together=together), cluster
+
+
+def _apart_from_its_group(question: Question, cluster: Cluster) -> Iterator[_Step]:
+    apart = [name for name in question.apart if name != cluster.name]
+    change = Change("state", cluster.name, "no other of its anti-affinity group being there")
+    yield change, replace(question, apart=apart), cluster
+
+
 def _tolerating(question: Question, cluster: Cluster) -> Iterator[_Step]:
     for taint in cluster.taints:
         if taint.effect == "PreferNoSchedule" or any(t.tolerates(taint) for t in question.placement.tolerations):
@@ -97,6 +109,9 @@ def _placed_in_groups(question: Question, cluster: Cluster) -> Iterator[_Step]:
         if not has_property(cluster, constraint.field):
             cluster = _with_property(cluster, constraint.field, ANYTHING)
             yield Change("property", constraint.field, f"a {constraint.field} set on it"), question, cluster
+        if constraint.label and not question.placement.strict and not cluster.labels.get(constraint.label):
+            cluster = _labelled(cluster, constraint.label, ANYTHING)
+            yield Change("label", constraint.label, f"label {constraint.label}"), question, cluster
 
 
 def _with_property(cluster: Cluster, field: str, value: str) -> Cluster:
@@ -229,6 +244,8 @@ _UNDOING: dict[FleetReason, Callable[[Question, Cluster], Iterator[_Step]]] = {
     "TaintToleration": _tolerating,
     "APIEnablement": _enabling,
     "SpreadConstraint": _placed_in_groups,
+    "WorkloadAffinity": _with_its_group,
+    "WorkloadAntiAffinity": _apart_from_its_group,
     "Evicted": _not_evicted,
 }
 """Of each filter the changes that undo its refusal."""

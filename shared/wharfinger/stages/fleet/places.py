@@ -156,7 +156,9 @@ def solve_term(
         return _refused(held, affinity, answer.reason, answer.note, len(state.order), len(fit), refused)
     targets = answer.replicas
     short = ""
-    if record.counted and (plan.static or plan.duplicated) and (retry or (plan.static and state.silent)):
+    if record.sets and retry:
+        targets, short = _sets_with_room(targets, held, fit, estimates)
+    elif record.counted and (plan.static or plan.duplicated) and (retry or (plan.static and state.silent)):
         targets, short = _no_growth_without_room(state, record, targets, held, fit, estimates, retry)
     explanation = _explained(state, fit, estimates, record, held, targets, answer.weights, refused, short)
     if short:
@@ -242,6 +244,15 @@ def _of_group(
     question = question_of(state, record, term_of(record, term), without)
     verdicts = [first_refusal(question, c.facts, c.name in held) for c in state.order if c.facts is not None]
     return gathered(state.order, verdicts, record.plan.placement, fit.facts, fit.layout, wide=state.wide)
+
+
+def _sets_with_room(
+    targets: Mapping[str, int], held: Mapping[str, int], fit: Feasible, estimates: list[int] | Array
+) -> tuple[dict[str, int], str]:
+    """Where sets go whether they fit or not, a cluster that refused one is not asked again before it has room."""
+    out = {n: 0 for n in targets if n in held or int(estimates[bisect_left(fit.names, n)]) > 0}
+    missing = len(targets) - len(out)
+    return out, f"{missing} sets wait for room in their clusters" if missing else ""
 
 
 def _no_growth_without_room(

@@ -899,7 +899,7 @@ class FleetState:
             if entry is None:
                 entry = entries[n] = Pending(seq, class_key, n, requirements, demand, claim, record.spec.components)
             cluster.take(entry)
-        if self.rooms is None or not self.laid_out:
+        if self.rooms is None or not self.laid_out or max(entries) > UNLIMITED:
             for cluster, _ in taken:
                 self.touch(cluster)
         else:
@@ -908,10 +908,6 @@ class FleetState:
     def _take_from_rooms(
         self, rooms: Rooms, demand: Demand, column: Column | None, taken: Sequence[tuple[ClusterState, int]]
     ) -> None:
-        if max(n for _, n in taken) > UNLIMITED:
-            for cluster, _ in taken:
-                self.touch(cluster)
-            return
         positions = np.array([cluster.position for cluster, _ in taken], np.int64)
         replicas = np.array([n for _, n in taken], np.int64)
         if int(positions.min()) < 0:  # clusters that were never heard of have no place among the others

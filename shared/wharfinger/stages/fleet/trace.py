@@ -26,11 +26,11 @@ from wharfinger.engine.changes import (
     smallest,
     smallest_first,
 )
-from wharfinger.engine.fleet.assign import Assigned, assign, ranked, static_weights
+from wharfinger.engine.fleet.assign import Assigned, assign, ranked, selected, static_weights
 from wharfinger.engine.fleet.counterfactual import Admission, admission
 from wharfinger.engine.fleet.division import names_descend
-from wharfinger.engine.fleet.estimate import demand_of, scattered
-from wharfinger.engine.fleet.filters import Question, all_refusals
+from wharfinger.engine.fleet.estimate import demand_of, demand_of_set, scattered
+from wharfinger.engine.fleet.filters import all_refusals
 from wharfinger.engine.fleet.select import (
     LOCALITY,
     Candidate,
@@ -38,11 +38,10 @@ from wharfinger.engine.fleet.select import (
     constrained,
     groups_by,
     homes_of,
-    select,
 )
 from wharfinger.kernel.decider import Micros
 from wharfinger.stages.fleet.clusters import UNLIMITED, ClusterState
-from wharfinger.stages.fleet.places import solve_term, terms_of
+from wharfinger.stages.fleet.places import question_of, solve_term, term_of, terms_of
 from wharfinger.stages.fleet.quota_room import Claim
 from wharfinger.stages.fleet.state import BindingState, FleetState, Solving
 
@@ -179,16 +178,14 @@ class _Asking:
 
     def __init__(self, state: FleetState, record: BindingState, solving: Solving, term: int) -> None:
         self.state, self.record, self.solving = state, record, solving
-        self.term, self.affinity = term, terms_of(record)[term]
+        self.term, self.affinity = term, term_of(record, term)
         self.spec, self.held = record.spec, solving.held
         self.without = (*solving.without, *state.evicted(record)) if record.evicted else solving.without
         self.placement = record.plan.placement
         # Clusters that hold replicas are asked with those to be left out, newcomers too: as `places` does.
-        self.question = Question(
-            self.placement, self.affinity, self.spec.resource.gvk, tuple(state.silent), self.without
-        )
+        self.question = question_of(state, record, self.affinity, self.without)
         self.clusters = [c for c in state.order if c.facts is not None]
-        self.demand = demand_of(self.spec.requirements)
+        self.demand = demand_of_set(self.spec.components) if record.sets else demand_of(self.spec.requirements)
         self.refused = {c.name: all_refusals(self.question, _facts(c), c.name in self.held) for c in self.clusters}
         self.feasible = [c for c in self.clusters if not self.refused[c.name]]
         self._with_replicas: dict[int, Collection[str]] = {}
@@ -203,9 +200,10 @@ class _Asking:
     def _seen(self, name: str, n: int) -> int:
         """As the division sees it: what has no bound holds all that is wanted, and what was just lost there is not asked again."""
         record = self.record
-        if record.shrunk and name in record.before and record.targets.get(name, 0) < record.before[name]:
+        lost = name in record.before and record.targets.get(name, -1) < record.before[name]
+        if record.shrunk and lost:
             return 0
-        return self.spec.replicas if n == UNLIMITED else n
+        return (1 if record.sets else self.spec.replicas) if n == UNLIMITED else n
 
     def assigned(
         self,
@@ -216,14 +214,24 @@ class _Asking:
         placement: Placement | None = None,
     ) -> dict[str, int] | None:
         """The targets that the engine gives with these things otherwise; None: it refuses."""
+        answer = self._answer(clusters, estimates, replicas, placement)
+        return None if answer is None else answer.replicas
+
+    def _answer(
+        self,
+        clusters: Sequence[Cluster] | None = None,
+        estimates: Mapping[str, int] | None = None,
+        replicas: int | None = None,
+        placement: Placement | None = None,
+    ) -> Assigned | None:
         facts = [_facts(c) for c in self.feasible] if clusters is None else clusters
         fits = self.estimates if estimates is None else estimates
         answer = assign(
             placement or self.placement, facts, [fits[c.name] for c in facts], self.held,
             self.spec.replicas if replicas is None else replicas, counted=self.record.counted, fresh=self.solving.fresh,
-            uid=self.spec.uid,
+            uid=self.spec.uid, affinity=self.affinity, sets=self.record.sets,
         )  # fmt: skip
-        return answer.replicas if isinstance(answer, Assigned) else None
+        return answer if isinstance(answer, Assigned) else None
 
     def traced(self) -> TermTrace:
         verdict = solve_term(
@@ -251,11 +259,15 @@ class _Asking:
         )  # fmt: skip
 
     def _selection(self) -> SelectionTrace | None:
-        if not constrained(self.placement) or not self.feasible:
+        if not (constrained(self.placement) or self.record.sets) or not self.feasible:
             return None
         facts = [_facts(c) for c in self.feasible]
-        order = ranked(facts, [self.estimates[c.name] for c in facts], self.held)
-        chosen = select(order, self.placement, self.spec.replicas, fresh=self.solving.fresh)
+        fits = [self.estimates[c.name] for c in facts]
+        order = ranked(facts, fits, self.held, self.affinity)
+        chosen = selected(
+            self.placement, facts, fits, self.held, self.spec.replicas, affinity=self.affinity, sets=self.record.sets,
+            fresh=self.solving.fresh,
+        )  # fmt: skip
         names = () if isinstance(chosen, Unselectable) else tuple(c.name for c in chosen)
         note = chosen.note if isinstance(chosen, Unselectable) else ""
         return SelectionTrace(
@@ -288,6 +300,8 @@ class _Asking:
         if selection is not None:
             names = list(selection.chosen)
         descend = names_descend(self.spec.uid)
+        if (self.affinity.overflow or scheduling.bounded) and scheduling.type == "Divided":
+            return self._otherwise_divided(names, given, descend)
         if scheduling.type == "Duplicated":
             return DivisionTrace("Duplicated: every cluster gets all", replicas, 0, _shares(names, {}, {}, given))
         if scheduling.preference == "Weighted" and not scheduling.dynamic:
@@ -314,6 +328,17 @@ class _Asking:
         if scheduling.preference == "Aggregated":
             shares = tuple(s for s in shares if s.seats or s.kept)  # the shortest list that holds them all
         return DivisionTrace(f"{how}: {case}", seats, sum(s.weight for s in shares), shares, descend)
+
+    def _otherwise_divided(self, names: Sequence[str], given: Mapping[str, int], descend: bool) -> DivisionTrace:
+        """By tiers or within bounds, where no single quotient says what came of it: what was kept, and the weights used."""
+        answer = self._answer()
+        weights = {} if answer is None else answer.weights
+        kept = {name: min(self.held.get(name, 0), given.get(name, 0)) for name in names}
+        tiers = "the affinity's own clusters, then its overflow groups" if self.affinity.overflow else ""
+        bounds = "within limits, or remainders in order" if self.placement.replicas.bounded else ""
+        how = "; ".join(said for said in (tiers, bounds) if said)
+        seats = sum(given.values()) - sum(kept.values())
+        return DivisionTrace(how, seats, sum(weights.values()), _shares(names, kept, weights, given), descend)
 
     # --- what would have to be otherwise
 
