@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from hypothesis import given
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from wharfinger.engine.fleet import webster as method
 from wharfinger.engine.fleet.division import Shares, Shortage, by_capacity, by_static_weight
-from wharfinger.engine.fleet.webster import webster
+from wharfinger.engine.fleet.webster import webster, winners
 
 names = st.lists(st.text("abcdxyz", min_size=1, max_size=4), min_size=1, max_size=9, unique=True)
 
@@ -67,3 +70,75 @@ def test_the_order_in_which_clusters_are_listed_changes_no_weighted_division(
     other = by_static_weight(shuffled, [of[c] for c in shuffled], replicas)
     assert isinstance(one, Shares)
     assert one.replicas == other.replicas
+
+
+# Over arrays: thousands of clusters, in order of name
+
+many = st.integers(1, 60)
+sizes = st.one_of(st.integers(0, 4), st.integers(0, 90), st.integers(0, 2**31 - 1))
+
+
+def named(size: int) -> list[str]:
+    return [f"c{i:03d}" for i in range(size)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def however_few() -> object:
+    """Also few parties are divided as many are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(method, "FEW", 0)
+        yield
+
+
+@given(many, st.data(), st.one_of(st.integers(0, 40), st.integers(0, 20_000)), st.booleans())
+def test_the_webster_of_many_is_that_of_few(size: int, data: st.DataObject, seats: int, descending: bool) -> None:
+    same = data.draw(st.one_of(st.none(), sizes))  # ties, all of them or some
+    weights = [same] * size if same is not None else data.draw(st.lists(sizes, min_size=size, max_size=size))
+    got, given_ = winners(np.array(weights, np.int64), seats, descending)
+    held = [0] * size
+    for i, n in zip(got.tolist(), given_.tolist(), strict=True):
+        held[i] = n
+    assert held == webster(named(size), weights, seats, descending)
+
+
+@pytest.mark.parametrize("seats", [1, 99, 10_000, 3 * 10**15])
+@pytest.mark.parametrize("weights", [[2**62, 2**62 - 1, 1], [2**31 - 1] * 200, [1, *([0] * 99), 2**53, 2**53 + 1]])
+def test_sums_and_seats_beyond_what_floats_hold_stay_exact(weights: list[int], seats: int) -> None:
+    got, given_ = winners(np.array(weights, np.int64), seats)
+    expected = webster(named(len(weights)), weights, seats)
+    assert dict(zip(got.tolist(), given_.tolist(), strict=True)) == {i: n for i, n in enumerate(expected) if n}
+
+
+@given(
+    many, st.data(), st.one_of(st.integers(0, 60), st.integers(0, 5000)), st.booleans(), st.booleans(), st.booleans()
+)
+@settings(max_examples=200)
+@example(3, None, 0, True, True, False)
+def test_a_division_of_many_is_that_of_few(
+    size: int, data: st.DataObject | None, replicas: int, aggregated: bool, fresh: bool, descending: bool
+) -> None:
+    parties = named(size)
+    estimates, held = [1] * size, {}
+    if data is not None:
+        estimates = data.draw(st.lists(sizes, min_size=size, max_size=size))
+        held = data.draw(st.dictionaries(st.sampled_from([*parties, "gone"]), st.integers(0, 40), max_size=size))
+    held = dict(sorted(held.items()))
+    order = sorted(range(size), key=lambda i: (parties[i] not in held, -estimates[i] - held.get(parties[i], 0), i))
+    few = by_capacity(
+        [parties[i] for i in order], [estimates[i] for i in order], held, replicas, aggregated=aggregated, fresh=fresh,
+        descending=descending,
+    )  # fmt: skip
+    lot = by_capacity(
+        parties,
+        np.array(estimates, np.int64),
+        held,
+        replicas,
+        aggregated=aggregated,
+        fresh=fresh,
+        descending=descending,
+    )
+    assert few == lot
+    if isinstance(lot, Shares):
+        assert all(type(n) is int for n in (*lot.replicas.values(), *lot.weights.values())), "what is encoded is plain"
+    weighted = by_static_weight(parties, np.array(estimates, np.int64), replicas, descending)
+    assert weighted == by_static_weight(parties, estimates, replicas, descending)

@@ -1,0 +1,210 @@
+"""What is kept in columns is what would be counted afresh: estimates, feasible clusters and decisions, in lists or in arrays."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests import fleets
+from tests.fleets import CLASSES, START, a_fleet
+
+from wharfinger.domain.binding import Binding
+from wharfinger.domain.cluster import Cluster
+from wharfinger.domain.placement import (
+    ClusterAffinity,
+    Placement,
+    ReplicaScheduling,
+    SpreadConstraint,
+    StaticWeight,
+)
+from wharfinger.domain.reasons import FleetReason
+from wharfinger.domain.selectors import LabelSelector
+from wharfinger.domain.value import Value
+from wharfinger.domain.workload import ObjectRef
+from wharfinger.engine.fleet import webster
+from wharfinger.events.bindings import BindingRequested
+from wharfinger.events.capacity import CapacityEstimated
+from wharfinger.events.clusters import ClusterObserved
+from wharfinger.events.codec import made
+from wharfinger.events.envelope import derived_id
+from wharfinger.kernel.recover import RecordedRound
+from wharfinger.kernel.step import empty_head, step
+from wharfinger.stages.fleet import FleetDecider, columns, queue
+from wharfinger.stages.fleet.columns import Rooms, counted
+from wharfinger.stages.fleet.feasible import Feasible, gathered
+from wharfinger.stages.fleet.fork import fork
+from wharfinger.stages.fleet.places import feasible, solve, terms_of
+from wharfinger.stages.fleet.state import FleetState
+
+TOWNS = tuple((f"town-{i:02d}", ("north", "south", "west", "east")[i % 4]) for i in range(24))
+
+
+def in_arrays(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(columns, "FEW", 0)
+    patch.setattr(webster, "FEW", 0)
+
+
+def bodies(rounds: list[RecordedRound]) -> list[tuple[str, int, bytes]]:
+    return [(d.stream, d.seq, d.body) for r in rounds for d in r.round.decisions]
+
+
+@pytest.mark.parametrize("number", range(0, 24, 6))
+def test_small_and_large_fleets_are_decided_by_the_same_rules(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_lists = bodies(a_fleet(number).rounds)
+    in_arrays(monkeypatch)
+    assert bodies(a_fleet(number).rounds) == in_lists
+
+
+def test_of_a_larger_fleet_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleets, "TOWNS", TOWNS)
+    monkeypatch.setattr(Random, "sample", lambda self, of, k: list(of) if of is TOWNS else _sample(self, of, k))
+    in_lists = bodies(a_fleet(7, happenings=16).rounds)
+    in_arrays(monkeypatch)
+    assert bodies(a_fleet(7, happenings=16).rounds) == in_lists
+
+
+_sample = Random.sample
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_binding_that_waits_is_passed_over_only_where_looking_would_change_nothing(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passing_over = bodies(a_fleet(number).rounds)
+    monkeypatch.setattr(queue, "_chosen_alike", lambda *_: False)
+    monkeypatch.setattr(queue, "_offer", lambda *_: queue.ENOUGH)
+    assert bodies(a_fleet(number).rounds) == passing_over
+
+
+@pytest.mark.parametrize("arrays", [False, True], ids=["lists", "arrays"])
+@pytest.mark.parametrize("number", range(3))
+def test_what_is_kept_is_what_would_be_counted_afresh(
+    number: int, arrays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After everything that happens in a fleet, in every one of its states."""
+    if arrays:
+        in_arrays(monkeypatch)
+    asked = 0
+    come_to_rest = FleetState.come_to_rest
+
+    def looked_at(state: FleetState, unfinished: bool) -> None:
+        nonlocal asked
+        come_to_rest(state, unfinished)
+        asked += _is_as_if_counted_afresh(state)
+
+    monkeypatch.setattr(FleetState, "come_to_rest", looked_at)
+    a_fleet(number)
+    assert asked > 100, "hardly anything was kept"
+
+
+def _is_as_if_counted_afresh(state: FleetState) -> int:
+    seen: dict[tuple[str, bytes], None] = {}
+    for record in state.bindings.values():
+        key = (record.column_key, record.plan.key)
+        if record.withdrawn or key in seen:
+            continue
+        seen[key] = None
+        column = state.column(record)
+        rooms = None if isinstance(column.values, list) else Rooms.of(state.order)
+        fresh = counted(record.class_key, column.demand, column.claim, state.order, rooms)
+        fresh.add_up()
+        assert list(column.values) == list(fresh.values)
+        assert (column.total, column.unlimited) == (fresh.total, fresh.unlimited)
+        for term in range(len(terms_of(record))):
+            kept = feasible(state, record, term)
+            del state.feasible[next(key for key, found in state.feasible.items() if found is kept)]
+            _is(kept, feasible(state, record, term))
+    return len(seen)
+
+
+def _is(one: Feasible, other: Feasible) -> None:
+    assert one.verdicts == other.verdicts
+    assert (one.names, one.clusters) == (other.names, other.clusters)
+    assert list(one.positions) == list(other.positions)
+    assert one.refused == other.refused
+    assert (one.weights is None) == (other.weights is None)
+    if one.weights is not None and other.weights is not None:
+        assert list(one.weights) == list(other.weights)
+    assert (one.groups is None) == (other.groups is None)
+    for mine, theirs in zip(one.groups or (), other.groups or (), strict=True):
+        names, others = {n: name for name, n in mine.known.items()}, {n: name for name, n in theirs.known.items()}
+        assert [names[n] for n in mine.numbers.tolist()] == [others[n] for n in theirs.numbers.tolist()]
+
+
+REASONS: tuple[FleetReason | None, ...] = (None, None, "ClusterAffinity", "TaintToleration")
+PLACEMENTS = (
+    Placement(),
+    Placement(
+        replicas=ReplicaScheduling(
+            "Divided", "Weighted", (StaticWeight(ClusterAffinity(labels=LabelSelector({"tier": "gold"})), 3),)
+        )
+    ),
+    Placement(
+        spread=(SpreadConstraint("region", "", 1, 2), SpreadConstraint("cluster", "", 1, 3)),
+        replicas=ReplicaScheduling("Divided", "Weighted", dynamic=True),
+    ),
+)
+
+
+@given(st.data(), st.sampled_from(PLACEMENTS), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_a_mended_list_of_feasible_clusters_is_a_new_one(data: st.DataObject, placement: Placement, wide: bool) -> None:
+    state = next(a_fleet(3, happenings=0).world.fleet_states())
+    order = state.order
+    verdict = st.sampled_from(REASONS)
+    before = data.draw(st.lists(verdict, min_size=len(order), max_size=len(order)))
+    changes = data.draw(st.dictionaries(st.integers(0, len(order) - 1), verdict))
+    mended = gathered(order, list(before), placement, 0, 0, wide=wide).patched(order, changes, placement, 0)
+    after = [changes.get(i, verdict) for i, verdict in enumerate(before)]
+    _is(mended, gathered(order, after, placement, 0, 0, wide=wide))
+
+
+def test_what_a_fork_decides_is_nothing_to_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_arrays(monkeypatch)
+    fleet = a_fleet(5)
+    state = next(fleet.world.fleet_states())
+    record = next(r for r in state.bindings.values() if r.counted and not r.withdrawn)
+    before = solve(state, record, {})
+    other = fork(state)
+    event = fleet._event(BindingRequested(msgspec.structs.replace(record.spec, name="another", replicas=3)))
+    other.fold_input(event, state.clock)
+    for cluster in other.order:
+        cluster.silent_since = 1
+        other.facts_changed(cluster)
+        other.touch(cluster)
+    assert all(n == 0 for n in other.column(other.bindings["another"]).values)
+    assert solve(state, record, {}) == before
+
+
+@pytest.mark.parametrize("amount", [2**61 - 1, 2**63, 2**70])
+def test_amounts_beyond_64_bits_are_counted_all_the_same(amount: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays do not hold them, so such clusters are asked themselves."""
+
+    def decided() -> list[bytes]:
+        decider = FleetDecider()
+        state, head = decider.initial("fleet/0"), empty_head("fleet/0")
+        class_key = CLASSES[0].class_key
+        facts: list[Value] = [ClusterObserved(Cluster(name)) for name in ("bergen", "oslo", "turku")]
+        facts += [CapacityEstimated("bergen", 1, {"cpu": amount, "memory": amount}, {class_key: amount})]
+        facts += [CapacityEstimated("oslo", 1, {"cpu": 9000, "memory": amount}, {})]
+        facts += [CapacityEstimated("turku", 1, {"cpu": amount, "memory": 2**40, "pods": amount}, {})]
+        dynamic = Placement(replicas=ReplicaScheduling("Divided", "Weighted", dynamic=True))
+        found = []
+        for i, replicas in enumerate((1, 10, 100_000, 2**33)):
+            name = f"a/b{i}"
+            spec = Binding(name, name, ObjectRef("apps/v1", "Deployment", name), replicas, CLASSES[0], dynamic)
+            events = [
+                made(data, id=derived_id("columns", i, n), source="/tests", subject=name)
+                for n, data in enumerate((*facts, BindingRequested(spec)))
+            ]
+            round_ = step(decider, state, head, events, START, {})
+            head, facts = round_.head(), []
+            found += [d.body for d in round_.decisions]
+        return found
+
+    in_lists = decided()
+    in_arrays(monkeypatch)
+    assert decided() == in_lists
