@@ -69,6 +69,18 @@ def test_counted_in_arrays_a_fleet_decides_the_same(number: int, monkeypatch: py
     assert_columns_true(next(fleet.world.fleet_states()))
 
 
+@settings(max_examples=8, deadline=None)
+@given(st.integers(1, 10_000))
+def test_a_world_that_goes_on_from_here_knows_what_quotas_leave(number: int) -> None:
+    """Though no stream keeps the quotas themselves, and whatever is on its way."""
+    fleet = of_quotas(number, 10)
+    (state,) = fleet.world.fleet_states()
+    (going_on,) = fleet.world.fork().fleet_states()
+    for name, cluster in state.clusters.items():
+        assert going_on.clusters[name].quotas == cluster.quotas
+    assert {n: r.targets for n, r in going_on.bindings.items()} == {n: r.targets for n, r in state.bindings.items()}
+
+
 def assert_columns_true(state: FleetState) -> None:
     for record in state.bindings.values():
         column = state.column(record)

@@ -15,7 +15,8 @@ from wharfinger.domain.workload import Requirements
 
 class Scored(Value, frozen=True, gc=False):
     """A candidate with its score (0..100), its estimate (how many more replicas fit), and where that number is from:
-    `class` counted by the estimator, `totals` divided out of free totals, empty when none was needed."""
+    `class` counted by the estimator, `totals` divided out of free totals, `grades` bounded by the sizes of nodes, too,
+    `summary` the cluster's own, `quota` what a quota of its namespace leaves there; empty when none was needed."""
 
     name: str
     score: int = 0

@@ -20,7 +20,7 @@ import msgspec
 from wharfinger.domain.value import Value
 from wharfinger.events.assignments import Assigned, AssignmentItem, AssignmentsDecided
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.capacity import CapacityEstimated
+from wharfinger.events.capacity import CapacityEstimated, QuotaRoom
 from wharfinger.events.cluster_state import NodesObserved, PodsObserved
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.codec import made
@@ -45,6 +45,7 @@ from wharfinger.stages.estimator import EstimatorObserver
 from wharfinger.stages.fleet import FleetDecider
 from wharfinger.stages.fleet import standing as fleet_standing
 from wharfinger.stages.fleet.fork import fork
+from wharfinger.stages.fleet.quota_room import QuotasLeft, rooms_left
 from wharfinger.stages.fleet.state import FleetState
 
 TURNS_MAX = 10_000
@@ -342,12 +343,15 @@ class World:
         self._show(AssignmentsDecided(name, state.stream, running.head.seq, placed), name)
 
     def _adopt_quotas(self) -> None:
-        """No stream keeps the quotas of clusters, only what was last counted to be left of them."""
+        """No stream keeps the quotas of clusters, only what was last counted to be left of them, less what each decided since."""
+        known: dict[str, list[tuple[Sequence[QuotaRoom], QuotasLeft]]] = {}
         for running in self._fleets():
             state: FleetState = running.state
             for name, cluster in sorted(state.clusters.items()):
                 if cluster.capacity is not None and cluster.capacity.quotas:
-                    self._estimator.adopt_quotas(name, cluster.capacity.quotas)
+                    known.setdefault(name, []).append((cluster.capacity.quotas, cluster.quotas))
+        for name, by_shard in known.items():
+            self._estimator.adopt_quotas(name, rooms_left(by_shard))
 
     def _hush_known_counts(self) -> None:
         """The estimator would count every cluster anew and say so. What the fleet knows already, with nothing decided since

@@ -7,7 +7,7 @@ part of a class's count: bindings of one class lie in many namespaces.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wharfinger.domain.binding import Binding
@@ -87,6 +87,26 @@ def quotas_left(rooms: Iterable[QuotaRoom]) -> QuotasLeft:
     for room in rooms:
         found.by_namespace.setdefault(room.namespace, []).append(_Quota(room.name, room.scope, dict(room.left)))
     return found
+
+
+def rooms_left(by_shard: Iterable[tuple[Sequence[QuotaRoom], QuotasLeft]]) -> list[QuotaRoom]:
+    """What one cluster's quotas leave, less what any shard decided since: of each shard what it was told, and what is left by its
+    own account."""
+    found: dict[tuple[str, str], QuotaRoom] = {}
+    for told, left in by_shard:
+        for room in told:
+            mine = next(q for q in left.by_namespace[room.namespace] if q.name == room.name)
+            before = found.setdefault((room.namespace, room.name), room).left
+            now = {
+                name: amount - (room.left[name] - mine.left[name])
+                for name, amount in before.items()
+                if name in mine.left
+            }
+            found[room.namespace, room.name] = QuotaRoom(room.namespace, room.name, now, room.scope)
+    return [
+        QuotaRoom(room.namespace, room.name, {name: max(0, n) for name, n in room.left.items()}, room.scope)
+        for _, room in sorted(found.items())
+    ]
 
 
 def asked_by(demand: Demand) -> Mapping[str, int]:
