@@ -13,7 +13,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import replay
+from benchmarks import fleet, replay
 from benchmarks.growth import growth
 from benchmarks.latency import latency
 from benchmarks.openb import data_directory, openb
@@ -53,8 +53,45 @@ def main() -> int:
     figures: list[Figure] = []
     with a_plane() as plane:
         asyncio.run(measure(plane, figures, options.processes, not options.skip_latency))
+    costs = measure_fleet(figures, options.processes)
     show(figures)
+    Console(width=150 if not sys.stdout.isatty() else None).print(fleet.table(costs))
     return 0
+
+
+def measure_fleet(figures: list[Figure], processes: str) -> list[fleet.Cost]:
+    """Fleet decisions by clusters and strategy, a cluster's update while bindings wait, and bindings a second through planes."""
+    say = Console(stderr=True).print
+    say("fleet decisions ...")
+    costs = list(fleet.decisions())
+    for clusters, must in fleet.MUST_MS.items():
+        slowest = max((c for c in costs if c.clusters == clusters), key=lambda c: c.warm_solve.best)
+        figures.append(
+            Figure(
+                f"{clusters:,} clusters: a fleet decision solved, best of the slowest strategy", slowest.warm_solve.best, "ms",
+                must, False, f"{slowest.strategy}; Karmada {fleet.KARMADA_MS[clusters]:g} ms, {growth_of(costs, slowest)}",
+            )
+        )  # fmt: skip
+    for clusters in fleet.SIZES:
+        said = fleet.updated(clusters)
+        waiting = f"{said.waiting:,} bindings waiting in {said.groups} groups"
+        figures += [
+            Figure(f"{clusters:,} clusters: a cluster's new count taken in", said.count_ms, "ms", ratio=waiting),
+            Figure(f"{clusters:,} clusters: a cluster's new labels taken in", said.facts_ms, "ms", ratio=waiting),
+        ]
+    say("fleets through planes of their own ...")
+    for run in asyncio.run(fleet.through_planes(processes)):
+        rate = run.bindings_a_second
+        ratio = f"{rate / run.raw.produce:.1%} of produce, {rate / run.raw.copy_rows:.1%} of COPY"
+        figures.append(
+            Figure(f"{run.clusters:,} clusters: bindings through the plane", rate, "/s", fleet.MUST_LIVE[run.clusters],
+                   ratio=ratio)
+        )  # fmt: skip
+    return costs
+
+
+def growth_of(costs: list[fleet.Cost], of: fleet.Cost) -> str:
+    return f"grows by the power {fleet.growing([c for c in costs if c.strategy == of.strategy]):.2f} of the clusters"
 
 
 async def measure(plane: PlaneUnderTest, figures: list[Figure], processes: str, with_latency: bool) -> None:
@@ -140,8 +177,9 @@ def show(figures: list[Figure]) -> None:
     ):
         table.add_column(column, justify=justify)  # type: ignore[arg-type]
     for f in figures:
-        wanted = "" if f.bound is None else f"{'≥' if f.higher else '≤'} {f.bound:,.0f} {f.unit}"
-        digits = 0 if abs(f.value) >= 100 or f.value == int(f.value) else 1
+        exact = f"{f.bound:g}" if f.bound is not None and f.bound < 10 else f"{f.bound or 0:,.0f}"
+        wanted = "" if f.bound is None else f"{'≥' if f.higher else '≤'} {exact} {f.unit}"
+        digits = 0 if abs(f.value) >= 100 or f.value == int(f.value) else 1 if abs(f.value) >= 10 else 2
         table.add_row(f.name, f"{f.value:,.{digits}f} {f.unit}", wanted, f.met, f.ratio)
     Console(width=150 if not sys.stdout.isatty() else None).print(table)
 
