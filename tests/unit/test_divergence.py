@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 from tests.counter import Counter, Writer, withdrawn
 
-from wharfinger.domain.binding import TargetCluster
+from wharfinger.domain.binding import Component, TargetCluster
 from wharfinger.domain.value import Value, canonical
 from wharfinger.domain.workload import Requirements
 from wharfinger.events.decisions import (
@@ -150,6 +150,17 @@ def test_runs_of_ordinals_are_told_by_their_ends() -> None:
 
 PAIRS: tuple[tuple[Value, Value, str], ...] = (
     (BindingReleased("b", "u", (TargetCluster("oslo", 1),)), BindingReleased("b", "u"), "held"),
+    (BindingReleased("b", "u", former=("jm",)), BindingReleased("b", "u"), "held"),
+    (
+        ScheduleDecided("b", "u", "FirstSchedule", 0, (), components=(Component("jm", 1),)),
+        ScheduleDecided("b", "u", "FirstSchedule", 0, (), components=(Component("jm", 2),)),
+        "request",
+    ),
+    (
+        ScheduleRefused("b", "u", "FirstSchedule", 0, "r", former=("jm",)),
+        ScheduleRefused("b", "u", "FirstSchedule", 0, "r"),
+        "request",
+    ),
     (ReplicasRefused("c", "b", "a", 2, "k", "r"), ReplicasRefused("c", "b", "a", 3, "k", "r"), "division"),
     (ReplicasRefused("c", "b", "a", 2, "k", "r"), ReplicasRefused("c", "b", "a", 2, "k", "s"), "selection"),
     (ReplicasReleased("c", "b", "a", reason="x"), ReplicasReleased("c", "b", "a", reason="y"), "trigger"),

@@ -266,7 +266,7 @@ def results(data: Value, cause: UUID | None) -> Iterator[Result]:
             yield from _shared(data.released, {"not yet placed": str(data.unbound)})
         case BindingReleased():
             yield _because_of(cause, binding=data.binding, uid=data.uid)
-            yield Result("held", _counts(data.previous))
+            yield Result("held", {**_counts(data.previous), **{f"component {name}": "" for name in data.former}})
             yield Result("selection", {"outcome": "released"})
         case ProposalRefused():
             yield _because_of(cause, proposal=data.proposal, kind=data.kind, target=data.target)
@@ -301,7 +301,10 @@ def _scheduled(data: ScheduleDecided | ScheduleRefused, cause: UUID | None) -> I
     """Of the fleet stage: `stages.fleet.places` in its order."""
     why, targets = data.explanation, _counts(data.targets)
     yield _because_of(cause, trigger=data.trigger)
-    yield Result("request", _asked(data.uid, data.replicas, data.priority, data.requirements))
+    components = data.components if isinstance(data, ScheduleDecided) else ()
+    sets = {f"component {c.name}": f"{c.replicas} of {c.requirements.class_key}" for c in components}
+    gone = {f"former component {name}": "" for name in data.former}
+    yield Result("request", {**_asked(data.uid, data.replicas, data.priority, data.requirements), **sets, **gone})
     yield Result("held", _counts(data.previous))
     yield _filtered(why, {"affinity": data.affinity})
     named = (*why.chosen, *why.runners_up)
