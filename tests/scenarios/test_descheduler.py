@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
-from wharfinger.domain.binding import Binding
+from wharfinger.domain.binding import Binding, Component
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.placement import ClusterAffinity, Placement, ReplicaScheduling
@@ -567,3 +567,18 @@ def test_a_taint_that_a_policy_gives_by_condition_evicts_like_any_other() -> Non
     d.given(ClusterObserved(Cluster("oslo", conditions={"Ready": "True"})))
     d.wait(600)
     assert d.proposed() == []
+
+
+def test_the_components_of_a_binding_are_proposed_about_as_one() -> None:
+    d = Descheduler()
+    d.given(*d.assigned("ray#head", oslo=1), *d.assigned("ray#worker", oslo=3), cluster("bergen"))
+    whole = msgspec.structs.replace(
+        binding("ray", 0).binding, components=(Component("head", 1), Component("worker", 3))
+    )
+    d.given(BindingRequested(whole), d.silenced("oslo"))
+    assert d.proposed() == ["fleet/0: failover ray from oslo"]
+    d.given(*d.assigned("ray#head", bergen=1), *d.assigned("ray#worker", bergen=3))
+    d.wait(60)
+    assert d.proposed() == []
+    d.given(*d.assigned("ray#head", oslo=0), *d.assigned("ray#worker", oslo=0))
+    assert d.due_in() is None

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 from tests.scenarios.fleet_plane import (
+    AGGREGATED,
     DYNAMIC,
     NO_EXECUTE,
     NO_SCHEDULE,
+    SMALL,
     FleetPlane,
     a_binding,
     a_cluster,
@@ -20,16 +22,20 @@ from tests.scenarios.fleet_plane import (
     room,
 )
 
+from wharfinger.domain.binding import Component, set_key
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import ClusterAffinity, Placement, ReplicaScheduling, StaticWeight
 from wharfinger.domain.value import canonical
+from wharfinger.domain.workload import Requirements
 from wharfinger.events.bindings import BindingRequested
+from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.decisions import FailoverSets, ScheduleDecided
 from wharfinger.stages.fleet.explain import LIMIT
 
 RESERVE = Placement(replicas=DYNAMIC, failover="reserve")
 EVICT = Placement(replicas=DYNAMIC)
+NOTHING = Requirements()
 
 
 @pytest.fixture
@@ -145,6 +151,28 @@ def test_what_is_being_deleted_keeps_its_replicas_while_there_are_too_few_candid
     plane.then_refused("web", "Unschedulable", oslo=4, bergen=2)
     a_fleet(plane, "narvik", rooms=(9,), lease_s=None)
     assert plane.holds("web").get("bergen", 0) >= 2
+
+
+@pytest.mark.parametrize("how", ["evict", "reserve"])
+def test_a_set_of_components_in_a_silent_cluster_is_placed_once_more_and_let_go_again(
+    plane: FleetPlane, how: str
+) -> None:
+    parts = (Component("head", 1, SMALL), Component("worker", 2, SMALL))
+    sets = {"oslo": 2, "bergen": 1, "narvik": 1}
+    for name in sets:
+        plane.given(a_cluster(name, lease_s=60))
+    plane.given(*(CapacityEstimated(n, 1, {"cpu": 3000 * sets[n]}, {set_key(parts): sets[n]}, {}) for n in sets))
+    placement = Placement(replicas=AGGREGATED, failover="reserve" if how == "reserve" else "evict")
+    whole = msgspec.structs.replace(
+        a_binding("ray", 0, placement=placement).binding, components=parts, requirements=NOTHING
+    )
+    plane.given(BindingRequested(whole))
+    plane.then_scheduled("ray", oslo=0)
+    silence(plane, "bergen", "narvik")
+    plane.when(failover("ray", "oslo"))
+    assert plane.then_scheduled("ray", bergen=0, oslo=0).suspect == ("oslo",)
+    plane.when(a_cluster("oslo", lease_s=60))
+    plane.then_scheduled("ray", oslo=0)
 
 
 def test_a_scattered_fleet_with_long_names_still_has_a_short_explanation(plane: FleetPlane) -> None:

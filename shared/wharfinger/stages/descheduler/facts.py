@@ -51,7 +51,7 @@ class ClusterFacts:
     """`taints`: the NoExecute ones. `silenced`: fleet stream -> the decision that silenced the cluster. `shares`: by binding.
     `through`: stream -> highest seq folded. `pool_of`: the nodes that belong to a pool. `replicas` and `where`: placed
     replicas by node, and the node of each. `pods`: nodes with pods seen on them. `empty`: since when each node of a pool
-    holds nothing. `closed`: nodes already decided to go."""
+    holds nothing. `closed`: nodes already decided to go. `parts`: of a binding with several components, what each has here."""
 
     taints: dict[Taint, Sighting] = field(default_factory=dict)
     silenced: dict[str, str] = field(default_factory=dict)
@@ -64,6 +64,7 @@ class ClusterFacts:
     pods: set[str] = field(default_factory=set)
     empty: dict[str, Sighting] = field(default_factory=dict)
     closed: set[str] = field(default_factory=set)
+    parts: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def holds_something(self, node: str) -> bool:
         return node in self.replicas or node in self.pods

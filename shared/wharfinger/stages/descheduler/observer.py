@@ -14,7 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from wharfinger.domain.binding import Binding
+import msgspec
+
+from wharfinger.domain.binding import Binding, whole_of
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.taints import Taint, Toleration, toleration_seconds
@@ -144,6 +146,7 @@ class DeschedulerObserver:
                 pass  # the fleet stage answers it with a new assignment
 
     def _assigned(self, state: DeschedulerState, name: str, cluster: ClusterFacts, item: Assigned, at: Micros) -> None:
+        item = _whole(cluster, item)
         binding = item.binding
         share = cluster.shares.get(binding)
         if item.replicas <= 0:
@@ -164,6 +167,19 @@ class DeschedulerObserver:
             _judge_failover(state, name, cluster, binding, at)
         if cluster.taints:
             _judge_eviction(state, name, cluster, binding, at)
+
+
+def _whole(cluster: ClusterFacts, item: Assigned) -> Assigned:
+    """Components of a binding are assigned one by one, and leave together: what is proposed is about all of them."""
+    whole = whole_of(item.binding)
+    if whole == item.binding:
+        return item
+    parts = cluster.parts.setdefault(whole, {})
+    parts[item.binding] = item.replicas
+    replicas = sum(parts.values())
+    if not replicas:
+        del cluster.parts[whole]
+    return msgspec.structs.replace(item, binding=whole, replicas=replicas)
 
 
 # Taints and bindings.
@@ -275,7 +291,7 @@ def _judge_failover(state: DeschedulerState, name: str, cluster: ClusterFacts, b
 def _made_up_for(state: DeschedulerState, cause: Cause) -> bool:
     """The binding has as many replicas in live clusters as before the silence, or as many as it asks for now."""
     wanted, facts = cause.live_wanted, state.bindings.get(cause.target)
-    if facts is not None and facts.placement.replicas.type == "Divided":
+    if facts is not None and facts.placement.replicas.type == "Divided" and not facts.components:
         wanted = min(wanted, facts.replicas)
     return state.spreads[cause.target].live >= wanted
 

@@ -90,6 +90,9 @@ def _settled(state: FleetState, record: BindingState, name: str, cluster: Cluste
     held = {c: n for c, n in record.targets.items() if c not in suspect}
     excess = len(held) if record.plan.duplicated else sum(held.values()) - record.spec.replicas
     for place, extra in sorted(record.extra.items()):
+        if record.spec.components:  # a set is whole or not there
+            held.pop(place, None)
+            continue
         most = held.get(place, 0)
         give = min(extra, most, max(0, excess))
         if record.plan.duplicated:
@@ -117,7 +120,7 @@ def fail_over(state: FleetState, record: BindingState, proposal_id: UUID, propos
         return declined(proposal_id, proposal, "FleetHeld", "over half of the clusters with a lease are silent")
     if cluster.silent_since is None:
         return declined(proposal_id, proposal, "TargetRecovered", "the cluster is heard of")
-    if name in record.suspect or not record.targets.get(name):
+    if name in record.suspect or not (record.targets.get(name) or (record.spec.components and name in record.targets)):
         return declined(proposal_id, proposal, "NothingToDo", "nothing there that is not placed elsewhere already")
     suspect = tuple(sorted((*record.suspect, name)))
     held = {c: n for c, n in record.targets.items() if c not in suspect}
@@ -215,10 +218,11 @@ def _replaced(
     found = _candidates(state, record, {*reserved, *failed, *without, *record.suspect})
     roomy = sorted(found, key=lambda name: (-_fits(state, record, name), name))
     counts = sorted(failed.items(), key=lambda item: (-item[1], item[0]))
+    least = 1 if record.spec.components else 0  # of a set one is meant, which has no count
     note = f"{len(failed)} failed, {len(found)} candidates"
     if len(found) < len(failed):
         note = f"{note}: nothing moves"
-    elif any(_fits(state, record, name) < n for name, (_, n) in zip(roomy, counts, strict=False)):
+    elif any(_fits(state, record, name) < max(n, least) for name, (_, n) in zip(roomy, counts, strict=False)):
         note = f"{note}, not all with room for what they would take over: nothing moves"
     else:
         targets = dict(reserved)

@@ -807,8 +807,9 @@ class FleetState:
         extra = record.extra
         if any(c not in record.suspect for c in suspect):
             for cluster, n in targets.items():
-                if n > record.before.get(cluster, 0) and cluster not in suspect:
-                    extra[cluster] = extra.get(cluster, 0) + n - record.before.get(cluster, 0)
+                before = record.before.get(cluster, -1 if record.spec.components else 0)  # a set counts no replicas
+                if n > before and cluster not in suspect:
+                    extra[cluster] = extra.get(cluster, 0) + n - max(0, before)
         record.extra = {c: min(n, targets[c]) for c, n in sorted(extra.items()) if c in targets} if suspect else {}
         self._index_suspects(record, suspect)
         record.suspect = suspect
