@@ -34,7 +34,10 @@ from wharfinger_cli.summary import summary
 POLL_S = 1.0  # the safety net under notifications, which are hints
 TYPES = tuple(event.type for event in EVENT_TYPES if event.topic is DECISIONS)
 WIDTHS = {"time": 19, "stream": 16, "seq": 6, "decision": 20, "subject": 32}
-OUTCOME_STYLES = {"scheduled": GOOD, "placed": GOOD, "refused": BAD, "silenced": WARN, "released": WARN}
+OUTCOME_STYLES = {
+    "scheduled": GOOD, "placed": GOOD, "refused": BAD, "silenced": WARN, "released": WARN, "selected": GOOD,
+    "unsatisfied": WARN, "misconfigured": BAD,
+}  # fmt: skip
 
 
 def decisions(request: Request, *, follow: bool, stream: str, since: str, limit: int | None) -> None:

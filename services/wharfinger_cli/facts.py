@@ -357,6 +357,10 @@ def _acts_on(policy: Policy) -> str:
         return "requests of a namespace"
     if policy.taints is not None:
         return "taints of clusters"
+    if policy.selection is not None:
+        return "which clusters are selected"
+    if policy.cluster_set is not None or policy.set_binding is not None or policy.scores is not None:
+        return "placements"
     return "empty nodes" if policy.node_pool is not None else "nothing in this version"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from tests.scenarios.placement_plane import (
     GLOBAL,
@@ -32,13 +33,19 @@ from wharfinger.domain.selection import (
     Selector,
     SetBinding,
 )
+from wharfinger.domain.value import canonical
 from wharfinger.engine.placement import select as engine
 from wharfinger.events.clusters import ClusterForgotten
-from wharfinger.events.placements import PART_SIZE, PlacementDecided, PlacementReleased
+from wharfinger.events.decisions import PlanCommitted
+from wharfinger.events.placements import PART_SIZE, DecidedGroup, PlacementDecided, PlacementReleased
+from wharfinger.events.plans import PlanRequested, step_of
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.kernel.decider import Decision
+from wharfinger.kernel.divergence import first_difference
+from wharfinger.stages.fleet import FleetDecider
 from wharfinger.stages.world import World
 
+PLAN = "7d0e7b1c-5df2-5a47-9a5d-5d9d6c0f4a11"
 UNKNOWN_OPERATOR = (Predicate(Selector(conditions=(Condition("tier", "Gtt", ("3",)),))),)
 
 
@@ -332,6 +339,43 @@ def test_a_large_set_comes_in_parts_of_which_the_last_is_complete() -> None:
     gone = plane.tell(*[ClusterForgotten(f"c{i:04d}") for i in range(1500)])
     assert [len(d.data.removed) for d in gone] == [1000, 500]  # type: ignore[attr-defined]
     assert len(plane.selected()) == 800
+
+
+# --- plans, and replays that part
+
+
+def test_a_plan_that_moves_a_placement_happens_as_it_was_rehearsed(plane: PlacementPlane) -> None:
+    plane.tell(a_placement(wanted=2, priorities=(MEMORY,), mode="Exact"))
+    state = next(plane.world.fleet_states())
+    steps = (step_of(a_managed("oslo", 1)), step_of(ClusterForgotten("genoa")))
+    request = FleetDecider().expectation(state, PlanRequested("fleet/0", PLAN, steps), plane.world.at)
+    assert [(o.subject, o.outcome) for o in request.expected] == [("placement/apps/demo", "selected")]
+    assert plane.selected() == ["genoa", "oslo"], "a rehearsal changes nothing"
+    assert told(plane.tell(request)) == ["+bergen -genoa"]
+    committed, moved = plane.rounds[-1].round.decisions
+    assert isinstance(committed.data, PlanCommitted)
+    assert moved.cause == committed.id
+
+
+@pytest.mark.parametrize(
+    ("changes", "step", "then", "now"),
+    [
+        ({"trigger": "TimePassed"}, "trigger", "trigger FirstSelection", "trigger TimePassed"),
+        ({"groups": (DecidedGroup(0, "", {"genoa": 90, "oslo": 100}),)}, "score", "genoa 0", "genoa 90"),
+        ({"unscheduled": 1}, "selection", "unscheduled 0", "unscheduled 1"),
+        ({"generation": 2}, "selection", "generation 1", "generation 2"),
+        ({"groups": (DecidedGroup(1, "", {"genoa": 0, "oslo": 100}),)}, "division", "group 0 genoa, oslo", "group 1 genoa, oslo"),
+    ],
+)  # fmt: skip
+def test_a_divergence_names_the_step_that_parted_first(
+    plane: PlacementPlane, changes: dict[str, Any], step: str, then: str, now: str
+) -> None:
+    (recorded,) = plane.tell(a_placement(wanted=2, priorities=(MEMORY,), mode="Exact"))
+    data = msgspec.structs.replace(recorded.data, **changes)
+    replayed = msgspec.structs.replace(recorded, data=data, body=canonical(data))
+    found = first_difference([recorded], [replayed])
+    assert found is not None
+    assert (found.step, found.recorded, found.replayed) == (step, then, now)
 
 
 def test_half_a_set_is_no_set(plane: PlacementPlane) -> None:

@@ -16,7 +16,7 @@ Cluster Management does. Who is asked is `engine.placement`; nothing here compar
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
@@ -61,6 +61,8 @@ STREAM = fleet_stream(0)
 STAYING = 2**40
 """Points by which a newcomer would have to be better where nothing is to move that need not."""
 
+Membership = Callable[[Mapping[str, str]], bool]
+
 _RANK: dict[SelectionTrigger, int] = {trigger: rank for rank, trigger in enumerate(get_args(SelectionTrigger))}
 
 
@@ -101,7 +103,8 @@ class Selections:
     clusters: dict[str, Cluster] = field(default_factory=dict)
     placements: dict[str, dict[str, Policy]] = field(default_factory=dict)
     """Namespace -> key -> the placement."""
-    sets: dict[str, ClusterSet] = field(default_factory=dict)
+    sets: dict[str, Membership] = field(default_factory=dict)
+    """Cluster set -> whether a cluster with these labels may be in it."""
     bound: dict[str, dict[str, None]] = field(default_factory=dict)
     """Cluster set -> the namespaces that may use it."""
     holders: dict[str, dict[str, None]] = field(default_factory=dict)
@@ -174,7 +177,7 @@ class Selections:
             self.placements.setdefault(namespace, {})[name_of(policy)] = policy
             self.removed.pop(name_of(policy), None)
         elif policy.cluster_set is not None:
-            self.sets[name] = policy.cluster_set
+            self.sets[name] = membership(policy.cluster_set, name)
         elif policy.set_binding is not None:
             self.bound.setdefault(name, {})[namespace] = None
 
@@ -226,11 +229,7 @@ class Selections:
         """The sets that a cluster is in, and those of which nobody can tell."""
         if cluster is None or cluster.managed is None or not self.placements:
             return []
-        return [
-            name
-            for name, cluster_set in (BUILT_IN_SETS | self.sets).items()
-            if may_hold(cluster_set, name, cluster.labels)
-        ]
+        return [name for name, may_hold in (_BUILT_IN | self.sets).items() if may_hold(cluster.labels)]
 
     def _open(self, keys: Iterable[str], why: Why, told: bool = False) -> None:
         """`told`: only what is in a cluster's manifest and nowhere else has changed, which expressions alone are asked about."""
@@ -439,17 +438,21 @@ def _asleep(policy: Policy) -> bool:
     return policy.selection is None or policy.selection.disabled or policy.selection.deleting
 
 
-def may_hold(cluster_set: ClusterSet, name: str, labels: Mapping[str, str]) -> bool:
-    """Whether a cluster with these labels is in the set. True where its selector is wrong: somebody must look at it."""
+def membership(cluster_set: ClusterSet, name: str) -> Membership:
+    """Whether a cluster is in the set, by its labels. Always true where its selector is wrong: somebody must look at it."""
     if cluster_set.kind == BY_LABELS:
         if cluster_set.selector is None:
-            return False
+            return lambda labels: False
         try:
-            test = compiled(cluster_set.selector)
+            return compiled(cluster_set.selector) or (lambda labels: True)
         except SelectorError:
-            return True
-        return test is None or test(labels)
-    return cluster_set.kind not in (EXCLUSIVE, "") or labels.get(SET_LABEL) == name
+            return lambda labels: True
+    if cluster_set.kind in (EXCLUSIVE, ""):
+        return lambda labels: labels.get(SET_LABEL) == name
+    return lambda labels: True
+
+
+_BUILT_IN = {name: membership(cluster_set, name) for name, cluster_set in BUILT_IN_SETS.items()}
 
 
 V = TypeVar("V")
