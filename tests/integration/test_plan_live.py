@@ -27,6 +27,8 @@ kind: ClusterPropagationPolicy
 metadata:
   name: {name}
 spec:
+  priority: 1
+  preemption: Always
   resourceSelectors:
     - apiVersion: apps/v1
       kind: Deployment
