@@ -63,7 +63,6 @@ def test_a_refusal_tells_only_the_clusters_that_lost_a_set() -> None:
 
 
 def test_replicas_of_one_kind_that_become_components_are_let_go_and_the_other_way_round() -> None:
-    none, two = (TargetCluster("oslo", 0),), (TargetCluster("oslo", 2),)
     one = ScheduleDecided(
         "web", "u", "ScaleSchedule", 0, (TargetCluster("oslo", 0),), (TargetCluster("oslo", 2),), components=SETS
     )
