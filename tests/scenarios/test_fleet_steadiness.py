@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.scenarios.fleet_plane import (
     AGGREGATED,
     DYNAMIC,
+    STREAM,
     FleetPlane,
     a_binding,
     a_cluster,
@@ -29,6 +30,8 @@ from wharfinger.domain.placement import (
 )
 from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.decisions import ScheduleDecided
+from wharfinger.kernel.step import number
+from wharfinger.stages.fleet.focus import Focus
 from wharfinger.stages.fleet.moves import MOVES_A_MINUTE
 
 GROUPS = (ClusterAffinity("home", ("oslo", "bergen")), ClusterAffinity("away", ("alta",)))
@@ -277,3 +280,36 @@ def test_a_fleet_in_which_nothing_changes_comes_to_rest(
 def counted(plane: FleetPlane, there: dict[str, int]) -> list[CapacityEstimated]:
     held = plane.holds("web")
     return [room(name, n - held.get(name, 0), fleet=plane.head.seq) for name, n in there.items()]
+
+
+def test_a_move_is_explained_without_the_other_bindings() -> None:
+    """The one decision is taken again on a state that knows of no other binding, and comes out the same."""
+    plane = FleetPlane()
+    one_of_three(plane, balanced(after_s=30, window_s=60, gain_percent=5, budget_percent=20))
+    plane.given(a_binding("other", 3), a_binding("db", 2, placement=going_home(20)))
+    assert settle(plane, THREE, 300)
+    explained = 0
+    for place, last in enumerate(plane.rounds):
+        for made in last.round.decisions:
+            if not isinstance(made.data, ScheduleDecided) or not made.data.move:
+                continue
+            focus = Focus(plane.decider.initial(STREAM), "web", {})
+            for before in plane.rounds[:place]:
+                focus.fold(before.round.at, before.events, before.round.decisions)
+            focus.fold(last.round.at, last.events, [d for d in last.round.decisions if d.seq < made.seq])
+            drafts = plane.decider.decide(focus.state, last.round.at)
+            again = next(draft for draft in drafts if draft.subject == "web")
+            assert number(again, STREAM, made.seq).body == made.body
+            explained += 1
+    assert explained
+
+
+def test_nothing_moves_while_most_of_the_fleet_is_silent(plane: FleetPlane) -> None:
+    for name in ("oslo", "bergen", "narvik"):
+        plane.given(a_cluster(name, lease_s=60), room(name, 40 if name != "narvik" else 0))
+    plane.given(a_binding("web", 12, placement=balanced(after_s=0, budget_percent=100)))
+    plane.wait(70)
+    assert plane.state.held
+    plane.when(a_cluster("narvik", lease_s=60), room("narvik", 40))
+    plane.wait(50)
+    assert moved(plane) == []

@@ -300,7 +300,8 @@ def results(data: Value, cause: UUID | None) -> Iterator[Result]:
 def _scheduled(data: ScheduleDecided | ScheduleRefused, cause: UUID | None) -> Iterator[Result]:
     """Of the fleet stage: `stages.fleet.places` in its order."""
     why, targets = data.explanation, _counts(data.targets)
-    yield _because_of(cause, trigger=data.trigger)
+    move = {"move": data.move} if isinstance(data, ScheduleDecided) and data.move else {}
+    yield _because_of(cause, trigger=data.trigger, **move)
     components = data.components if isinstance(data, ScheduleDecided) else ()
     sets = {f"component {c.name}": f"{c.replicas} of {c.requirements.class_key}" for c in components}
     gone = {f"former component {name}": "" for name in data.former}
@@ -381,7 +382,9 @@ def _filtered(why: Explanation, besides: Mapping[str, str]) -> Result:
 def _rest(why: Explanation) -> Result:
     """What is only told, and decides nothing: who is named, and the sentence for people."""
     names = {"chosen": why.chosen, "runners-up": why.runners_up}
-    return Result("explanation", {**{k: ", ".join([c.name for c in v]) for k, v in names.items()}, "note": why.note})
+    told = {k: ", ".join([c.name for c in v]) for k, v in names.items()}
+    sets = {"failover": _text(canonical(why.failover))} if why.failover is not None else {}
+    return Result("explanation", {**told, "note": why.note, **sets, **({"why": why.why} if why.why else {})})
 
 
 def _because_of(cause: UUID | None, **why: str) -> Result:

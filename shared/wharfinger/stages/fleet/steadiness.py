@@ -43,7 +43,7 @@ LOOKS_MAX = 1000
 
 def move(state: FleetState, at: Micros) -> Iterator[Draft]:
     """What has been better elsewhere for long enough, the longest first."""
-    left = 0 if state.held else state.moves.left(at)
+    left = state.moves.left(at)
     for name in sorted([name for (name,) in state.moves.agenda.ripe(at)], key=lambda n: (_since(state.bindings[n]), n)):
         if not left:
             return
@@ -170,8 +170,8 @@ def rebalance(state: FleetState, record: BindingState) -> Verdict | None:
 
 
 def _settled(state: FleetState, record: BindingState) -> bool:
-    """Nothing about it is in motion, and nothing of what it has is in doubt."""
-    if record.suspect or record.shrunk or record.plan.problem or not record.targets:
+    """Nothing about it is in motion, and nothing of what it has, or of the fleet, is in doubt."""
+    if state.held or record.suspect or record.shrunk or record.plan.problem or not record.targets:
         return False
     return not any(name in state.silent or not state.known(name) for name in record.targets)
 
