@@ -33,6 +33,7 @@ from wharfinger.events.decisions import (
     Scored,
 )
 from wharfinger.events.envelope import derived_id
+from wharfinger.events.placements import PlacementDecided, PlacementHeld, PlacementReleased
 from wharfinger.events.registry import EVENT_TYPES, type_of
 from wharfinger.events.streams import DECISIONS
 from wharfinger.kernel.audit import AuditResult, audit
@@ -181,6 +182,9 @@ PAIRS: tuple[tuple[Value, Value, str], ...] = (
     (PlanRefused("p", "OutcomeDiffers", changed=("a",)), PlanRefused("p", "OutcomeDiffers", changed=("b",)), "held"),
     (PlanCommitted("p", 3), PlanRefused("p", "OutcomeDiffers"), "selection"),
     (FailoverResumed(1, 5), FailoverHeld(1, 5), "id"),
+    (PlacementDecided("p", "FirstSelection", 1), PlacementDecided("p", "FirstSelection", 2), "selection"),
+    (PlacementHeld("p", 1), PlacementHeld("p", 2), "selection"),
+    (PlacementReleased("p", 1), PlacementHeld("p", 1), "selection"),
 )
 
 

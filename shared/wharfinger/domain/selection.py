@@ -82,8 +82,8 @@ class Selection(Value, frozen=True):
 
     Beyond OCM, by annotation: `expired_scores`: what a score is worth that is past its time: 0 as there, or as if it had never
     been given (`unknown`). `hysteresis`: a newcomer takes the place of a cluster that is held only when it is better by more than
-    so many points. `window_s`: the least time between two changes that nobody asked for. `strict`: as OCM does it, where we do
-    better.
+    so many points. `window_s`: how long others must have ranked higher, without a break, before the set moves to them. `strict`:
+    as OCM does it, where we do better.
     """
 
     cluster_sets: tuple[str, ...] = ()
