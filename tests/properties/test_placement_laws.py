@@ -194,40 +194,46 @@ def test_the_order_in_which_things_are_told_changes_nothing(
     assert picture(one) == picture(other)
 
 
+FEW = NAMES[:4]
+
+
 @st.composite
 def steps(draw: st.DrawFn) -> list[tuple[str, Any]]:
-    """A life of a fleet, in which a placement is asked again and again."""
+    """A life of a small fleet, in which the same clusters come up again and again."""
     out: list[tuple[str, Any]] = []
-    for _ in range(draw(st.integers(1, 14))):
-        what = draw(
-            st.sampled_from(["cluster", "cluster", "forget", "scores", "no scores", "decided", "unbind", "bind", "ask"])
-        )
-        name = draw(st.sampled_from(NAMES))
+    for _ in range(draw(st.integers(2, 12))):
+        what = draw(st.sampled_from([*["cluster"] * 3, *["decided"] * 3, "forget", "scores", "no scores", "bind"]))
+        name = draw(st.sampled_from(FEW))
         match what:
             case "cluster":
                 out.append((what, draw(managed(name))))
             case "scores":
                 out.append((what, (name, ClusterScores((ScoreValue("s", draw(st.integers(-100, 100))),)))))
             case "decided":
-                key = draw(st.sampled_from(["shop/p", "shop/other"]))
-                out.append((what, (key, draw(st.lists(st.sampled_from(NAMES), max_size=4)))))
+                key = draw(st.sampled_from(["shop/p", "shop/other", "shop/other"]))
+                out.append((what, (key, draw(st.lists(st.sampled_from(FEW), max_size=4)))))
+            case "bind":
+                out.append((what, draw(st.booleans())))
             case _:
                 out.append((what, name))
     return out
 
 
-@settings(max_examples=80, deadline=None)
+BOUND = Policy("ManagedClusterSetBinding", "labelled", "shop", set_binding=SetBinding("labelled"))
+
+
+@settings(max_examples=60, deadline=None)
 @given(life=steps(), first=SELECTIONS, second=SELECTIONS)
 def test_what_is_kept_between_decisions_never_shows(
     life: list[tuple[str, Any]], first: Selection, second: Selection
 ) -> None:
-    """A fleet that has lived and one that is told where it came to decide the same."""
+    """A fleet that has lived, and was asked after every step, decides as one that is told where it has come to."""
     lived = a_fleet(())
     clusters: dict[str, Cluster] = {}
     scores: dict[str, ClusterScores] = {}
     decided: dict[str, list[str]] = {}
     bound = True
-    for i, (what, value) in enumerate([*life, ("ask", "")]):
+    for i, (what, value) in enumerate(life):
         match what:
             case "cluster":
                 lived.observe(value)
@@ -244,19 +250,18 @@ def test_what_is_kept_between_decisions_never_shows(
             case "decided":
                 lived.decided(*value)
                 decided[value[0]] = value[1]
-            case "unbind" | "bind":
-                bound = what == "bind"
-                if bound:
-                    lived.apply(policies()[1])
-                else:
-                    lived.remove("ManagedClusterSetBinding", "shop", "labelled")
             case _:
-                for selection in (first, second):
-                    placement, at = a_placement(selection), NOW + i * SECOND
-                    fresh = a_fleet(tuple(clusters.values()), scores, decided)
-                    if not bound:
-                        fresh.remove("ManagedClusterSetBinding", "shop", "labelled")
-                    assert picture(choose(lived, placement, at)) == picture(choose(fresh, placement, at))
+                bound = value
+                if bound:
+                    lived.apply(BOUND)
+                else:
+                    lived.remove(BOUND.kind, BOUND.namespace, BOUND.name)
+        fresh = a_fleet(tuple(clusters.values()), scores, decided)
+        if not bound:
+            fresh.remove(BOUND.kind, BOUND.namespace, BOUND.name)
+        for selection in (first, second):
+            placement, at = a_placement(selection), NOW + i * SECOND
+            assert picture(choose(lived, placement, at)) == picture(choose(fresh, placement, at))
 
 
 @settings(max_examples=60, deadline=None)
@@ -349,21 +354,33 @@ def _without_soft_taints(cluster: Cluster) -> Cluster:
     return msgspec.structs.replace(cluster, managed=msgspec.structs.replace(cluster.managed, taints=hard))
 
 
-@settings(max_examples=60, deadline=None)
-@given(clusters=CLUSTERS, scores=SCORES, decided=DECIDED, selection=SELECTIONS, points=st.integers(1, 400))
+@settings(max_examples=80, deadline=None)
+@given(
+    scores=st.lists(st.integers(-10, 10), min_size=2, max_size=6),
+    held=st.sets(st.integers(0, 5), min_size=1, max_size=4),
+    wanted=st.integers(1, 4),
+    points=st.integers(0, 12),
+)
 def test_a_newcomer_must_be_better_by_more_than_the_hysteresis(
-    clusters: tuple[Cluster, ...],
-    scores: dict[str, ClusterScores],
-    decided: dict[str, list[str]],
-    selection: Selection,
-    points: int,
+    scores: list[int], held: set[int], wanted: int, points: int
 ) -> None:
-    steady = msgspec.structs.replace(selection, hysteresis=points, strict=False)
-    choice = choose(a_fleet(clusters, scores, decided), a_placement(steady), NOW)
-    held = set(decided.get("shop/p", ())) & set(choice.total_of)
-    for displaced in held - set(choice.selected):
-        for newcomer in set(choice.selected) - held:
-            assert choice.total_of[newcomer] > choice.total_of[displaced] + points
+    """And where it is, it takes the place; without hysteresis a tie goes to the earlier name, held or not."""
+    names = NAMES[: len(scores)]
+    mine = [names[i] for i in sorted(held) if i < len(names)]
+    given_scores = {name: ClusterScores((ScoreValue("s", score),)) for name, score in zip(names, scores, strict=True)}
+    fleet = a_fleet([Cluster(name, managed=Managed()) for name in names], given_scores, {"shop/p": mine})
+    load = Priority("AddOn", addon=AddOnScore("load", "s"))
+    selection = Selection(mode="Exact", priorities=(load,), wanted=wanted, hysteresis=points)
+    choice = choose(fleet, a_placement(selection), NOW)
+    score = dict(zip(names, scores, strict=True))
+    for displaced in set(mine) - set(choice.selected):
+        for newcomer in set(choice.selected) - set(mine):
+            assert score[newcomer] > score[displaced] + points or (
+                not points and (-score[newcomer], newcomer) < (-score[displaced], displaced)
+            )
+    for kept in set(mine) & set(choice.selected):
+        for refused in set(names) - set(mine) - set(choice.selected):
+            assert score[refused] <= score[kept] + points
 
 
 @settings(max_examples=60, deadline=None)
@@ -429,19 +446,30 @@ def test_a_placement_whose_name_no_label_holds_is_told_so(clusters: tuple[Cluste
     assert "must be no more than 63 bytes" in choice.status.message
 
 
-@settings(max_examples=60, deadline=None)
-@given(clusters=CLUSTERS, scores=SCORES, decided=DECIDED, selection=SELECTIONS, later=st.integers(0, 20))
+@settings(max_examples=80, deadline=None)
+@given(
+    added=st.lists(st.integers(-6, 3), min_size=1, max_size=4),
+    seconds=st.lists(st.one_of(st.none(), st.integers(0, 9)), min_size=1, max_size=3),
+    until=st.integers(-1, 6),
+    asked=st.lists(st.integers(0, 12), min_size=1, max_size=5),
+    unknown=st.booleans(),
+)
 def test_nothing_changes_by_time_alone_before_it_was_said_to(
-    clusters: tuple[Cluster, ...],
-    scores: dict[str, ClusterScores],
-    decided: dict[str, list[str]],
-    selection: Selection,
-    later: int,
+    added: list[int], seconds: list[int | None], until: int, asked: list[int], unknown: bool
 ) -> None:
-    ours = msgspec.structs.replace(selection, strict=False)
-    fleet = a_fleet(clusters, scores, decided)
-    now = choose(fleet, a_placement(ours), NOW)
-    end = NOW + later * SECOND if now.requeue_at is None else min(NOW + later * SECOND, now.requeue_at - 1)
-    then = choose(a_fleet(clusters, scores, decided), a_placement(ours), end)
-    assert then.selected == now.selected
-    assert dict(then.total_of) == dict(now.total_of)
+    """Tolerations and scores end. A fleet that was asked before, at whatever times, answers as one that never was."""
+    taints = [ManagedTaint("lost", "NoSelect", added_us=NOW + s * SECOND) for s in added]
+    clusters = [Cluster(name, managed=Managed({}, (t,))) for name, t in zip(NAMES, taints, strict=False)]
+    scores = {c.name: ClusterScores((ScoreValue("s", 7 + i),), NOW + until * SECOND) for i, c in enumerate(clusters)}
+    selection = Selection(
+        tolerations=tuple(ClusterToleration("lost", "Exists", seconds=s) for s in seconds),
+        priorities=(Priority("AddOn", addon=AddOnScore("load", "s")),),
+        expired_scores="unknown" if unknown else "zero",
+    )
+    lived = a_fleet(clusters, scores)
+    for after in asked:
+        now = choose(lived, a_placement(selection), NOW + after * SECOND)
+        assert picture(now) == picture(choose(a_fleet(clusters, scores), a_placement(selection), NOW + after * SECOND))
+        last = NOW + 20 * SECOND if now.requeue_at is None else now.requeue_at - 1
+        then = choose(a_fleet(clusters, scores), a_placement(selection), last)
+        assert (then.selected, dict(then.total_of)) == (now.selected, dict(now.total_of))

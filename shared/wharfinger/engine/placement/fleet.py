@@ -67,14 +67,13 @@ Answer = Callable[[Facts], Any]
 
 @dataclass(slots=True)
 class Column:
-    """`values[slot]`: the answer for the cluster in that slot. `told`: how much of the log it has seen; -1: nothing yet.
-    `ranked`: the answers in order of name, while neither they nor the order have changed."""
+    """`values[slot]`: the answer for the cluster in that slot. `told`: how much of the log it has seen; -1: nothing yet. `ranked`:
+    the answers in order of name; a change of the order is in the log, too."""
 
     answer: Answer
     values: npt.NDArray[Any]
     told: int = -1
     ranked: npt.NDArray[Any] | None = None
-    ordered: int = -1
 
 
 class PlacementFleet:
@@ -89,7 +88,6 @@ class PlacementFleet:
         self._columns_max = _COLUMNS_LEAST
         self.epoch = 0
         """Rises when columns are thrown away: whoever keeps one must ask for it again."""
-        self._membership = 0
         self._order: Ints | None = None
         self._names: Names | None = None
         self._ranks: Ints | None = None
@@ -249,9 +247,8 @@ class PlacementFleet:
         """The answers of all clusters in order of name. Not to be changed."""
         self._arrange()
         order = cast(Ints, self._order)
-        changed = self._tell(column)
-        if changed or column.ranked is None or column.ordered != self._membership:
-            column.ranked, column.ordered = column.values[order], self._membership
+        if self._tell(column) or column.ranked is None:
+            column.ranked = column.values[order]
         return column.ranked
 
     def counts(self, without: str) -> tuple[Ints, int]:
@@ -323,7 +320,6 @@ class PlacementFleet:
         self._names = np.array([name for name, _ in present], np.object_)
         self._ranks = np.full(len(self._counts), -1, np.int64)
         self._ranks[self._order] = np.arange(len(present))
-        self._membership += 1
 
     def _tell(self, column: Column) -> bool:
         """Brings a column up to what is known; whether that changed it."""
