@@ -78,8 +78,8 @@ def assign(
     `held` is the assignment so far. `counted` False: an object without replicas. `sets`: a workload of several components, whose
     `estimates` count whole sets of them. `affinity`: the term in force, whose overflow groups come after its own clusters.
     `empties`: clusters that were selected and got nothing are listed, too. `weights`: the static weights of `clusters` where the
-    caller has them at hand, and `names` their names. `groups`: with estimates in columns, which groups of the spread constraints the
-    clusters lie in.
+    caller has them at hand, and `names` their names. `groups`: with estimates in columns, which groups of the spread
+    constraints the clusters lie in.
     """
     if not clusters:
         return Unassignable("NoClusterFit", "no cluster is feasible")
