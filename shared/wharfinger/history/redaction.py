@@ -102,7 +102,7 @@ from wharfinger.events.streams import FLEET
 from wharfinger.events.ticks import Ticked
 from wharfinger.runtime.ledger.errors import LedgerError
 from wharfinger.stages.cluster import state as cluster_state
-from wharfinger.stages.fleet import saved
+from wharfinger.stages.fleet import saved, selections
 
 
 class RedactionError(LedgerError):
@@ -546,7 +546,7 @@ def _policy(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
 
 
 def _selected(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
-    assert isinstance(value, PlacementDecided | PlacementHeld | PlacementReleased)
+    assert isinstance(value, PlacementDecided | PlacementHeld | PlacementReleased | selections.SavedStanding)
     raise RedactionError(
         f"placement {value.placement} chooses clusters by texts that are compared, which new names would change"
     )
@@ -575,6 +575,7 @@ _SPECIAL: dict[type[msgspec.Struct], Callable[[Walk, msgspec.Struct], msgspec.St
     PlacementDecided: _selected,
     PlacementHeld: _selected,
     PlacementReleased: _selected,
+    selections.SavedStanding: _selected,
     ResourceSelector: _object,
     ScheduleDecided: _explained(M.CLUSTER),
     ScheduleRefused: _explained(M.CLUSTER),
@@ -592,7 +593,7 @@ _SELECTIONS: tuple[type[msgspec.Struct], ...] = (
     selection.Condition, selection.Selector, selection.Predicate, selection.ClusterToleration, selection.AddOnScore,
     selection.Priority, selection.DecisionGroup, selection.Selection, selection.ClusterSet, selection.SetBinding,
     selection.ScoreValue, selection.ClusterScores, DecidedGroup, SelectionCondition, PlacementDecided, PlacementHeld,
-    PlacementReleased,
+    PlacementReleased, selections.SavedStanding,
 )  # fmt: skip
 """Of placements that choose clusters: a history that holds any is not redacted."""
 
