@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,10 +22,12 @@ from tests.scenarios.fleet_plane import (
     withdrawn,
 )
 
+from wharfinger.domain.binding import Component
 from wharfinger.domain.policy import FederatedQuota, Policy
 from wharfinger.domain.resources import DeviceRequest
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import Requirements
+from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.decisions import ScheduleDecided, ScheduleRefused
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.kernel.recover import recover
@@ -139,6 +142,20 @@ def test_devices_count_by_kind(plane: FleetPlane) -> None:
     assert refused(plane, "shop/train") == 0
     plane.when(a_binding("shop/train", 1, static(oslo=1, bergen=1), requirements=gpus))
     assert placed(plane, "shop/train") == 1
+
+
+def test_a_set_of_components_counts_as_a_whole(plane: FleetPlane) -> None:
+    parts = (Component("head", 1, Requirements({"cpu": 1000})), Component("worker", 2, Requirements({"cpu": 1500})))
+    told = a_binding("shop/ray", 0, AGGREGATED, requirements=Requirements())
+    ray = BindingRequested(msgspec.structs.replace(told.binding, components=parts))
+    plane.given(quota(cpu=3999))
+    plane.when(ray)
+    refusal = plane.then_refused("shop/ray", "QuotaExceeded")
+    assert refusal.explanation.note == "over the quota of shop: cpu 4,000 more, 3,999 of 3,999 left"
+    plane.when(quota(cpu=4000))
+    plane.then_scheduled("shop/ray", bergen=0)
+    plane.when(a_binding("shop/web", 1))
+    plane.then_refused("shop/web", "QuotaExceeded")
 
 
 def test_what_a_silent_cluster_holds_is_counted_once() -> None:

@@ -31,7 +31,8 @@ def test_it_gives_what_is_due_in_order_and_knows_the_earliest(steps: list[tuple[
             plain.pop(key, None)
         else:
             due = sorted((t, k) for k, t in plain.items() if t <= when)
-            assert agenda.pop(when) == [k for _, k in due]
+            assert agenda.ripe(when) == [k for _, k in due], "they are seen"
+            assert agenda.pop(when) == [k for _, k in due], "and stay until they are taken"
             for _, k in due:
                 del plain[k]
         assert agenda.next() == min(plain.values(), default=None)
