@@ -153,6 +153,8 @@ class Selections:
             return
         if self._fleet is not None:
             self._fleet.observe(facts)
+        if not self.placements:
+            return
         told = old is not None and _alike(old, facts)
         near = self._near((*self._sets_of(old), *self._sets_of(facts)), facts.name)
         self._open(near, Why("ClustersChanged", cause), told)
