@@ -24,10 +24,13 @@ SEATS_MAX = 2**40
 SLACK = 2.0**-48
 """Relative; sixteen times what the few float operations below can be off together."""
 
-SEARCH_STEPS = 12
+SEARCH_STEPS = 8
+
+FEW_LEFT = 24
+"""So few seats, or one for so many parties, are compared sooner than searched for: among ties no quotient parts them."""
 
 FEW = 24
-"""So few parties, or left seats, are served as fast without arrays."""
+"""So few parties are served as fast without arrays."""
 
 
 def names_descend(uid: str) -> bool:
@@ -141,7 +144,7 @@ def _above_a_quotient(weights: Array, seats: int, total: int) -> Array:
     searched by its count of seats, which is about x * 2 * total."""
     sizes = weights.astype(np.float64)
     low, high, best = 0.0, float("inf"), np.zeros(len(weights), np.int64)
-    x = seats / total
+    x, enough = seats / total, max(FEW_LEFT, len(weights) // 64)
     for _ in range(SEARCH_STEPS):
         scaled = sizes * x
         count = int(np.floor(scaled * (1 + SLACK) + 0.5).sum())
@@ -150,7 +153,7 @@ def _above_a_quotient(weights: Array, seats: int, total: int) -> Array:
         else:
             low = x
             best = np.floor(scaled * (1 - SLACK) + 0.5).astype(np.int64)
-            if seats - int(best.sum()) <= 2:
+            if seats - int(best.sum()) <= enough:
                 break
         x += (seats - count) / total
         if not low < x < high:
