@@ -282,6 +282,8 @@ def _again_fleet(state: FleetState, row: LedgerRow, last: Glimpse) -> Derived:
 def _fleet_trace(state: FleetState, made: Decision | None) -> FleetTrace | None:
     if made is None or not state.solving:
         return None
+    if isinstance(made.data, ScheduleRefused) and made.data.reason == EXCEEDED:
+        return None  # the clusters would have had it: what was in the way is in the note, with its numbers
     record = state.bindings.get(made.subject)
     if record is None:
         return None
