@@ -101,6 +101,14 @@ def test_a_decision_says_who_was_asked_and_who_came_next(plane: PlacementPlane) 
     assert [c.name for c in explanation.runners_up] == ["genoa", "bergen"]
 
 
+def test_an_explanation_stays_short_whatever_things_are_called(plane: PlacementPlane) -> None:
+    plane.tell(*[a_managed(f"{i}{'n' * 252}") for i in range(12)])
+    wrong = (Predicate(Selector(conditions=(Condition("k" * 300, "In", ("v" * 500,)),))),)
+    for said in ({"wanted": 6}, {"wanted": 6, "predicates": wrong}):
+        data = sole(plane.tell(a_placement("p" * 63, "s" * 63, **said), bound("s" * 63)))
+        assert 0 < len(canonical(data.explanation)) <= 2048
+
+
 def test_what_is_missing_is_told_and_mended_when_a_cluster_comes(plane: PlacementPlane) -> None:
     data = sole(plane.tell(a_placement(wanted=4)))
     assert data.unscheduled == 1
