@@ -28,7 +28,7 @@ from wharfinger.stages.fleet.columns import Array
 from wharfinger.stages.fleet.explain import SHOWN, bounded
 from wharfinger.stages.fleet.feasible import Feasible, gathered
 from wharfinger.stages.fleet.groups import grouped
-from wharfinger.stages.fleet.state import CACHED, BindingState, FleetState, Solving
+from wharfinger.stages.fleet.state import BindingState, FleetState, Solving
 
 MAX_SHOWN = 2**31 - 1
 """Larger numbers are cut in explanations, which show what decided, not how absurd a request was."""
@@ -64,7 +64,7 @@ def feasible(state: FleetState, record: BindingState, term: int) -> Feasible:
     if cached is not None and cached.layout == state.layout:
         changed = state.changed_since(cached.facts)
     if cached is None or changed is None:
-        if len(state.feasible) >= CACHED:
+        if len(state.feasible) >= state.cached_max:
             state.feasible.clear()
         verdicts = [first_refusal(question, c.facts) for c in order if c.facts is not None]
         found = gathered(order, verdicts, record.plan.placement, state.facts, state.layout, wide=state.wide)

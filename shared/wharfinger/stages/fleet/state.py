@@ -81,7 +81,7 @@ CACHED = 4096
 """Size at which a cache is emptied rather than left to grow."""
 
 CACHED_VALUES = 1 << 23
-"""How many estimates all columns together may hold."""
+"""How many values all columns together may hold, and how many verdicts all lists of feasible clusters."""
 
 COUNTED = ("class", "totals", "grades", "summary")
 """Where an estimate comes from that a quota may lower."""
@@ -857,6 +857,11 @@ class FleetState:
         return self._order
 
     @property
+    def cached_max(self) -> int:
+        """How many columns, and how many lists of feasible clusters, are kept."""
+        return min(CACHED, max(1, CACHED_VALUES // max(1, len(self.order))))
+
+    @property
     def wide(self) -> bool:
         """Whether clusters are counted in arrays."""
         return len(self.order) >= columns.FEW
@@ -1172,7 +1177,7 @@ class FleetState:
 
     def _new_column(self, record: BindingState) -> Column:
         order, class_key = self.order, record.class_key
-        if len(self.columns) >= min(CACHED, max(1, CACHED_VALUES // max(1, len(order)))):
+        if len(self.columns) >= self.cached_max:
             self.columns.clear()
         if len(order) >= columns.FEW:
             if self.rooms is None:
