@@ -106,4 +106,4 @@ def some(parts: Iterable[str]) -> str:
 
 def _change(before: tuple[TargetCluster, ...], after: tuple[TargetCluster, ...]) -> str:
     now = targets(after) or "nowhere"
-    return f"{now} (was {targets(before)})" if before else now
+    return f"{now} (was {targets(before)})" if before and before != after else now

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from wharfinger.domain.quantities import format_milli, format_units
 from wharfinger.domain.value import Value
 
 Amounts = Mapping[str, int]
@@ -49,6 +50,13 @@ def is_of_nodes(name: str) -> bool:
 
 
 _OF_NODES = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
+
+
+def quantity_of(name: str, amount: int) -> str:
+    """An amount as Kubernetes writes it, exactly: `500m` of cpu, `512Mi` of memory, `3` of what is counted."""
+    if name == "cpu":
+        return format_milli(amount)
+    return format_units(amount, "BinarySI" if name in ("memory", "ephemeral-storage") else "DecimalSI")
 
 
 def add(a: Amounts, b: Amounts, times: int = 1) -> dict[str, int]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from wharfinger.domain.binding import Binding, TargetCluster
 from wharfinger.domain.placement import ClusterAffinity, Placement, ReplicaLimit, ReplicaScheduling, Steadiness
-from wharfinger.domain.quantities import format_milli, format_units
+from wharfinger.domain.resources import quantity_of
 from wharfinger.domain.selectors import LabelSelector, Requirement
 from wharfinger.domain.taints import Toleration
 from wharfinger.domain.workload import Requirements
@@ -240,7 +240,7 @@ def _binding_status(scheduled: Scheduled) -> Rendered:
 
 def _requirements(needs: Requirements, priority_class: str = "") -> Rendered:
     """Whole devices are resources there; shares of one, and which models it may be, cannot be said."""
-    requests = {name: _amount(name, amount) for name, amount in needs.requests.items()}
+    requests = {name: quantity_of(name, amount) for name, amount in needs.requests.items()}
     for device in needs.devices:
         requests[device.kind] = str(device.count)
     claim = _some(
@@ -254,12 +254,6 @@ def _requirements(needs: Requirements, priority_class: str = "") -> Rendered:
         tolerations=[_toleration(t) for t in needs.tolerations],
     )
     return _some(nodeClaim=claim, resourceRequest=requests, priorityClassName=priority_class)
-
-
-def _amount(name: str, amount: int) -> str:
-    if name == "cpu":
-        return format_milli(amount)
-    return format_units(amount, "BinarySI" if name in ("memory", "ephemeral-storage") else "DecimalSI")
 
 
 def karmada_placement(placement: Placement) -> Rendered:

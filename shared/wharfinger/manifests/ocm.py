@@ -1,7 +1,7 @@
 """Open Cluster Management's kinds: managed clusters, the sets they are in, placements and what those read and write.
 
-Its API server lets a good deal through that its scheduler then finds wrong (an unknown mode, a selector with a made-up operator). So
-do these models: what its schema refuses is refused here, and the rest is kept as it was written, for the placement to be told
+Its API server lets a good deal through that its scheduler then finds wrong (an unknown mode, a selector with a made-up operator).
+So do these models: what its schema refuses is refused here, and the rest is kept as it was written, for the placement to be told
 misconfigured. An object read with the context `STORED` is one that a server has let in already: the schema's limits, which may have
 been others then, are not asked again.
 """
@@ -206,7 +206,7 @@ def _countable(quantities: dict[str, str]) -> dict[str, str]:
     return {
         name: text
         for name, text in quantities.items()
-        if 0 <= parse_quantity(text).nanos and parse_quantity(text).milli <= LIMIT
+        if parse_quantity(text).nanos >= 0 and parse_quantity(text).milli <= LIMIT
     }
 
 
@@ -509,7 +509,7 @@ class PlacementDecisionStatus(Model):
 
 
 class PlacementDecision(Object):
-    """What a placement selected, as its own plane wrote it down. Accepted, and nothing follows from it: placements are decided here."""
+    """What a placement selected, as its own plane wrote it down. Accepted without consequence: placements are decided here."""
 
     spec: Carried = None
     status: PlacementDecisionStatus = PlacementDecisionStatus()

@@ -146,7 +146,9 @@ class FleetDecider:
 def release_withdrawn(state: FleetState) -> Iterator[Draft]:
     for name in list(state.withdrawn):
         record = state.bindings[name]
-        yield Draft(BindingReleased(name, record.spec.uid, in_order(record.before), record.told), name, "released", record.cause)
+        yield Draft(
+            BindingReleased(name, record.spec.uid, in_order(record.before), record.told), name, "released", record.cause
+        )
 
 
 # Proposals

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.policy import Policy
-from wharfinger.domain.resources import DEVICE_MILLI, add
+from wharfinger.domain.resources import DEVICE_MILLI, add, quantity_of
 from wharfinger.domain.workload import Requirements
 from wharfinger.events.decisions import Explanation
 from wharfinger.stages.fleet.explain import bounded
@@ -199,7 +199,8 @@ def within_quota(state: FleetState, record: BindingState, held: Mapping[str, int
     for resource, limit in sorted(limits.items()):
         more = wanted.get(resource, 0) - own.get(resource, 0)
         if more > 0 and used.get(resource, 0) + more > limit:
-            over.append(f"{resource} {more:,} more, {max(0, limit - used.get(resource, 0)):,} of {limit:,} left")
+            left = quantity_of(resource, max(0, limit - used.get(resource, 0)))
+            over.append(f"{resource} {quantity_of(resource, more)} more, {left} of {quantity_of(resource, limit)} left")
     if not over:
         return verdict
     note = f"over the quota of {namespace}: {'; '.join(over[:SHOWN])}"
