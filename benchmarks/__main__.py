@@ -13,7 +13,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import fleet, replay
+from benchmarks import fleet, placement, replay
 from benchmarks.growth import growth
 from benchmarks.latency import latency
 from benchmarks.openb import data_directory, openb
@@ -54,9 +54,24 @@ def main() -> int:
     with a_plane() as plane:
         asyncio.run(measure(plane, figures, options.processes, not options.skip_latency))
     costs = measure_fleet(figures, options.processes)
+    selections = measure_placements(figures)
     show(figures)
-    Console(width=150 if not sys.stdout.isatty() else None).print(fleet.table(costs))
+    console = Console(width=150 if not sys.stdout.isatty() else None)
+    console.print(fleet.table(costs))
+    console.print(placement.table(selections))
     return 0
+
+
+def measure_placements(figures: list[Figure]) -> list[placement.Costs]:
+    """A placement of clusters looked at after one of its clusters has changed."""
+    found = [placement.costs(clusters) for clusters in placement.SIZES]
+    for cost in found:
+        n = cost.clusters
+        figures.append(
+            Figure(f"{n:,} clusters: a placement, one cluster changed", cost.one_changed.median_ms, "ms",
+                   placement.MUST_MS[n], False, f"OCM {placement.OCM_MS[n]:g} ms")
+        )  # fmt: skip
+    return found
 
 
 def measure_fleet(figures: list[Figure], processes: str) -> list[fleet.Cost]:
