@@ -20,12 +20,15 @@ from tests.exported import parts_of
 from tests.fleets import CLASSES, Fleet, a_fleet
 from tests.scenarios.fleet_plane import FleetPlane, a_binding, a_cluster, room
 
+from wharfinger.domain.binding import Binding, Component, set_key
 from wharfinger.domain.resources import GPU
 from wharfinger.domain.selectors import LabelSelector, NodeTerm, Requirement
 from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.value import Value
-from wharfinger.domain.workload import Requirements
+from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.events.acceptance import MessageAccepted
+from wharfinger.events.bindings import BindingRequested
+from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.codec import made
 from wharfinger.events.dead_letters import MessageDeadLettered
 from wharfinger.events.envelope import Event, derived_id
@@ -211,6 +214,25 @@ class Unheard(Value, frozen=True):
 def test_text_of_unknown_meaning_is_refused() -> None:
     with pytest.raises(RedactionError, match=r"Unheard.told"):
         Walk(Collector()).value(Unheard("something"))
+
+
+def test_a_set_of_components_is_counted_under_its_new_key() -> None:
+    """The key of a set is made of what its components ask for, so new names make a new key, which counts must be told under."""
+    parts = (
+        Component("head", 1, Requirements({"cpu": 1000}, node_selector={"disk": "fast"})),
+        Component("worker", 3, Requirements({"cpu": 2000, "example.org/accelerator": 1})),
+    )
+    told = BindingRequested(
+        Binding("shop/ray", "uid", ObjectRef("ray.io/v1", "RayJob", "ray", "shop"), components=parts)
+    )
+    count = CapacityEstimated("oslo", 3, {"cpu": 9000}, {set_key(parts): 2})
+    collector = Collector()
+    for value in (count, told):
+        Walk(collector).value(value)
+    walk = Walk(Renamer(KEY, collector))
+    renamed, counted = walk.value(told).binding.components, walk.value(count).classes
+    assert set_key(renamed) != set_key(parts)
+    assert counted == {set_key(renamed): 2}
 
 
 def test_the_table_knows_every_text_of_every_event_and_state() -> None:

@@ -332,6 +332,12 @@ class Names(Protocol):
         """A requirement class: asked apart, because equal ones come again and again."""
         ...
 
+    def components(
+        self, components: tuple[Component, ...], renamed: Callable[[], tuple[Component, ...]]
+    ) -> tuple[Component, ...]:
+        """Of one workload: together they are a class, too."""
+        ...
+
     def kind(self, api_version: str, kind: str) -> str: ...
 
 
@@ -462,7 +468,11 @@ def _scheduled_by(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
     """Whose scheduler it is decides only whether it is ours."""
     assert isinstance(value, Binding | Propagation)
     ours = value.scheduler in ("", "default-scheduler")
-    return walk._struct(value, scheduler=value.scheduler if ours else walk.text(M.POLICY, value.scheduler))
+    known: dict[str, object] = {"scheduler": value.scheduler if ours else walk.text(M.POLICY, value.scheduler)}
+    if isinstance(value, Binding) and value.components:
+        several = value.components
+        known["components"] = walk._names.components(several, lambda: tuple([walk.value(c) for c in several]))
+    return walk._struct(value, **known)
 
 
 def _object(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import get_args
 from uuid import UUID
 
-from wharfinger.domain.binding import part_of, whole_of
+from wharfinger.domain.binding import Component, part_of, set_key, whole_of
 from wharfinger.domain.reasons import FleetReason, NodeReason, PlanRefusal, ProposalRefusal, Trigger
 from wharfinger.domain.taints import Effect
 from wharfinger.domain.value import Value, canonical, stable_hash
@@ -113,6 +113,7 @@ class Collector:
     def __init__(self) -> None:
         self.names: dict[Meaning, set[str]] = {meaning: set() for meaning in RANKED}
         self.classes: dict[str, Requirements] = {}
+        self.sets: dict[str, tuple[Component, ...]] = {}
         self.node_events: set[UUID] = set()
         self.decisions: dict[UUID, tuple[str, int]] = {}
         self._kept: dict[str, Requirements] = {}
@@ -147,6 +148,12 @@ class Collector:
             renamed()
         return requirements
 
+    def components(
+        self, components: tuple[Component, ...], renamed: Callable[[], tuple[Component, ...]]
+    ) -> tuple[Component, ...]:
+        self.sets[set_key(components)] = components
+        return renamed()
+
     def kind(self, api_version: str, kind: str) -> str:
         return kind
 
@@ -158,6 +165,7 @@ class Renamer:
         self._keyed = hmac.new(key, digestmod=hashlib.sha256)
         self._known: dict[tuple[Meaning, str], str] = {}
         self._classes: dict[str, Requirements] = {}
+        self._sets: dict[str, str] = {}
         self._node_events = {id: rank for rank, id in enumerate(sorted(collector.node_events))}
         self._decisions = collector.decisions
         for meaning in RANKED:
@@ -167,6 +175,7 @@ class Renamer:
         walk = Walk(self)
         for _, requirements in sorted(collector.classes.items()):
             walk.value(requirements)  # keys of classes can be asked for before the class itself comes along
+        self._sets = {key: set_key(tuple([walk.value(c) for c in of])) for key, of in sorted(collector.sets.items())}
 
     @property
     def classes(self) -> Mapping[str, Requirements]:
@@ -210,6 +219,11 @@ class Renamer:
         if known is None:
             known = self._classes[key] = renamed()
         return known
+
+    def components(
+        self, components: tuple[Component, ...], renamed: Callable[[], tuple[Component, ...]]
+    ) -> tuple[Component, ...]:
+        return renamed()
 
     def kind(self, api_version: str, kind: str) -> str:
         return kind if not api_version or _public_api(api_version) else self.token("kind", f"{api_version}/{kind}")
@@ -336,7 +350,9 @@ class Renamer:
     def _class_key(self, key: str) -> str:
         """A class that nothing in the file asks for is only a number under a name."""
         known = self._classes.get(key)
-        return self._plain(_M.CLASS_KEY, key) if known is None else known.class_key
+        if known is not None:
+            return known.class_key
+        return self._sets.get(key) or self._plain(_M.CLASS_KEY, key)
 
     def _event_id(self, id: UUID) -> UUID:
         number = int.from_bytes(self._mac("event", id.hex)[:16], "big")
