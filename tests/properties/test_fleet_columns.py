@@ -21,10 +21,13 @@ from wharfinger.domain.placement import (
     StaticWeight,
 )
 from wharfinger.domain.reasons import FleetReason
-from wharfinger.domain.selectors import LabelSelector
+from wharfinger.domain.selectors import LabelSelector, Requirement
+from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import ObjectRef
 from wharfinger.engine.fleet import webster
+from wharfinger.engine.fleet.assign import static_weights
+from wharfinger.engine.fleet.filters import Question, first_refusal, matches, refusals
 from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.clusters import ClusterObserved
@@ -36,7 +39,7 @@ from wharfinger.stages.fleet import FleetDecider, columns, queue
 from wharfinger.stages.fleet.columns import Rooms, counted
 from wharfinger.stages.fleet.feasible import Feasible, gathered
 from wharfinger.stages.fleet.fork import fork
-from wharfinger.stages.fleet.places import feasible, solve, terms_of
+from wharfinger.stages.fleet.places import feasible, solve, term_of, terms_of
 from wharfinger.stages.fleet.state import FleetState
 
 TOWNS = tuple((f"town-{i:02d}", ("north", "south", "west", "east")[i % 4]) for i in range(24))
@@ -115,6 +118,8 @@ def _is_as_if_counted_afresh(state: FleetState) -> int:
         assert (column.total, column.unlimited) == (fresh.total, fresh.unlimited)
         for term in range(len(terms_of(record))):
             kept = feasible(state, record, term)
+            question = Question(record.plan.placement, term_of(record, term), record.spec.resource.gvk, state.silent)
+            assert kept.verdicts == [first_refusal(question, c.facts) for c in state.order if c.facts is not None]
             del state.feasible[next(key for key, found in state.feasible.items() if found is kept)]
             _is(kept, feasible(state, record, term))
     return len(seen)
@@ -132,6 +137,67 @@ def _is(one: Feasible, other: Feasible) -> None:
     for mine, theirs in zip(one.groups or (), other.groups or (), strict=True):
         names, others = {n: name for name, n in mine.known.items()}, {n: name for name, n in theirs.known.items()}
         assert [names[n] for n in mine.numbers.tolist()] == [others[n] for n in theirs.numbers.tolist()]
+
+
+TERMS = st.builds(
+    ClusterAffinity,
+    cluster_names=st.sampled_from(((), (), ("a", "b", "c"))),
+    exclude=st.sampled_from(((), (), ("b",))),
+    labels=st.sampled_from(
+        (
+            None,
+            LabelSelector(),
+            LabelSelector({"tier": "gold"}),
+            LabelSelector({"tier": "gold", "env": "prod"}),
+            LabelSelector(match_expressions=(Requirement("tier", "Exists"),)),
+        )
+    ),
+    fields=st.sampled_from(((), (), (Requirement("region", "In", ("north",)),))),
+)
+TAINTS = (Taint("closed", "NoSchedule"), Taint("full", "PreferNoSchedule"), Taint("broken", "NoExecute"))
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> Question:
+    some = st.sampled_from(((), ("a",), ("b", "d")))
+    spread = draw(st.sampled_from(((), (SpreadConstraint("region"),), (SpreadConstraint(label="tier"),))))
+    tolerations = draw(st.sampled_from(((), (Toleration("closed", "Exists"),), (Toleration("", "Exists"),))))
+    term = msgspec.structs.replace(draw(TERMS), overflow=tuple(draw(st.lists(TERMS, max_size=1))))
+    placement = Placement((term,), tolerations, spread, strict=draw(st.booleans()))
+    return Question(
+        placement, term, "v1/A", draw(some), draw(some), draw(st.sampled_from((None, (), ("a", "b")))), draw(some)
+    )
+
+
+CLUSTERS = st.lists(
+    st.builds(
+        Cluster,
+        st.sampled_from("abcdef"),
+        st.sampled_from(({}, {"tier": "gold"}, {"tier": "tin", "env": "prod"}, {"tier": "gold", "env": "prod"})),
+        region=st.sampled_from(("", "north", "south")),
+        taints=st.lists(st.sampled_from(TAINTS), max_size=2).map(tuple),
+        api_kinds=st.sampled_from((None, (), ("v1/A",), ("v1/B", "v1/A"))),
+        deleting=st.sampled_from((False, False, False, True)),
+    ),
+    max_size=8,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(questions(), CLUSTERS)
+def test_thousands_are_refused_for_the_reasons_that_each_would_be(question: Question, clusters: list[Cluster]) -> None:
+    assert refusals(question, clusters) == [first_refusal(question, c) for c in clusters]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.builds(StaticWeight, TERMS, st.integers(-1, 4)), max_size=4), CLUSTERS)
+def test_the_weight_of_a_cluster_is_the_highest_of_the_rules_it_matches(
+    rules: list[StaticWeight], clusters: list[Cluster]
+) -> None:
+    placement = Placement(replicas=ReplicaScheduling("Divided", "Weighted", tuple(rules)))
+    for cluster, weight in zip(clusters, static_weights(placement, clusters), strict=True):
+        mine = [rule.weight for rule in rules if matches(rule.target, cluster)]
+        assert weight == max(mine, default=0)
 
 
 REASONS: tuple[FleetReason | None, ...] = (None, None, "ClusterAffinity", "TaintToleration")

@@ -28,7 +28,7 @@ from wharfinger.engine.fleet.division import (
     in_columns,
     names_descend,
 )
-from wharfinger.engine.fleet.filters import matches, tier_of
+from wharfinger.engine.fleet.filters import chooser, matches, tier_of
 from wharfinger.engine.fleet.keep import keep_spread
 from wharfinger.engine.fleet.overflow import tier_targets
 from wharfinger.engine.fleet.pick import Grouping, pick
@@ -347,7 +347,15 @@ def _capped(placement: Placement, names: Sequence[str], estimates: Sequence[int]
 def static_weights(placement: Placement, clusters: Sequence[Cluster]) -> list[int]:
     """The highest weight among the rules that match each cluster; 0 when none does."""
     rules = placement.replicas.static
-    return [max((rule.weight for rule in rules if matches(rule.target, c)), default=0) for c in clusters]
+    if len(clusters) == 1 or any(rule.weight < 0 for rule in rules):
+        return [max((rule.weight for rule in rules if matches(rule.target, c)), default=0) for c in clusters]
+    weights = [0] * len(clusters)
+    for rule in sorted(rules, key=lambda rule: -rule.weight):
+        within = chooser(msgspec.structs.replace(rule.target, overflow=()))
+        for i, cluster in enumerate(clusters):
+            if not weights[i] and within(cluster):
+                weights[i] = rule.weight
+    return weights
 
 
 # What no choice of clusters can mend

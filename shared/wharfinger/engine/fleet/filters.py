@@ -9,7 +9,7 @@ Workload affinity is compared within a namespace with bindings that have targets
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -108,6 +108,52 @@ def first_refusal(question: Question, cluster: Cluster, existing: bool = False) 
     return None
 
 
+def refusals(question: Question, clusters: Sequence[Cluster]) -> list[FleetReason | None]:
+    """`first_refusal` of every cluster, where thousands are asked: filters that have nothing to ask for this question are left out,
+    and what many clusters have alike, equal taints or the very same list of kinds, is asked about once."""
+    asked = [(reason, passes) for reason, passes in FILTERS if not _nothing_to_ask(passes, question)]
+    chosen = chooser(question.affinity)
+    tolerations: dict[tuple[Taint, ...], bool] = {}
+    enabled: dict[int, bool] = {}
+    found: list[FleetReason | None] = []
+    for cluster in clusters:
+        refusal: FleetReason | None = None
+        for reason, passes in asked:
+            if passes is in_affinity:
+                passed = chosen(cluster)
+            elif passes is tolerated:
+                if not cluster.taints:
+                    continue
+                if cluster.taints not in tolerations:
+                    tolerations[cluster.taints] = tolerated(question, cluster, False)
+                passed = tolerations[cluster.taints]
+            elif passes is api_enabled:
+                kinds = id(cluster.api_kinds)  # told apart by what is in them would cost more than asking
+                if kinds not in enabled:
+                    enabled[kinds] = api_enabled(question, cluster, False)
+                passed = enabled[kinds]
+            else:
+                passed = passes(question, cluster, False)
+            if not passed:
+                refusal = reason
+                break
+        found.append(refusal)
+    return found
+
+
+def _nothing_to_ask(passes: Filter, question: Question) -> bool:
+    """Whether every cluster passes, whatever it is like."""
+    if passes is heard_of:
+        return not question.silent
+    if passes is has_spread_property:
+        return not question.placement.spread
+    if passes is with_its_group:
+        return question.together is None
+    if passes is apart_from_its_group:
+        return not question.apart
+    return passes is not_evicted and not question.evicted
+
+
 def all_refusals(question: Question, cluster: Cluster, existing: bool = False) -> list[FleetReason]:
     """Every reason, for the derived explanation: `first_refusal` is the first of them."""
     return [reason for reason, passes in FILTERS if not passes(question, cluster, existing)]
@@ -168,6 +214,19 @@ def tier_of(affinity: ClusterAffinity, cluster: Cluster) -> int | None:
         if matches(group, cluster):
             return i
     return None
+
+
+def chooser(affinity: ClusterAffinity) -> Callable[[Cluster], bool]:
+    """Whether a cluster is in some tier of the affinity, for who asks about thousands."""
+    labels = affinity.labels
+    if affinity.exclude or affinity.cluster_names or affinity.fields or affinity.overflow:
+        return lambda cluster: tier_of(affinity, cluster) is not None
+    if labels is None:
+        return lambda cluster: True
+    if labels.match_expressions or len(labels.match_labels) != 1:
+        return lambda cluster: labels.matches(cluster.labels)
+    ((key, value),) = labels.match_labels.items()
+    return lambda cluster: cluster.labels.get(key) == value
 
 
 def matches(affinity: ClusterAffinity, cluster: Cluster) -> bool:

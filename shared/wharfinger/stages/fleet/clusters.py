@@ -68,26 +68,28 @@ class ClusterState:
     _room: Room | None = None
     _taken: dict[str, int] = field(default_factory=dict)
     _quotas: QuotasLeft = field(default_factory=QuotasLeft)
-    _behind: int = 0
+    _deducted: int = 0
+    """How many of `pending` are deducted from what is left. The others are when somebody asks: of a decision over thousands of
+    clusters most are counted again before anybody does."""
 
     @property
     def room(self) -> Room | None:
         """What is left, less all that is pending; None: nothing is known."""
-        if self._behind:
+        if self._deducted != len(self.pending):
             self._deduct_last()
         return self._room
 
     @property
     def taken(self) -> dict[str, int]:
         """Class -> replicas pending."""
-        if self._behind:
+        if self._deducted != len(self.pending):
             self._deduct_last()
         return self._taken
 
     @property
     def quotas(self) -> QuotasLeft:
         """What its quotas leave, less all that is pending."""
-        if self._behind:
+        if self._deducted != len(self.pending):
             self._deduct_last()
         return self._quotas
 
@@ -136,23 +138,21 @@ class ClusterState:
             self._room = None
         self._quotas = quotas_left(() if self.capacity is None else self.capacity.quotas)
         self._taken.clear()
-        self._behind = len(self.pending)
+        self._deducted = 0
 
     def take(self, entry: Pending) -> None:
-        """Deducted when somebody asks: of a decision over thousands of clusters most are counted again before anybody does."""
         self.pending.append(entry)
-        self._behind += 1
 
     def _deduct_last(self) -> None:
         pending, taken, room = self.pending, self._taken, self._room
-        for place in range(len(pending) - self._behind, len(pending)):
+        for place in range(self._deducted, len(pending)):
             entry = pending[place]
             taken[entry.class_key] = taken.get(entry.class_key, 0) + entry.replicas
             if room is not None:
                 room.take(entry.demand, entry.replicas)
             if self._quotas:
                 self._quotas.take(entry.claim, entry.demand, entry.replicas)
-        self._behind = 0
+        self._deducted = len(pending)
 
     def ceiling(self, class_key: str, demand: Demand) -> int:
         """How many more replicas of the class may go there by everything but its room: 0 where it cannot be asked, NO_BOUND where

@@ -99,4 +99,5 @@ def in_order(targets: Mapping[str, int]) -> tuple[TargetCluster, ...]:
     if len(targets) == 1:
         ((name, n),) = targets.items()
         return (TargetCluster(name, n),)
-    return tuple([TargetCluster(name, targets[name]) for name in sorted(targets)])
+    names = sorted(targets)
+    return tuple(map(TargetCluster, names, map(targets.__getitem__, names)))

@@ -120,14 +120,13 @@ def gathered(
 ) -> Feasible:
     """What the verdicts come to. `wide`: positions and weights as arrays."""
     refused: dict[str, int] = {}
-    clusters: list[Cluster] = []
     found: list[int] = []
     for position, verdict in enumerate(verdicts):
         if verdict is None:
-            clusters.append(_facts(order[position]))
             found.append(position)
         else:
             refused[verdict] = refused.get(verdict, 0) + 1
+    clusters = [_facts(order[i]) for i in found]
     weights: list[int] | Array | None = static_weights(placement, clusters) if _weighed(placement) else None
     positions: list[int] | Array = found
     if wide:

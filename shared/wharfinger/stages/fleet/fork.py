@@ -41,7 +41,7 @@ def _cluster(cluster: ClusterState) -> ClusterState:
     return replace(
         cluster, tainted_at=cluster.tainted_at.copy(), pending=deque(cluster.pending), closed=cluster.closed.copy(),
         doubt=cluster.doubt.copy(), _room=None if cluster.room is None else _room(cluster.room),
-        _taken=cluster.taken.copy(), _quotas=cluster.quotas.copy(), _behind=0,
+        _taken=cluster.taken.copy(), _quotas=cluster.quotas.copy(), _deducted=len(cluster.pending),
     )  # fmt: skip
 
 

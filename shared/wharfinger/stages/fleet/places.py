@@ -20,7 +20,7 @@ import numpy as np
 from wharfinger.domain.placement import ClusterAffinity, Placement
 from wharfinger.engine.fleet import cycle
 from wharfinger.engine.fleet.assign import Unassignable, assign
-from wharfinger.engine.fleet.filters import Question, first_refusal, in_force
+from wharfinger.engine.fleet.filters import Question, first_refusal, in_force, refusals
 from wharfinger.engine.fleet.select import LOCALITY, constrained
 from wharfinger.events.decisions import Explanation, Scored
 from wharfinger.stages.fleet.clusters import UNLIMITED
@@ -66,7 +66,7 @@ def feasible(state: FleetState, record: BindingState, term: int) -> Feasible:
     if cached is None or changed is None:
         if len(state.feasible) >= state.cached_max:
             state.feasible.clear()
-        verdicts = [first_refusal(question, c.facts) for c in order if c.facts is not None]
+        verdicts = refusals(question, [c.facts for c in order if c.facts is not None])
         found = gathered(order, verdicts, record.plan.placement, state.facts, state.layout, wide=state.wide)
     else:
         again = {i: first_refusal(question, facts) for i in changed if (facts := order[i].facts) is not None}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 from uuid import UUID
 
 import msgspec
@@ -243,6 +244,7 @@ class FleetState:
     """Placements of clusters; only the one stream that decides them has it."""
     # derived
     _order: list[ClusterState] = field(default_factory=list)
+    _names: list[str] = field(default_factory=list)
     facts: int = 0
     """Rises whenever another set of clusters may be feasible."""
     facts_log: list[int] = field(default_factory=list)
@@ -264,6 +266,7 @@ class FleetState:
     """Namespace -> how many clusters have quotas in it."""
     demands: dict[str, Demand] = field(default_factory=dict)
     plans: dict[bytes, Plan] = field(default_factory=dict)
+    kinds: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
     latest: Plan | None = None
     """Of the last binding read: most bindings have the plan of the one before."""
     asked: dict[str, None] = field(default_factory=dict)
@@ -278,7 +281,10 @@ class FleetState:
     """Waiting bindings that are left alone for a while."""
     pauses: Agenda[tuple[str]] = field(default_factory=Agenda)
     """When those of them that are deferred are looked at."""
-    by_cluster: dict[str, dict[str, None]] = field(default_factory=dict)
+    _by_cluster: dict[str, dict[str, None]] = field(default_factory=dict)
+    _unindexed: dict[str, Mapping[str, int]] = field(default_factory=dict)
+    """Bindings whose targets are others than `_by_cluster` has them, and what it has. A decision over thousands of clusters is
+    indexed when somebody asks who is where, which is seldom, and of several such decisions only the last."""
     groups: Groups = field(default_factory=Groups)
     """Who wants to be with whom, and who must not meet whom."""
     regrouped: bool = False
@@ -411,7 +417,7 @@ class FleetState:
         """A binding that runs somewhere already when it is first heard of holds that, so that nothing moves that need not."""
         held = {target.cluster: max(0, target.replicas) for target in record.spec.clusters}
         record.targets, record.before = held, dict(held)
-        self._index_targets(record.spec.name, {}, held)
+        self._unindexed.setdefault(record.spec.name, {})
 
     def together(self, record: BindingState) -> set[str] | None:
         """The clusters that all others of its affinity group are in; None: there are none, or they are nowhere yet."""
@@ -506,11 +512,22 @@ class FleetState:
             cluster = self.clusters[told.name] = ClusterState(told.name)
         if self.tainting.told.get(told.name) == told and not cluster.promises:
             return
+        told = self._sharing_kinds(told)
         cluster.heard_at, cluster.heard_by = at, cause
         if self.selections is not None:
             self.selections.observe(told, cause)
         self._see(cluster, self.tainting.tell(told), cause, at)
         self.watch(cluster)
+
+    def _sharing_kinds(self, told: Cluster) -> Cluster:
+        """Clusters that enable the same kinds have one list of them: it is long, and what is asked of it is asked once."""
+        kinds = told.api_kinds
+        if kinds is None:
+            return told
+        if len(self.kinds) >= CACHED:
+            self.kinds.clear()
+        known = self.kinds.setdefault(kinds, kinds)
+        return told if known is kinds else msgspec.structs.replace(told, api_kinds=known)
 
     def _see(self, cluster: ClusterState, facts: Cluster, cause: UUID, at: Micros) -> None:
         """The facts of a cluster as they are now, with the taints that policies give it."""
@@ -654,8 +671,8 @@ class FleetState:
         if count < held:
             record.targets[cluster] = held - count
         else:
-            del record.targets[cluster]
             self.by_cluster[cluster].pop(record.spec.name, None)
+            del record.targets[cluster]
             self._regroup_peers(record.spec, cause)
         if not record.asked:
             record.cause = cause
@@ -693,8 +710,7 @@ class FleetState:
                 self._note(name)
                 if record is not None:
                     self._unindex(record)
-                    for cluster in record.targets:
-                        self.by_cluster[cluster].pop(name, None)
+                    self._unindexed.setdefault(name, record.targets)
                     self._index_suspects(record, ())
                     self.groups.leave(record.spec)
                     self._regroup_peers(record.spec, decision.id)
@@ -744,9 +760,9 @@ class FleetState:
         grown = {c: n - held.get(c, 0) for c, n in targets.items()} if held and same_class else targets
         if record.sets and decided:
             grown = {c: int(not (same_class and c in held)) for c in targets}
-        if taken := [(self.clusters[c], n) for c, n in grown.items() if n > 0 and c in self.clusters]:
-            self._take(record, seq, taken)
-        self._index_targets(name, held, targets)
+        if grown:
+            self._take(record, seq, grown)
+        self._unindexed.setdefault(name, held)
         if decided:  # a decision states all its targets, a refusal what changed
             record.assigned_by = dict.fromkeys(targets, seq)
         else:
@@ -789,18 +805,6 @@ class FleetState:
             if group is not None:
                 group.values = None
             self.stirred = True
-
-    def _index_targets(self, name: str, held: Mapping[str, int], targets: Mapping[str, int]) -> None:
-        by_cluster = self.by_cluster
-        for cluster in targets:
-            if cluster not in held:
-                names = by_cluster.get(cluster)
-                if names is None:
-                    names = by_cluster[cluster] = {}
-                names[name] = None
-        for cluster in held:
-            if cluster not in targets:
-                by_cluster[cluster].pop(name, None)
 
     def _suspect(self, record: BindingState, suspect: tuple[str, ...], targets: dict[str, int]) -> None:
         """Remember where the replicas of newly suspect clusters were placed a second time."""
@@ -850,6 +854,30 @@ class FleetState:
     # Indexes
 
     @property
+    def by_cluster(self) -> dict[str, dict[str, None]]:
+        """Cluster -> the bindings that have targets there. Ask before their targets are changed in place."""
+        if self._unindexed:
+            self._index_targets()
+        return self._by_cluster
+
+    @by_cluster.setter
+    def by_cluster(self, found: dict[str, dict[str, None]]) -> None:
+        self._by_cluster, self._unindexed = found, {}
+
+    def _index_targets(self) -> None:
+        by_cluster = self._by_cluster
+        for name, before in self._unindexed.items():
+            record = self.bindings.get(name)
+            now = {} if record is None else record.targets
+            for cluster in now:
+                if cluster not in before:
+                    by_cluster.setdefault(cluster, {})[name] = None
+            for cluster in before:
+                if cluster not in now:
+                    by_cluster[cluster].pop(name, None)
+        self._unindexed.clear()
+
+    @property
     def order(self) -> list[ClusterState]:
         """The known clusters in order of name: position is tie order, and a column's index."""
         if not self.laid_out:
@@ -893,29 +921,36 @@ class FleetState:
         if self.rooms is not None:
             self.rooms.stale[cluster.position] = None
 
-    def _take(self, record: BindingState, seq: int, taken: Sequence[tuple[ClusterState, int]]) -> None:
-        """Deduct what a decision gives these clusters beyond what they hold."""
+    def _take(self, record: BindingState, seq: int, grown: Mapping[str, int]) -> None:
+        """Deduct what a decision gives these clusters beyond what they hold, as far as they are known and it is any."""
+        counts = list(grown.values())
+        everywhere = self.laid_out and len(counts) == len(self._names) and list(grown) == self._names
+        taken = self._order if everywhere else list(map(self.clusters.get, grown))
+        if min(counts) <= 0 or not (everywhere or all(taken)):
+            some = [(c, n) for c, n in zip(taken, counts, strict=True) if c and n > 0]
+            taken, counts, everywhere = [c for c, _ in some], [n for _, n in some], False
+            if not some:
+                return
         self.moves.stale = True
         requirements, column = record.spec.requirements, self.columns.get(record.class_key)
         demand = column.demand if column is not None else self._demand_of(record)
-        entries: dict[int, Pending] = {}
-        class_key, claim = record.class_key, claim_of(record.spec)
-        for cluster, n in taken:
-            entry = entries.get(n)
-            if entry is None:
-                entry = entries[n] = Pending(seq, class_key, n, requirements, demand, claim, record.spec.components)
-            cluster.take(entry)
+        class_key, claim, components = record.class_key, claim_of(record.spec), record.spec.components
+        entries = {
+            n: Pending(seq, class_key, n, requirements, demand, claim, components) for n in dict.fromkeys(counts)
+        }
+        clusters = cast("list[ClusterState]", taken)
+        for cluster, entry in zip(clusters, map(entries.__getitem__, counts), strict=True):
+            cluster.pending.append(entry)  # deducted when somebody asks, see `ClusterState`
         if self.rooms is None or not self.laid_out or max(entries) > UNLIMITED:
-            for cluster, _ in taken:
+            for cluster in clusters:
                 self.touch(cluster)
         else:
-            self._take_from_rooms(self.rooms, demand, column, taken)
+            positions = np.arange(len(clusters)) if everywhere else np.array([c.position for c in clusters], np.int64)
+            self._take_from_rooms(self.rooms, demand, column, positions, np.array(counts, np.int64))
 
     def _take_from_rooms(
-        self, rooms: Rooms, demand: Demand, column: Column | None, taken: Sequence[tuple[ClusterState, int]]
+        self, rooms: Rooms, demand: Demand, column: Column | None, positions: Array, replicas: Array
     ) -> None:
-        positions = np.array([cluster.position for cluster, _ in taken], np.int64)
-        replicas = np.array([n for _, n in taken], np.int64)
         if int(positions.min()) < 0:  # clusters that were never heard of have no place among the others
             replicas = replicas[positions >= 0]
             positions = positions[positions >= 0]
@@ -953,6 +988,7 @@ class FleetState:
         self._order = sorted((c for c in self.clusters.values() if c.facts is not None), key=lambda c: c.name)
         for position, cluster in enumerate(self._order):
             cluster.position = position
+        self._names = [cluster.name for cluster in self._order]
         self.laid_out = True
         self.facts_log.clear()
         self.facts_from = self.facts
@@ -1126,7 +1162,8 @@ class FleetState:
     def derive(self) -> None:
         """Make every index anew from what was saved, at the end of a round."""
         for cluster in self.clusters.values():
-            if cluster.name in self.tainting.told:
+            if told := self.tainting.told.get(cluster.name):
+                self.tainting.told[cluster.name] = self._sharing_kinds(told)
                 cluster.facts = self.tainting.effective(cluster.name)
             cluster.refresh()
             self._note_going(cluster)
@@ -1141,8 +1178,8 @@ class FleetState:
         for record in self.bindings.values():
             self._read(record)
             self.groups.join(record.spec)
-            for name in record.targets:
-                self.by_cluster.setdefault(name, {})[record.spec.name] = None
+            if record.targets:
+                self._unindexed[record.spec.name] = {}
             self._index_suspects(record, record.suspect)
             deferred = record.deferred
             self._reindex(record)

@@ -422,7 +422,7 @@ class _Asking:
         key = self.record.class_key
         capacity = msgspec.structs.replace(cluster.capacity, classes={**cluster.capacity.classes, key: count})
         other = replace(
-            cluster, capacity=capacity, _room=cluster.room, _taken=cluster.taken, _behind=0,
+            cluster, capacity=capacity, _room=cluster.room, _taken=cluster.taken, _deducted=len(cluster.pending),
             closed={k: seq for k, seq in cluster.closed.items() if k != key or count <= cluster.doubt.get(k, 0)},
         )  # fmt: skip
         return other.estimate(key, self.demand, self.record.claim)
