@@ -9,7 +9,6 @@ weights within capacity, and remainders in order; and an affinity with overflow 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Literal
 
 import msgspec
@@ -159,7 +158,7 @@ def _limited(placement: Placement, order: list[Candidate]) -> list[Candidate]:
     bounds = bounds_of(limits, [c.name for c in order])
     room = [min(c.available, b.most) for c, b in zip(order, bounds, strict=True)]
     usable = [n if n >= b.least else 0 for n, b in zip(room, bounds, strict=True)]
-    return rank([replace(c, available=n) for c, n in zip(order, usable, strict=True)])
+    return rank([msgspec.structs.replace(c, available=n) for c, n in zip(order, usable, strict=True)])
 
 
 def one_cluster(placement: Placement) -> bool:

@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import SpreadConstraint
 
@@ -20,8 +22,7 @@ LOCALITY = 100
 """Score of a cluster that holds replicas of the binding already: moving costs, staying does not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """`available`: what still fits plus what the binding holds there. `tier`: 0 in the affinity itself, i in its i-th overflow
     group. `facts`: of which zone, provider and labels are read; None: it is in no group but its cluster and region."""
 

@@ -68,7 +68,7 @@ def keep_spread(
         return dict(given)
     constraints = [c for c in placement.spread if c.min_groups > 1]
     used = [c for c in chosen if given.get(c.name, 0) > 0]
-    if not any(_wanted(c, used, total).missing() for c in constraints):
+    if all(_kept(c, used, total) for c in constraints):
         return dict(given)
     # Those in use come first: they keep counting for groups of their own, and of equals they are taken.
     order = [*used, *(c for c in chosen if given.get(c.name, 0) <= 0)]
@@ -77,6 +77,21 @@ def keep_spread(
     with_room = [c.name for c in order if c.available >= max(1, least.get(c.name, 1)) or given.get(c.name, 0) > 0]
     needed = _needed(with_room, wanted)
     return _moved(needed, chosen, given, kept, least)
+
+
+def _kept(constraint: SpreadConstraint, used: Sequence[Candidate], total: int) -> bool:
+    """Whether enough groups have replicas. Only as many clusters are looked at as are needed, unless some count for one of several
+    groups."""
+    least = min(constraint.min_groups, total)
+    found: set[str] = set()
+    for candidate in used:
+        groups = groups_of_candidate(candidate, constraint)
+        if len(groups) > 1:
+            return not _wanted(constraint, used, total).missing()
+        found.update(groups)
+        if len(found) >= least:
+            return True
+    return False
 
 
 def _wanted(constraint: SpreadConstraint, order: Sequence[Candidate], total: int) -> _Wanted:

@@ -11,6 +11,7 @@ Cost: regions x `most` x `members` additions, in rows of NumPy (`least` for `mos
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -59,7 +60,7 @@ def best_set(sizes: Sequence[int], scores: Sequence[int], least: int, most: int,
     if most < least or sum(sizes) < members:  # `most` 0 too
         return None
     gains = [score * (sum(sizes) + 1) + size for score, size in zip(scores, sizes, strict=True)]
-    if (reached := _reached(sizes, least, most, members)) is not None:
+    if (reached := _reached(tuple(sizes), least, most, members)) is not None:
         return _best_of_few(reached, sizes, gains, least, members)
     return _best_of_many(sizes, gains, least, most, members)
 
@@ -68,8 +69,10 @@ _State = tuple[int, int]
 """How many regions are taken, and how many members these have, as far as it matters."""
 
 
-def _reached(sizes: Sequence[int], least: int, most: int, members: int) -> list[set[_State]] | None:
-    """Of each region the states in which the search comes to it and may take it; None: they are many."""
+@lru_cache(128)
+def _reached(sizes: tuple[int, ...], least: int, most: int, members: int) -> list[set[_State]] | None:
+    """Of each region the states in which the search comes to it and may take it; None: they are many. The sizes of regions are
+    the same again and again while scores change, so the last few answers are kept."""
     reached: list[set[_State]] = []
     states = {(0, 0)}
     total = 0

@@ -111,7 +111,7 @@ def choose(columns: Columns, placement: Placement, replicas: int, *, fresh: bool
     if divided:
         replicas = min(replicas, MOST)
         room = whole & ((columns.available > 0) | columns.held)
-        if int(columns.available[room].clip(0, MOST).sum()) < replicas:
+        if int(_room(columns.available[room]).sum()) < replicas:
             return np.flatnonzero(whole)
         whole = room
         if short := _too_few(columns, placement.spread, whole, "with room", replicas):
@@ -122,6 +122,10 @@ def choose(columns: Columns, placement: Placement, replicas: int, *, fresh: bool
     if chosen is None:
         return Unselectable(_not_found(asked, placement.spread))
     return within[np.sort(chosen)]
+
+
+def _room(available: Ints) -> Ints:
+    return np.maximum(np.minimum(available, MOST), 0)
 
 
 def contradiction(spread: Sequence[SpreadConstraint]) -> str:
@@ -175,7 +179,7 @@ def _asked(columns: Columns, placement: Placement, replicas: int, within: Ints) 
         bound = constraint.max_groups if 0 < constraint.max_groups < count else None
         if bound is not None or wanted(constraint) > 1:
             fields.append(Field((np.cumsum(present) - 1)[own], count, wanted(constraint), bound, plural(constraint)))
-    available = columns.available[within].clip(0, MOST)
+    available = _room(columns.available[within])
     return _Asked(columns.held[within], available, tuple(fields), least, most, replicas)
 
 

@@ -107,6 +107,9 @@ def winners(weights: Array, seats: int, descending: bool = False) -> tuple[Array
         return _by_lists(weights, seats, descending)
     among = _contenders(weights, seats, descending)
     own = weights if among is None else weights[among]
+    if among is not None and len(among) <= FEW:
+        got, held = _by_lists(own, seats, descending)
+        return among[got], held
     held = _above_a_quotient(own, seats, total if among is None else int(own.sum()))
     left = seats - int(held.sum())
     if left:
