@@ -77,7 +77,7 @@ def test_the_quotas_say_what_the_comments_say(applied: Intake) -> None:
         f.data.policy.quota for f in applied.facts if isinstance(f.data, PolicyApplied) and f.data.policy.quota
     ]
     assert overall == FederatedQuota(
-        {"cpu": 40_000, "memory": 96 * 2**30}, {"tromso": {"cpu": 4000, "memory": 16 * 2**30}}
+        {"cpu": 60_000, "memory": 160 * 2**30}, {"tromso": {"cpu": 4000, "memory": 16 * 2**30}}
     )
     (told,) = [f.data for f in applied.facts if isinstance(f.data, QuotasObserved)]
     assert (told.cluster, told.namespace, [q.name for q in told.quotas]) == ("bergen", "harbour", ["compute"])

@@ -20,6 +20,9 @@ from wharfinger.runtime.ledger import Ledger, trails
 async def unacted_at(ledger: Ledger, binding: str, at: Micros) -> Mapping[str, tuple[str, ...]]:
     """Whose manifest -> the fields of it, as both were told by then. Empty where the telling was retired, or never came through
     the intake."""
+    base = (await ledger.bases()).get(INTAKE)
+    if base is not None and at < base.at:
+        return {}
     until = await ledger.round_at(INTAKE, at) + 1
     told = await trails.told_before(ledger.database, {(binding, until)})
     request = next((event.data for event, _ in told.values()), None)
