@@ -192,7 +192,8 @@ class BindingState(msgspec.Struct):
     @property
     def left_alone(self) -> bool:
         """Nothing is decided about it: it is suspended, or another scheduler's."""
-        return self.spec.suspended or not ours(self.spec.scheduler)
+        spec = self.spec
+        return spec.suspended or (spec.scheduler != "" and not ours(spec.scheduler))
 
     @property
     def shrunk(self) -> bool:
@@ -430,6 +431,8 @@ class FleetState:
     def _regroup_peers(self, spec: Binding, cause: UUID) -> None:
         """One of a group is placed otherwise than before, so those that wait and those that go wherever they may are looked at
         again: now, and, because some may have been looked at already in this round, once more after it."""
+        if not spec.affinity_group and not spec.anti_affinity_group:
+            return
         for name in (*self.groups.with_(spec), *self.groups.against(spec)):
             record = self.bindings[name]
             if not record.refused and not record.follows:
@@ -736,8 +739,7 @@ class FleetState:
                 return
             case _:
                 raise AssertionError(f"{decision.type} is no decision of a fleet stream")
-        answered = _answered(decision)
-        if answered is not None and self.proposals:
+        if self.proposals and (answered := _answered(decision)) is not None:
             proposal = self.proposals.pop(answered, None)
             self.on_behalf.pop(answered, None)
             if isinstance(proposal, EvictionProposed) and not isinstance(data, ProposalRefused):
@@ -923,6 +925,12 @@ class FleetState:
 
     def _take(self, record: BindingState, seq: int, grown: Mapping[str, int]) -> None:
         """Deduct what a decision gives these clusters beyond what they hold, as far as they are known and it is any."""
+        if len(grown) == 1:  # as most bindings: what follows, without looking at the order of all clusters
+            ((name, n),) = grown.items()
+            cluster = self.clusters.get(name)
+            if cluster is not None and n > 0:
+                self._deduct(record, seq, [cluster], [n], everywhere=False)
+            return
         counts = list(grown.values())
         everywhere = self.laid_out and len(counts) == len(self._names) and list(grown) == self._names
         taken = self._order if everywhere else list(map(self.clusters.get, grown))
@@ -931,6 +939,18 @@ class FleetState:
             taken, counts, everywhere = [c for c, _ in some], [n for _, n in some], False
             if not some:
                 return
+        self._deduct(record, seq, cast("list[ClusterState]", taken), counts, everywhere=everywhere)
+
+    def _deduct(
+        self,
+        record: BindingState,
+        seq: int,
+        clusters: Sequence[ClusterState],
+        counts: Sequence[int],
+        *,
+        everywhere: bool,
+    ) -> None:
+        """`everywhere`: the clusters are all there are, in their order."""
         self.moves.stale = True
         requirements, column = record.spec.requirements, self.columns.get(record.class_key)
         demand = column.demand if column is not None else self._demand_of(record)
@@ -938,7 +958,6 @@ class FleetState:
         entries = {
             n: Pending(seq, class_key, n, requirements, demand, claim, components) for n in dict.fromkeys(counts)
         }
-        clusters = cast("list[ClusterState]", taken)
         for cluster, entry in zip(clusters, map(entries.__getitem__, counts), strict=True):
             cluster.pending.append(entry)  # deducted when somebody asks, see `ClusterState`
         if self.rooms is None or not self.laid_out or max(entries) > UNLIMITED:
@@ -1066,7 +1085,7 @@ class FleetState:
             self.everywhere[name] = None
         if not record.asked and not record.refused and movable(record.spec, record.affinity):
             self.moves.consider(name, record.spec, record.failback_since, record.rebalance_since, record.moved_at)
-        if self._opened(record):
+        if record.targets != record.before or (not record.refused and self.leaving(record)):  # as `_opened`
             self.open[name] = None
 
     def known(self, name: str) -> bool:
