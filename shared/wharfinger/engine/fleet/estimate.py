@@ -111,7 +111,9 @@ class Room:
         return Room(dict(self.left), self.devices, self.whole_only, dict(self.taken_milli))
 
     def take(self, demand: Demand, times: int) -> None:
-        """`times` replicas more (negative: less) are taken."""
+        """`times` replicas more (negative: less) are taken; none: nothing is changed, not even which resources are known."""
+        if not times:
+            return
         left = self.left
         for name, amount in demand.amounts:
             left[name] = left.get(name, 0) - times * amount
