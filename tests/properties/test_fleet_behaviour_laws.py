@@ -23,7 +23,6 @@ from wharfinger.events.outcomes import OutcomesDecided
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.proposals import EvictionProposed, FailoverProposed, RescheduleProposed
 from wharfinger.kernel.recover import recover
-from wharfinger.kernel.step import step
 from wharfinger.stages.fleet.explain import LIMIT
 from wharfinger.stages.fleet.fork import fork
 
@@ -159,14 +158,7 @@ def test_a_stream_taken_up_anywhere_goes_on_alike(
     head, known = plane.head, len(plane.rounds)
     for happened in after:
         live(plane, happened)
-    for recorded in plane.rounds[known:]:
-        r = recorded.round
-        again = step(decider, other, head, recorded.events, r.at, r.basis)
-        assert [(d.outcome, d.cause, d.body) for d in again.decisions] == [
-            (d.outcome, d.cause, d.body) for d in r.decisions
-        ]
-        head = again.head()
-    assert decider.dump(other) == decider.dump(plane.state)
+    plane.check_goes_on_alike(other, head, known)
     plane.check()
 
 

@@ -27,8 +27,9 @@ from wharfinger.events.proposals import EvictionProposed, FailoverProposed, Resc
 from wharfinger.kernel.audit import audit
 from wharfinger.kernel.decider import Decision, Micros
 from wharfinger.kernel.recover import RecordedRound, recover
+from wharfinger.kernel.round import Head
 from wharfinger.kernel.step import decision_id, empty_head, step, tick
-from wharfinger.stages.fleet import FleetDecider
+from wharfinger.stages.fleet import FleetDecider, FleetState
 
 STREAM = "fleet/0"
 SECOND = 1_000_000
@@ -188,6 +189,17 @@ class FleetPlane:
 
     def then_nothing(self) -> None:
         assert self.decided == []
+
+    def check_goes_on_alike(self, other: FleetState, head: Head, known: int) -> None:
+        """`other`, a state of the moment when `known` rounds had led to `head`, decides everything since as it was decided."""
+        for recorded in self.rounds[known:]:
+            r = recorded.round
+            again = step(self.decider, other, head, recorded.events, r.at, r.basis)
+            assert [(d.outcome, d.cause, d.body) for d in again.decisions] == [
+                (d.outcome, d.cause, d.body) for d in r.decisions
+            ]
+            head = again.head()
+        assert self.decider.dump(other) == self.decider.dump(self.state)
 
     def check(self) -> None:
         """History holds: recovered equals live, loaded equals dumped, decided again equals decided."""

@@ -65,18 +65,3 @@ def add(a: Amounts, b: Amounts, times: int = 1) -> dict[str, int]:
     for name, amount in b.items():
         out[name] = out.get(name, 0) + times * amount
     return out
-
-
-def how_often(free: Amounts, request: Amounts) -> int | None:
-    """How many times `request` fits into `free`; None when it asks for nothing. Never negative.
-
-    A requested resource that `free` does not name counts as 0 free.
-    """
-    fits: int | None = None
-    for name, amount in request.items():
-        if amount <= 0:
-            continue
-        n = max(0, free.get(name, 0)) // amount
-        if fits is None or n < fits:
-            fits = n
-    return fits

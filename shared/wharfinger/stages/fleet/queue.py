@@ -32,7 +32,7 @@ def answer_requests(state: FleetState) -> Iterator[Draft]:
         record = state.bindings[name]
         fresh = record.applied is not None and record.applied_token != record.spec.reschedule
         verdict = present(state, record, fresh=fresh)
-        yield schedule(record, trigger_of(record), why(record), verdict, record.suspect, record.cause)
+        yield schedule(record, *occasion(record), verdict, record.suspect, record.cause)
 
 
 def in_turn(state: FleetState, names: Iterable[str]) -> list[str]:
@@ -43,29 +43,19 @@ def in_turn(state: FleetState, names: Iterable[str]) -> list[str]:
     return several
 
 
-def trigger_of(record: BindingState) -> Trigger:
-    """Why a request needs a decision, asked in Karmada's order."""
-    if record.applied is None:
-        return "FirstSchedule"
-    if placement_changed(record.applied, record.spec.placement, record.affinity):
-        return "ReconcileSchedule"
-    if record.applied_replicas != record.spec.replicas:
-        return "ScaleSchedule"
-    return "ReconcileSchedule"
-
-
-def why(record: BindingState) -> str:
-    """The same for people."""
+def occasion(record: BindingState) -> tuple[Trigger, str]:
+    """Why a request needs a decision, asked in Karmada's order; and the same for people."""
     spec = record.spec
     if record.applied is None:
-        return "never placed before"
+        return "FirstSchedule", "never placed before"
     if placement_changed(record.applied, spec.placement, record.affinity):
-        return "the policy places it otherwise"
+        return "ReconcileSchedule", "the policy places it otherwise"
     if record.applied_replicas != spec.replicas:
-        return f"scaled from {record.applied_replicas:,} to {spec.replicas:,} replicas"
+        return "ScaleSchedule", f"scaled from {record.applied_replicas:,} to {spec.replicas:,} replicas"
     if record.applied_token != spec.reschedule:
-        return "to be placed afresh"
-    return "its replicas ask for something else" if record.applied_class != record.class_key else "asked for again"
+        return "ReconcileSchedule", "to be placed afresh"
+    asks_otherwise = record.applied_class != record.class_key
+    return "ReconcileSchedule", "its replicas ask for something else" if asks_otherwise else "asked for again"
 
 
 # What lost replicas, waits, or follows the fleet
