@@ -12,7 +12,7 @@ class Node(Value, frozen=True):
     """A node's facts. `allocatable`: see `domain.resources` for units; devices are apart, in device order.
 
     `addresses`: under which others know it (IPs, DNS names, without port); by them measured series find their node.
-    """
+    `images`: name -> size in bytes of what lies there already."""
 
     name: Name
     allocatable: dict[str, int]
@@ -21,13 +21,15 @@ class Node(Value, frozen=True):
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     addresses: tuple[str, ...] = ()
+    images: dict[str, int] = {}
 
 
 class Pod(Value, frozen=True):
     """A pod seen in a cluster. `binding` and `ordinal` say which assigned replica it is, when it is one of ours.
 
-    `devices`: (device index, thousandths) for each device it holds, in the node's device order.
-    """
+    `devices`: (device index, thousandths) for each device it holds, in the node's device order. `started_us`: when it
+    started, 0: not known. `terminating`: its deletion has begun. Namespace and labels are among its requirements'
+    traits."""
 
     uid: str
     name: Name
@@ -36,3 +38,6 @@ class Pod(Value, frozen=True):
     binding: Name = ""
     ordinal: int = -1
     devices: tuple[tuple[int, int], ...] = ()
+    priority: int = 0
+    started_us: int = 0
+    terminating: bool = False

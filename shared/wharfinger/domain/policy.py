@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 from wharfinger.domain.placement import ClusterAffinity, Placement
+from wharfinger.domain.scheduler import SchedulerConfig
 from wharfinger.domain.selection import ClusterScores, ClusterSet, Selection, SetBinding
 from wharfinger.domain.selectors import LabelSelector
 from wharfinger.domain.taints import Taint
@@ -127,6 +128,7 @@ class Policy(Value, frozen=True):
     cluster_set: ClusterSet | None = None
     set_binding: SetBinding | None = None
     scores: ClusterScores | None = None
+    scheduler: SchedulerConfig | None = None
     manifest: str = ""
     """The user's object as JSON text."""
 
