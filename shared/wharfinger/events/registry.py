@@ -18,6 +18,7 @@ from wharfinger.events import (
     clusters,
     dead_letters,
     decisions,
+    extenders,
     node_load,
     outcomes,
     placements,
@@ -86,6 +87,7 @@ EVENT_TYPES: tuple[EventType, ...] = (
     EventType("message.dead-lettered", 1, dead_letters.MessageDeadLettered, streams.DEAD_LETTERS),
     EventType("message.accepted", 1, acceptance.MessageAccepted, None),
     EventType("tick.fired", 1, ticks.Ticked, None),
+    EventType("extender.answered", 1, extenders.ExtenderAnswered, None),
 )
 
 BY_TYPE = {e.type: e for e in EVENT_TYPES}

@@ -12,13 +12,14 @@ but the stage reads a state, and a round that does not reach the ledger is follo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar, runtime_checkable
 from uuid import UUID
 
 import msgspec
 
-from wharfinger.domain.value import Value
+from wharfinger.domain.scheduler import Extender
+from wharfinger.domain.value import Value, digest
 from wharfinger.events.envelope import Event
 
 S = TypeVar("S")
@@ -53,6 +54,20 @@ class Decision(msgspec.Struct, frozen=True):
     cause: UUID | None
     data: Value
     body: bytes
+
+
+class Ask(Value, frozen=True):
+    """A question to an extender: `body` (JSON text) is posted to its `url`/`verb`. `about`: what makes equal questions different
+    ones (the binding, and how often it has been decided before), so that no answer is taken for that of another."""
+
+    extender: Extender
+    verb: str
+    body: str
+    about: str = ""
+
+    @property
+    def id(self) -> str:
+        return digest(self, 32)
 
 
 class Decider(Protocol[S]):
@@ -110,4 +125,14 @@ class Incremental(Protocol[S_contra]):
     def changes(self, state: S_contra) -> tuple[dict[str, bytes], dict[str, list[int]]]:
         """What changed since it was last asked: sections, and of those that hold some of many things the hashes of the names
         of all that were touched. A name that is counted and not there is of a thing that is gone."""
+        ...
+
+
+@runtime_checkable
+class Asking(Protocol[S_contra]):
+    """A decider that cannot go on without answers from outside. What it asks is a function of its state, and the answer an input
+    (`ExtenderAnswered`): it is asked again after a restart, and never in a replay."""
+
+    def asks(self, state: S_contra) -> Sequence[Ask]:
+        """What is to be answered before the next decisions, in a fixed order. The same questions until their answers are folded."""
         ...

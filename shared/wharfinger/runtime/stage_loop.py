@@ -11,6 +11,9 @@ A round that does not reach the ledger takes its state with it: the group is dro
 An event that a decider fails on must not stop what has nothing to do with it, nor come back for ever. When a step fails, its
 messages are taken again one at a time, and the one that fails alone, in a stream that works without it, is laid aside as a
 dead letter. A stream that fails without any message has a bug that nothing can be laid aside for: that ends the process.
+
+What a decider asks of somebody outside (`kernel.decider.Ask`) is asked beside the loop, and the answer taken in as an input.
+A stream that begins while the loop runs is told first what all streams were told before it was there.
 """
 
 from __future__ import annotations
@@ -28,11 +31,13 @@ import structlog
 
 from wharfinger.domain.value import Value
 from wharfinger.events.envelope import Event
+from wharfinger.events.extenders import ExtenderAnswered
 from wharfinger.events.ticks import Ticked
-from wharfinger.kernel.decider import Decider, Micros, S
+from wharfinger.kernel.decider import Asking, Decider, Micros, S
 from wharfinger.kernel.recover import recover
 from wharfinger.kernel.round import Basis, Head, Round
 from wharfinger.kernel.step import step, tick
+from wharfinger.runtime.asking import Asker, HttpAsker, Questions
 from wharfinger.runtime.dead_letters import lay_aside
 from wharfinger.runtime.ledger import Ledger, PartitionLock, Transient
 from wharfinger.runtime.observability import ServiceMetrics
@@ -98,6 +103,8 @@ class _Stream(Generic[S]):
     due: Micros | None = None
     snapshot: bytes = b""
     """Digest of the newest one, for the next round to carry."""
+    told: Sequence[Event[Value]] = ()
+    """What it has still to be told of the time before it began."""
 
 
 @dataclass(slots=True)
@@ -110,7 +117,9 @@ class _Group(Generic[S]):
 
 
 class StageLoop(Generic[S]):
-    """`take_max`: messages of one batch at most; `mailbox_max`: how many may wait before readers are held back."""
+    """`take_max`: messages of one batch at most; `mailbox_max`: how many may wait before readers are held back. `standing`: the
+    topics whose facts are for every stream, by the names the ledger has them under. `asker`: who puts a decider's questions.
+    """
 
     def __init__(
         self,
@@ -125,6 +134,8 @@ class StageLoop(Generic[S]):
         take_max: int = 500,
         mailbox_max: int = 4000,
         lock_timeout_s: float = 15.0,
+        standing: Sequence[str] = (),
+        asker: Asker | None = None,
     ) -> None:
         self.name = name
         self._decider = decider
@@ -136,6 +147,7 @@ class StageLoop(Generic[S]):
         self._take_max = take_max
         self._mailbox_max = mailbox_max
         self._lock_timeout_s = lock_timeout_s
+        self._standing = standing
         self._groups: dict[int, _Group[S]] = {}
         self._wanted: set[int] = set()
         self._early: dict[int, deque[Message]] = {}
@@ -144,6 +156,7 @@ class StageLoop(Generic[S]):
         self._laid_aside: set[tuple[str, UUID]] = set()
         """Stream and event, of events that are known to make its step fail."""
         self._work = asyncio.Event()
+        self._questions = Questions(asker or HttpAsker(), self._work.set) if isinstance(decider, Asking) else None
         self._room = asyncio.Event()
         self._room.set()
         self._waiting = 0
@@ -258,6 +271,7 @@ class StageLoop(Generic[S]):
             return
         group.waiting = self._early.pop(number, deque())
         self._groups[number] = group
+        self._ask(group.streams)
         self._work.set()
         log.info("group.ready", stage=self.name, group=number, streams=len(group.streams), epoch=group.epoch)
 
@@ -289,7 +303,10 @@ class StageLoop(Generic[S]):
         seconds = time.perf_counter() - began
         if head.round:
             log.info("stream.recovered", stream=name, rounds=head.round - after, seconds=round(seconds, 3))
-        return _Stream(head, state, basis, self._decider.next_due(state), head.snapshot)
+        stream = _Stream(head, state, basis, self._decider.next_due(state), head.snapshot)
+        if not head.round and name not in self._routing.standing(self._routing.group_of(name)):
+            stream.told = [fact.event() for topic in self._standing async for fact in self._ledger.facts(topic)]
+        return stream
 
     async def _drop(self, number: int) -> None:
         group = self._groups.pop(number, None)
@@ -297,7 +314,18 @@ class StageLoop(Generic[S]):
         self._waiting -= len(dropped)
         self._make_room()
         if group is not None:
+            if self._questions is not None:
+                for name in group.streams:
+                    self._questions.drop(name)
             await group.lock.release()
+
+    def _ask(self, streams: Iterable[str]) -> None:
+        """Put the questions that these streams of ours have open now."""
+        if self._questions is None or not isinstance(self._decider, Asking):
+            return
+        by_name = {name: s for g in self._groups.values() for name, s in g.streams.items()}
+        for name in streams:
+            self._questions.put(name, self._decider.asks(by_name[name].state))
 
     # --- the task --------------------------------------------------------------------------------------------------------
 
@@ -311,6 +339,8 @@ class StageLoop(Generic[S]):
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
         await self.revoke(list(self._wanted))
+        if self._questions is not None:
+            await self._questions.close()
 
     async def _run(self) -> None:
         try:
@@ -363,6 +393,8 @@ class StageLoop(Generic[S]):
             for name, stream in group.streams.items():
                 if stream.due is not None and stream.due <= now:
                     inputs.setdefault(name, []).append(tick(name, stream.due, stream.head.round))
+                if self._questions is not None and (answers := self._questions.take(name)):
+                    inputs.setdefault(name, []).extend(answers)
         if self._waiting:
             self._work.set()
         await self._skip_known(inputs)
@@ -406,6 +438,9 @@ class StageLoop(Generic[S]):
             incarnation = self._incarnation(message.place)
             for name in names:
                 stream = group.streams.get(name) or await self._begin(group, name)
+                if stream.told:
+                    inputs.setdefault(name, []).extend(stream.told)
+                    stream.told = ()
                 seen = stream.basis.get(message.place)
                 if seen is not None and seen[0] == incarnation and message.offset < seen[1]:
                     self._metrics.duplicates.inc()
@@ -473,6 +508,7 @@ class StageLoop(Generic[S]):
             stream.basis = round_.basis
             stream.snapshot = result.snapshots[round_.stream]
             stream.due = self._decider.next_due(stream.state)
+            self._ask((round_.stream,))
             self._metrics.rounds.inc()
             self._metrics.events.inc(len(round_.inputs))
             self._metrics.decisions.inc(len(round_.decisions))
@@ -488,7 +524,7 @@ class StageLoop(Generic[S]):
         Whatever was stepped in this turn is recovered, and what was taken for it waits again. Raises what the decider raised where
         no message is to blame."""
         number = self._routing.group_of(failed.stream)
-        told = [event for event in inputs[failed.stream] if not isinstance(event.data, Ticked)]
+        told = [event for event in inputs[failed.stream] if not isinstance(event.data, (Ticked, ExtenderAnswered))]
         if not told:
             raise failed.error from None  # it stands for itself
         mine = [m for n, m in taken if n == number]

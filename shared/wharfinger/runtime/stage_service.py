@@ -49,7 +49,7 @@ class StageService(Generic[S]):
         metrics = METRICS.of(stage.name)
         self.loop = StageLoop(
             stage.name, stage.decider, stage.routing, context.ledger, context.incarnations, context.clock, metrics,
-            take_max=settings.take_max,
+            take_max=settings.take_max, standing=[t.name for t in stage.broadcast if t.retention_ms is None],
         )  # fmt: skip
         self._acks = InOrder()
         self._reading = Reading(
