@@ -1,7 +1,8 @@
 """One small HTTP server a process: is it alive, are its services ready, what are its figures; and pages of its services.
 
 Alive and ready are different questions: a service that catches up is alive and not ready, and must not be restarted for
-it. On loopback unless told otherwise; read only. Those answers never wait for broker or database; a service's page may.
+it. On loopback unless told otherwise. Those answers never wait for broker or database; a service's page may. A service may also be
+asked by POST (`Receiving`): still only a question, with more to say than fits into a query.
 """
 
 from __future__ import annotations
@@ -17,6 +18,18 @@ from wharfinger.runtime.observability import METRICS, Metrics
 
 Page = Callable[[Mapping[str, str]], Awaitable[object]]
 """From the parameters of a GET to what is answered as JSON. ValueError: they ask for nothing there is, in one line."""
+
+
+Door = Callable[[Mapping[str, str], bytes], Awaitable[object]]
+"""From what the path names and the body of a POST to what is answered as JSON. ValueError: as for a page. NotHereError: what the
+path names is not known to this process."""
+
+BODY_MAX = 64 * 1024 * 1024
+"""Bytes of a POST: five thousand nodes as a kube-scheduler sends them are some 30 MB."""
+
+
+class NotHereError(Exception):
+    """In one line."""
 
 
 class Watched(Protocol):
@@ -43,29 +56,39 @@ class Answering(Protocol):
     def pages(self) -> Mapping[str, Page]: ...
 
 
+@runtime_checkable
+class Receiving(Protocol):
+    """A service that can be asked by POST, by path; parts of a path in braces are names."""
+
+    def doors(self) -> Mapping[str, Door]: ...
+
+
 class HealthServer:
-    """`/healthz`, `/readyz` and `/metrics` of one process, and `pages`. `services` is asked again for every request."""
+    """`/healthz`, `/readyz` and `/metrics` of one process, `pages` and `doors`. `services` is asked again for every request."""
 
     def __init__(
         self,
         services: Callable[[], Sequence[Watched]],
         metrics: Metrics = METRICS,
         pages: Mapping[str, Page] | None = None,
+        doors: Mapping[str, Door] | None = None,
     ) -> None:
         self._services = services
         self._pages = dict(pages or {})
+        self._doors = dict(doors or {})
         self._metrics = metrics
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
         """Listen; the port is given back, which is how a free one (0) becomes known. OSError when it is taken."""
-        app = web.Application()
+        app = web.Application(client_max_size=BODY_MAX)
         app.add_routes(
             [
                 web.get("/healthz", self._healthz),
                 web.get("/readyz", self._readyz),
                 web.get("/metrics", self._figures),
                 *(web.get(path, _answered(page)) for path, page in self._pages.items()),
+                *(web.post(path, _received(door)) for path, door in self._doors.items()),
             ]
         )
         self._runner = web.AppRunner(app, access_log=None)
@@ -104,11 +127,24 @@ class HealthServer:
 
 
 def _answered(page: Page) -> Callable[[web.Request], Awaitable[web.Response]]:
+    return _guarded(lambda request: page(request.query))
+
+
+def _received(door: Door) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def asked(request: web.Request) -> object:
+        return await door(request.match_info, await request.read())
+
+    return _guarded(asked)
+
+
+def _guarded(ask: Callable[[web.Request], Awaitable[object]]) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def answer(request: web.Request) -> web.Response:
         try:
-            return web.json_response(await page(request.query))
+            return web.json_response(await ask(request))
         except ValueError as error:
             return web.json_response({"error": str(error)}, status=400)
+        except NotHereError as error:
+            return web.json_response({"error": str(error)}, status=404)
         except LedgerError as error:
             return web.json_response({"error": str(error)}, status=503)
 

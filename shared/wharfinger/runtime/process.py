@@ -20,7 +20,7 @@ import structlog
 from wharfinger.events.streams import TOPICS
 from wharfinger.runtime.backends import BackendError, probe
 from wharfinger.runtime.groundwork import partitions
-from wharfinger.runtime.health import Answering, HealthServer
+from wharfinger.runtime.health import Answering, HealthServer, Receiving
 from wharfinger.runtime.ledger import Ledger, LedgerError, LedgerUnavailable
 from wharfinger.runtime.memory import seldom_collect
 from wharfinger.runtime.observability import configure_logging
@@ -68,7 +68,8 @@ async def _run(name: str, builders: Mapping[str, Builder], settings: Settings) -
     services = [build(context) for build in builders.values()]
     seldom_collect()
     pages = {path: page for s in services if isinstance(s, Answering) for path, page in s.pages().items()}
-    health = HealthServer(lambda: services, pages=pages)
+    doors = {path: door for s in services if isinstance(s, Receiving) for path, door in s.doors().items()}
+    health = HealthServer(lambda: services, pages=pages, doors=doors)
     port = await health.start(settings.http_host, settings.http_port)
     card = settings.data_dir / "run" / f"{name}.json"
     _write_card(card, name, port, services)

@@ -253,6 +253,12 @@ class StageLoop(Generic[S]):
         # A stream that has read nothing of a place, in this incarnation of it, must be told from the beginning.
         return {place: min(offsets.get(place, 0) for offsets in reached) for place in set().union(*reached)}
 
+    def state(self, stream: str) -> S | None:
+        """What is known of a stream of ours, to be looked at before the next await and never changed; None: it is not ours."""
+        group = self._groups.get(self._routing.group_of(stream))
+        found = group.streams.get(stream) if group is not None else None
+        return found.state if found is not None else None
+
     def heads(self) -> dict[str, Head]:
         return {name: s.head for g in self._groups.values() for name, s in g.streams.items()}
 
