@@ -18,16 +18,36 @@ from wharfinger.engine.framework.status import Status
 SCORE_MAX = 100
 
 
+class Filters(Protocol):
+    """All filters of a profile, as a post-filter tries its ideas on them."""
+
+    def refusal(self, cycle: Cycle, pod: Pod, node: NodeInfo) -> Status | None:
+        """That of the first plugin that refuses the node, in order of the profile; None: it passes."""
+
+    def pod_added(self, cycle: Cycle, pod: Pod, other: Pod, node: NodeInfo) -> None:
+        """To be called after `other` was put on the node, so that every plugin's counts follow."""
+
+    def pod_removed(self, cycle: Cycle, pod: Pod, other: Pod, node: NodeInfo) -> None: ...
+
+
 @dataclass(slots=True)
 class Cycle:
     """The shared metadata of one cycle: `data` holds what each plugin computed in its pre-filter and pre-score, by plugin name.
-    `skipped`: plugins whose filter (`filter`) or score (`score`) has nothing to say about this pod."""
+    `skipped`: plugins whose filter (`filter`) or score (`score`) has nothing to say about this pod. `filters`: those of the
+    profile."""
 
     snapshot: Snapshot
     data: dict[str, Any] = field(default_factory=dict)
     skipped: dict[Literal["filter", "score"], set[str]] = field(
         default_factory=lambda: {"filter": set(), "score": set()}
     )
+    filters: Filters | None = None
+
+    def copy(self) -> Cycle:
+        """To try something on: what the plugins computed is copied where it can be (`copy` of a list, dict, set, or their own),
+        and shared where it cannot. The snapshot is the same."""
+        data = {name: value.copy() if hasattr(value, "copy") else value for name, value in self.data.items()}
+        return Cycle(self.snapshot, data, {at: set(names) for at, names in self.skipped.items()}, self.filters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +170,8 @@ ClusterEvent = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """After `event` a pod that this plugin refused may be tried again; `helps`, where given, looks whether it would (old, new: what
-    the event is about)."""
+    """After `event` a pod that this plugin refused may be tried again; `helps`, where given, looks whether it would
+    (old, new: what the event is about)."""
 
     event: ClusterEvent
     helps: Callable[[Pod, Any, Any], bool] | None = None
