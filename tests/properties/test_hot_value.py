@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wharfinger.domain.policy import HotWindow
-from wharfinger.stages.annotator.hot_value import HotRecords
+from wharfinger.engine.load.records import HotRecords
 
 S = 1_000_000
 

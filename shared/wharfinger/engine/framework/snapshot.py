@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from wharfinger.domain.cluster_objects import ClusterObjects
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.workload import Requirements
+from wharfinger.engine.load.book import LoadView
 
 STAND_IN_CPU_MILLI = 100
 STAND_IN_MEMORY = 200 * 2**20
@@ -87,10 +88,11 @@ class NodeInfo:
 
 @dataclass(slots=True)
 class Snapshot:
-    """`nodes` in order of name."""
+    """`nodes` in order of name. `load`: what is measured of them, None: nothing is."""
 
     nodes: dict[str, NodeInfo]
     objects: ClusterObjects = field(default_factory=ClusterObjects)
+    load: LoadView | None = None
 
     @classmethod
     def of(cls, nodes: Iterable[Node], pods: Iterable[Pod], objects: ClusterObjects | None = None) -> Snapshot:
@@ -103,9 +105,13 @@ class Snapshot:
 
     def add(self, pod: Pod) -> None:
         self.nodes[pod.node].add(pod)
+        if self.load is not None:
+            self.load.came(pod.node)
 
     def remove(self, pod: Pod) -> None:
         self.nodes[pod.node].remove(pod)
+        if self.load is not None:
+            self.load.came(pod.node, -1)
 
     def namespace_labels(self) -> Mapping[str, Mapping[str, str]]:
         return {n.name: n.labels for n in self.objects.namespaces}

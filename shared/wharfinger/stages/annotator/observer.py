@@ -26,7 +26,7 @@ from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.observer import Publication
 from wharfinger.stages.agenda import Agenda
 from wharfinger.stages.annotator.cadence import SECOND, Cadence, Failure, Query
-from wharfinger.stages.annotator.hot_value import RECORDS_MAX, RETAIN_S, HotRecords, usable
+from wharfinger.engine.load.records import RECORDS_MAX, RETAIN_S, HotRecords, usable
 from wharfinger.stages.annotator.series import Matched, Series, match
 from wharfinger.stages.node_buckets import NodeBuckets
 

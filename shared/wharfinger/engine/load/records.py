@@ -3,7 +3,7 @@
 Every `count` replicas placed within a window add one; the windows' shares are summed (crane's hotValue). A replica counts
 once, however often its placement is told; one that was released does not count any more; a window or count of zero is
 refused instead of dividing by it. A node's records are bounded each by itself, so that a busy node cannot make the
-others look cold.
+others look cold. (crane's own records are `BindingRecords` in `engine.load.crane`: one list for all nodes.)
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from wharfinger.domain.policy import HotWindow
-from wharfinger.kernel.decider import Micros
-from wharfinger.stages.annotator.cadence import SECOND
+
+Micros = int
+"""Microseconds since 1970 in UTC."""
+
+SECOND: Micros = 1_000_000
 
 Replica = tuple[str, int]
 """Binding and ordinal."""
@@ -62,14 +65,19 @@ class HotRecords:
             del self.when[(binding, ordinal)]
         del self.placed[:n]
 
+    def since(self, at: Micros) -> int:
+        """How many were placed later than `at`."""
+        return len(self.placed) - bisect_right(self.placed, at, key=_time)
+
     def value(self, windows: Sequence[HotWindow], at: Micros) -> tuple[int, Micros | None]:
         """The hot value at `at`, and when it will next fall by the passing of time alone (None: never)."""
         hot, falls = 0, None
         for window in windows:
             span = window.window_s * SECOND
-            first = bisect_right(self.placed, at - span, key=_time)
-            share, spare = divmod(len(self.placed) - first, window.count)
+            recent = self.since(at - span)
+            share, spare = divmod(recent, window.count)
             if share:
+                first = len(self.placed) - recent
                 hot += share
                 # The share falls when one more than the spare records have left the window.
                 leaves = self.placed[first + spare][0] + span

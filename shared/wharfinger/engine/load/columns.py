@@ -1,0 +1,192 @@
+"""The load of all nodes of a cluster at once, for placing in bulk: what `book` says of each node, as columns over
+slots.
+
+Nothing here is a rule of its own; `LoadBook.judge` is the truth. Measurements change once in minutes and are laid
+into columns then, a metric at a time; what a batch of placements needs is made from them with a few operations over
+whole columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from wharfinger.domain.scheduler import DynamicArgs
+from wharfinger.engine.load.book import (
+    HOT_COST,
+    LOAD_TOO_HIGH,
+    LOAD_UNKNOWN,
+    SCORE_MAX,
+    WHOLE,
+    LoadBook,
+)
+from wharfinger.engine.load.policy import active_us
+from wharfinger.engine.load.records import SECOND, Micros
+
+Column = npt.NDArray[np.int64]
+
+_UNKNOWN = -1
+_LOAD_MAX = 2**31
+_SUM_MAX = 2**62 // (SCORE_MAX * _LOAD_MAX)
+"""The largest sum of weights that cannot overflow with the highest loads."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadColumns:
+    """What a batch of placements goes by. All int64.
+
+    `verdict[slots]`: 0 or why the node is refused (`LOAD_TOO_HIGH`, `LOAD_UNKNOWN`); `metric[slots]`: which of
+    `metrics` refuses it, -1: none. `base[slots]`: the free share, less what was told of the hot value where that is
+    not damped; may be below zero. A node's score is `clamp(base - 10 * sum_w((recent[w] + placed in this batch) //
+    per[w]), 0, 100)`. `recent[windows, slots]`: how many were placed on the node within each window before the batch;
+    `per[windows]`: how many make one. Neither has a row where bursts are not damped. `unknown`: metric -> of how many
+    nodes it is not known."""
+
+    verdict: Column
+    metric: Column
+    base: Column
+    recent: Column
+    per: Column
+    metrics: tuple[str, ...] = ()
+    unknown: dict[str, int] = field(default_factory=dict)
+
+    def scores(self, placed: Column | None = None) -> Column:
+        """0..100 of every slot, when `placed[slots]` came in this batch."""
+        score = self.base
+        if len(self.per):
+            came = self.recent if placed is None else np.maximum(self.recent + placed, 0)
+            score = score - HOT_COST * (came // self.per[:, np.newaxis]).sum(axis=0)
+        return np.clip(score, 0, SCORE_MAX)
+
+
+class LoadTable:
+    """A LoadBook in columns. It follows the book by its version, and the nodes by the number that the caller gives."""
+
+    def __init__(self, book: LoadBook) -> None:
+        self.book = book
+        self._usage: dict[str, tuple[Column, Column]] = {}
+        self._nodes: tuple[int, int] | None = None
+        self._version = -1
+        self._average: tuple[object, int] = ((), 0)
+        self._made: tuple[object, LoadColumns] | None = None
+
+    def columns(self, names: Sequence[str], nodes_version: int, now: Micros, args: DynamicArgs) -> LoadColumns:
+        """`names[slots]`: the node in each slot, empty for none; `nodes_version`: changes whenever `names` does."""
+        book = self.book
+        if self._nodes != (nodes_version, len(names)) or self._version != book.version:
+            self._lay(names)
+            self._nodes, self._version = (nodes_version, len(names)), book.version
+        # Within the same moment nothing changes but by being told.
+        key = (self._nodes, self._version, book.placements, now, args)
+        if self._made is None or self._made[0] != key:
+            self._made = (key, self._columns(names, now, args))
+        return self._made[1]
+
+    def _lay(self, names: Sequence[str]) -> None:
+        """Loads and times of each metric over slots: the newest measurement of each node, whatever its age."""
+        book = self.book
+        self._usage = {}
+        for metric in book.named:
+            load = np.full(len(names), _UNKNOWN, dtype=np.int64)
+            at = np.full(len(names), np.iinfo(np.int64).min, dtype=np.int64)
+            measured = book.measured.get(metric)
+            if measured is not None:
+                get = measured.loads.get
+                load[:] = [get(name, _UNKNOWN) for name in names]
+                at[load != _UNKNOWN] = measured.measured_at_us
+            if book.written:
+                self._lay_written(names, metric, load, at)
+            self._usage[metric] = (np.minimum(load, _LOAD_MAX), at)
+
+    def _lay_written(self, names: Sequence[str], metric: str, load: Column, at: Column) -> None:
+        for slot, name in enumerate(names):
+            own = self.book.written.get(name)
+            found = own.loads.get(metric) if own is not None else None
+            if found is not None and found[1] > at[slot]:
+                load[slot], at[slot] = found
+
+    def _columns(self, names: Sequence[str], now: Micros, args: DynamicArgs) -> LoadColumns:
+        policy, n = self.book.policy, len(names)
+        metrics = tuple(self._usage)
+        fresh: dict[str, Column] = {}
+        for metric, (load, at) in self._usage.items():
+            fresh[metric] = np.where(at > now - active_us(policy, metric), load, _UNKNOWN)
+        verdict = np.zeros(n, dtype=np.int64)
+        which = np.full(n, -1, dtype=np.int64)
+        for limit in policy.limits:
+            if limit.limit > 0:
+                high = (fresh[limit.metric] > limit.limit) & (verdict == 0)
+                verdict[high] = LOAD_TOO_HIGH
+                which[high] = metrics.index(limit.metric)
+        if args.stale == "closed":
+            for i, metric in enumerate(metrics):
+                missing = (fresh[metric] == _UNKNOWN) & (verdict == 0)
+                verdict[missing] = LOAD_UNKNOWN
+                which[missing] = i
+        base = self._base(fresh, n, now, args)
+        recent, per = self._hot(names, base, now, args)
+        return LoadColumns(verdict, which, base, recent, per, metrics, _counts(names, fresh))
+
+    def _base(self, fresh: dict[str, Column], n: int, now: Micros, args: DynamicArgs) -> Column:
+        weights = [(w.metric, w.weight) for w in self.book.policy.weights if w.weight > 0]
+        whole = sum(weight for _, weight in weights)
+        if not weights:
+            return np.zeros(n, dtype=np.int64)
+        if whole > _SUM_MAX:
+            return self._base_one_by_one(weights, fresh, n, now, args)
+        free = np.zeros(n, dtype=np.int64)
+        known = np.zeros(n, dtype=np.int64)
+        for metric, weight in weights:
+            there = fresh[metric] != _UNKNOWN
+            free += np.where(there, (WHOLE - fresh[metric]) * weight, 0)
+            known += there * weight
+        if args.stale == "crane":
+            known[:] = whole
+        divisor = WHOLE * np.maximum(known, 1)
+        base: Column = np.where(free >= 0, SCORE_MAX * free // divisor, -(-SCORE_MAX * free // divisor))
+        if args.stale != "crane" and not known.all():
+            base[known == 0] = self._average_load(now)
+        return base
+
+    def _base_one_by_one(
+        self, weights: Sequence[tuple[str, int]], fresh: dict[str, Column], n: int, now: Micros, args: DynamicArgs
+    ) -> Column:
+        """Weights so large that int64 does not hold the sum are added up as Python's whole numbers."""
+        base = np.zeros(n, dtype=np.int64)
+        for slot in range(n):
+            loads = {m: None if (u := int(fresh[m][slot])) == _UNKNOWN else u for m, _ in weights}
+            share = self.book.weighed(loads, args.stale)
+            base[slot] = self._average_load(now) if share is None else share
+        return base
+
+    def _average_load(self, now: Micros) -> int:
+        key = (self._version, now)
+        if self._average[0] != key:
+            self._average = (key, self.book.average_load(now))
+        return self._average[1]
+
+    def _hot(self, names: Sequence[str], base: Column, now: Micros, args: DynamicArgs) -> tuple[Column, Column]:
+        """Recent placements, where bursts are damped; else what was told is taken off `base` at once."""
+        book, windows = self.book, self.book.policy.hot
+        if not args.damped:
+            for slot, name in enumerate(names):
+                if name and (hot := book.told_hot(name, now)):
+                    base[slot] -= HOT_COST * hot
+            return np.zeros((0, len(names)), dtype=np.int64), np.zeros(0, dtype=np.int64)
+        recent = np.zeros((len(windows), len(names)), dtype=np.int64)
+        if book.records:
+            slots = {name: slot for slot, name in enumerate(names) if name in book.records}
+            for name, slot in slots.items():
+                for w, window in enumerate(windows):
+                    recent[w, slot] = book.records[name].since(now - window.window_s * SECOND)
+        return recent, np.array([w.count for w in windows], dtype=np.int64)
+
+
+def _counts(names: Sequence[str], fresh: dict[str, Column]) -> dict[str, int]:
+    there = sum(1 for name in names if name)
+    # An empty slot has no load: it is unknown of every metric and none of the nodes.
+    gone = len(names) - there
+    counts = {metric: int((load == _UNKNOWN).sum()) - gone for metric, load in fresh.items()}
+    return {metric: n for metric, n in counts.items() if n}
