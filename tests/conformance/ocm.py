@@ -25,7 +25,7 @@ from wharfinger.engine.placement.objects import (
 )
 from wharfinger.engine.placement.select import PLACEMENT_LABEL, Choice, choose
 from wharfinger.manifests import ocm
-from wharfinger.manifests.model import Object
+from wharfinger.manifests.model import Object, micros
 
 Json = dict[str, Any]
 M = TypeVar("M", bound=Object)
@@ -169,7 +169,7 @@ def read(given: Json, now: str) -> World:
             fleet.apply(to_policy(raw))
     fleet.apply(placement)
     standing = [decision_object(stored(ocm.PlacementDecision, raw)) for raw in given["placementDecisions"]]
-    world = World(placement, [list(d) for d in model.defaults()], fleet, tuple(standing), ocm.micros(now))
+    world = World(placement, [list(d) for d in model.defaults()], fleet, tuple(standing), micros(now))
     tell_decisions(world)
     return world
 

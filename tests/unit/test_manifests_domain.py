@@ -57,7 +57,7 @@ def test_containers_add_up_and_a_limit_without_a_request_is_one() -> None:
         "{containers: [{resources: {requests: {cpu: 250m, memory: 1Gi}, limits: {cpu: 2, memory: 2Gi}}},"
         " {resources: {limits: {cpu: 0.5, ephemeral-storage: 1G}}}, {name: asks-for-nothing}]}"
     ).requirements()
-    assert asked == Requirements({"cpu": 750, "memory": GI, "ephemeral-storage": 10**9})
+    assert asked.requests == {"cpu": 750, "memory": GI, "ephemeral-storage": 10**9}
 
 
 def test_init_containers_run_alone_so_only_the_largest_counts() -> None:
@@ -87,7 +87,8 @@ def test_requests_of_the_whole_pod_replace_the_sum_and_overhead_comes_on_top() -
 
 
 def test_nothing_asked_is_no_request() -> None:
-    assert pod("{containers: [{resources: {requests: {cpu: 0, memory: 0}}}]}").requirements() == Requirements()
+    assert pod("{containers: [{name: a}]}").requirements() == Requirements()
+    assert pod("{containers: [{resources: {requests: {cpu: 0, memory: 0}}}]}").requirements().empty
 
 
 def test_node_claims_and_tolerations_are_taken_over() -> None:

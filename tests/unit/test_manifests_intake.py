@@ -10,11 +10,12 @@ import pytest
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.node import Node
 from wharfinger.domain.placement import ClusterAffinity, Placement
+from wharfinger.domain.pod_traits import PodTraits
 from wharfinger.domain.policy import Policy, Propagation, ResourceSelector
 from wharfinger.domain.quota import Quota
 from wharfinger.domain.selectors import LabelSelector, Requirement
 from wharfinger.domain.value import Value
-from wharfinger.domain.workload import ObjectRef
+from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.events.accepted import Accepted, accepted
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.cluster_state import NodesObserved, PodsObserved, QuotasObserved
@@ -160,7 +161,7 @@ def test_a_workload_and_its_policy_become_a_binding() -> None:
     intake = compile_manifests(manifests(deployment(uid="u-1"), policy("p", "oslo")))
     assert bindings(intake) == {
         "ns/web-deployment": Binding(
-            "ns/web-deployment", "u-1", WEB, 2,
+            "ns/web-deployment", "u-1", WEB, 2, Requirements(pod=PodTraits(namespace="ns", owner="ReplicaSet")),
             placement=Placement((ClusterAffinity(cluster_names=("oslo",)),)),
             policy="PropagationPolicy/ns/p", labels={"app": "web"},
         )

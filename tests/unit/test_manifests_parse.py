@@ -139,24 +139,19 @@ def test_null_is_absent_and_an_unknown_null_is_still_unknown() -> None:
 def test_fields_that_are_not_acted_on_are_listed_and_empty_ones_are_not() -> None:
     manifest = one(
         POD_TOP + "spec:\n"
-        "  nodeName: oslo-1\n"
-        "  topologySpreadConstraints: []\n"
-        "  affinity:\n"
-        "    podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: []}\n"
-        "    nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1}]}\n"
+        "  priorityClassName: high\n"
         "  containers:\n"
         "  - image: a\n"
-        "    ports: [{containerPort: 80}, {containerPort: 81, hostPort: 81}]\n"
         "  volumes:\n"
         "  - {name: a, emptyDir: {}}\n"
-        "  - {name: b, persistentVolumeClaim: {claimName: c}}\n"
+        "  resourceClaims:\n"
+        "  - {name: a, resourceClaimName: mine}\n"
+        "  - {name: b, resourceClaimTemplateName: one-each}\n"
+        "  - {name: c, resourceClaimTemplateName: ''}\n"
     )
     assert sorted(manifest.unacted) == [
-        "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution",
-        "spec.affinity.podAntiAffinity",
-        "spec.containers[0].ports[1].hostPort",
-        "spec.nodeName",
-        "spec.volumes[1].persistentVolumeClaim",
+        "spec.priorityClassName",
+        "spec.resourceClaims[1].resourceClaimTemplateName",
     ]
 
 

@@ -13,17 +13,9 @@ from wharfinger.domain.policy import Policy, Propagation, ResourceSelector
 from wharfinger.domain.quantities import parse_milli, parse_units
 from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.manifests import options
+from wharfinger.manifests.amounts import amounts, device_requests, split_devices
 from wharfinger.manifests.errors import Path
 from wharfinger.manifests.karmada_placement import Placement, defaulted
-from wharfinger.manifests.kubernetes import (
-    LabelSelector,
-    NodeSelector,
-    Taint,
-    Toleration,
-    amounts,
-    device_requests,
-    split_devices,
-)
 from wharfinger.manifests.model import (
     UNACTED,
     Amounts,
@@ -37,6 +29,7 @@ from wharfinger.manifests.model import (
     Quantity,
     Unacted,
 )
+from wharfinger.manifests.selectors import LabelSelector, NodeSelector, Taint, Toleration
 
 LEASE_S = "wharfinger.io/lease-s"
 """Annotation of a cluster: how many seconds of silence are normal. Without it a cluster is never called silent."""

@@ -17,8 +17,8 @@ from wharfinger.domain import placement as domain
 from wharfinger.domain import selectors
 from wharfinger.domain.selectors import Requirement
 from wharfinger.manifests.errors import Path
-from wharfinger.manifests.kubernetes import Toleration
 from wharfinger.manifests.model import ExpectedError, Int, Labels, Model
+from wharfinger.manifests.selectors import Toleration
 
 FIELDS = ("provider", "region", "zone")
 _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})

@@ -11,8 +11,8 @@ from pydantic import AfterValidator, BeforeValidator
 from wharfinger.domain.policy import NodePoolPolicy, Policy
 from wharfinger.manifests.crane import SECOND_NS, duration_ns
 from wharfinger.manifests.errors import Path
-from wharfinger.manifests.kubernetes import Taint
 from wharfinger.manifests.model import Amounts, Carried, Count, ExpectedError, Int32, Labels, Model, Object
+from wharfinger.manifests.selectors import Taint
 
 NEVER = "Never"
 

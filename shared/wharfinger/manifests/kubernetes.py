@@ -5,16 +5,19 @@ A workload becomes replicas with `Requirements`; a Node becomes `domain.node.Nod
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal
 
+import msgspec
+
 from wharfinger.domain import node as domain
-from wharfinger.domain import selectors, taints
-from wharfinger.domain.quantities import LIMIT, parse_milli, parse_units
-from wharfinger.domain.quota import Quota, in_milli, limited_resource
-from wharfinger.domain.resources import DEVICE_MILLI, GPU, Device, DeviceRequest, add
+from wharfinger.domain import selectors
+from wharfinger.domain.pod_traits import NO_TRAITS
+from wharfinger.domain.quota import Quota, limited_resource
+from wharfinger.domain.resources import GPU, Device
 from wharfinger.domain.workload import Requirements
+from wharfinger.manifests.amounts import DEVICES_MAX, amounts, quota_amounts, split_devices
 from wharfinger.manifests.errors import Path
 from wharfinger.manifests.model import (
     Amounts,
@@ -22,244 +25,23 @@ from wharfinger.manifests.model import (
     Count,
     ExpectedError,
     Int,
-    Int32,
     Labels,
     Metadata,
     Model,
     Object,
+    Time,
     Unacted,
+    micros,
 )
+from wharfinger.manifests.pod import DEFAULT_NAMESPACE, PodSpec, PodTemplate, Source, Whose, tagged
+from wharfinger.manifests.selectors import LabelSelector, Taint
 
 CLUSTER = "wharfinger.io/cluster"
 """Label or annotation of a Node or a ResourceQuota: the member cluster it belongs to."""
-GPU_MILLI = "wharfinger.io/gpu-milli"
-"""Annotation of a pod template: thousandths of one GPU that a replica shares, instead of a whole one."""
-GPU_MODELS = "wharfinger.io/gpu-models"
-"""Annotation of a pod template: the GPU models it may run on, separated by commas."""
 GPU_PRODUCT = "nvidia.com/gpu.product"
 """Label of a Node: the model of its GPUs."""
 
-Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
-
-
-# Selectors, taints, tolerations: shared with the other systems' kinds.
-
-
-class Expression(Model):
-    """One `matchExpressions` entry of a label selector."""
-
-    key: str
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    values: list[str] = []
-
-    def to_domain(self) -> selectors.Requirement:
-        return selectors.Requirement(self.key, self.operator, tuple(self.values))
-
-
-class LabelSelector(Model):
-    match_labels: Labels = {}
-    match_expressions: list[Expression] = []
-
-    def to_domain(self) -> selectors.LabelSelector:
-        return selectors.LabelSelector(dict(self.match_labels), tuple(e.to_domain() for e in self.match_expressions))
-
-
-class Taint(Model):
-    key: str
-    effect: Effect
-    value: str = ""
-    time_added: Carried = None
-
-    def to_domain(self) -> taints.Taint:
-        return taints.Taint(self.key, self.effect, self.value)
-
-
-class Toleration(Model):
-    key: str = ""
-    operator: Literal["Equal", "Exists", ""] = "Equal"
-    value: str = ""
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute", ""] = ""
-    toleration_seconds: Int | None = None
-
-    def to_domain(self) -> taints.Toleration:
-        return taints.Toleration(self.key, self.operator or "Equal", self.value, self.effect, self.toleration_seconds)
-
-
-# The pod.
-
-
-class NodeExpression(Model):
-    key: str
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
-    values: list[str] = []
-
-    def to_domain(self) -> selectors.Requirement:
-        return selectors.Requirement(self.key, self.operator, tuple(self.values))
-
-
-class NodeSelectorTerm(Model):
-    match_expressions: list[NodeExpression] = []
-    match_fields: list[NodeExpression] = []
-
-    def to_domain(self) -> selectors.NodeTerm:
-        return selectors.NodeTerm(
-            tuple(e.to_domain() for e in self.match_expressions), tuple(e.to_domain() for e in self.match_fields)
-        )
-
-
-class NodeSelector(Model):
-    """Terms are alternatives."""
-
-    node_selector_terms: list[NodeSelectorTerm]
-
-    def to_domain(self) -> tuple[selectors.NodeTerm, ...]:
-        return tuple(term.to_domain() for term in self.node_selector_terms)
-
-
-class NodeAffinity(Model):
-    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
-    preferred_during_scheduling_ignored_during_execution: Unacted = None
-
-
-class Affinity(Model):
-    node_affinity: NodeAffinity | None = None
-    pod_affinity: Unacted = None
-    pod_anti_affinity: Unacted = None
-
-
-class Resources(Model):
-    requests: Amounts = {}
-    limits: Amounts = {}
-    claims: Unacted = None
-
-    def asked(self) -> dict[str, int]:
-        """What is requested; a limit without a request is its own request, as the API server defaults it."""
-        return amounts({**self.limits, **self.requests})
-
-
-class Port(Model):
-    container_port: Int32
-    host_port: Unacted = None
-    host_ip: Carried = None
-    name: Carried = None
-    protocol: Carried = None
-
-
-class Container(Model):
-    name: str = ""
-    resources: Resources = Resources()
-    ports: list[Port] = []
-    restart_policy: str = ""
-    args: Carried = None
-    command: Carried = None
-    env: Carried = None
-    env_from: Carried = None
-    image: Carried = None
-    image_pull_policy: Carried = None
-    lifecycle: Carried = None
-    liveness_probe: Carried = None
-    readiness_probe: Carried = None
-    resize_policy: Carried = None
-    restart_policy_rules: Carried = None
-    security_context: Carried = None
-    startup_probe: Carried = None
-    stdin: Carried = None
-    stdin_once: Carried = None
-    termination_message_path: Carried = None
-    termination_message_policy: Carried = None
-    tty: Carried = None
-    volume_devices: Carried = None
-    volume_mounts: Carried = None
-    working_dir: Carried = None
-
-
-class Volume(Model):
-    """Any kind of volume source is known; those that bind a pod to a place are not acted on."""
-
-    model_config = {"extra": "ignore"}
-
-    name: str
-    persistent_volume_claim: Unacted = None
-    ephemeral: Unacted = None
-
-
-class PodSpec(Model):
-    containers: list[Container] = []
-    init_containers: list[Container] = []
-    resources: Resources = Resources()
-    overhead: Amounts = {}
-    node_selector: Labels = {}
-    affinity: Affinity | None = None
-    tolerations: list[Toleration] = []
-    priority: Int32 | None = None
-    volumes: list[Volume] = []
-    node_name: Unacted = None
-    priority_class_name: str = ""
-    preemption_policy: Unacted = None
-    resource_claims: Unacted = None
-    scheduler_name: Unacted = None
-    scheduling_gates: Unacted = None
-    scheduling_group: Unacted = None
-    topology_spread_constraints: Unacted = None
-    workload_ref: Unacted = None
-    active_deadline_seconds: Carried = None
-    automount_service_account_token: Carried = None
-    dns_config: Carried = None
-    dns_policy: Carried = None
-    enable_service_links: Carried = None
-    ephemeral_containers: Carried = None
-    host_aliases: Carried = None
-    host_ipc: Carried = None
-    host_network: Carried = None
-    host_pid: Carried = None
-    host_users: Carried = None
-    hostname: Carried = None
-    hostname_override: Carried = None
-    image_pull_secrets: Carried = None
-    os: Carried = None
-    readiness_gates: Carried = None
-    restart_policy: Carried = None
-    runtime_class_name: Carried = None
-    security_context: Carried = None
-    service_account: Carried = None
-    service_account_name: Carried = None
-    set_hostname_as_fqdn: Carried = None
-    share_process_namespace: Carried = None
-    subdomain: Carried = None
-    termination_grace_period_seconds: Carried = None
-
-    def unacted(self, path: Path = ()) -> Iterator[Path]:
-        """Besides single fields: a priority class whose number was not filled in, for classes are not known here. Quotas
-        go by its name all the same."""
-        yield from super().unacted(path)
-        if self.priority_class_name and self.priority is None:
-            yield (*path, "priorityClassName")
-
-    def asked(self) -> dict[str, int]:
-        """What one pod takes, as the kube-scheduler counts it.
-
-        Containers and sidecars (init containers that restart always) run together and add up; each plain init container
-        runs alone beside the sidecars started before it, so only the largest counts. Requests of the pod as a whole replace the
-        sum of its containers'. Overhead comes on top.
-        """
-        together: dict[str, int] = {}
-        sidecars: dict[str, int] = {}
-        largest: dict[str, int] = {}
-        for container in self.containers:
-            together = add(together, container.resources.asked())
-        for container in self.init_containers:
-            if container.restart_policy == "Always":
-                sidecars = add(sidecars, container.resources.asked())
-                largest = _larger(largest, sidecars)
-            else:
-                largest = _larger(largest, add(sidecars, container.resources.asked()))
-        total = _larger(add(together, sidecars), largest) | self.resources.asked()
-        return add(total, amounts(self.overhead))
-
-
-class PodTemplate(Model):
-    metadata: Metadata = Metadata()
-    spec: PodSpec = PodSpec()
+# Workloads.
 
 
 class Workload(Object):
@@ -275,20 +57,16 @@ class Workload(Object):
 
     def requirements(self) -> Requirements:
         """Raises ExpectedError for annotations that say nothing sensible."""
-        template = self.template
-        spec = template.spec
-        requests, devices = split_devices(spec.asked())
-        if any(amount > LIMIT for amount in requests.values()):
-            raise ExpectedError("requests whose sum is below 2^63", "spec")
-        required = spec.affinity.node_affinity if spec.affinity else None
-        terms = required.required_during_scheduling_ignored_during_execution if required else None
-        return Requirements(
-            {name: amount for name, amount in requests.items() if amount},
-            _shared(devices, _Said(self.metadata, template.metadata)),
-            dict(spec.node_selector),
-            terms.to_domain() if terms else (),
-            tuple(t.to_domain() for t in spec.tolerations),
-        )
+        return self.template.requirements(self.whose)
+
+    @property
+    def whose(self) -> Whose:
+        return Whose(self.metadata, self.metadata.namespace or DEFAULT_NAMESPACE, self.owner)
+
+    @property
+    def owner(self) -> str:
+        """The kind of the object that makes the pods and looks after them."""
+        return self.kind
 
     @property
     def priority(self) -> int:
@@ -312,6 +90,10 @@ class DeploymentSpec(Model):
 
 class Deployment(Workload):
     spec: DeploymentSpec
+
+    @property
+    def owner(self) -> str:
+        return "ReplicaSet"
 
     @property
     def replicas(self) -> int:
@@ -382,8 +164,22 @@ class Job(Workload):
         return self.spec.template
 
 
+class ClaimStatus(Source):
+    name: str
+    resource_claim_name: str = ""
+
+
+class PodStatus(Source):
+    phase: Literal["Pending", "Running", "Succeeded", "Failed", "Unknown", ""] = ""
+    start_time: Time | None = None
+    resource_claim_statuses: list[ClaimStatus] = []
+
+
 class Pod(Workload):
+    """A replica of its own, or, with a node, one that is seen there (`pod_of`)."""
+
     spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
 
     @property
     def replicas(self) -> int:
@@ -392,6 +188,53 @@ class Pod(Workload):
     @property
     def template(self) -> PodTemplate:
         return PodTemplate.model_construct(metadata=self.metadata, spec=self.spec)
+
+    @property
+    def owner(self) -> str:
+        return self.metadata.controller
+
+    @property
+    def whose(self) -> Whose:
+        claims = {c.name: c.resource_claim_name for c in self.status.resource_claim_statuses}
+        namespace = self.metadata.namespace or DEFAULT_NAMESPACE
+        return Whose(self.metadata, namespace, self.owner, self.name, claims=claims)
+
+    @property
+    def finished(self) -> bool:
+        """It takes nothing of its node any more."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+    def unacted(self, path: Path = ()) -> Iterator[Path]:
+        """A pod has its name, and by it the claims that were made for it."""
+        named = {c.name for c in self.status.resource_claim_statuses}
+        for found in super().unacted(path):
+            match found[len(path) :]:
+                case ("spec", "volumes", int(), "ephemeral"):
+                    continue
+                case ("spec", "resourceClaims", int(i), _) if self.spec.resource_claims[i].name in named:
+                    continue
+            yield found
+
+
+def pod_of(model: Pod, pending: bool = False) -> domain.Pod:
+    """A pod as a cluster has it, on its node. `pending`: as one that is to be placed; its node's name is then what it asks for.
+
+    Its traits are always there, for others may look for it. Raises ExpectedError."""
+    running = bool(model.spec.node_name) and not pending
+    requirements = model.template.requirements(replace(model.whose, running=running))
+    namespace = model.metadata.namespace or DEFAULT_NAMESPACE
+    if requirements.pod is None:
+        traits = msgspec.structs.replace(NO_TRAITS, namespace=namespace, owner=model.owner)
+        requirements = msgspec.structs.replace(requirements, pod=traits)
+    return domain.Pod(
+        model.metadata.uid or f"{namespace}/{model.name}",
+        model.name,
+        requirements,
+        "" if pending else model.spec.node_name,
+        priority=model.priority,
+        started_us=micros(model.status.start_time) if model.status.start_time else 0,
+        terminating=model.metadata.deletion_timestamp is not None,
+    )
 
 
 # Objects without replicas of their own: each chosen cluster gets the object as it is.
@@ -511,16 +354,25 @@ class NodeSpec(Model):
     provider_id: Carried = None
 
 
+class NodeAddress(Source):
+    address: str
+
+
+class ContainerImage(Source):
+    names: list[str] = []
+    size_bytes: Int = 0
+
+
 class NodeStatus(Model):
     allocatable: Amounts = {}
     capacity: Amounts = {}
+    addresses: list[NodeAddress] = []
     conditions: Unacted = None
-    addresses: Carried = None
     config: Carried = None
     daemon_endpoints: Carried = None
     declared_features: Carried = None
     features: Carried = None
-    images: Carried = None
+    images: list[ContainerImage] = []
     node_info: Carried = None
     phase: Carried = None
     runtime_handlers: Carried = None
@@ -562,86 +414,11 @@ class Node(Object):
             dict(labels),
             tuple(t.to_domain() for t in self.spec.taints),
             self.spec.unschedulable,
+            tuple(dict.fromkeys(found.address for found in self.status.addresses if found.address)),
+            {tagged(name): image.size_bytes for image in self.status.images for name in image.names if name},
         )
 
 
 def cluster_of(found: Object) -> str:
     """The member cluster that an object says it was read from; empty: it says none."""
     return found.metadata.labels.get(CLUSTER) or found.annotations.get(CLUSTER) or ""
-
-
-# Amounts and devices.
-
-DEVICES_MAX = 1024
-"""Of one kind on a node; above any real one, and low enough that a slip of the pen fills no memory."""
-
-_DEVICES = frozenset({"gpu.intel.com/i915", "gpu.intel.com/xe"})
-
-
-def is_device(name: str) -> bool:
-    """Whether an extended resource counts GPUs: `nvidia.com/gpu`, `amd.com/gpu` and any vendor's, and Intel's by driver.
-
-    Slices a device plugin hands out on its own (`nvidia.com/mig-1g.5gb`) stay plain counts.
-    """
-    return name.endswith("/gpu") or name in _DEVICES
-
-
-def amounts(quantities: Mapping[str, str]) -> dict[str, int]:
-    """cpu in milli, everything else in units."""
-    return {name: parse_milli(q) if name == "cpu" else parse_units(q) for name, q in quantities.items()}
-
-
-def quota_amounts(quantities: Mapping[str, str]) -> dict[str, int]:
-    """As `amounts`, by the names quotas have: `requests.cpu` is in milli, too."""
-    return {name: parse_milli(q) if in_milli(name) else parse_units(q) for name, q in quantities.items()}
-
-
-def split_devices(all_amounts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """Amounts without devices, and how many devices of each kind."""
-    plain = {name: amount for name, amount in all_amounts.items() if not is_device(name)}
-    return plain, {name: amount for name, amount in all_amounts.items() if is_device(name)}
-
-
-def _larger(a: Mapping[str, int], b: Mapping[str, int]) -> dict[str, int]:
-    return {name: max(a.get(name, 0), b.get(name, 0)) for name in {**a, **b}}
-
-
-def device_requests(
-    devices: Mapping[str, int], milli: int = DEVICE_MILLI, models: tuple[str, ...] = ()
-) -> tuple[DeviceRequest, ...]:
-    """One request a kind; `milli` and `models` are for GPUs of the kind `nvidia.com/gpu`."""
-    return tuple(
-        DeviceRequest(count, milli, models, kind) if kind == GPU else DeviceRequest(count, kind=kind)
-        for kind, count in sorted(devices.items())
-        if count > 0
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """The annotations of a workload and of its pod template, which goes first."""
-
-    own: Metadata
-    template: Metadata
-
-    def get(self, key: str) -> str | None:
-        return self.template.annotations.get(key, self.own.annotations.get(key))
-
-    def error(self, key: str, expected: str) -> ExpectedError:
-        above = ("spec", "template") if self.template is not self.own and key in self.template.annotations else ()
-        return ExpectedError(expected, *above, "metadata", "annotations", key)
-
-
-def _shared(devices: Mapping[str, int], said: _Said) -> tuple[DeviceRequest, ...]:
-    """Device requests by kind; the annotations speak of the GPUs of the kind `nvidia.com/gpu`."""
-    models = tuple(sorted({m for part in (said.get(GPU_MODELS) or "").split(",") if (m := part.strip())}))
-    wanted = dict(devices)
-    milli = DEVICE_MILLI
-    if (text := said.get(GPU_MILLI)) is not None:
-        if not (text.isascii() and text.isdigit() and len(text) <= 4 and 1 <= int(text) <= DEVICE_MILLI):
-            raise said.error(GPU_MILLI, f"an integer from 1 to {DEVICE_MILLI}")
-        milli = int(text)
-        wanted.setdefault(GPU, 1)
-        if milli < DEVICE_MILLI and wanted[GPU] > 1:
-            raise said.error(GPU_MILLI, f"at most one {GPU} where a part of one is asked")
-    return device_requests(wanted, milli, models)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Annotated
 
@@ -52,6 +53,7 @@ _SPELLINGS = {
     "provider_id": "providerID",
     "proxy_url": "proxyURL",
     "set_hostname_as_fqdn": "setHostnameAsFQDN",
+    "volume_id": "volumeID",
 }
 """Where Kubernetes' spelling is not plain camelCase."""
 
@@ -148,7 +150,7 @@ def _name(text: str, *field: str) -> str:
     return text
 
 
-def _between(low: int, high: int) -> AfterValidator:
+def within(low: int, high: int) -> AfterValidator:
     def check(value: int) -> int:
         if not low <= value <= high:
             raise ExpectedError(f"an integer from {low} to {high}")
@@ -157,14 +159,52 @@ def _between(low: int, high: int) -> AfterValidator:
     return AfterValidator(check)
 
 
-Int = Annotated[int, BeforeValidator(_whole), _between(-(2**63), 2**63 - 1)]
-Int32 = Annotated[int, BeforeValidator(_whole), _between(-(2**31), 2**31 - 1)]
-Count = Annotated[int, BeforeValidator(_whole), _between(0, 2**31 - 1)]
+def _not_empty(text: str) -> str:
+    if not text:
+        raise ExpectedError("a text that is not empty")
+    return text
+
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def micros(text: str) -> int:
+    """A time such as 2026-03-01T12:00:00Z as microseconds of the epoch. Raises ExpectedError."""
+    try:
+        if _TIME.fullmatch(text) is None:
+            raise ValueError
+        return (datetime.fromisoformat(text.upper()) - _EPOCH) // timedelta(microseconds=1)
+    except (ValueError, OverflowError):
+        raise ExpectedError("a time such as 2026-03-01T12:00:00Z") from None
+
+
+def _checked_time(text: str) -> str:
+    micros(text)
+    return text
+
+
+Int = Annotated[int, BeforeValidator(_whole), within(-(2**63), 2**63 - 1)]
+Int32 = Annotated[int, BeforeValidator(_whole), within(-(2**31), 2**31 - 1)]
+Count = Annotated[int, BeforeValidator(_whole), within(0, 2**31 - 1)]
 SignedQuantity = Annotated[str, BeforeValidator(_quantity)]
 Quantity = Annotated[str, BeforeValidator(_quantity), AfterValidator(_not_negative_quantity)]
 Name = Annotated[str, AfterValidator(lambda text: _name(text))]
+Time = Annotated[str, AfterValidator(_checked_time)]
+NotEmpty = Annotated[str, AfterValidator(_not_empty)]
 Amounts = Annotated[dict[str, Quantity], AfterValidator(_countable)]
 Labels = dict[str, str]
+
+
+class OwnerReference(Model):
+    """`controller`: the owner makes such objects and counts them."""
+
+    kind: str
+    api_version: Carried = None
+    block_owner_deletion: Carried = None
+    controller: bool = False
+    name: Carried = None
+    uid: Carried = None
 
 
 class Metadata(Model):
@@ -182,9 +222,14 @@ class Metadata(Model):
     finalizers: Carried = None
     generation: Carried = None
     managed_fields: Carried = None
-    owner_references: Carried = None
+    owner_references: list[OwnerReference] = []
     resource_version: Carried = None
     self_link: Carried = None
+
+    @property
+    def controller(self) -> str:
+        """The kind of the object that made this one and looks after it; empty: none."""
+        return next((owner.kind for owner in self.owner_references if owner.controller), "")
 
 
 class NamedMetadata(Metadata):

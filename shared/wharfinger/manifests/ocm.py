@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StrictInt, StrictStr, ValidationInfo, model_validator
@@ -21,9 +20,9 @@ from wharfinger.domain import selection, taints
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.quantities import LIMIT, parse_quantity
 from wharfinger.manifests import options
+from wharfinger.manifests.amounts import amounts
 from wharfinger.manifests.errors import Path
 from wharfinger.manifests.karmada import DEFAULT_NAMESPACE, lease_s
-from wharfinger.manifests.kubernetes import amounts
 from wharfinger.manifests.model import (
     Carried,
     ExpectedError,
@@ -33,7 +32,9 @@ from wharfinger.manifests.model import (
     Model,
     Object,
     SignedQuantity,
+    Time,
     Unacted,
+    micros,
 )
 
 REGION_CLAIM = "region.open-cluster-management.io"
@@ -91,27 +92,7 @@ _RATE = _limited(r"[0-9]+[hms]", "a duration such as 1m")
 _LOT = re.compile(r"(?:100|[1-9][0-9]?)%|[1-9][0-9]*")
 
 Key = Annotated[str, _KEY]
-Time = Annotated[str, AfterValidator(lambda text: _checked_time(text))]
 Effect = Literal["NoSelect", "NoSelectIfNew", "PreferNoSelect"]
-
-
-def _checked_time(text: str) -> str:
-    micros(text)
-    return text
-
-
-_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def micros(text: str) -> int:
-    """A time such as 2026-03-01T12:00:00Z as microseconds of the epoch. Raises ExpectedError."""
-    try:
-        if _TIME.fullmatch(text) is None:
-            raise ValueError
-        return (datetime.fromisoformat(text.upper()) - _EPOCH) // timedelta(microseconds=1)
-    except (ValueError, OverflowError):
-        raise ExpectedError("a time such as 2026-03-01T12:00:00Z") from None
 
 
 # The managed cluster.
