@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from wharfinger.domain.value import Value
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.cluster_state import NodesObserved, PodsObserved, QuotasObserved
+from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved, QuotasObserved
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.registry import LATEST
@@ -21,6 +21,7 @@ Fact = (
     | NodesObserved
     | PodsObserved
     | QuotasObserved
+    | ObjectsObserved
     | PolicyApplied
     | PolicyRemoved
     | BindingRequested
@@ -57,6 +58,8 @@ def accepted(data: Fact) -> Accepted:
             return Accepted(data, name, f"{name}/pods/{node}", name)
         case QuotasObserved(cluster=name, namespace=namespace):
             return Accepted(data, name, f"{name}/quotas/{namespace}", name)
+        case ObjectsObserved(cluster=name, kind=kind, namespace=namespace):
+            return Accepted(data, name, f"{name}/objects/{kind}/{namespace}", name)
         case PolicyApplied(policy=policy):
             return _keyed(data, policy.key)
         case PolicyRemoved(kind=kind, namespace=namespace, name=name):

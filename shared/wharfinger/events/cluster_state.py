@@ -1,8 +1,10 @@
-"""Topic `wharfinger.cluster-state`: the nodes, pods and quotas of member clusters.
+"""Topic `wharfinger.cluster-state`: the nodes, pods, quotas and other objects of member clusters.
 
 State model: nodes lie in `buckets` fixed buckets by stable hash of the node's name, key = cluster/nodes/bucket; a node
 absent from its bucket is gone. Pods lie by node, key = cluster/pods/node; a pod absent is gone. A cluster's nodes are
 known only once every bucket has been seen. Quotas lie by namespace, key = cluster/quotas/namespace; a quota absent is gone.
+Whatever else pods are placed by (services, budgets, namespaces, volumes, claims) lies by kind and namespace, key =
+cluster/objects/kind/namespace; an object absent is gone.
 
 Who reports both tells pods before the quotas that count them: what a quota says is used is taken to hold the pods seen by then.
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from wharfinger.domain.cluster_objects import ClusterObject
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.quota import Quota
 from wharfinger.domain.value import Name, Value, stable_hash
@@ -35,6 +38,16 @@ class QuotasObserved(Value, frozen=True):
     cluster: Name
     namespace: Name
     quotas: tuple[Quota, ...]
+
+
+class ObjectsObserved(Value, frozen=True):
+    """All objects of one kind in one namespace of a cluster, in order of name. `kind`: as the cluster calls it; `namespace`: empty
+    for kinds that are of the whole cluster."""
+
+    cluster: Name
+    kind: str
+    namespace: str
+    objects: tuple[ClusterObject, ...]
 
 
 def into_buckets(cluster: str, nodes: Iterable[Node], buckets: int) -> list[NodesObserved]:

@@ -42,8 +42,10 @@ CLUSTERS = Topic(
     "facts of member clusters",
 )  # fmt: skip
 CLUSTER_STATE = Topic(
-    "wharfinger.cluster-state", "cluster/nodes/bucket, cluster/pods/node, cluster/quotas/namespace",
-    PartitionBy.CLUSTER, "partitioned", ("intake", "collectors"), None, "nodes, pods and quotas of member clusters",
+    "wharfinger.cluster-state",
+    "cluster/nodes/bucket, cluster/pods/node, cluster/quotas/namespace, cluster/objects/kind/namespace",
+    PartitionBy.CLUSTER, "partitioned", ("intake", "collectors"), None,
+    "nodes, pods, quotas and other objects of member clusters",
 )  # fmt: skip
 NODE_LOAD = Topic(
     "wharfinger.node-load", "cluster/metric", PartitionBy.CLUSTER, "partitioned", ("annotator",), DAY_MS,
