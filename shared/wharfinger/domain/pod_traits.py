@@ -9,6 +9,8 @@ from __future__ import annotations
 from wharfinger.domain.selectors import LabelSelector, NodeTerm
 from wharfinger.domain.value import Value
 
+DEFAULT_NAMESPACE = "default"
+
 
 class HostPort(Value, frozen=True):
     """A port of the node that the pod takes. An empty `ip` is every address (0.0.0.0)."""
@@ -106,6 +108,11 @@ class PodTraits(Value, frozen=True):
     gates: tuple[str, ...] = ()
     group: str = ""
     min_count: int = 0
+
+    @property
+    def home(self) -> str:
+        """The namespace it is in; where none is said, that is `default`."""
+        return self.namespace or DEFAULT_NAMESPACE
 
     @property
     def restrictive(self) -> bool:
