@@ -3,7 +3,7 @@ stands.
 
 The order is that of kube-scheduler's default profile, and it shows: a node is counted under the first plugin that
 refuses it. What a plugin does is a class of its name in `engine.framework.plugins`; a plugin more is that file and a
-line here. Plugins of other distributions come by entry points (`manifests.installed_plugins`). """
+line here. Plugins of other distributions come by entry points (`manifests.installed_plugins`)."""
 
 from __future__ import annotations
 

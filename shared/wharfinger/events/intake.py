@@ -31,7 +31,7 @@ from wharfinger.events.cluster_state import QuotasObserved, into_buckets
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.envelope import derived_id
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
-from wharfinger.manifests import crane, karmada, karmada_upkeep, karpenter, kubernetes, ocm
+from wharfinger.manifests import crane, karmada, karmada_upkeep, karpenter, kube_policy, kube_scheduler, kubernetes, ocm
 from wharfinger.manifests.errors import ManifestError, shown
 from wharfinger.manifests.model import ExpectedError, Object, Resource
 from wharfinger.manifests.parse import Manifest
@@ -53,6 +53,7 @@ UNACTED_MAX = 32
 """Of a workload's fields that are not acted on so many go with its binding, so that one with very many makes no large event."""
 
 ClusterModel = karmada.Cluster | ocm.ManagedCluster
+SchedulerModel = kube_scheduler.KubeSchedulerConfiguration | kube_policy.PolicyFile | kube_policy.ProviderConfiguration
 PolicyModel = (
     karmada.ClusterPropagationPolicy
     | karmada_upkeep.FederatedResourceQuota
@@ -63,6 +64,7 @@ PolicyModel = (
     | ocm.AddOnPlacementScore
     | crane.DynamicSchedulerPolicy
     | karpenter.NodePool
+    | SchedulerModel
 )
 
 Place = tuple[str, str]
@@ -258,7 +260,7 @@ class _Run:
         facts: list[Fact] = []
         for manifest in self.manifests:
             if isinstance(model := manifest.model, PolicyModel):
-                removed = PolicyRemoved(model.kind, model.name, _policy_namespace(model))
+                removed = PolicyRemoved(_policy_kind(model), model.name, _policy_namespace(model))
                 self.policies.pop(f"{removed.kind}/{removed.namespace}/{removed.name}", None)
                 facts.append(removed)
         return facts
@@ -517,8 +519,16 @@ def _policy_namespace(model: PolicyModel) -> str:
             | karmada_upkeep.ClusterTaintPolicy()
             | crane.DynamicSchedulerPolicy()
             | karpenter.NodePool()
+            | kube_scheduler.KubeSchedulerConfiguration()
+            | kube_policy.PolicyFile()
+            | kube_policy.ProviderConfiguration()
         ):
             return ""
+
+
+def _policy_kind(model: PolicyModel) -> str:
+    """Under which it is known: how nodes are chosen is one policy, in whichever shape it was written."""
+    return kube_scheduler.KIND if isinstance(model, SchedulerModel) else model.kind
 
 
 def _identity(manifest: Manifest) -> tuple[str, ...]:
@@ -536,7 +546,7 @@ def _identity(manifest: Manifest) -> tuple[str, ...]:
             return "rebalancer", model.name, f"rebalancer {model.name}"
         case _ if isinstance(model, PolicyModel):
             name = f"{_policy_namespace(model)}/{model.name}".removeprefix("/")
-            return "policy", model.kind, name, f"{model.kind} {name}"
+            return "policy", _policy_kind(model), name, f"{_policy_kind(model)} {name}"
         case ocm.PlacementDecision():
             name = f"{model.namespace}/{model.name}"
             return "decision", name, f"PlacementDecision {name}"

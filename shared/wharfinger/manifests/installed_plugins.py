@@ -3,7 +3,7 @@
 
 What is installed beside us is part of what program this is, as our own modules are. The entry point's name is the
 plugin's; it names a class that is made from its arguments (`engine.framework.protocols`). At which points it works is
-seen from its methods. """
+seen from its methods."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wharfinger.manifests import crane, karmada, karmada_upkeep, karpenter, kubernetes, ocm
+from wharfinger.manifests import crane, karmada, karmada_upkeep, karpenter, kube_policy, kube_scheduler, kubernetes, ocm
 from wharfinger.manifests.model import Resource
 
 
@@ -35,6 +35,10 @@ KINDS: tuple[Kind, ...] = (
     Kind("policy.karmada.io/v1alpha1", "ClusterTaintPolicy", karmada_upkeep.ClusterTaintPolicy, namespaced=False),
     Kind("scheduler.policy.crane.io/v1alpha1", "DynamicSchedulerPolicy", crane.DynamicSchedulerPolicy, namespaced=False),
     Kind("karpenter.sh/v1", "NodePool", karpenter.NodePool, namespaced=False),
+    Kind(kube_scheduler.V1, kube_scheduler.KIND, kube_scheduler.KubeSchedulerConfiguration, namespaced=False),
+    Kind(kube_scheduler.V1ALPHA1, kube_scheduler.KIND, kube_policy.ProviderConfiguration, namespaced=False),
+    Kind("v1", "Policy", kube_policy.PolicyFile, namespaced=False),
+    Kind(kube_scheduler.V1, "Policy", kube_policy.PolicyFile, namespaced=False),
     # What is asked once.
     Kind("apps.karmada.io/v1alpha1", "WorkloadRebalancer", karmada_upkeep.WorkloadRebalancer, namespaced=False),
     # Workloads.
