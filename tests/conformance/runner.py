@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from tests.conformance import karmada, ocm
+from tests.conformance import crane, karmada, ocm
 
 HERE = Path(__file__).parent
 
@@ -39,6 +39,7 @@ class System(Protocol):
 
 
 SYSTEMS: dict[str, System] = {
+    "crane": cast(System, crane),
     "karmada": cast(System, karmada),
     "ocm": cast(System, ocm),
 }
@@ -163,13 +164,18 @@ def _read_file(file: Path) -> tuple[str, list[Json]]:
     if not isinstance(cases, list):
         raise UnreadableError(f"{file}: expected a list of cases or vectors")
     for i, case in enumerate(cases):
-        if not isinstance(case, dict) or not name_of(case) or "input" not in case:
+        if not isinstance(case, dict) or not name_of(case) or given(case) in (None, {}):
             raise UnreadableError(f"{file}: case {i}: expected a name or id and an input")
     return document["suite"], cases
 
 
 def name_of(case: Json) -> str:
     return str(case.get("name") or case.get("id") or "")
+
+
+def given(case: Json) -> Any:
+    """The input; in suites where it has no key of its own, what lies beside the name and the answer."""
+    return case["input"] if "input" in case else {key: case[key] for key in case if key not in ("name", "id", "expect", "expected")}
 
 
 # Asking
@@ -190,7 +196,7 @@ def run_suite(system: System, suite: str, cases: list[Json], rules: list[Deviati
         got = answered(system, suite, case)
         if "unanswerable" not in got and _agrees(system, suite, got, case):
             result.passed += 1
-        elif (rule := next((r for r in rules if r.covers(suite, case["input"])), None)) is not None and rule.holds(
+        elif (rule := next((r for r in rules if r.covers(suite, given(case))), None)) is not None and rule.holds(
             got, system.expected(suite, case)
         ):
             result.deviating += 1
@@ -230,6 +236,6 @@ def show(system: str, directory: Path | None, only: str, name: str) -> None:
         for case in cases:
             if name_of(case) == name and (not only or suite == only):
                 out.write(f"{suite} {name}\n")
-                out.write(json.dumps({"input": case["input"]}, indent=1) + "\n")
+                out.write(json.dumps({"input": given(case)}, indent=1) + "\n")
                 out.write(json.dumps({"expected": asked.expected(suite, case)}) + "\n")
                 out.write(json.dumps({"actual": answered(asked, suite, case)}) + "\n")

@@ -1,19 +1,27 @@
 """crane-scheduler's DynamicSchedulerPolicy, as strict as its own loader: no metadata, no unknown key, its own misspellings.
 
 What that loader takes and then fails on at run time (a period of 0 stops it, a count of 0 divides by zero) is refused
-when the policy is turned into a domain value, so that reading alone stays comparable with crane's.
+when the policy is turned into a domain value, so that reading alone stays comparable with crane's. `read_policy` reads
+a text that is to be such a policy and says in the loader's terms what is wrong with it.
 """
 
 from __future__ import annotations
 
 import re
 from fractions import Fraction
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import BeforeValidator, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from wharfinger.domain.policy import HotWindow, LoadLimit, LoadPolicy, LoadWeight, Policy, SyncPeriod
+from wharfinger.manifests.document import EACH_KEY_ONCE, read_documents
 from wharfinger.manifests.model import ExpectedError, Int, Model, Resource
+
+API_VERSION = "scheduler.policy.crane.io/v1alpha1"
+KIND = "DynamicSchedulerPolicy"
+INTERNAL = "scheduler.policy.crane.io/__internal"
+"""A version that crane's program knows for its own use: a policy may name it, and has no field in it."""
 
 NAME = "default"
 """A plane has one such policy, and the kind has no name of its own."""
@@ -156,3 +164,69 @@ def _scaled(value: float, scale: int, *path: str | int) -> int:
     if not 0 <= value <= WHOLE_MAX:
         raise ExpectedError(f"a number from 0 to {WHOLE_MAX}", "spec", *path)
     return round(Fraction(repr(value)) * scale)
+
+
+# As crane's loader says it.
+
+LoaderFault = Literal[
+    "unknown-field", "duplicate-key", "type-mismatch", "bad-duration", "missing-type", "unregistered-kind", "syntax"
+]
+
+
+def read_policy(text: str) -> DynamicSchedulerPolicy | LoaderFault:
+    """The policy in `text`, or the fault for which crane's loader refuses it. Only the first document counts.
+
+    Of several faults the loader names one: a wrong duration ends its reading at once, another wrong type when all has been
+    read, and keys are looked at only when everything has its type.
+    """
+    documents, errors = read_documents(text, "policy")
+    if not documents and errors:
+        return "duplicate-key" if EACH_KEY_ONCE in errors[0].text else "syntax"
+    raw = documents[0].value if documents else {}
+    if not isinstance(raw, dict):
+        return "type-mismatch"
+    version, kind = raw.get("apiVersion"), raw.get("kind")
+    if not all(isinstance(said, str | None) for said in (version, kind)):
+        return "type-mismatch"
+    if not version or not kind:
+        return "missing-type"
+    if version == INTERNAL and kind == KIND:
+        return "unknown-field" if raw.keys() - {"apiVersion", "kind"} else DynamicSchedulerPolicy.model_validate(raw)
+    if (version, kind) != (API_VERSION, KIND):
+        return "unregistered-kind"
+    try:
+        return DynamicSchedulerPolicy.model_validate(raw)
+    except ValidationError as invalid:
+        found = sorted(invalid.errors(include_url=False), key=lambda error: _place(error))
+        return _named_fault(found)
+
+
+def _named_fault(found: list[ErrorDetails]) -> LoaderFault:
+    """`found` in the order in which the loader comes by them: it reads the fields in order of their names."""
+    for error in found:
+        if _is_duration(error):
+            value = _found_duration(error)
+            return "bad-duration" if isinstance(value, str | None) else "type-mismatch"
+    if any(error["type"] != "extra_forbidden" for error in found):
+        return "type-mismatch"
+    return "unknown-field"
+
+
+def _place(error: ErrorDetails) -> tuple[tuple[bool, int, str], ...]:
+    path = (*error["loc"], *_field(error))
+    return tuple((isinstance(part, str), part if isinstance(part, int) else 0, str(part)) for part in path)
+
+
+def _field(error: ErrorDetails) -> tuple[str | int, ...]:
+    reason = error.get("ctx", {}).get("error")
+    return reason.field if isinstance(reason, ExpectedError) else ()
+
+
+def _is_duration(error: ErrorDetails) -> bool:
+    reason = error.get("ctx", {}).get("error")
+    return isinstance(reason, ExpectedError) and str(reason) == DURATION
+
+
+def _found_duration(error: ErrorDetails) -> object:
+    """A null one is told where the entry is read, with the name of the field."""
+    return None if _field(error) else error["input"]

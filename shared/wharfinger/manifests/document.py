@@ -38,6 +38,9 @@ DIGITS_MAX = 400
 BRACKETS_MAX = 256
 """Opening brackets in a row, however spaced: the scanner would look through them all before it gives its first event."""
 
+EACH_KEY_ONCE = "expected each key once"
+"""How the error begins that tells of a key written twice."""
+
 _BRACKETS = re.compile(r"(?:[\[{][ \t\r\n]*)" + f"{{{BRACKETS_MAX}}}")
 _INT = re.compile(r"[-+]?[0-9]+")
 _OCTAL = re.compile(r"0o[0-7]+")
@@ -236,7 +239,7 @@ class _Composer:
         if isinstance(key, dict | list):
             raise self._refused("expected a string as key, got a collection")
         if key in node.value:
-            raise self._refused(f"expected each key once, got {shown(key)} again", key)
+            raise self._refused(f"{EACH_KEY_ONCE}, got {shown(key)} again", key)
         node.key, node.has_key = key, True
         self.lines[(*top.path, str(key))] = self.line
 

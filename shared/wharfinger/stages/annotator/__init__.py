@@ -6,8 +6,8 @@ The rules are crane's node annotator's, less its faults: one question a cluster 
 a replica counts once, and what was never measured is unknown rather than zero.
 """
 
-from wharfinger.stages.annotator.cadence import Failure, FailureKind, Query
 from wharfinger.engine.load.records import HotRecords
+from wharfinger.stages.annotator.cadence import Failure, FailureKind, Query
 from wharfinger.stages.annotator.observer import AnnotatorObserver, AnnotatorState
 from wharfinger.stages.annotator.series import Answer, Matched, Series, match
 

@@ -51,7 +51,7 @@ class Query:
 class Cadence:
     """The timetable of one metric of one cluster."""
 
-    period_s: int
+    period: Micros
     next_tick: Micros
     retry_at: Micros | None = None
     failures: int = 0
@@ -63,8 +63,7 @@ class Cadence:
     def asked(self, at: Micros) -> None:
         """The question was handed out: it is due again at the next tick, or at the retry that still lies ahead."""
         if self.next_tick <= at:
-            period = self.period_s * SECOND
-            self.next_tick += ((at - self.next_tick) // period + 1) * period
+            self.next_tick += ((at - self.next_tick) // self.period + 1) * self.period
         if self.retry_at is not None and self.retry_at <= at:
             self.retry_at = None
 
@@ -80,8 +79,8 @@ class Cadence:
         retry = at + delay_s * SECOND
         self.retry_at = retry if self.retry_at is None else min(self.retry_at, retry)
 
-    def follow(self, period_s: int, at: Micros) -> None:
+    def follow(self, period: Micros, at: Micros) -> None:
         """The policy changed the period: the new grid starts now."""
-        if period_s != self.period_s:
-            self.period_s = period_s
+        if period != self.period:
+            self.period = period
             self.next_tick = at

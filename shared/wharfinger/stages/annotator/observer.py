@@ -3,18 +3,18 @@
 Two sides. As an observer it folds events and publishes; on the query side the service asks `due_queries`, puts each
 question to Prometheus, and gives back loads or a failure with `fold_answer`. Nothing here waits or knows the time.
 
-Several DynamicSchedulerPolicies: a metric is asked for at the shortest of its periods; the hot windows are those of the
-first policy by key that has any, because windows of two lists added up would be nobody's policy.
+Several DynamicSchedulerPolicies are one, as `engine.load.policy` makes it.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from wharfinger.domain.policy import HotWindow, LoadPolicy
 from wharfinger.domain.value import Value
+from wharfinger.engine.load.policy import METRIC, askable, effective
+from wharfinger.engine.load.records import RECORDS_MAX, RETAIN_S, HotRecords
 from wharfinger.events.assignments import AssignmentsDecided, Placed, Released
 from wharfinger.events.cluster_state import NodesObserved
 from wharfinger.events.clusters import ClusterForgotten
@@ -26,14 +26,11 @@ from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.observer import Publication
 from wharfinger.stages.agenda import Agenda
 from wharfinger.stages.annotator.cadence import SECOND, Cadence, Failure, Query
-from wharfinger.engine.load.records import RECORDS_MAX, RETAIN_S, HotRecords, usable
 from wharfinger.stages.annotator.series import Matched, Series, match
 from wharfinger.stages.node_buckets import NodeBuckets
 
 HOT_VALUE = "hot-value"
 """Stands for the metric in the key of a HotValueObserved; no metric can have this name."""
-
-_METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 
 
 @dataclass(slots=True)
@@ -154,7 +151,7 @@ class AnnotatorObserver:
             cadence = state.clusters[name].measured[metric].cadence
             cadence.asked(at)
             state.queries.set(key, cadence.due)
-            due.append(Query(name, metric, cadence.period_s, at))
+            due.append(Query(name, metric, cadence.period // SECOND, at))
         return due
 
     def match(self, state: AnnotatorState, cluster: str, series: Iterable[Series]) -> Matched:
@@ -200,9 +197,9 @@ class AnnotatorObserver:
 def refusals(policy: LoadPolicy) -> list[str]:
     """What of a policy cannot be acted on, a sentence each. crane crashes on some of these."""
     lines = [
-        f"syncPolicy {entry.metric!r}: not the name of a metric" if not _METRIC.fullmatch(entry.metric)
+        f"syncPolicy {entry.metric!r}: not the name of a metric" if not METRIC.fullmatch(entry.metric)
         else f"syncPolicy {entry.metric!r}: expected a period above zero, got {entry.period_s} s"
-        for entry in policy.sync if not _askable(entry.metric, entry.period_s)
+        for entry in policy.sync if not askable(entry)
     ]  # fmt: skip
     lines += [
         f"hotValue: expected a timeRange and a count above zero, got {w.window_s} s and {w.count}"
@@ -211,18 +208,9 @@ def refusals(policy: LoadPolicy) -> list[str]:
     return lines
 
 
-def _askable(metric: str, period_s: int) -> bool:
-    return period_s > 0 and _METRIC.fullmatch(metric) is not None
-
-
 def _policies_changed(state: AnnotatorState, at: Micros) -> None:
-    periods: dict[str, int] = {}
-    windows: tuple[HotWindow, ...] = ()
-    for _, policy in sorted(state.policies.items()):
-        for entry in policy.sync:
-            if _askable(entry.metric, entry.period_s):
-                periods[entry.metric] = min(entry.period_s, periods.get(entry.metric, entry.period_s))
-        windows = windows or usable(policy.hot)
+    policy = effective(state.policies)
+    periods, windows = {entry.metric: entry.period_s for entry in policy.sync}, policy.hot
     if periods != state.periods:
         state.periods = periods
         for name, cluster in state.clusters.items():
@@ -242,9 +230,9 @@ def _schedule(state: AnnotatorState, name: str, cluster: ClusterLoad, at: Micros
     for metric, period_s in wanted.items():
         measured = cluster.measured.get(metric)
         if measured is None:
-            measured = cluster.measured[metric] = Measurement(Cadence(period_s, at))
+            measured = cluster.measured[metric] = Measurement(Cadence(period_s * SECOND, at))
         else:
-            measured.cadence.follow(period_s, at)
+            measured.cadence.follow(period_s * SECOND, at)
         state.queries.set((name, metric), measured.cadence.due)
 
 

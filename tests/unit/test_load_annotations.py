@@ -1,0 +1,98 @@
+"""Loads written on nodes: what is written is read again, by us and as crane reads it, and nonsense is no measurement."""
+
+from __future__ import annotations
+
+from datetime import UTC, timedelta, timezone
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from wharfinger.engine.load.annotations import (
+    Usage,
+    go_float,
+    patches,
+    read,
+    stamp_ns,
+    usage,
+    written_hot,
+    written_load,
+)
+from wharfinger.engine.load.book import Written
+from wharfinger.engine.load.crane import bound
+from wharfinger.manifests.crane import DynamicSchedulerPolicy, read_policy
+
+NOON_US = 1_772_366_400_000_000
+"""2026-03-01T12:00:00Z."""
+
+
+def test_a_load_is_written_with_five_decimals_and_the_time_in_utc() -> None:
+    assert written_load(65_000, NOON_US + 999_999) == "0.65000,2026-03-01T12:00:00Z"
+    assert written_load(137, NOON_US) == "0.00137,2026-03-01T12:00:00Z"
+    assert written_hot(3, NOON_US) == "3,2026-03-01T12:00:00Z"
+    assert written_load(120_000, NOON_US, timezone(timedelta(hours=8))) == "1.20000,2026-03-01T20:00:00Z"
+
+
+def test_what_stands_on_a_node_is_read_with_its_time() -> None:
+    found = read({"cpu_usage_avg_5m": "0.25000,2026-03-01T12:00:00Z", "node_hot_value": "2,2026-03-01T12:00:00Z"})
+    assert found == Written({"cpu_usage_avg_5m": (25_000, NOON_US)}, (2, NOON_US))
+
+
+def test_the_writers_clock_may_be_ahead() -> None:
+    found = read({"cpu": "0.5,2026-03-01T20:00:00Z"}, offset_s=8 * 3600)
+    assert found == Written({"cpu": (50_000, NOON_US)})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "0.5", "NaN,2026-03-01T12:00:00Z", "Inf,2026-03-01T12:00:00Z", "-0.5,2026-03-01T12:00:00Z", "much,2026-03-01T12:00:00Z",
+     "0.5,yesterday", "0.5,2026-13-01T12:00:00Z", "0.5,2026-03-01T12:00:00Z,1", "true"],
+)  # fmt: skip
+def test_what_says_no_finite_load_is_no_measurement(text: str) -> None:
+    assert read({"cpu": text, "node_hot_value": text, "kubectl.kubernetes.io/last-applied": text}) is None
+
+
+@given(st.integers(0, 10**7), st.integers(0, 4 * 10**15))
+def test_what_is_written_is_read_again(load: int, at_us: int) -> None:
+    second = at_us // 1_000_000 * 1_000_000
+    assert read({"cpu": written_load(load, at_us)}) == Written({"cpu": (load, second)})
+    # As crane's scheduler reads it in UTC.
+    seen = usage(written_load(load, at_us), 1_000_000_001, at_us * 1000, UTC)
+    assert isinstance(seen, Usage)
+    assert round(seen.share * 100_000) == load
+
+
+@given(st.text(max_size=40))
+@example("0.5,2023-02-30T00:00:00Z")
+@example("0x1p99999,2023-02-03T00:00:00Z")
+@example("1e999999999999,0000-01-01T00:00:00Z")
+def test_no_text_is_too_strange_to_be_looked_at(text: str) -> None:
+    usage(text, 480 * 10**9, NOON_US * 1000, timezone(timedelta(hours=14)))
+    read({"cpu": text})
+    stamp_ns(text.partition(",")[2])
+    go_float(text)
+    bound(text, 0, 0, 0)
+
+
+@given(st.text(alphabet="abkimnpst: -[]{}0123.\n\t\"'&*!|>?,%@", max_size=60))
+@example("apiVersion: scheduler.policy.crane.io/__internal\nkind: DynamicSchedulerPolicy\n")
+@example("- a\n")
+@example("apiVersion: 1\nkind: 2\n")
+def test_every_text_is_a_policy_or_has_a_fault(text: str) -> None:
+    assert isinstance(read_policy(text), DynamicSchedulerPolicy | str)
+
+
+def test_of_several_faults_a_wrong_duration_comes_before_other_types_and_those_before_unknown_keys() -> None:
+    head = "apiVersion: scheduler.policy.crane.io/v1alpha1\nkind: DynamicSchedulerPolicy\nspec:\n"
+    unknown, typed = "  more: 1\n", "  predicate: [{name: cpu, maxLimitPecent: half}]\n"
+    duration = "  syncPolicy: [{name: cpu, period: 3 minutes}]\n"
+    assert read_policy(head + unknown + typed + duration) == "bad-duration"
+    assert read_policy(head + unknown + typed) == "type-mismatch"
+    assert read_policy(head + unknown) == "unknown-field"
+
+
+def test_patches_replace_what_is_there_and_add_what_is_not() -> None:
+    assert patches({"cpu": "1", "a/b": "2"}, ["cpu"]) == (
+        {"op": "replace", "path": "/metadata/annotations/cpu", "value": "1"},
+        {"op": "add", "path": "/metadata/annotations/a~1b", "value": "2"},
+    )
