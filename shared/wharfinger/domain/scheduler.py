@@ -84,10 +84,16 @@ class NodeAffinityArgs(Value, frozen=True):
 
 
 class PreemptionArgs(Value, frozen=True):
-    """DefaultPreemption: on how many nodes victims are sought, the larger of a percentage and a number."""
+    """DefaultPreemption: on how many nodes victims are sought, the larger of a percentage and a number.
+
+    Ours: `whole_groups`: pods of a group that is only of use whole are evicted together or not at all. `across_nodes`: where
+    nothing else helps, pods on other nodes of the same zone (or whatever domain the pod is kept out of) may be
+    evicted, too."""
 
     min_candidates_percent: int = 10
     min_candidates: int = 100
+    whole_groups: bool = False
+    across_nodes: bool = False
 
 
 class VolumeBindingArgs(Value, frozen=True):

@@ -162,8 +162,8 @@ class PostBind(Protocol):
 
 ClusterEvent = Literal[
     "node/add", "node/allocatable", "node/label", "node/taint", "node/condition", "node/remove", "pod/add", "pod/label",
-    "pod/remove", "pod/scale-down", "volume", "claim", "storage-class", "csi-node", "resource-claim", "resource-slice",
-    "device-class", "namespace", "group", "load", "*",
+    "pod/remove", "pod/scale-down", "pod/gates", "volume", "claim", "storage-class", "csi-node", "resource-claim",
+    "resource-slice", "device-class", "namespace", "group", "load", "*",
 ]  # fmt: skip
 """What happens in a cluster that may make a refused pod schedulable."""
 
