@@ -39,6 +39,9 @@ HOT_VALUE = "node_hot_value"
 HOT_ACTIVE: Micros = 300_000_000
 """How long a hot value written on a node counts (crane's rule)."""
 
+TOUCHED_MAX = 4096
+"""How many changes of records are told apart before whoever follows them has to look at all."""
+
 PASSES, LOAD_TOO_HIGH, LOAD_UNKNOWN = 0, 1, 2
 """Verdicts of the filter."""
 
@@ -77,8 +80,9 @@ class Written:
 
 @dataclass(slots=True)
 class LoadBook:
-    """Everything known of the load of one cluster. `version` grows with every change that is not the passing of time, but for
-    placements: those are counted in `placements`."""
+    """Everything known of the load of one cluster. `version` grows with every change that is not the passing of time,
+    but for placements: those are in `touched`, the nodes in the order in which their records changed, of which the
+    first `forgotten` are left out."""
 
     policies: dict[str, LoadPolicy] = field(default_factory=dict)
     policy: LoadPolicy = field(default_factory=LoadPolicy)
@@ -87,7 +91,8 @@ class LoadBook:
     hot: HotValueObserved | None = None
     records: dict[str, HotRecords] = field(default_factory=dict)
     version: int = 0
-    placements: int = 0
+    touched: list[str] = field(default_factory=list)
+    forgotten: int = 0
 
     # What it is told.
 
@@ -129,19 +134,25 @@ class LoadBook:
 
     def placed(self, node: str, replica: Replica, at: Micros) -> None:
         if self.records.setdefault(node, HotRecords()).add(replica, at):
-            self.placements += 1
+            self._touch(node)
 
     def released(self, node: str, replica: Replica) -> None:
         records = self.records.get(node)
         if records is not None and records.remove(replica):
-            self.placements += 1
+            self._touch(node)
             if not records.placed:
                 del self.records[node]
 
     def node_gone(self, node: str) -> None:
         self.written_on(node, None)
         if self.records.pop(node, None) is not None:
-            self.placements += 1
+            self._touch(node)
+
+    def _touch(self, node: str) -> None:
+        if len(self.touched) >= TOUCHED_MAX:
+            self.forgotten += len(self.touched)
+            self.touched.clear()
+        self.touched.append(node)
 
     def tidy(self, now: Micros, retain_us: Micros = 0) -> None:
         """Let go of placements that no window reaches any more, nor the last `retain_us`."""

@@ -8,7 +8,7 @@ whole columns."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -62,32 +62,36 @@ class LoadColumns:
 
 
 class LoadTable:
-    """A LoadBook in columns. It follows the book by its version, and the nodes by the number that the caller gives."""
+    """A LoadBook in columns. It follows the book by its version and the nodes its placements touched, and the slots
+    by the number that the caller gives. What it gave before is never changed."""
 
     def __init__(self, book: LoadBook) -> None:
         self.book = book
         self._usage: dict[str, tuple[Column, Column]] = {}
-        self._nodes: tuple[int, int] | None = None
-        self._version = -1
+        self._slots: dict[str, int] = {}
+        self._size = 0
+        self._laid: object = None
         self._average: tuple[object, int] = ((), 0)
-        self._made: tuple[object, LoadColumns] | None = None
+        self._measured: tuple[object, LoadColumns] | None = None
+        self._recent: tuple[object, int, Column] | None = None
 
     def columns(self, names: Sequence[str], nodes_version: int, now: Micros, args: DynamicArgs) -> LoadColumns:
         """`names[slots]`: the node in each slot, empty for none; `nodes_version`: changes whenever `names` does."""
-        book = self.book
-        if self._nodes != (nodes_version, len(names)) or self._version != book.version:
+        key = (nodes_version, len(names), self.book.version)
+        if self._laid != key:
             self._lay(names)
-            self._nodes, self._version = (nodes_version, len(names)), book.version
-        # Within the same moment nothing changes but by being told.
-        key = (self._nodes, self._version, book.placements, now, args)
-        if self._made is None or self._made[0] != key:
-            self._made = (key, self._columns(names, now, args))
-        return self._made[1]
+            self._laid = key
+        if self._measured is None or self._measured[0] != (key, now, args):
+            self._measured = ((key, now, args), self._columns(names, now, args))
+        columns = self._measured[1]
+        return replace(columns, recent=self._followed(key, now)) if args.damped else columns
 
     def _lay(self, names: Sequence[str]) -> None:
         """Loads and times of each metric over slots: the newest measurement of each node, whatever its age."""
         book = self.book
         self._usage = {}
+        self._size = len(names)
+        self._slots = {name: slot for slot, name in enumerate(names) if name}
         for metric in book.named:
             load = np.full(len(names), _UNKNOWN, dtype=np.int64)
             at = np.full(len(names), np.iinfo(np.int64).min, dtype=np.int64)
@@ -126,8 +130,12 @@ class LoadTable:
                 verdict[missing] = LOAD_UNKNOWN
                 which[missing] = i
         base = self._base(fresh, n, now, args)
-        recent, per = self._hot(names, base, now, args)
-        return LoadColumns(verdict, which, base, recent, per, metrics, _counts(names, fresh))
+        if not args.damped:
+            self._take_off_hot(names, base, now)
+        windows = self.book.policy.hot if args.damped else ()
+        per = np.array([w.count for w in windows], dtype=np.int64)
+        none = np.zeros((len(per), n), dtype=np.int64)
+        return LoadColumns(verdict, which, base, none, per, metrics, _counts(names, fresh))
 
     def _base(self, fresh: dict[str, Column], n: int, now: Micros, args: DynamicArgs) -> Column:
         weights = [(w.metric, w.weight) for w in self.book.policy.weights if w.weight > 0]
@@ -162,26 +170,36 @@ class LoadTable:
         return base
 
     def _average_load(self, now: Micros) -> int:
-        key = (self._version, now)
+        key = (self._laid, now)
         if self._average[0] != key:
             self._average = (key, self.book.average_load(now))
         return self._average[1]
 
-    def _hot(self, names: Sequence[str], base: Column, now: Micros, args: DynamicArgs) -> tuple[Column, Column]:
-        """Recent placements, where bursts are damped; else what was told is taken off `base` at once."""
-        book, windows = self.book, self.book.policy.hot
-        if not args.damped:
-            for slot, name in enumerate(names):
-                if name and (hot := book.told_hot(name, now)):
-                    base[slot] -= HOT_COST * hot
-            return np.zeros((0, len(names)), dtype=np.int64), np.zeros(0, dtype=np.int64)
-        recent = np.zeros((len(windows), len(names)), dtype=np.int64)
-        if book.records:
-            slots = {name: slot for slot, name in enumerate(names) if name in book.records}
-            for name, slot in slots.items():
-                for w, window in enumerate(windows):
-                    recent[w, slot] = book.records[name].since(now - window.window_s * SECOND)
-        return recent, np.array([w.count for w in windows], dtype=np.int64)
+    def _take_off_hot(self, names: Sequence[str], base: Column, now: Micros) -> None:
+        """Where bursts are not damped, what was told of the hot value counts."""
+        for slot, name in enumerate(names):
+            if name and (hot := self.book.told_hot(name, now)):
+                base[slot] -= HOT_COST * hot
+
+    def _followed(self, key: object, now: Micros) -> Column:
+        """Recent placements of each window and slot. Within one moment only the nodes that were touched are counted again."""
+        book = self.book
+        end = book.forgotten + len(book.touched)
+        if self._recent is not None and self._recent[0] == (key, now) and self._recent[1] >= book.forgotten:
+            _, position, recent = self._recent
+            if position == end:
+                return recent
+            recent, changed = recent.copy(), dict.fromkeys(book.touched[position - book.forgotten :])
+        else:
+            recent = np.zeros((len(book.policy.hot), self._size), dtype=np.int64)
+            changed = dict.fromkeys(book.records)
+        for name in changed:
+            if (slot := self._slots.get(name)) is not None:
+                records = book.records.get(name)
+                for w, window in enumerate(book.policy.hot):
+                    recent[w, slot] = 0 if records is None else records.since(now - window.window_s * SECOND)
+        self._recent = ((key, now), end, recent)
+        return recent
 
 
 def _counts(names: Sequence[str], fresh: dict[str, Column]) -> dict[str, int]:
