@@ -5,10 +5,23 @@ Each is the whole state of its name. `ClusterObjects` is all of them together, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar, cast
 
+from wharfinger.domain.device_claims import DeviceClass, ResourceClaim, ResourceSlice
 from wharfinger.domain.selectors import LabelSelector
+from wharfinger.domain.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 from wharfinger.domain.value import Name, Value
+
+T = TypeVar("T")
 
 
 class NamespaceLabels(Value, frozen=True, tag="Namespace"):
@@ -41,7 +54,10 @@ class DisruptionBudget(Value, frozen=True, tag="PodDisruptionBudget"):
     disrupted: tuple[str, ...] = ()
 
 
-ClusterObject = NamespaceLabels | PodSelecting | DisruptionBudget
+ClusterObject = (
+    NamespaceLabels | PodSelecting | DisruptionBudget | PersistentVolume | PersistentVolumeClaim | StorageClass | CSINode
+    | CSIDriver | CSIStorageCapacity | DeviceClass | ResourceSlice | ResourceClaim
+)  # fmt: skip
 
 
 class ClusterObjects(Value, frozen=True):
@@ -50,12 +66,67 @@ class ClusterObjects(Value, frozen=True):
     namespaces: tuple[NamespaceLabels, ...] = ()
     selecting: tuple[PodSelecting, ...] = ()
     budgets: tuple[DisruptionBudget, ...] = ()
+    volumes: tuple[PersistentVolume, ...] = ()
+    claims: tuple[PersistentVolumeClaim, ...] = ()
+    storage_classes: tuple[StorageClass, ...] = ()
+    csi_nodes: tuple[CSINode, ...] = ()
+    csi_drivers: tuple[CSIDriver, ...] = ()
+    capacities: tuple[CSIStorageCapacity, ...] = ()
+    device_classes: tuple[DeviceClass, ...] = ()
+    slices: tuple[ResourceSlice, ...] = ()
+    resource_claims: tuple[ResourceClaim, ...] = ()
 
     @classmethod
     def of(cls, objects: Iterable[ClusterObject]) -> ClusterObjects:
-        found = sorted(objects, key=lambda o: (getattr(o, "namespace", ""), o.name))
+        by_type: dict[type, list[Any]] = {}
+        for found in sorted(objects, key=_place):
+            by_type.setdefault(type(found), []).append(found)
+
+        def only(kind: type[T]) -> tuple[T, ...]:
+            return tuple(cast("list[T]", by_type.get(kind, [])))
+
         return cls(
-            tuple(o for o in found if isinstance(o, NamespaceLabels)),
-            tuple(o for o in found if isinstance(o, PodSelecting)),
-            tuple(o for o in found if isinstance(o, DisruptionBudget)),
+            only(NamespaceLabels),
+            only(PodSelecting),
+            only(DisruptionBudget),
+            only(PersistentVolume),
+            only(PersistentVolumeClaim),
+            only(StorageClass),
+            only(CSINode),
+            only(CSIDriver),
+            only(CSIStorageCapacity),
+            only(DeviceClass),
+            only(ResourceSlice),
+            only(ResourceClaim),
         )
+
+    def volume(self, name: str) -> PersistentVolume | None:
+        return _found(self.volumes, name)
+
+    def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
+        return _found(self.claims, name, namespace)
+
+    def storage_class(self, name: str) -> StorageClass | None:
+        return _found(self.storage_classes, name)
+
+    def csi_node(self, name: str) -> CSINode | None:
+        return _found(self.csi_nodes, name)
+
+    def csi_driver(self, name: str) -> CSIDriver | None:
+        return _found(self.csi_drivers, name)
+
+    def device_class(self, name: str) -> DeviceClass | None:
+        return _found(self.device_classes, name)
+
+    def resource_claim(self, namespace: str, name: str) -> ResourceClaim | None:
+        return _found(self.resource_claims, name, namespace)
+
+
+def _place(found: Any) -> tuple[str, str]:
+    """The namespace, empty for what is of the whole cluster, and the name."""
+    return getattr(found, "namespace", ""), found.name
+
+
+def _found(among: Sequence[T], name: str, namespace: str = "") -> T | None:
+    at = bisect_left(among, (namespace, name), key=_place)
+    return among[at] if at < len(among) and _place(among[at]) == (namespace, name) else None

@@ -48,11 +48,14 @@ _SPELLINGS = {
     "host_ipc": "hostIPC",
     "host_pid": "hostPID",
     "insecure_skip_tls_verification": "insecureSkipTLSVerification",
+    "node_id": "nodeID",
     "pod_cidr": "podCIDR",
     "pod_cidrs": "podCIDRs",
     "provider_id": "providerID",
     "proxy_url": "proxyURL",
+    "scale_io": "scaleIO",
     "set_hostname_as_fqdn": "setHostnameAsFQDN",
+    "share_id": "shareID",
     "volume_id": "volumeID",
 }
 """Where Kubernetes' spelling is not plain camelCase."""
