@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from tests.conformance import crane, karmada, ocm
+from tests.conformance import crane, karmada, kube, ocm
 
 HERE = Path(__file__).parent
 
@@ -41,6 +41,7 @@ class System(Protocol):
 SYSTEMS: dict[str, System] = {
     "crane": cast(System, crane),
     "karmada": cast(System, karmada),
+    "kube": cast(System, kube),
     "ocm": cast(System, ocm),
 }
 
@@ -158,7 +159,8 @@ def _read_file(file: Path) -> tuple[str, list[Json]]:
         raise UnreadableError(f"{file}: cannot be read: {error}") from None
     except json.JSONDecodeError as error:
         raise UnreadableError(f"{file}: no JSON: {error}") from None
-    if not isinstance(document, dict) or not isinstance(document.get("suite"), str):
+    suite = document.get("suite", document.get("part")) if isinstance(document, dict) else None
+    if not isinstance(suite, str):
         raise UnreadableError(f"{file}: expected an object with a suite")
     cases = document.get("cases", document.get("vectors"))
     if not isinstance(cases, list):
@@ -166,7 +168,7 @@ def _read_file(file: Path) -> tuple[str, list[Json]]:
     for i, case in enumerate(cases):
         if not isinstance(case, dict) or not name_of(case) or given(case) in (None, {}):
             raise UnreadableError(f"{file}: case {i}: expected a name or id and an input")
-    return document["suite"], cases
+    return suite, cases
 
 
 def name_of(case: Json) -> str:
@@ -175,7 +177,11 @@ def name_of(case: Json) -> str:
 
 def given(case: Json) -> Any:
     """The input; in suites where it has no key of its own, what lies beside the name and the answer."""
-    return case["input"] if "input" in case else {key: case[key] for key in case if key not in ("name", "id", "expect", "expected")}
+    return (
+        case["input"]
+        if "input" in case
+        else {key: case[key] for key in case if key not in ("name", "id", "expect", "expected")}
+    )
 
 
 # Asking

@@ -38,6 +38,7 @@ from wharfinger.manifests.kube_scheduler import (
     Points,
     arguments,
     check_binders,
+    managed,
     policy_of,
     timeout_ms,
 )
@@ -210,7 +211,8 @@ class PolicyFile(Resource):
         predicates = _named(DEFAULT_PREDICATES) if self.predicates is None else self.predicates
         priorities = _weighing(DEFAULT_PRIORITIES) if self.priorities is None else self.priorities
         profile = _profile(DEFAULT_SCHEDULER, predicates, priorities, self.hard_pod_affinity_symmetric_weight)
-        return policy_of(SchedulerConfig((profile,), tuple(e.to_domain() for e in self.extenders)), manifest)
+        extenders = tuple(extender.to_domain() for extender in self.extenders)
+        return policy_of(SchedulerConfig((managed(profile, extenders),), extenders), manifest)
 
 
 class PolicySource(Model):

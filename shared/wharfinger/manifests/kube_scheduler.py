@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Self
 
+import msgspec
 from pydantic import Field, model_validator
 
 from wharfinger.domain.policy import Policy
@@ -311,12 +312,14 @@ class KubeSchedulerConfiguration(Resource):
     def to_domain(self, manifest: str) -> Policy:
         """Raises ExpectedError."""
         known = known_plugins()
-        profiles = tuple(p.to_domain(known, ("profiles", i)) for i, p in enumerate(self.profiles or [ProfileModel()]))
+        said = self.profiles or [ProfileModel()]
+        extenders = tuple(extender.to_domain() for extender in self.extenders)
+        profiles = tuple(managed(p.to_domain(known, ("profiles", i)), extenders) for i, p in enumerate(said))
         _sort_alike(profiles)
         return policy_of(
             SchedulerConfig(
                 profiles,
-                tuple(e.to_domain() for e in self.extenders),
+                extenders,
                 self.percentage_of_nodes_to_score,
                 self.pod_initial_backoff_seconds,
                 self.pod_max_backoff_seconds,
@@ -334,6 +337,14 @@ def _sort_alike(profiles: Sequence[Profile]) -> None:
             raise ExpectedError(
                 f"the queueSort plugin of the first profile, {used}", "profiles", i, "plugins", "queueSort"
             )
+
+
+def managed(profile: Profile, extenders: Sequence[Extender]) -> Profile:
+    """With the resources that extenders account for left out of what must fit."""
+    ignored = [r.name for extender in extenders for r in extender.resources if r.ignored_by_scheduler]
+    fit = profile.arguments.fit
+    fit = msgspec.structs.replace(fit, ignored_resources=tuple(dict.fromkeys([*fit.ignored_resources, *ignored])))
+    return msgspec.structs.replace(profile, arguments=msgspec.structs.replace(profile.arguments, fit=fit))
 
 
 def policy_of(config: SchedulerConfig, manifest: str) -> Policy:
