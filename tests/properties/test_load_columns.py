@@ -17,6 +17,7 @@ NODES = tuple("abcdef")
 
 times = st.integers(0, 1200).map(lambda s: s * S)
 loads = st.integers(0, 200_000) | st.just(2**31 - 1)
+told_loads = loads | st.sampled_from((-1, -(2**70), 2**63))
 policies = st.builds(
     LoadPolicy,
     st.lists(st.builds(SyncPeriod, st.sampled_from(METRICS), st.integers(1, 600)), max_size=4).map(tuple),
@@ -28,7 +29,7 @@ policies = st.builds(
 )  # fmt: skip
 measurements = st.builds(
     NodeLoadObserved, st.just("oslo"), st.sampled_from(METRICS), st.just(60), times,
-    st.dictionaries(st.sampled_from((*NODES, "gone")), loads),
+    st.dictionaries(st.sampled_from((*NODES, "gone")), told_loads),
 )  # fmt: skip
 hot_values = st.builds(
     HotValueObserved, st.just("oslo"), times, st.dictionaries(st.sampled_from(NODES), st.integers(0, 5))

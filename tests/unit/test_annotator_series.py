@@ -7,7 +7,8 @@ import itertools
 import pytest
 
 from wharfinger.domain.node import Node
-from wharfinger.stages.annotator.series import LOAD_MAX, Series, load_of, match
+from wharfinger.engine.load.book import LOAD_MAX
+from wharfinger.stages.annotator.series import Series, load_of, match
 
 NODES = (
     Node("node-a", {}, addresses=("10.0.0.9", "fd00:0:0::9"), labels={"kubernetes.io/hostname": "a.example"}),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, timedelta, timezone
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from wharfinger.domain.node import Node
 from wharfinger.engine.load.annotations import (
     Usage,
     go_float,
@@ -17,10 +19,13 @@ from wharfinger.engine.load.annotations import (
     usage,
     written_hot,
     written_load,
+    written_of,
 )
 from wharfinger.engine.load.book import Written
 from wharfinger.engine.load.crane import bound
+from wharfinger.manifests import kubernetes
 from wharfinger.manifests.crane import DynamicSchedulerPolicy, read_policy
+from wharfinger.manifests.parse import load_manifests
 
 NOON_US = 1_772_366_400_000_000
 """2026-03-01T12:00:00Z."""
@@ -39,7 +44,7 @@ def test_what_stands_on_a_node_is_read_with_its_time() -> None:
 
 
 def test_the_writers_clock_may_be_ahead() -> None:
-    found = read({"cpu": "0.5,2026-03-01T20:00:00Z"}, offset_s=8 * 3600)
+    found = read({"cpu": "0.5,2026-03-01T20:00:00Z"}, timezone(timedelta(hours=8)))
     assert found == Written({"cpu": (50_000, NOON_US)})
 
 
@@ -96,3 +101,22 @@ def test_patches_replace_what_is_there_and_add_what_is_not() -> None:
         {"op": "replace", "path": "/metadata/annotations/cpu", "value": "1"},
         {"op": "add", "path": "/metadata/annotations/a~1b", "value": "2"},
     )
+
+
+def test_a_node_that_crane_annotates_brings_its_load_with_it() -> None:
+    node = loaded_node(
+        {"cpu_usage_avg_5m": "0.25000,2026-03-01T12:00:00Z", "zone": "z1", "csi/volume": "a,2026-03-01T12:00:00Z"}
+    )
+    assert node.measured == {"cpu_usage_avg_5m": "0.25000,2026-03-01T12:00:00Z"}
+    assert written_of(node) == Written({"cpu_usage_avg_5m": (25_000, NOON_US)})
+    assert written_of(loaded_node({"zone": "z1"})) is None
+
+
+def loaded_node(annotations: dict[str, str]) -> Node:
+    manifest = {
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "annotations": annotations},
+        "status": {"allocatable": {"cpu": "4", "memory": "8Gi"}},
+    }  # fmt: skip
+    (found,) = load_manifests(json.dumps(manifest), "node.json").manifests
+    assert isinstance(found.model, kubernetes.Node)
+    return found.model.to_domain()

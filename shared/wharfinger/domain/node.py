@@ -12,7 +12,8 @@ class Node(Value, frozen=True):
     """A node's facts. `allocatable`: see `domain.resources` for units; devices are apart, in device order.
 
     `addresses`: under which others know it (IPs, DNS names, without port); by them measured series find their node.
-    `images`: name -> size in bytes of what lies there already."""
+    `images`: name -> size in bytes of what lies there already. `measured`: annotations by which crane's annotator says how
+    loaded the node is, as they stand there: metric -> `0.65000,2026-03-01T12:00:00Z`."""
 
     name: Name
     allocatable: dict[str, int]
@@ -22,6 +23,7 @@ class Node(Value, frozen=True):
     unschedulable: bool = False
     addresses: tuple[str, ...] = ()
     images: dict[str, int] = {}
+    measured: dict[str, str] = {}
 
 
 class Pod(Value, frozen=True):

@@ -8,6 +8,7 @@ a text that is to be such a policy and says in the loader's terms what is wrong 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Annotated, Literal
 
@@ -164,6 +165,22 @@ def _scaled(value: float, scale: int, *path: str | int) -> int:
     if not 0 <= value <= WHOLE_MAX:
         raise ExpectedError(f"a number from 0 to {WHOLE_MAX}", "spec", *path)
     return round(Fraction(repr(value)) * scale)
+
+
+# On nodes.
+
+_MEASURED_KEY = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_MEASURED = re.compile(r"[^,]{1,40},[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{5,30}Z")
+
+
+def measured(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Those by which crane's annotator tells a node's load: a metric's name, a value and a time. What the value means, and whether
+    it still counts, is the engine's to say (`engine.load.annotations`)."""
+    return {
+        key: text
+        for key, text in sorted(annotations.items())
+        if _MEASURED_KEY.fullmatch(key) and _MEASURED.fullmatch(text)
+    }
 
 
 # As crane's loader says it.

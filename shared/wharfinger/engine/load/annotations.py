@@ -17,15 +17,13 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from fractions import Fraction
 from typing import Literal
 
-from wharfinger.engine.load.book import HOT_VALUE, WHOLE, Written
+from wharfinger.domain.node import Node
+from wharfinger.engine.load.book import HOT_VALUE, LOAD_MAX, WHOLE, Written
 from wharfinger.engine.load.policy import METRIC
 from wharfinger.engine.load.records import Micros
 
 NANOS = 10**9
 Nanos = int
-
-LOAD_MAX = 2**31 - 1
-"""Where a load is cut off, in hundred-thousandths: some 21,000 times the whole is a broken exporter, not a load."""
 
 HOT_MAX = 10**6
 
@@ -151,24 +149,29 @@ def _underscores_part_digits(text: str) -> bool:
 # Whole numbers, in and out.
 
 
-def read(annotations: Mapping[str, str], offset_s: int = 0) -> Written | None:
+def read(annotations: Mapping[str, str], zone: tzinfo = UTC) -> Written | None:
     """What the annotations of a node say of its load; None: nothing. A value counts here when its key can be a
     metric's name and it reads as crane would read it, whatever its age; NaN and infinity are no measurements.
-    `offset_s`: by how much the writer's clock is ahead of UTC."""
+    `zone`: the writer's."""
     loads: dict[str, tuple[int, Micros]] = {}
     hot: tuple[int, Micros] | None = None
     for key, text in sorted(annotations.items()):
         number, comma, stamped = text.partition(",")
-        at = stamp_ns(stamped) if comma and METRIC.fullmatch(key) else None
+        at = stamp_ns(stamped, zone) if comma and METRIC.fullmatch(key) else None
         share = go_float(number) if at is not None else None
         if at is None or share is None or not math.isfinite(share) or share < 0:
             continue
-        at_us = at // 1000 - offset_s * 1_000_000
+        at_us = at // 1000
         if key == HOT_VALUE:
             hot = (min(int(share), HOT_MAX), at_us)
         else:
             loads[key] = (min(round(Fraction(share) * WHOLE), LOAD_MAX), at_us)
     return Written(loads, hot) if loads or hot is not None else None
+
+
+def written_of(node: Node) -> Written | None:
+    """What the node says of its own load."""
+    return read(node.measured) if node.measured else None
 
 
 def written_load(load: int, at_us: Micros, zone: tzinfo = UTC) -> str:

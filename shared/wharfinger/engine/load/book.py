@@ -20,14 +20,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import structs
+
 from wharfinger.domain.policy import LoadPolicy
 from wharfinger.domain.scheduler import DynamicArgs
-from wharfinger.engine.load.policy import active_us, effective, longest_window_us
+from wharfinger.engine.load.policy import GRACE, active_us, effective, longest_window_us
 from wharfinger.engine.load.records import HotRecords, Micros, Replica
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 
 WHOLE = 100_000
 """Loads are in hundred-thousandths of the whole."""
+
+LOAD_MAX = 2**31 - 1
+"""Where a load is cut off: some 21,000 times the whole is a broken exporter, not a load."""
 
 SCORE_MAX = 100
 HOT_COST = 10
@@ -118,7 +123,7 @@ class LoadBook:
             known = self.measured.get(told.metric)
             if known is not None and told.measured_at_us < known.measured_at_us:
                 return False
-            self.measured[told.metric] = told
+            self.measured[told.metric] = _sound(told)
         self.version += 1
         return True
 
@@ -183,11 +188,13 @@ class LoadBook:
         active = active_us(self.policy, metric)
         found, newest = None, now - active
         measured = self.measured.get(metric)
-        if measured is not None and measured.measured_at_us > newest and node in measured.loads:
+        if measured is not None and counts(measured.measured_at_us, active, now) and node in measured.loads:
             found, newest = measured.loads[node], measured.measured_at_us
         own = self.written.get(node)
-        if own is not None and metric in own.loads and own.loads[metric][1] > newest:
-            found = own.loads[metric][0]
+        if own is not None and metric in own.loads:
+            load, at = own.loads[metric]
+            if at > newest and counts(at, active, now):
+                found = load
         return found
 
     def hot_value(self, node: str, now: Micros, damped: bool) -> int:
@@ -204,7 +211,7 @@ class LoadBook:
         hot, newest = 0, None
         if self.hot is not None and now - longest_window_us(self.policy.hot) < self.hot.measured_at_us:
             hot, newest = self.hot.hot.get(node, 0), self.hot.measured_at_us
-        if own is not None and own.hot is not None and now - HOT_ACTIVE < own.hot[1]:
+        if own is not None and own.hot is not None and counts(own.hot[1], HOT_ACTIVE, now):
             hot = own.hot[0] if newest is None or own.hot[1] > newest else hot
         return hot
 
@@ -272,8 +279,12 @@ class LoadBook:
     def next_change(self, now: Micros) -> Micros | None:
         """When the passing of time alone will next change a verdict or score: a measurement gets too old, or a placement leaves
         a window. Measurements written on nodes are left to the next occasion: every node has its own."""
-        ages = [m.measured_at_us + active_us(self.policy, metric) for metric, m in self.measured.items()
-                if metric in self.named]  # fmt: skip
+        ages = [
+            at
+            for metric, m in self.measured.items()
+            if metric in self.named
+            for at in (m.measured_at_us - GRACE, m.measured_at_us + active_us(self.policy, metric))
+        ]
         falls = [records.value(self.policy.hot, now)[1] for records in self.records.values()]
         return min((t for t in (*ages, *falls) if t is not None and t > now), default=None)
 
@@ -302,6 +313,20 @@ class LoadView:
             recent = records.since(self.now - window.window_s * 1_000_000)
             hot += max(0, recent + arrived) // window.count
         return LoadVerdict(found.verdict, found.metric, found.load, hot, found.unknown)
+
+
+def _sound(told: NodeLoadObserved) -> NodeLoadObserved:
+    """Our annotator tells loads from 0 to `LOAD_MAX` only; whatever else tells some is cut to that."""
+    loads = told.loads
+    if not loads or (min(loads.values()) >= 0 and max(loads.values()) <= LOAD_MAX):
+        return told
+    return structs.replace(told, loads={node: max(0, min(LOAD_MAX, load)) for node, load in loads.items()})
+
+
+def counts(at: Micros, active: Micros, now: Micros) -> bool:
+    """Whether what was measured at `at` counts now. A time well ahead of now is no time of ours (of a writer in
+    another zone, say), and would count for ever: of that nothing is known."""
+    return now - active < at <= now + GRACE
 
 
 def towards_zero(dividend: int, divisor: int) -> int:

@@ -16,20 +16,22 @@ import numpy.typing as npt
 from wharfinger.domain.scheduler import DynamicArgs
 from wharfinger.engine.load.book import (
     HOT_COST,
+    LOAD_MAX,
     LOAD_TOO_HIGH,
     LOAD_UNKNOWN,
     SCORE_MAX,
     WHOLE,
     LoadBook,
+    counts,
 )
-from wharfinger.engine.load.policy import active_us
+from wharfinger.engine.load.policy import GRACE, active_us
 from wharfinger.engine.load.records import SECOND, Micros
 
 Column = npt.NDArray[np.int64]
 
 _UNKNOWN = -1
-_LOAD_MAX = 2**31
-_SUM_MAX = 2**62 // (SCORE_MAX * _LOAD_MAX)
+_NEVER = (_UNKNOWN, np.iinfo(np.int64).min)
+_SUM_MAX = 2**62 // (SCORE_MAX * LOAD_MAX)
 """The largest sum of weights that cannot overflow with the highest loads."""
 
 
@@ -61,13 +63,36 @@ class LoadColumns:
         return np.clip(score, 0, SCORE_MAX)
 
 
+@dataclass(slots=True)
+class _Laid:
+    """One metric over slots: what the annotator measured `at`, and what is written on the nodes, each with its time.
+    None: nothing."""
+
+    load: Column | None = None
+    at: Micros = 0
+    written: Column | None = None
+    written_at: Column | None = None
+
+    def fresh(self, n: int, active: Micros, now: Micros) -> Column:
+        """The newest of each node that counts."""
+        load = np.full(n, _UNKNOWN, dtype=np.int64)
+        newest = now - active
+        if self.load is not None and counts(self.at, active, now):
+            load, newest = self.load, self.at
+        if self.written is not None and self.written_at is not None:
+            floor = np.where(load == _UNKNOWN, now - active, newest)
+            later = (self.written_at > floor) & (self.written_at <= now + GRACE)
+            load = np.where(later, self.written, load)
+        return load
+
+
 class LoadTable:
     """A LoadBook in columns. It follows the book by its version and the nodes its placements touched, and the slots
     by the number that the caller gives. What it gave before is never changed."""
 
     def __init__(self, book: LoadBook) -> None:
         self.book = book
-        self._usage: dict[str, tuple[Column, Column]] = {}
+        self._usage: dict[str, _Laid] = {}
         self._slots: dict[str, int] = {}
         self._size = 0
         self._laid: object = None
@@ -92,31 +117,27 @@ class LoadTable:
         self._usage = {}
         self._size = len(names)
         self._slots = {name: slot for slot, name in enumerate(names) if name}
+        get_written = book.written.get
         for metric in book.named:
-            load = np.full(len(names), _UNKNOWN, dtype=np.int64)
-            at = np.full(len(names), np.iinfo(np.int64).min, dtype=np.int64)
             measured = book.measured.get(metric)
+            found = _Laid()
             if measured is not None:
-                get = measured.loads.get
-                load[:] = [get(name, _UNKNOWN) for name in names]
-                at[load != _UNKNOWN] = measured.measured_at_us
+                get, found.at = measured.loads.get, measured.measured_at_us
+                found.load = np.array([get(name, _UNKNOWN) for name in names], dtype=np.int64)
             if book.written:
-                self._lay_written(names, metric, load, at)
-            self._usage[metric] = (np.minimum(load, _LOAD_MAX), at)
-
-    def _lay_written(self, names: Sequence[str], metric: str, load: Column, at: Column) -> None:
-        for slot, name in enumerate(names):
-            own = self.book.written.get(name)
-            found = own.loads.get(metric) if own is not None else None
-            if found is not None and found[1] > at[slot]:
-                load[slot], at[slot] = found
+                own = [
+                    w.loads.get(metric, _NEVER) if (w := get_written(name)) is not None else _NEVER for name in names
+                ]
+                written = np.array(own, dtype=np.int64).reshape(-1, 2)
+                found.written, found.written_at = written[:, 0], written[:, 1]
+            self._usage[metric] = found
 
     def _columns(self, names: Sequence[str], now: Micros, args: DynamicArgs) -> LoadColumns:
         policy, n = self.book.policy, len(names)
         metrics = tuple(self._usage)
         fresh: dict[str, Column] = {}
-        for metric, (load, at) in self._usage.items():
-            fresh[metric] = np.where(at > now - active_us(policy, metric), load, _UNKNOWN)
+        for metric, laid in self._usage.items():
+            fresh[metric] = laid.fresh(n, active_us(policy, metric), now)
         verdict = np.zeros(n, dtype=np.int64)
         which = np.full(n, -1, dtype=np.int64)
         for limit in policy.limits:

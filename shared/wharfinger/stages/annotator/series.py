@@ -12,12 +12,9 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from wharfinger.domain.node import Node
+from wharfinger.engine.load.book import LOAD_MAX
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
-
-LOAD_MAX = 2**31 - 1
-"""Where a load is cut off, in hundred-thousandths: some 21,000 times the whole is a broken exporter, not a load."""
-
 
 @dataclass(frozen=True, slots=True)
 class Series:
