@@ -55,8 +55,9 @@ BUILT_IN: tuple[KnownPlugin, ...] = (
     # Scores that are about resources again: they part what the ones above leave equal.
     KnownPlugin("NodeResourcesBalancedAllocation", ("preScore", "score"), weight=1),
     KnownPlugin("ImageLocality", ("score",), weight=1),
-    # Waits until the whole group may go; the last that permits, since its wait holds the others' reservations.
-    KnownPlugin("GangScheduling", ("preEnqueue", "reserve", "permit")),
+    # Waits until the whole group may go; the last that permits, since its wait holds the others' reservations. That a group gathers
+    # before any of it is tried is done by the queue, which knows who is there; what was reserved is given back by whoever waits.
+    KnownPlugin("GangScheduling", ("permit",), elsewhere=("preEnqueue", "reserve")),
     KnownPlugin("DefaultBinder", ("bind",)),
 )  # fmt: skip
 
