@@ -222,10 +222,14 @@ class AddedAffinityArgs(Args):
 
 
 class DefaultPreemptionArgs(Args):
+    """`whole_groups` and `across_nodes` are not kube-scheduler's."""
+
     KIND = "DefaultPreemptionArgs"
 
     min_candidate_nodes_percentage: Percent = 10
     min_candidate_nodes_absolute: Count = 100
+    whole_groups: bool = False
+    across_nodes: bool = False
 
     @model_validator(mode="after")
     def _looks_somewhere(self) -> DefaultPreemptionArgs:
@@ -234,7 +238,9 @@ class DefaultPreemptionArgs(Args):
         return self
 
     def to_domain(self) -> PreemptionArgs:
-        return PreemptionArgs(self.min_candidate_nodes_percentage, self.min_candidate_nodes_absolute)
+        return PreemptionArgs(
+            self.min_candidate_nodes_percentage, self.min_candidate_nodes_absolute, self.whole_groups, self.across_nodes
+        )
 
 
 # Volumes and devices.
