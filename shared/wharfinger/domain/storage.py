@@ -98,11 +98,16 @@ class CSIDriver(Value, frozen=True, tag="CSIDriver"):
 
 
 class CSIStorageCapacity(Value, frozen=True, tag="CSIStorageCapacity"):
-    """How much is free for volumes of a class in a part of the cluster. `topology`: the labels of the nodes that reach it, None: no
-    node does. `largest`: the largest volume that can be made, bytes."""
+    """How much is `free` for volumes of a class in a part of the cluster. `topology`: the labels of the nodes that reach it, None:
+    no node does. `largest`: the largest volume that can be made, which may be less than all that is free."""
 
     namespace: str
     name: Name
     storage_class: str
     topology: LabelSelector | None = None
+    free: int = 0
     largest: int = 0
+
+    def serves(self, size: int, labels: dict[str, str]) -> bool:
+        """Whether a volume of `size` can be made here for a node with these labels."""
+        return self.largest >= size and self.topology is not None and self.topology.matches(labels)

@@ -268,12 +268,12 @@ class CSIStorageCapacity(ClusterFact):
     maximum_volume_size: Quantity | None = None
 
     def to_domain(self) -> domain.CSIStorageCapacity:
-        """The largest volume, where it is told, is what decides: so much may be free in parts that are smaller."""
-        topology = self.node_topology
+        topology, free = self.node_topology, self.capacity or "0"
         return domain.CSIStorageCapacity(
             self.namespace,
             self.name,
             self.storage_class_name,
             None if topology is None else topology.to_domain(),
-            parse_units(self.maximum_volume_size or self.capacity or "0"),
+            parse_units(free),
+            parse_units(self.maximum_volume_size or free),
         )

@@ -1,0 +1,74 @@
+"""NodeVolumeLimits: a node takes so many volumes of a CSI driver.
+
+A volume counts once a node, however many of its pods use it. One that is yet to be made counts for the driver that will make it.
+Disks of the cloud that a pod names without a claim count for the driver that has taken them over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from wharfinger.domain.cluster_objects import ClusterObjects
+from wharfinger.domain.node import Pod
+from wharfinger.domain.scheduler import Arguments
+from wharfinger.engine.framework.protocols import Cycle, Hint
+from wharfinger.engine.framework.snapshot import NodeInfo
+from wharfinger.engine.framework.status import SKIP, Status, unresolvable, unschedulable
+from wharfinger.engine.framework.volumes import MissingClaimError, attachment, claim_names, namespace_of
+from wharfinger.manifests.storage import EBS_DRIVER, GCE_DRIVER
+
+REASON = "node(s) exceed max volume count"
+
+TAKEN_OVER = {"awsElasticBlockStore": EBS_DRIVER, "gcePersistentDisk": GCE_DRIVER}
+"""Kind of a disk that a pod names -> the CSI driver that attaches it."""
+
+Attached = tuple[str, str]
+"""CSI driver and handle."""
+
+
+class NodeVolumeLimits:
+    name = "NodeVolumeLimits"
+
+    def __init__(self, arguments: Arguments) -> None:
+        pass
+
+    def pre_filter(self, cycle: Cycle, pod: Pod) -> Status | None:
+        uses = pod.requirements.traits.volumes
+        return None if any(use.claim or _taken_over(use.disk) for use in uses) else SKIP
+
+    def filter(self, cycle: Cycle, pod: Pod, node: NodeInfo) -> Status | None:
+        objects = cycle.snapshot.objects
+        for name in claim_names(pod):
+            if objects.claim(namespace_of(pod), name) is None:
+                where = f"{namespace_of(pod)}/{name}"
+                return unresolvable(f"looking up PVC {where}: {MissingClaimError(name)}")
+        told = objects.csi_node(node.name)
+        if told is None or not told.limits:
+            return None
+        there = {attached for other in node.pods for attached in _attached(objects, other)}
+        more = Counter(driver for driver, _ in set(_attached(objects, pod)) - there)
+        count = Counter(driver for driver, _ in there)
+        if any(count[driver] + more[driver] > told.limits.get(driver, count[driver] + more[driver]) for driver in more):
+            return unschedulable(REASON)
+        return None
+
+    def hints(self) -> tuple[Hint, ...]:
+        return Hint("csi-node"), Hint("pod/remove", _had_volumes), Hint("claim"), Hint("node/add")
+
+
+def _taken_over(disk: str) -> str | None:
+    return TAKEN_OVER.get(disk.partition("/")[0])
+
+
+def _attached(objects: ClusterObjects, pod: Pod) -> Iterator[Attached]:
+    for use in pod.requirements.traits.volumes:
+        if (driver := _taken_over(use.disk)) is not None:
+            yield driver, use.disk.partition("/")[2]
+        claim = objects.claim(namespace_of(pod), use.claim) if use.claim else None
+        if claim is not None and (found := attachment(objects, claim)) is not None:
+            yield found
+
+
+def _had_volumes(pod: Pod, old: object, new: object) -> bool:
+    return not isinstance(old, Pod) or bool(old.requirements.traits.volumes)
