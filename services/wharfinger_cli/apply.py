@@ -55,11 +55,15 @@ def delete(request: Request, names: Sequence[str]) -> None:
 
 
 def compiled(manifests: Sequence[Manifest], known: Facts) -> Intake:
-    return compile_manifests(manifests, known.policies, known.bindings, known.nodes, known.buckets, known.quotas)
+    return compile_manifests(
+        manifests, known.policies, known.bindings, known.nodes, known.buckets, known.quotas, known.objects, known.pods
+    )
 
 
 def compiled_away(manifests: Sequence[Manifest], known: Facts) -> Intake:
-    return compile_deletions(manifests, known.policies, known.bindings, known.nodes, known.buckets, known.quotas)
+    return compile_deletions(
+        manifests, known.policies, known.bindings, known.nodes, known.buckets, known.quotas, known.objects, known.pods
+    )
 
 
 def read_events(names: Sequence[str]) -> list[Accepted]:

@@ -17,14 +17,15 @@ from rich.text import Text
 
 from wharfinger.domain.binding import Binding, TargetCluster
 from wharfinger.domain.cluster import Cluster
-from wharfinger.domain.node import Node
+from wharfinger.domain.cluster_objects import ClusterObject
+from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.quota import Quota
 from wharfinger.domain.resources import Device
 from wharfinger.domain.taints import Taint
 from wharfinger.domain.value import Value
 from wharfinger.events.bindings import BindingRequested
-from wharfinger.events.cluster_state import NodesObserved, QuotasObserved
+from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved, QuotasObserved
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.decisions import (
     BindingReleased,
@@ -103,6 +104,16 @@ class Facts:
     def quotas(self) -> dict[tuple[str, str], tuple[Quota, ...]]:
         """(cluster, namespace) -> its quotas."""
         return {(observed.cluster, observed.namespace): observed.quotas for observed in self.of(QuotasObserved)}
+
+    @property
+    def objects(self) -> dict[tuple[str, str, str], tuple[ClusterObject, ...]]:
+        """(cluster, kind, namespace) -> its objects."""
+        return {(found.cluster, found.kind, found.namespace): found.objects for found in self.of(ObjectsObserved)}
+
+    @property
+    def pods(self) -> dict[tuple[str, str], tuple[Pod, ...]]:
+        """(cluster, node) -> the pods told to be there."""
+        return {(observed.cluster, observed.node): observed.pods for observed in self.of(PodsObserved)}
 
     @property
     def policies(self) -> list[Policy]:
@@ -361,6 +372,12 @@ def _acts_on(policy: Policy) -> str:
         return "which clusters are selected"
     if policy.cluster_set is not None or policy.set_binding is not None or policy.scores is not None:
         return "placements"
+    if policy.scheduler is not None:
+        return "which nodes are chosen"
+    if policy.priority_level is not None:
+        return "priority of workloads"
+    if policy.pod_groups is not None:
+        return "what is placed together"
     return "empty nodes" if policy.node_pool is not None else "nothing in this version"
 
 

@@ -10,14 +10,14 @@ from wharfinger.domain.binding import Binding
 from wharfinger.domain.placement import ReplicaLimit, Steadiness
 from wharfinger.domain.policy import FederatedQuota
 from wharfinger.events.bindings import BindingRequested
-from wharfinger.events.cluster_state import NodesObserved, QuotasObserved
+from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved, QuotasObserved
 from wharfinger.events.intake import Intake, compile_manifests
 from wharfinger.events.policies import PolicyApplied
 from wharfinger.manifests.kinds import KINDS
 from wharfinger.manifests.parse import load_files
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-FOLDERS = ("fleet", "policies", "workloads", "ocm", "beyond", "upkeep", "crane", "karpenter")
+FOLDERS = ("fleet", "policies", "workloads", "ocm", "beyond", "upkeep", "crane", "karpenter", "nodes")
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +45,9 @@ def test_each_workload_falls_under_the_policy_its_comment_names(applied: Intake)
         "harbour/ferry-desk-deployment": "PropagationPolicy/harbour/home-first",
         "harbour/radar-deployment": "PropagationPolicy/harbour/steady",
         "yard/one-off-pod": "",
+        "quay/pilot-deployment": "PropagationPolicy/quay/in-molde",
+        "quay/ledger-deployment": "PropagationPolicy/quay/in-molde",
+        "quay/tide-tables-job": "PropagationPolicy/quay/in-molde",
     }
 
 
@@ -92,8 +95,35 @@ def test_the_init_container_of_the_planner_sets_its_requests(applied: Intake) ->
 
 def test_the_fleet_has_its_nodes_and_gpus(applied: Intake) -> None:
     nodes = {n.name: n for f in applied.facts if isinstance(f.data, NodesObserved) for n in f.data.nodes}
-    assert len(nodes) == 9
+    assert len(nodes) == 13
     assert {name: len(n.devices) for name, n in nodes.items() if n.devices} == {"oslo-gpu-1": 4, "tromso-gpu-1": 1}
+
+
+def test_the_pods_of_molde_are_ranked_grouped_and_kept_apart(applied: Intake) -> None:
+    pilot, ledger, tides = (
+        asked(applied, f"quay/{name}") for name in ("pilot-deployment", "ledger-deployment", "tide-tables-job")
+    )
+    assert [(b.priority, b.priority_class) for b in (pilot, ledger, tides)] == [
+        (100_000, "harbour-critical"), (0, ""), (-10, "whenever"),
+    ]  # fmt: skip
+    traits = pilot.requirements.traits
+    assert ([s.max_skew for s in traits.spread], [t.key for t in traits.anti_affinity], [p.port for p in traits.ports]) == (
+        [1], ["kubernetes.io/hostname"], [6970],
+    )  # fmt: skip
+    assert ledger.requirements.traits.scheduler == "packing"
+    group = tides.requirements.traits
+    assert (group.group, group.min_count, group.never_preempts) == ("tide-tables", 6, True)
+
+
+def test_molde_tells_what_it_has_besides_nodes(applied: Intake) -> None:
+    told = {f.key: f.data.objects for f in applied.facts if isinstance(f.data, ObjectsObserved)}
+    assert sorted(told) == [
+        "molde/objects/Namespace/", "molde/objects/PodDisruptionBudget/quay", "molde/objects/Service/quay",
+    ]  # fmt: skip
+    (foghorn,) = [f.data for f in applied.facts if isinstance(f.data, PodsObserved)]
+    assert (foghorn.cluster, foghorn.node, [(p.name, p.priority) for p in foghorn.pods]) == (
+        "molde", "molde-2b", [("foghorn", -10)],
+    )  # fmt: skip
 
 
 def test_only_what_the_comments_say_is_not_acted_on(applied: Intake) -> None:
@@ -121,5 +151,6 @@ def test_the_examples_show_most_kinds() -> None:
     shown = {m.kind for m in load_files([EXAMPLES]).manifests}
     left_out = {k.kind for k in KINDS if k not in shown}
     assert left_out == {
-        "StatefulSet", "CronJob", "Namespace", "ResourceBinding", "ClusterResourceBinding", "PlacementDecision",
+        "StatefulSet", "ReplicaSet", "CronJob", "ReplicationController", "ResourceBinding", "ClusterResourceBinding",
+        "PlacementDecision", "PodGroup", "Workload", "KubeSchedulerConfiguration", "Policy",
     }  # fmt: skip

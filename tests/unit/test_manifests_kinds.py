@@ -57,7 +57,7 @@ def policy(applied: Intake, name: str) -> Policy:
 
 def test_every_kind_is_among_them(loaded: Loaded) -> None:
     shown = {m.kind.kind for m in (*loaded.manifests, *load_files([EXAMPLES]).manifests)}
-    assert {kind.kind for kind in KINDS} - shown == {"PlacementDecision"}
+    assert {kind.kind for kind in KINDS} - shown == {"PlacementDecision", "Policy"}
 
 
 def test_all_of_it_can_be_deleted_again(loaded: Loaded, applied: Intake) -> None:

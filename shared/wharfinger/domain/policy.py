@@ -115,6 +115,21 @@ class NodePoolPolicy(Value, frozen=True):
     empty_after_s: int | None = None
 
 
+class PriorityLevel(Value, frozen=True):
+    """A PriorityClass. `global_default`: of pods that name no class."""
+
+    value: int
+    global_default: bool = False
+    never_preempts: bool = False
+
+
+class PodGroups(Value, frozen=True):
+    """Groups of pods in the policy's namespace. `min_counts`: group -> how many of its pods are placed together or not at all;
+    0: each by itself."""
+
+    min_counts: dict[str, int] = {}
+
+
 class Policy(Value, frozen=True):
     kind: str
     name: str
@@ -129,6 +144,8 @@ class Policy(Value, frozen=True):
     set_binding: SetBinding | None = None
     scores: ClusterScores | None = None
     scheduler: SchedulerConfig | None = None
+    priority_level: PriorityLevel | None = None
+    pod_groups: PodGroups | None = None
     manifest: str = ""
     """The user's object as JSON text."""
 

@@ -11,7 +11,7 @@ reaches a workload only when the workload itself is applied and is another than 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard, TypeVar
 
@@ -19,7 +19,8 @@ import msgspec
 
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import Cluster
-from wharfinger.domain.node import Node
+from wharfinger.domain.cluster_objects import ClusterObject
+from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.placement import Placement, ReplicaScheduling
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.quota import Quota
@@ -27,12 +28,25 @@ from wharfinger.domain.value import digest
 from wharfinger.domain.workload import ObjectRef
 from wharfinger.events.accepted import Accepted, Fact, accepted
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.cluster_state import QuotasObserved, into_buckets
+from wharfinger.events.cluster_state import ObjectsObserved, PodsObserved, QuotasObserved, into_buckets
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.envelope import derived_id
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
-from wharfinger.manifests import crane, karmada, karmada_upkeep, karpenter, kube_policy, kube_scheduler, kubernetes, ocm
-from wharfinger.manifests.errors import ManifestError, shown
+from wharfinger.events.shelves import Shelves
+from wharfinger.manifests import (
+    cluster_objects,
+    crane,
+    karmada,
+    karmada_upkeep,
+    karpenter,
+    kube_policy,
+    kube_scheduler,
+    kubernetes,
+    ocm,
+)
+from wharfinger.manifests.cluster_fact import CLUSTER, DEFAULT_NAMESPACE, ClusterFact, cluster_of, required_cluster
+from wharfinger.manifests.errors import ManifestError, Path, dotted, shown
+from wharfinger.manifests.levels import Levels
 from wharfinger.manifests.model import ExpectedError, Object, Resource
 from wharfinger.manifests.parse import Manifest
 from wharfinger.manifests.selection import policy_for
@@ -40,7 +54,6 @@ from wharfinger.manifests.selection import policy_for
 PLACEMENT = "wharfinger.io/placement"
 """Annotation of a workload: `any` places it without a policy, on any cluster."""
 ANY = "any"
-DEFAULT_NAMESPACE = karmada.DEFAULT_NAMESPACE
 NODE_BUCKETS = 8
 """Into how many events the nodes of a new cluster are cut. Fixed for a cluster's life: a bucket not rewritten stays as it was."""
 BY_HAND = ("ResourceBinding/", "ClusterResourceBinding/")
@@ -54,6 +67,7 @@ UNACTED_MAX = 32
 
 ClusterModel = karmada.Cluster | ocm.ManagedCluster
 SchedulerModel = kube_scheduler.KubeSchedulerConfiguration | kube_policy.PolicyFile | kube_policy.ProviderConfiguration
+LevelModel = cluster_objects.PriorityClass | cluster_objects.PodGroup | cluster_objects.GangWorkload
 PolicyModel = (
     karmada.ClusterPropagationPolicy
     | karmada_upkeep.FederatedResourceQuota
@@ -65,10 +79,15 @@ PolicyModel = (
     | crane.DynamicSchedulerPolicy
     | karpenter.NodePool
     | SchedulerModel
+    | LevelModel
 )
 
 Place = tuple[str, str]
 """A cluster and a namespace: whose quotas are told together."""
+Drawer = tuple[str, str, str]
+"""A cluster, a kind and a namespace: whose objects are told together."""
+Berth = tuple[str, str]
+"""A cluster and a node of it: whose pods are told together."""
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -93,22 +112,28 @@ def compile_manifests(
     known_nodes: Mapping[str, Iterable[Node]] | None = None,
     known_buckets: Mapping[str, int] | None = None,
     known_quotas: Mapping[Place, Iterable[Quota]] | None = None,
+    known_objects: Mapping[Drawer, Iterable[ClusterObject]] | None = None,
+    known_pods: Mapping[Berth, Iterable[Pod]] | None = None,
 ) -> Intake:
     """What applying `manifests` states. Nodes join the known ones of their cluster, replacing those of the same name, and so do the
-    quotas of a namespace.
+    quotas of a namespace, the objects of a kind and the pods of a node.
 
     `known_buckets`: cluster -> into how many buckets its known nodes are cut; a cluster not named there is new.
     """
-    run = _Run(manifests, known_policies, known_bindings, known_nodes or {}, known_buckets or {}, known_quotas or {})
+    run = _Run(
+        manifests, known_policies, known_bindings, known_nodes or {}, known_buckets or {}, known_quotas or {},
+        known_objects or {}, known_pods or {},
+    )  # fmt: skip
     run.refuse_repeats()
     clusters = run.clusters_observed()
     nodes = run.nodes_observed()
-    quotas = run.quotas_observed()
     policies = run.policies_applied()
+    state = [*run.objects_observed(), *run.pods_observed(), *run.quotas_observed()]
     run.request_bindings()
     run.move_bindings()
+    run.level_bindings()
     run.rebalance()
-    return run.intake([*clusters, *nodes, *quotas, *policies, *run.bindings_requested()])
+    return run.intake([*clusters, *nodes, *state, *policies, *run.bindings_requested()])
 
 
 def compile_deletions(
@@ -118,16 +143,21 @@ def compile_deletions(
     known_nodes: Mapping[str, Iterable[Node]] | None = None,
     known_buckets: Mapping[str, int] | None = None,
     known_quotas: Mapping[Place, Iterable[Quota]] | None = None,
+    known_objects: Mapping[Drawer, Iterable[ClusterObject]] | None = None,
+    known_pods: Mapping[Berth, Iterable[Pod]] | None = None,
 ) -> Intake:
     """What deleting `manifests` states. Bindings of a removed policy go to the next one that selects them, or stay as they are."""
-    run = _Run(manifests, known_policies, known_bindings, known_nodes or {}, known_buckets or {}, known_quotas or {})
+    run = _Run(
+        manifests, known_policies, known_bindings, known_nodes or {}, known_buckets or {}, known_quotas or {},
+        known_objects or {}, known_pods or {},
+    )  # fmt: skip
     run.refuse_repeats()
     run.tell_what_cannot_be_taken_back()
     bindings = run.bindings_withdrawn()
     policies = run.policies_removed()
     run.move_bindings()
-    gone = [*run.nodes_removed(), *run.quotas_removed(), *run.clusters_forgotten()]
-    return run.intake([*bindings, *policies, *run.bindings_requested(), *gone])
+    gone = [*run.pods_removed(), *run.objects_removed(), *run.nodes_removed(), *run.quotas_removed()]
+    return run.intake([*bindings, *policies, *run.bindings_requested(), *gone, *run.clusters_forgotten()])
 
 
 class _Run:
@@ -141,13 +171,18 @@ class _Run:
         known_nodes: Mapping[str, Iterable[Node]],
         known_buckets: Mapping[str, int],
         known_quotas: Mapping[Place, Iterable[Quota]],
+        known_objects: Mapping[Drawer, Iterable[ClusterObject]],
+        known_pods: Mapping[Berth, Iterable[Pod]],
     ) -> None:
         self.manifests = manifests
         self.policies = {p.key: p for p in known_policies}
         self.bindings = {b.name: b for b in known_bindings}
         self.nodes = {cluster: {n.name: n for n in nodes} for cluster, nodes in known_nodes.items()}
         self.buckets = known_buckets
-        self.quotas = {place: {q.name: q for q in quotas} for place, quotas in known_quotas.items()}
+        self.quotas = Shelves({place: [(q.name, q) for q in quotas] for place, quotas in known_quotas.items()})
+        self.objects = Shelves({drawer: [(o.name, o) for o in objects] for drawer, objects in known_objects.items()})
+        self.pods = Shelves({berth: [(p.uid, p) for p in pods] for berth, pods in known_pods.items()})
+        self.levels = Levels(self.policies.values())
         self.handled: set[str] = set()
         self.requested: dict[str, Binding] = {}
         self.errors: list[ManifestError] = []
@@ -156,7 +191,7 @@ class _Run:
     def intake(self, facts: Iterable[Fact]) -> Intake:
         for manifest in self.manifests:
             self.unacted += [
-                manifest.error("accepted, not acted on in this version", *path) for path in manifest.model.unacted()
+                manifest.error("accepted, not acted on in this version", *path) for path in self._unacted(manifest)
             ]
         errors, unacted = _in_order(self.errors), _in_order(self.unacted)
         return Intake(() if errors else tuple(accepted(fact) for fact in facts), errors, unacted)
@@ -214,36 +249,76 @@ class _Run:
             )
         return facts
 
-    # Quotas of member clusters.
+    # Quotas, other objects and pods of member clusters.
 
     def quotas_observed(self) -> list[Fact]:
-        changed: dict[Place, None] = {}
         for manifest in self.manifests:
             if (model := _quota_of_a_cluster(manifest.model)) is not None:
-                place = model.cluster, model.namespace
-                self.quotas.setdefault(place, {})[model.name] = model.to_domain()
-                changed[place] = None
-        return self._quotas(changed)
+                self.quotas.put((model.cluster, model.namespace), model.name, model.to_domain())
+        return self._quotas()
 
     def quotas_removed(self) -> list[Fact]:
-        changed: dict[Place, None] = {}
         for manifest in self.manifests:
-            match manifest.model:
-                case karmada.Cluster() | ocm.ManagedCluster() as cluster:
-                    for place in [place for place in self.quotas if place[0] == cluster.name]:
-                        self.quotas[place] = {}
-                        changed[place] = None
-                case model if (quota := _quota_of_a_cluster(model)) is not None:
-                    place = quota.cluster, quota.namespace
-                    if self.quotas.get(place, {}).pop(quota.name, None) is not None:
-                        changed[place] = None
-        return self._quotas(changed)
+            if isinstance(cluster := manifest.model, ClusterModel):
+                self.quotas.clear(cluster.name)
+            elif (model := _quota_of_a_cluster(manifest.model)) is not None:
+                self.quotas.take((model.cluster, model.namespace), model.name)
+        return self._quotas()
 
-    def _quotas(self, places: Iterable[Place]) -> list[Fact]:
-        return [
-            QuotasObserved(place[0], place[1], tuple(quota for _, quota in sorted(self.quotas[place].items())))
-            for place in places
-        ]
+    def _quotas(self) -> list[Fact]:
+        return [QuotasObserved(*place, quotas) for place, quotas in self.quotas.touched()]
+
+    def objects_observed(self) -> list[Fact]:
+        for manifest in self.manifests:
+            for drawer, found in self._objects(manifest):
+                self.objects.put(drawer, found.name, found)
+        return self._drawers()
+
+    def objects_removed(self) -> list[Fact]:
+        for manifest in self.manifests:
+            if isinstance(cluster := manifest.model, ClusterModel):
+                self.objects.clear(cluster.name)
+            for drawer, found in self._objects(manifest):
+                self.objects.take(drawer, found.name)
+        return self._drawers()
+
+    def _objects(self, manifest: Manifest) -> Iterator[tuple[Drawer, ClusterObject]]:
+        """What the manifest tells of a member cluster, and where that lies."""
+        if (model := _fact_of_a_cluster(manifest.model)) is not None:
+            for cluster in self._said(manifest, required_cluster, model):
+                for found in self._said(manifest, _object, model):
+                    yield (cluster, model.kind, getattr(found, "namespace", "")), found
+
+    def _drawers(self) -> list[Fact]:
+        return [ObjectsObserved(*drawer, objects) for drawer, objects in self.objects.touched()]
+
+    def pods_observed(self) -> list[Fact]:
+        """A pod that has moved is gone from where it was; one that has finished takes nothing any more."""
+        for manifest in self.manifests:
+            if (model := _pod_of_a_cluster(manifest.model)) is not None:
+                for pod in self._said(manifest, self._pod, model):
+                    self.pods.take_anywhere(cluster_of(model), pod.uid)
+                    if not model.finished:
+                        self.pods.put((cluster_of(model), pod.node), pod.uid, pod)
+        return self._berths()
+
+    def pods_removed(self) -> list[Fact]:
+        for manifest in self.manifests:
+            if isinstance(cluster := manifest.model, ClusterModel):
+                self.pods.clear(cluster.name)
+            elif (model := _pod_of_a_cluster(manifest.model)) is not None:
+                for pod in self._said(manifest, self._pod, model):
+                    self.pods.take_anywhere(cluster_of(model), pod.uid)
+        return self._berths()
+
+    def _pod(self, model: kubernetes.Pod) -> Pod:
+        """Raises ExpectedError."""
+        pod = kubernetes.pod_of(model)
+        requirements, priority, _ = self.levels.of(model, pod.requirements)
+        return msgspec.structs.replace(pod, requirements=requirements, priority=priority)
+
+    def _berths(self) -> list[Fact]:
+        return [PodsObserved(*berth, pods) for berth, pods in self.pods.touched()]
 
     # Policies.
 
@@ -254,6 +329,7 @@ class _Run:
                 for policy in self._said(manifest, model.to_domain, manifest.json):
                     self.policies[policy.key] = policy
                     facts.append(PolicyApplied(policy))
+        self.levels = Levels(self.policies.values())
         return facts
 
     def policies_removed(self) -> list[Fact]:
@@ -281,7 +357,7 @@ class _Run:
                     found = []
             for binding in found:
                 self.handled.add(binding.name)
-                unacted = _first_few(manifest.unacted)
+                unacted = _first_few([dotted(path) for path in self._unacted(manifest)])
                 self.requested[binding.name] = msgspec.structs.replace(binding, unacted=unacted)
 
     def bindings_withdrawn(self) -> list[Fact]:
@@ -294,6 +370,15 @@ class _Run:
         left = [known for known in self.bindings.values() if known.name not in self.handled]
         for moved in moved_bindings(left, self.policies.values()):
             self.requested[moved.name] = moved
+
+    def level_bindings(self) -> None:
+        """Bindings whose group or priority class was told, or told otherwise, after them."""
+        if not any(isinstance(manifest.model, LevelModel) for manifest in self.manifests):
+            return
+        left = [b for b in (self.bindings | self.requested).values() if b.name not in self.handled]
+        for known in left:
+            if (levelled := self.levels.levelled(known, self.policies.get(known.policy))) != known:
+                self.requested[known.name] = levelled
 
     def rebalance(self) -> None:
         """A fresh decision for every workload that a rebalancer lists."""
@@ -358,12 +443,13 @@ class _Run:
         )
         if not isinstance(model, kubernetes.Workload):
             return binding
+        requirements, priority, priority_class = self.levels.of(model, model.requirements())
         return msgspec.structs.replace(
             binding,
             replicas=model.replicas,
-            requirements=model.requirements(),
-            priority=model.priority,
-            priority_class=model.priority_class,
+            requirements=requirements,
+            priority=priority,
+            priority_class=priority_class,
         )
 
     def _without_policy(self, manifest: Manifest, resource: ObjectRef) -> None:
@@ -379,9 +465,17 @@ class _Run:
             )
             return
         hint = f"apply one, or annotate it with {PLACEMENT}: {ANY}"
+        if isinstance(manifest.model, ClusterFact):
+            hint += f", or, where a member cluster has it, with {CLUSTER}"
         self.errors.append(
             manifest.error(f"expected a policy that selects {what}, got none; {hint}", "metadata", "name")
         )
+
+    def _unacted(self, manifest: Manifest) -> list[Path]:
+        """A priority class is acted on where it is known."""
+        model = manifest.model
+        known = isinstance(model, kubernetes.Workload) and model.priority_class in self.levels
+        return [path for path in model.unacted() if not (known and path[-1] == "priorityClassName")]
 
     def _said(self, manifest: Manifest, make: Callable[[A], T], of: A) -> list[T]:
         """What a manifest says when turned into a value; nothing, with the error told, where it cannot be."""
@@ -481,14 +575,35 @@ def has_own_placement(binding: Binding) -> bool:
 
 
 def _is_bound(model: Resource) -> TypeGuard[Object]:
+    """Whether it goes to clusters: with replicas, or as it is. Not what a member cluster has told of itself."""
+    if _fact_of_a_cluster(model) or _pod_of_a_cluster(model) or _quota_of_a_cluster(model):
+        return False
     return isinstance(
         model,
-        kubernetes.Workload | kubernetes.DaemonSet | kubernetes.CronJob | kubernetes.ConfigMap | kubernetes.Namespace,
-    ) or (isinstance(model, kubernetes.ResourceQuota) and not model.cluster)
+        kubernetes.Workload
+        | kubernetes.DaemonSet
+        | kubernetes.CronJob
+        | kubernetes.ConfigMap
+        | kubernetes.ResourceQuota
+        | ClusterFact,
+    )
 
 
 def _quota_of_a_cluster(model: Resource) -> kubernetes.ResourceQuota | None:
     return model if isinstance(model, kubernetes.ResourceQuota) and model.cluster else None
+
+
+def _fact_of_a_cluster(model: Resource) -> ClusterFact | None:
+    return model if isinstance(model, ClusterFact) and (cluster_of(model) or not model.travels) else None
+
+
+def _pod_of_a_cluster(model: Resource) -> kubernetes.Pod | None:
+    """One that has its node there; without a node it is something to be placed."""
+    return model if isinstance(model, kubernetes.Pod) and model.spec.node_name and cluster_of(model) else None
+
+
+def _object(model: ClusterFact) -> ClusterObject:
+    return model.to_domain()
 
 
 def _not_bound(manifest: Manifest, i: int, resource: ObjectRef) -> ManifestError:
@@ -514,11 +629,14 @@ def _policy_namespace(model: PolicyModel) -> str:
             return model.namespace
         case ocm.Placement() | ocm.ManagedClusterSetBinding() | ocm.AddOnPlacementScore():
             return model.namespace
+        case cluster_objects.PodGroup() | cluster_objects.GangWorkload():
+            return model.namespace
         case (
             ocm.ManagedClusterSet()
             | karmada_upkeep.ClusterTaintPolicy()
             | crane.DynamicSchedulerPolicy()
             | karpenter.NodePool()
+            | cluster_objects.PriorityClass()
             | kube_scheduler.KubeSchedulerConfiguration()
             | kube_policy.PolicyFile()
             | kube_policy.ProviderConfiguration()
@@ -542,6 +660,12 @@ def _identity(manifest: Manifest) -> tuple[str, ...]:
         case kubernetes.ResourceQuota() if model.cluster:
             name = f"{model.namespace}/{model.name}"
             return "quota", model.cluster, name, f"quota {name} of {model.cluster}"
+        case kubernetes.Pod() if _pod_of_a_cluster(model):
+            name = f"{model.whose.namespace}/{model.name}"
+            return "pod", cluster_of(model), name, f"pod {name} of {cluster_of(model)}"
+        case ClusterFact() if _fact_of_a_cluster(model):
+            cluster, name = required_cluster(model), f"{model.metadata.namespace or ''}/{model.name}".removeprefix("/")
+            return "object", cluster, model.kind, name, f"{model.kind} {name} of {cluster}"
         case karmada_upkeep.WorkloadRebalancer():
             return "rebalancer", model.name, f"rebalancer {model.name}"
         case _ if isinstance(model, PolicyModel):

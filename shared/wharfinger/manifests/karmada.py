@@ -14,6 +14,7 @@ from wharfinger.domain.quantities import parse_milli, parse_units
 from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.manifests import options
 from wharfinger.manifests.amounts import amounts, device_requests, split_devices
+from wharfinger.manifests.cluster_fact import DEFAULT_NAMESPACE
 from wharfinger.manifests.errors import Path
 from wharfinger.manifests.karmada_placement import Placement, defaulted
 from wharfinger.manifests.model import (
@@ -33,7 +34,6 @@ from wharfinger.manifests.selectors import LabelSelector, NodeSelector, Taint, T
 
 LEASE_S = "wharfinger.io/lease-s"
 """Annotation of a cluster: how many seconds of silence are normal. Without it a cluster is never called silent."""
-DEFAULT_NAMESPACE = "default"
 
 
 # The member cluster.

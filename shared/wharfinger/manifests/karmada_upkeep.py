@@ -17,8 +17,8 @@ from wharfinger.domain.quota import limited_resource
 from wharfinger.domain.value import digest
 from wharfinger.domain.workload import ObjectRef
 from wharfinger.manifests.amounts import quota_amounts
+from wharfinger.manifests.cluster_fact import DEFAULT_NAMESPACE
 from wharfinger.manifests.errors import Path
-from wharfinger.manifests.karmada import DEFAULT_NAMESPACE
 from wharfinger.manifests.karmada_placement import ClusterAffinity
 from wharfinger.manifests.model import Amounts, Carried, ExpectedError, Model, Object
 

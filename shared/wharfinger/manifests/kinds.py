@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wharfinger.manifests import crane, karmada, karmada_upkeep, karpenter, kube_policy, kube_scheduler, kubernetes, ocm
+from wharfinger.manifests import (
+    cluster_objects,
+    crane,
+    karmada,
+    karmada_upkeep,
+    karpenter,
+    kube_policy,
+    kube_scheduler,
+    kubernetes,
+    ocm,
+)
 from wharfinger.manifests.model import Resource
 
 
@@ -39,11 +49,18 @@ KINDS: tuple[Kind, ...] = (
     Kind(kube_scheduler.V1ALPHA1, kube_scheduler.KIND, kube_policy.ProviderConfiguration, namespaced=False),
     Kind("v1", "Policy", kube_policy.PolicyFile, namespaced=False),
     Kind(kube_scheduler.V1, "Policy", kube_policy.PolicyFile, namespaced=False),
+    Kind("scheduling.k8s.io/v1", "PriorityClass", cluster_objects.PriorityClass, namespaced=False),
+    Kind("scheduling.k8s.io/v1beta1", "PodGroup", cluster_objects.PodGroup),
+    Kind("scheduling.k8s.io/v1alpha2", "PodGroup", cluster_objects.PodGroup),
+    Kind("scheduling.x-k8s.io/v1alpha1", "PodGroup", cluster_objects.PodGroup),
+    Kind("scheduling.volcano.sh/v1beta1", "PodGroup", cluster_objects.PodGroup),
+    Kind("scheduling.k8s.io/v1alpha1", "Workload", cluster_objects.GangWorkload),
     # What is asked once.
     Kind("apps.karmada.io/v1alpha1", "WorkloadRebalancer", karmada_upkeep.WorkloadRebalancer, namespaced=False),
     # Workloads.
     Kind("apps/v1", "Deployment", kubernetes.Deployment),
     Kind("apps/v1", "StatefulSet", kubernetes.StatefulSet),
+    Kind("apps/v1", "ReplicaSet", kubernetes.ReplicaSet),
     Kind("batch/v1", "Job", kubernetes.Job),
     Kind("v1", "Pod", kubernetes.Pod),
     # Objects without replicas.
@@ -52,6 +69,10 @@ KINDS: tuple[Kind, ...] = (
     Kind("v1", "ConfigMap", kubernetes.ConfigMap),
     Kind("v1", "Namespace", kubernetes.Namespace, namespaced=False),
     Kind("v1", "ResourceQuota", kubernetes.ResourceQuota),
+    # By which the pods of a member cluster are placed; those that can travel are objects without replicas elsewhere.
+    Kind("v1", "Service", cluster_objects.Service),
+    Kind("v1", "ReplicationController", cluster_objects.ReplicationController),
+    Kind("policy/v1", "PodDisruptionBudget", cluster_objects.PodDisruptionBudget),
     # Bindings written by hand or exported.
     Kind("work.karmada.io/v1alpha2", "ResourceBinding", karmada.ResourceBinding),
     Kind("work.karmada.io/v1alpha1", "ResourceBinding", karmada.ResourceBinding),

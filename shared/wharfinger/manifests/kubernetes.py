@@ -13,11 +13,14 @@ import msgspec
 
 from wharfinger.domain import node as domain
 from wharfinger.domain import selectors
+from wharfinger.domain.cluster_objects import NamespaceLabels, PodSelecting
 from wharfinger.domain.pod_traits import NO_TRAITS
 from wharfinger.domain.quota import Quota, limited_resource
 from wharfinger.domain.resources import GPU, Device
 from wharfinger.domain.workload import Requirements
+from wharfinger.manifests import crane
 from wharfinger.manifests.amounts import DEVICES_MAX, amounts, quota_amounts, split_devices
+from wharfinger.manifests.cluster_fact import DEFAULT_NAMESPACE, ClusterFact, cluster_of, required_cluster
 from wharfinger.manifests.errors import Path
 from wharfinger.manifests.model import (
     Amounts,
@@ -33,11 +36,11 @@ from wharfinger.manifests.model import (
     Unacted,
     micros,
 )
-from wharfinger.manifests.pod import DEFAULT_NAMESPACE, PodSpec, PodTemplate, Source, Whose, tagged
+from wharfinger.manifests.pod import PodSpec, PodTemplate, Source, Whose, tagged
 from wharfinger.manifests.selectors import LabelSelector, Taint
 
-CLUSTER = "wharfinger.io/cluster"
-"""Label or annotation of a Node or a ResourceQuota: the member cluster it belongs to."""
+NAME_LABEL = "kubernetes.io/metadata.name"
+"""Label of a Namespace: its name."""
 GPU_PRODUCT = "nvidia.com/gpu.product"
 """Label of a Node: the model of its GPUs."""
 
@@ -104,6 +107,37 @@ class Deployment(Workload):
         return self.spec.template
 
 
+class ReplicaSetSpec(Model):
+    replicas: Count = 1
+    template: PodTemplate = PodTemplate()
+    selector: LabelSelector | None = None
+    min_ready_seconds: Carried = None
+
+
+class ReplicaSet(Workload, ClusterFact):
+    """Told by a member cluster it is what selects its pods there."""
+
+    spec: ReplicaSetSpec = ReplicaSetSpec()
+
+    @property
+    def replicas(self) -> int:
+        return self.spec.replicas
+
+    @property
+    def template(self) -> PodTemplate:
+        return self.spec.template
+
+    def to_domain(self) -> PodSelecting:
+        return _selecting(self, self.spec.selector)
+
+
+def _selecting(owner: ClusterFact, selector: LabelSelector | None) -> PodSelecting:
+    """Raises ExpectedError without a selector, which these kinds must have."""
+    if selector is None:
+        raise ExpectedError("a selector", "spec", "selector")
+    return PodSelecting(owner.kind, owner.namespace, owner.name, selector.to_domain())
+
+
 class StatefulSetSpec(Model):
     replicas: Count = 1
     template: PodTemplate = PodTemplate()
@@ -118,8 +152,13 @@ class StatefulSetSpec(Model):
     update_strategy: Carried = None
 
 
-class StatefulSet(Workload):
+class StatefulSet(Workload, ClusterFact):
+    """Told by a member cluster it is what selects its pods there."""
+
     spec: StatefulSetSpec
+
+    def to_domain(self) -> PodSelecting:
+        return _selecting(self, self.spec.selector)
 
     @property
     def replicas(self) -> int:
@@ -282,8 +321,12 @@ class NamespaceSpec(Model):
     finalizers: Carried = None
 
 
-class Namespace(Object):
+class Namespace(ClusterFact):
     spec: NamespaceSpec | None = None
+
+    def to_domain(self) -> NamespaceLabels:
+        """Every namespace is labelled with its name, as Kubernetes sees to it."""
+        return NamespaceLabels(self.name, {**self.metadata.labels, NAME_LABEL: self.name})
 
 
 # The quota of a namespace: of a member cluster, or an object that goes to clusters as it is.
@@ -387,12 +430,7 @@ class Node(Object):
     @property
     def cluster(self) -> str:
         """The member cluster it belongs to. Raises ExpectedError where it does not say."""
-        cluster = cluster_of(self)
-        if not cluster:
-            raise ExpectedError(
-                f"the label or annotation {CLUSTER} with the name of its cluster", "metadata", "labels", CLUSTER
-            )
-        return cluster
+        return required_cluster(self)
 
     def to_domain(self) -> domain.Node:
         """Raises ExpectedError where the node tells nothing of its size."""
@@ -416,9 +454,5 @@ class Node(Object):
             self.spec.unschedulable,
             tuple(dict.fromkeys(found.address for found in self.status.addresses if found.address)),
             {tagged(name): image.size_bytes for image in self.status.images for name in image.names if name},
+            crane.measured(self.annotations),
         )
-
-
-def cluster_of(found: Object) -> str:
-    """The member cluster that an object says it was read from; empty: it says none."""
-    return found.metadata.labels.get(CLUSTER) or found.annotations.get(CLUSTER) or ""

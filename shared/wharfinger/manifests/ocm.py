@@ -21,8 +21,9 @@ from wharfinger.domain.policy import Policy
 from wharfinger.domain.quantities import LIMIT, parse_quantity
 from wharfinger.manifests import options
 from wharfinger.manifests.amounts import amounts
+from wharfinger.manifests.cluster_fact import DEFAULT_NAMESPACE
 from wharfinger.manifests.errors import Path
-from wharfinger.manifests.karmada import DEFAULT_NAMESPACE, lease_s
+from wharfinger.manifests.karmada import lease_s
 from wharfinger.manifests.model import (
     Carried,
     ExpectedError,

@@ -18,6 +18,7 @@ from wharfinger.domain.quantities import LIMIT
 from wharfinger.domain.resources import DEVICE_MILLI, GPU, DeviceRequest, add
 from wharfinger.domain.workload import Requirements
 from wharfinger.manifests.amounts import amounts, device_requests, split_devices
+from wharfinger.manifests.cluster_fact import DEFAULT_NAMESPACE
 from wharfinger.manifests.errors import Path
 from wharfinger.manifests.model import (
     Amounts,
@@ -45,7 +46,6 @@ GROUP_NAME = "scheduling.k8s.io/group-name"
 DAEMON_SET = "DaemonSet"
 """The owner of pods that belong to their node and go where they are put."""
 
-DEFAULT_NAMESPACE = "default"
 DEFAULT_SCHEDULER = "default-scheduler"
 
 # Where others are.

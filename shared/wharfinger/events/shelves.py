@@ -1,0 +1,43 @@
+"""What is told of member clusters several things at a time: the quotas of a namespace, the pods of a node.
+
+An event holds all that lies together, so whoever tells of one thing has to know the others and say them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=tuple[str, ...])
+V = TypeVar("V")
+
+
+class Shelves(Generic[K, V]):
+    """Keys begin with the cluster. Things have names within their key."""
+
+    def __init__(self, known: Mapping[K, Iterable[tuple[str, V]]]) -> None:
+        self._lying = {key: dict(things) for key, things in known.items()}
+        self._touched: dict[K, None] = {}
+
+    def put(self, key: K, name: str, thing: V) -> None:
+        self._lying.setdefault(key, {})[name] = thing
+        self._touched[key] = None
+
+    def take(self, key: K, name: str) -> None:
+        """Nothing where it does not lie there."""
+        if self._lying.get(key, {}).pop(name, None) is not None:
+            self._touched[key] = None
+
+    def take_anywhere(self, cluster: str, name: str) -> None:
+        for key in [key for key in self._lying if key[0] == cluster]:
+            self.take(key, name)
+
+    def clear(self, cluster: str) -> None:
+        for key in [key for key in self._lying if key[0] == cluster]:
+            self._lying[key] = {}
+            self._touched[key] = None
+
+    def touched(self) -> Iterator[tuple[K, tuple[V, ...]]]:
+        """What lies now wherever something was put or taken, in order of name."""
+        for key in self._touched:
+            yield key, tuple(thing for _, thing in sorted(self._lying[key].items()))
