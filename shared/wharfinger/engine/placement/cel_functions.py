@@ -93,7 +93,8 @@ def _parse_json(text: str) -> dict[str, Any]:
 # Quantities.
 
 
-def _quantity(text: str) -> Tagged:
+def quantity_value(text: str) -> Tagged:
+    """A quantity as expressions carry it. Raises ValueError."""
     return {"@quantity": str(_nanos_of(text))}
 
 
@@ -143,7 +144,8 @@ _SEMVER = re.compile(
 )
 
 
-def _semver(text: str, normalised: bool = False) -> Tagged:
+def version_value(text: str, normalised: bool = False) -> Tagged:
+    """A semantic version as expressions carry it. Raises ValueError."""
     version = _SEMVER.fullmatch(_normalised(text) if normalised else text)
     if version is None or any(int(version[i]) >= 2**64 for i in (1, 2, 3)):
         raise ValueError("no semantic version")
@@ -162,7 +164,7 @@ def _normalised(text: str) -> str:
 
 def _is_semver(text: str, normalised: bool = False) -> bool:
     try:
-        _semver(text, normalised)
+        version_value(text, normalised)
     except ValueError:
         return False
     return True
@@ -602,7 +604,7 @@ _FUNCTIONS: tuple[Function, ...] = (
     Function("scores", _scores, (Overload("ms", "l"),)),
     Function("parseJSON", _parse_json, (Overload("s", "m"),)),
     # Quantities and versions.
-    Function("quantity", _quantity, (_static("s", "Q"),)),
+    Function("quantity", quantity_value, (_static("s", "Q"),)),
     Function("isQuantity", _is_quantity, (_static("s", "b"),)),
     Function("sign", _sign, (Overload("Q", "i"),)),
     Function("isInteger", _is_integer, (Overload("Q", "b"),)),
@@ -610,7 +612,7 @@ _FUNCTIONS: tuple[Function, ...] = (
     Function("asApproximateFloat", lambda v: _nanos(v) / NANOS, (Overload("Q", "d"),)),
     Function("add", _added(1), (Overload("QQ", "Q"), Overload("Qi", "Q"))),
     Function("sub", _added(-1), (Overload("QQ", "Q"), Overload("Qi", "Q"))),
-    Function("semver", _semver, (_static("s", "V"), _static("sb", "V"))),
+    Function("semver", version_value, (_static("s", "V"), _static("sb", "V"))),
     Function("isSemver", _is_semver, (_static("s", "b"), _static("sb", "b"))),
     Function("major", lambda v: _version_parts(v)[0][0], (Overload("V", "i"),)),
     Function("minor", lambda v: _version_parts(v)[0][1], (Overload("V", "i"),)),

@@ -1,4 +1,5 @@
-"""CEL over a managed cluster: the predicates that users write as expressions.
+"""CEL: the predicates that users write as expressions, over a managed cluster or, with `program`, over anything else that has
+a name in them.
 
 The language is a library's, in C++; what Kubernetes adds to it (quantities, semantic versions, addresses, URLs, named formats,
 lists, strings) is in `cel_functions`. Two environments are asked. The first checks: there a quantity is a type of its own, so that
@@ -49,13 +50,7 @@ class Expression:
 
     def holds(self, facts: Facts) -> bool:
         """Whether the result is true; anything else, an error too, is no match."""
-        if self.program is None:
-            return False
-        try:
-            result = self.program.eval(data={VARIABLE: self._seen(facts)})
-        except RuntimeError:
-            return False  # the budget, or a value that the library cannot carry
-        return bool(result.type() == cel.Type.BOOL and result.value() is True)
+        return self.program is not None and is_true(self.program, {VARIABLE: self._seen(facts)})
 
     def _seen(self, facts: Facts) -> Mapping[str, object]:
         if facts.parsed is None:
@@ -72,17 +67,32 @@ class Expression:
 
 @lru_cache(maxsize=KEPT)
 def compiled(text: str) -> Expression:
-    """Raises ExpressionError."""
+    """Over a managed cluster. Raises ExpressionError."""
+    found = program(text, VARIABLE)
+    return Expression(text, found, found is not None and "scores" in text)
+
+
+def program(text: str, variable: str) -> cel.Expression | None:
+    """An expression over the map `variable`; None: too dear ever to be asked. Raises ExpressionError."""
     if len(text) > LENGTH_MAX:
         raise ExpressionError(f"expression code point size exceeds limit: size: {len(text)}, limit {LENGTH_MAX}")
     own_optionals = any(word in text for word in cel_functions.OWN_OPTIONALS)
     try:
-        _checker(own_optionals).compile(text)
+        _checker(own_optionals, variable).compile(text)
     except RuntimeError as wrong:
         raise ExpressionError(_told(text, str(wrong))) from None
     if text.count("+") > JOINS_MAX:
-        return Expression(text, None, False)
-    return Expression(text, _runner(own_optionals).compile(text), "scores" in text)
+        return None
+    return _runner(own_optionals, variable).compile(text)
+
+
+def is_true(asked: cel.Expression, data: Mapping[str, object]) -> bool:
+    """Anything but true, an error too, is no."""
+    try:
+        result = asked.eval(data=data)
+    except RuntimeError:
+        return False  # the budget, or a value that the library cannot carry
+    return bool(result.type() == cel.Type.BOOL and result.value() is True)
 
 
 # Environments.
@@ -100,18 +110,20 @@ _PLAIN: dict[str, cel.Type] = {
 
 
 @cache
-def _checker(own_optionals: bool) -> cel.Env:
+def _checker(own_optionals: bool, variable: str) -> cel.Env:
     types = _PLAIN | {code: _T.AbstractType(name) for code, name in cel_functions.TYPES.items()}
-    return _environment(cel_functions.functions(own_optionals), types, own_optionals)
+    return _environment(variable, cel_functions.functions(own_optionals), types, own_optionals)
 
 
 @cache
-def _runner(own_optionals: bool) -> cel.Env:
+def _runner(own_optionals: bool, variable: str) -> cel.Env:
     types = _PLAIN | dict.fromkeys(cel_functions.TYPES, _PLAIN["m"])
-    return _environment(cel_functions.functions(own_optionals), types, own_optionals)
+    return _environment(variable, cel_functions.functions(own_optionals), types, own_optionals)
 
 
-def _environment(functions: Sequence[Function], types: Mapping[str, cel.Type], own_optionals: bool) -> cel.Env:
+def _environment(
+    variable: str, functions: Sequence[Function], types: Mapping[str, cel.Type], own_optionals: bool
+) -> cel.Env:
     """Overloads that are one where it runs, since all tagged values are maps, are declared once: the function looks at the tags."""
     declared: list[cel.FunctionDecl] = []
     for function in functions:
@@ -131,7 +143,7 @@ def _environment(functions: Sequence[Function], types: Mapping[str, cel.Type], o
         ]
         declared.append(cel.FunctionDecl(function.name, overloads))
     extensions = [] if own_optionals else [ext_optional.ExtOptional()]
-    return cel.NewEnv(variables={VARIABLE: _PLAIN["m"]}, extensions=extensions, functions=declared)
+    return cel.NewEnv(variables={variable: _PLAIN["m"]}, extensions=extensions, functions=declared)
 
 
 def _result(types: Mapping[str, cel.Type], alike: Sequence[Overload]) -> cel.Type:
