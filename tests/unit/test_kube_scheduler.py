@@ -25,7 +25,7 @@ from wharfinger.domain.scheduler_points import default_points
 from wharfinger.engine.framework.profile import default_profile
 from wharfinger.events.intake import compile_deletions, compile_manifests
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
-from wharfinger.manifests import kube_scheduler
+from wharfinger.manifests.installed_plugins import known_plugins
 from wharfinger.manifests.parse import load_manifests
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
@@ -430,8 +430,8 @@ def test_what_means_nothing_is_refused_by_name_and_line(body: str, said: str) ->
 
 def test_profiles_that_sort_the_queue_in_two_ways_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """All pods wait in one queue."""
-    known = kube_scheduler.known_plugins() | {"Fifo": KnownPlugin("Fifo", ("queueSort",), by_default=False)}
-    monkeypatch.setattr(kube_scheduler, "known_plugins", lambda: known)
+    known = known_plugins() | {"Fifo": KnownPlugin("Fifo", ("queueSort",), by_default=False)}
+    monkeypatch.setattr("wharfinger.manifests.kube_scheduler.known_plugins", lambda: known)
     (error,) = refused(
         """
         profiles:

@@ -1,0 +1,127 @@
+"""A pod or a node that is written as Kubernetes writes it and read again is the same one."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.pod_traits import (
+    HostPort,
+    PodTerm,
+    PodTraits,
+    TopologySpread,
+    VolumeUse,
+    WeightedNodeTerm,
+    WeightedPodTerm,
+)
+from wharfinger.domain.resources import Device, DeviceRequest
+from wharfinger.domain.selectors import LabelSelector, NodeTerm, Requirement
+from wharfinger.domain.taints import Taint, Toleration
+from wharfinger.domain.workload import Requirements
+from wharfinger.manifests import kubernetes
+from wharfinger.manifests.written import node_manifest, pod_manifest
+
+NAMES = st.sampled_from(["web", "db", "cache", "zone", "oslo"])
+LABELS = st.dictionaries(NAMES, NAMES, max_size=2)
+LISTED = st.builds(
+    Requirement, NAMES, st.sampled_from(["In", "NotIn"]), st.lists(NAMES, min_size=1, max_size=2).map(tuple)
+)
+BARE = st.builds(Requirement, NAMES, st.sampled_from(["Exists", "DoesNotExist"]))
+EXPRESSIONS = st.lists(LISTED | BARE, max_size=2).map(tuple)
+SELECTORS = st.none() | st.builds(LabelSelector, LABELS, EXPRESSIONS)
+NODE_TERMS = st.builds(NodeTerm, EXPRESSIONS, st.just(()))
+POD_TERMS = st.builds(
+    PodTerm, NAMES, SELECTORS, st.lists(NAMES, max_size=1).map(tuple), SELECTORS, st.lists(NAMES, max_size=1).map(tuple)
+)
+WEIGHTS = st.integers(1, 100)
+SPREADS = st.builds(
+    TopologySpread, NAMES, st.integers(1, 3), st.just(True), SELECTORS, st.integers(1, 3), st.booleans(), st.booleans()
+)
+TRAITS = st.builds(
+    PodTraits,
+    namespace=NAMES,
+    labels=LABELS,
+    owner=st.sampled_from(["", "ReplicaSet", "DaemonSet"]),
+    images=st.just(("registry.example/app:1",)),
+    preferences=st.lists(st.builds(WeightedNodeTerm, WEIGHTS, NODE_TERMS), max_size=1).map(tuple),
+    ports=st.lists(
+        st.builds(HostPort, st.integers(1, 9), st.sampled_from(["TCP", "UDP"]), st.sampled_from(["", "10.0.0.1"])),
+        max_size=2,
+        unique=True,
+    ).map(tuple),
+    spread=st.lists(SPREADS, max_size=2).map(tuple),
+    affinity=st.lists(POD_TERMS, max_size=1).map(tuple),
+    anti_affinity=st.lists(POD_TERMS, max_size=1).map(tuple),
+    preferred_affinity=st.lists(st.builds(WeightedPodTerm, WEIGHTS, POD_TERMS), max_size=1).map(tuple),
+    preferred_anti_affinity=st.lists(st.builds(WeightedPodTerm, WEIGHTS, POD_TERMS), max_size=1).map(tuple),
+    volumes=st.lists(
+        st.builds(VolumeUse, NAMES, st.just(""), st.booleans())
+        | st.sampled_from(
+            [
+                VolumeUse(disk="gcePersistentDisk/data", read_only=True),
+                VolumeUse(disk="awsElasticBlockStore/vol-1"),
+                VolumeUse(disk="iscsi/iqn.example:1"),
+                VolumeUse(disk="rbd/10.0.0.1:6789/pool/image"),
+            ]
+        ),
+        max_size=3,
+    ).map(tuple),
+    resource_claims=st.lists(NAMES, max_size=1).map(tuple),
+    scheduler=st.sampled_from(["", "packed"]),
+    never_preempts=st.booleans(),
+    gates=st.lists(NAMES, max_size=1).map(tuple),
+)
+DEVICES = st.sampled_from(
+    [(), (DeviceRequest(2),), (DeviceRequest(1, 250, ("A100", "H100")),), (DeviceRequest(3, kind="example.com/gpu"),)]
+)
+REQUIREMENTS = st.builds(
+    Requirements,
+    st.fixed_dictionaries({"cpu": st.integers(1, 9000), "memory": st.integers(1, 2**40)}),
+    DEVICES,
+    LABELS,
+    st.lists(NODE_TERMS, max_size=2).map(tuple),
+    st.lists(
+        st.builds(Toleration, NAMES, st.just("Equal"), NAMES, st.sampled_from(["", "NoSchedule", "NoExecute"]))
+        | st.just(Toleration(operator="Exists", seconds=30, effect="NoExecute")),
+        max_size=2,
+    ).map(tuple),
+    TRAITS,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(REQUIREMENTS, st.booleans(), st.integers(-5, 10**9))
+def test_a_pod_comes_back(requirements: Requirements, runs: bool, priority: int) -> None:
+    """A running pod's gates have been lifted: it is not written with any."""
+    if runs:
+        traits = msgspec.structs.replace(requirements.traits, gates=())
+        requirements = msgspec.structs.replace(requirements, pod=traits)
+    node, started = ("oslo", 1_700_000_000_123_456) if runs else ("", 0)
+    pod = Pod("uid-1", "web", requirements, node, priority=priority, started_us=started)
+    read = kubernetes.Pod.model_validate(pod_manifest(pod))
+    assert kubernetes.pod_of(read, pending=not runs) == pod
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from(["cpu", "memory", "pods", "example.com/x"]), st.integers(0, 2**40), min_size=1),
+    st.sampled_from([(), (Device("A100"),) * 2, (Device("", "example.com/gpu"), Device())]),
+    LABELS,
+    st.lists(st.builds(Taint, NAMES, st.sampled_from(["NoSchedule", "NoExecute"]), NAMES), max_size=2).map(tuple),
+    st.booleans(),
+    st.dictionaries(st.sampled_from(["registry.example/app:1", "app:latest"]), st.integers(1, 2**30)),
+)
+def test_a_node_comes_back(
+    amounts: dict[str, int],
+    devices: tuple[Device, ...],
+    labels: dict[str, str],
+    taints: tuple[Taint, ...],
+    cordoned: bool,
+    images: dict[str, int],
+) -> None:
+    if devices and devices[0].model:
+        labels = labels | {kubernetes.GPU_PRODUCT: devices[0].model}
+    node = Node("oslo", amounts, devices, labels, taints, cordoned, ("10.0.0.1",), images)
+    assert kubernetes.Node.model_validate(node_manifest(node)).to_domain() == node
