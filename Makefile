@@ -90,7 +90,7 @@ test-long: setup ## The tests that take minutes
 
 # These start the embedded broker whatever else is there, so another broker would tell nothing new.
 EMBEDDED_ONLY := $(addprefix --ignore=tests/integration/,test_cli.py test_supervisor.py test_embedded.py test_local_kafka.py \
-  test_test_backends.py test_prometheus.py)
+  test_test_backends.py test_prometheus.py test_node_load.py)
 
 .PHONY: test-kafka
 test-kafka: setup ## The integration tests against a real Apache Kafka (needs Java 17 and Maven)

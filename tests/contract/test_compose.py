@@ -149,7 +149,11 @@ def test_prometheus_accepts_its_configuration_and_the_alerts_fire_as_meant() -> 
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not installed")
-    for arguments in (["check", "config", "prometheus.yml"], ["test", "rules", "rules_test.yml"]):
+    for arguments in (
+        ["check", "config", "prometheus.yml"],
+        ["test", "rules", "rules_test.yml"],
+        ["test", "rules", "node-load_test.yml"],
+    ):
         run = subprocess.run(
             [promtool, *arguments], cwd=ROOT / "infra" / "prometheus", capture_output=True, text=True, check=False
         )

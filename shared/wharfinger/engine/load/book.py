@@ -35,6 +35,9 @@ LOAD_MAX = 2**31 - 1
 """Where a load is cut off: some 21,000 times the whole is a broken exporter, not a load."""
 
 SCORE_MAX = 100
+NEUTRAL = SCORE_MAX // 2
+"""What every node counts as where nothing is known of any, or nothing is weighed: in the middle, so that hot nodes
+still fall behind others."""
 HOT_COST = 10
 """What each unit of the hot value takes off the score (crane's factor)."""
 
@@ -217,8 +220,6 @@ class LoadBook:
 
     def judge(self, node: str, now: Micros, args: DynamicArgs, average: int | None = None) -> LoadVerdict:
         """`average`: of the nodes that are known, where the caller has it at hand (`average_load`)."""
-        if self.idle:
-            return LoadVerdict()
         loads = {metric: self.load(metric, node, now) for metric in self.named}
         unknown = tuple(metric for metric, load in loads.items() if load is None)
         verdict, metric = self._filtered(loads, unknown, args)
@@ -238,7 +239,7 @@ class LoadBook:
         return PASSES, ""
 
     def weighed(self, loads: Mapping[str, int | None], stale: str) -> int | None:
-        """The free share in hundredths; None when none of the weighed metrics is known and that is to be told apart."""
+        """The free share in hundredths; None when none of the weighed metrics is known, or none is weighed."""
         free = known = whole = 0
         for weight in self.policy.weights:
             if weight.weight <= 0:
@@ -249,15 +250,15 @@ class LoadBook:
                 known += weight.weight
                 free += (WHOLE - load) * weight.weight
         if stale == "crane":
-            known = whole
+            return towards_zero(SCORE_MAX * free, WHOLE * whole) if whole else 0
         if not known:
-            return None if whole else 0
+            return None
         return towards_zero(SCORE_MAX * free, WHOLE * known)
 
     def average_load(self, now: Micros) -> int:
-        """The average free share over the nodes of which anything weighed is known; 0 when that is none."""
+        """The average free share over the nodes of which anything weighed is known; `NEUTRAL` when that is none."""
         shares = [share for node in self.known_nodes() if (share := self._share(node, now)) is not None]
-        return towards_zero(sum(shares), len(shares)) if shares else 0
+        return towards_zero(sum(shares), len(shares)) if shares else NEUTRAL
 
     def _share(self, node: str, now: Micros) -> int | None:
         return self.weighed({m: self.load(m, node, now) for m in self.named}, "open")

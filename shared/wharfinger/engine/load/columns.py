@@ -162,7 +162,7 @@ class LoadTable:
         weights = [(w.metric, w.weight) for w in self.book.policy.weights if w.weight > 0]
         whole = sum(weight for _, weight in weights)
         if not weights:
-            return np.zeros(n, dtype=np.int64)
+            return np.full(n, 0 if args.stale == "crane" else self._average_load(now), dtype=np.int64)
         if whole > _SUM_MAX:
             return self._base_one_by_one(weights, fresh, n, now, args)
         free = np.zeros(n, dtype=np.int64)
