@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from tests.cluster_world import CLUSTER, GIB, STREAM, a_node, event, needs, observed
 
 from wharfinger.domain.binding import Binding, Component, set_key
 from wharfinger.domain.cluster import Cluster, NodeGrade, ResourceSummary
-from wharfinger.domain.node import Pod
+from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.pod_traits import HostPort, PodTerm, PodTraits
 from wharfinger.domain.policy import FederatedQuota, Policy
 from wharfinger.domain.quota import Quota
-from wharfinger.domain.selectors import Requirement
+from wharfinger.domain.selectors import LabelSelector, Requirement
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import ObjectRef, Requirements
+from wharfinger.engine.nodes.count import HOSTNAME
 from wharfinger.events.assignments import (
     Assigned,
     AssignmentItem,
@@ -344,3 +347,55 @@ def test_a_workload_of_several_kinds_of_pods_is_counted_in_whole_sets(world: Est
     assert world.said().classes[key] == 0
     world.given(BindingWithdrawn("shop/ray"))
     assert key not in world.said().classes
+
+
+# Pods that keep each other off their nodes
+
+
+def keeping_off(**traits: object) -> Requirements:
+    return msgspec.structs.replace(SMALL, pod=PodTraits(labels={"app": "web"}, **traits))
+
+
+ALIKE = PodTerm(HOSTNAME, LabelSelector({"app": "web"}))
+
+
+def hosts(*names: str) -> list[Node]:
+    return [msgspec.structs.replace(a_node(name, cpu=9000), labels={HOSTNAME: name}) for name in names]
+
+
+@pytest.mark.parametrize(
+    "wanted", [keeping_off(ports=(HostPort(80),)), keeping_off(anti_affinity=(ALIKE,))], ids=["port", "anti-affinity"]
+)
+def test_what_keeps_its_like_off_a_node_fits_once_on_each(wanted: Requirements) -> None:
+    world = Estimator()
+    world.wants("web", wanted)
+    world.given(*observed(hosts("a", "b", "c")))
+    key = wanted.class_key
+    assert world.said().classes[key] == 3
+    world.decided("fleet/0", Assigned(1, "d", "web", "web", 1, wanted))
+    assert world.said().classes[key] == 2
+    world.decided(STREAM, Placed(1, "d", "web", (NodeShare("b", (0,)),), wanted))
+    assert world.said().classes[key] == 2
+    theirs = Pod("u", "p", wanted, "c")
+    world.given(PodsObserved(CLUSTER, "c", (theirs,)))
+    assert world.said().classes[key] == 1
+    world.given(PodsObserved(CLUSTER, "c", ()))
+    assert world.said().classes[key] == 2
+
+
+def test_anti_affinity_to_others_leaves_room_for_its_own(world: Estimator) -> None:
+    others = PodTerm(HOSTNAME, LabelSelector({"app": "db"}))
+    wanted = keeping_off(anti_affinity=(others, PodTerm("zone", LabelSelector({"app": "web"}))))
+    world.wants("two", wanted)
+    assert world.said().classes[wanted.class_key] > 2
+
+
+def test_a_pod_with_a_nodes_name_fits_there_alone(world: Estimator) -> None:
+    wanted = keeping_off(node_name="b")
+    world.wants("two", wanted)
+    assert world.said().classes[wanted.class_key] == 2
+
+
+def test_bindings_that_differ_in_labels_are_one_class(world: Estimator) -> None:
+    world.wants("labelled", keeping_off())
+    assert list(world.said().classes) == [SMALL.class_key]

@@ -13,6 +13,7 @@ from tests.scenarios.fleet_plane import (
     AGGREGATED,
     DUPLICATED,
     DYNAMIC,
+    SMALL,
     FleetPlane,
     a_binding,
     a_cluster,
@@ -30,6 +31,7 @@ from wharfinger.domain.placement import (
     ReplicaScheduling,
     SpreadConstraint,
 )
+from wharfinger.domain.pod_traits import HostPort, PodTraits
 from wharfinger.domain.workload import Requirements
 from wharfinger.events.assignments import Assigned, Refused
 from wharfinger.events.bindings import BindingRequested
@@ -348,3 +350,57 @@ def test_a_spread_gets_its_replica_in_each_group(plane: FleetPlane) -> None:
     spread = Placement(spread=(SpreadConstraint("region", "", 3, 3),), replicas=DYNAMIC)
     plane.when(a_binding("web", 5, placement=spread))
     assert set(placed(plane, "web")) == {"bergen", "narvik", "oslo"}
+
+
+# What others see of its pods
+
+
+def labelled(requests: Requirements, **labels: str) -> Requirements:
+    return msgspec.structs.replace(requests, pod=PodTraits(labels=dict(labels)))
+
+
+def told_of(decision: ScheduleDecided) -> dict[str, Requirements]:
+    return {c: i.requirements for c, i in assignment_items(1, "d", decision) if isinstance(i, Assigned)}
+
+
+def test_other_labels_move_nothing_and_are_told_where_the_pods_are(plane: FleetPlane) -> None:
+    three_clusters(plane)
+    plane.when(a_binding("web", 3, requirements=labelled(SMALL, app="web")))
+    before = dict(placed(plane, "web"))
+    plane.given(*(room(name, n) for name, n in (("bergen", 0), ("narvik", 900), ("oslo", 0))))
+    again = labelled(SMALL, app="web", version="2")
+    plane.when(a_binding("web", 3, requirements=again))
+    decided = plane.then_scheduled("web", **before)
+    assert told_of(decided) == dict.fromkeys(before, again)
+    plane.when(a_binding("web", 3, requirements=again))
+    plane.then_nothing()
+
+
+def test_labels_and_a_number_that_change_together_are_placed_as_the_number_is(plane: FleetPlane) -> None:
+    three_clusters(plane)
+    plane.when(a_binding("web", 3, requirements=labelled(SMALL, app="web")))
+    more = labelled(SMALL, app="web", version="2")
+    plane.when(a_binding("web", 4, requirements=more))
+    decided = plane.schedule("web")
+    assert isinstance(decided, ScheduleDecided)
+    assert sum(t.replicas for t in decided.targets) == 4
+    assert all(told == more for told in told_of(decided).values())
+
+
+def test_a_binding_that_waits_goes_on_waiting_under_its_new_labels(plane: FleetPlane) -> None:
+    plane.given(a_cluster("oslo"), room("oslo", 0))
+    plane.when(a_binding("web", 2, requirements=labelled(SMALL, app="web")))
+    plane.then_refused("web", "Unschedulable")
+    again = labelled(SMALL, app="web", version="2")
+    plane.when(a_binding("web", 2, requirements=again))
+    plane.then_refused("web", "Unschedulable")
+    plane.when(room("oslo", 5))
+    assert told_of(plane.then_scheduled("web", oslo=2)) == {"oslo": again}
+
+
+def test_what_keeps_its_pods_apart_is_another_class(plane: FleetPlane) -> None:
+    three_clusters(plane)
+    plane.when(a_binding("web", 3, requirements=labelled(SMALL, app="web")))
+    apart = msgspec.structs.replace(SMALL, pod=PodTraits(labels={"app": "web"}, ports=(HostPort(80),)))
+    plane.when(a_binding("web", 3, requirements=apart))
+    assert plane.schedule("web").explanation.why == "its replicas ask for something else"

@@ -2,6 +2,10 @@
 
 The count of a class on a node is what could be placed there if nothing else came: the least over resources of
 floor(free / request), and for devices the sum over allowed ones of floor(free / share), or floor(entirely free / count).
+Where one of them keeps others off its node, by a port of the host or by its own anti-affinity, it is one a node that has none yet.
+What else pods mean to each other (spread, affinity, volumes) is not looked at: no more fit than counted here, and the cluster
+stage refuses what is too many.
+
 Counts are kept as one matrix, classes by nodes; asking again recounts only the nodes touched since, all classes at once.
 """
 
@@ -12,9 +16,12 @@ from collections.abc import Iterable
 import numpy as np
 
 from wharfinger.domain.resources import DEVICE_MILLI
+from wharfinger.domain.value import canonical
+from wharfinger.engine.framework.pod_terms import Term, others_term
 from wharfinger.engine.nodes.classes import PodClass
 from wharfinger.engine.nodes.columns import Column, DeviceView, NodeRow, NodeTable
 from wharfinger.engine.nodes.fit import take_devices
+from wharfinger.engine.nodes.tallies import ports_taken, selected_by_all
 
 COUNT_MAX = 2**31 - 1
 """No count is reported higher, neither of a node nor of a cluster: a class that asks for nothing fits without end."""
@@ -36,6 +43,7 @@ class Counter:
         self._resources: list[tuple[int, Column, Column]] = []
         self._views: list[tuple[DeviceView, Column, Column, Column, Column]] = []
         self._slow: list[int] = []
+        self._alone: list[tuple[int, PodClass]] = []
 
     def keep(self, classes: Iterable[PodClass]) -> None:
         """Count exactly these classes from now on."""
@@ -96,6 +104,7 @@ class Counter:
         wholes: dict[int, list[tuple[int, int]]] = {}
         views: dict[int, DeviceView] = {}
         self._slow = []
+        self._alone = [(at, cls) for at, cls in enumerate(self.classes) if _keeps_off(cls)]
         for at, cls in enumerate(self.classes):
             for code, amount in cls.amounts:
                 by_resource.setdefault(code, []).append((at, amount))
@@ -127,6 +136,9 @@ class Counter:
             if len(whole_at):
                 _lower(counts, whole_at, view.whole.take(rows)[None, :] // whole[:, None])
         counts[self._verdicts[:, rows] < 0] = 0
+        for alone, cls in self._alone:
+            there = _standing_in_the_way(table, cls).take(rows)
+            counts[alone] = np.where(there > 0, 0, np.minimum(counts[alone], 1))
         for slow in self._slow:
             self._count_slowly(self.classes[slow], rows, counts[slow])
         return counts
@@ -135,6 +147,32 @@ class Counter:
         for at in np.flatnonzero(counts).tolist():
             row = self.table.by_slot[int(rows[at])]
             counts[at] = 0 if row is None else min(int(counts[at]), _placeable(row, cls))
+
+
+HOSTNAME = "kubernetes.io/hostname"
+"""The label by which every node is a domain of its own."""
+
+
+def _keeps_off(cls: PodClass) -> bool:
+    return bool(cls.traits.ports or _own_anti_affinity(cls))
+
+
+def _own_anti_affinity(cls: PodClass) -> list[Term]:
+    """Its terms against pods like itself on the same node."""
+    traits = cls.traits
+    terms = [others_term(t, traits) for t in traits.anti_affinity if t.key == HOSTNAME]
+    return [term for term in terms if term is not None and term.selects(traits, {})]
+
+
+def _standing_in_the_way(table: NodeTable, cls: PodClass) -> Column:
+    """int64[capacity]: how many pods there are that have its ports, or that it does not want to be with."""
+    ports = cls.traits.ports
+    there = np.zeros(table.capacity, dtype=np.int64)
+    if ports:
+        there = there + table.tally(("ports", ports), ports_taken(ports)).by_slot
+    for term in _own_anti_affinity(cls):
+        there = there + table.tally(("alike", canonical(term)), selected_by_all((term,))).by_slot
+    return there
 
 
 def _two_columns(pairs: list[tuple[int, int]]) -> tuple[Column, Column]:

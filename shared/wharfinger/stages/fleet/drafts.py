@@ -12,7 +12,7 @@ import msgspec
 
 from wharfinger.domain.binding import TargetCluster
 from wharfinger.domain.reasons import Trigger
-from wharfinger.events.decisions import ScheduleDecided, ScheduleRefused
+from wharfinger.events.decisions import Explanation, ScheduleDecided, ScheduleRefused
 from wharfinger.kernel.decider import Draft
 from wharfinger.stages.fleet.explain import bounded
 from wharfinger.stages.fleet.places import Verdict, solve
@@ -85,6 +85,13 @@ def schedule(
         ),
         spec.name, "scheduled", cause,
     )  # fmt: skip
+
+
+def retold(record: BindingState) -> Draft:
+    """The same replicas in the same clusters, which are told what is new of them."""
+    verdict = Verdict(dict(record.targets), record.affinity, Explanation(note="stays where it is"))
+    why = "its pods are told of otherwise"
+    return schedule(record, "ReconcileSchedule", why, verdict, record.suspect, record.cause)
 
 
 def former(record: BindingState) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from wharfinger.engine.fleet.trigger import placement_changed
 from wharfinger.kernel.decider import Draft
 from wharfinger.stages.fleet.clusters import UNLIMITED
 from wharfinger.stages.fleet.columns import Column, same
-from wharfinger.stages.fleet.drafts import present, schedule
+from wharfinger.stages.fleet.drafts import present, retold, schedule
 from wharfinger.stages.fleet.failover import refilled
 from wharfinger.stages.fleet.groups import grouped
 from wharfinger.stages.fleet.places import feasible, terms_of
@@ -30,6 +30,9 @@ ENOUGH = UNLIMITED**2
 def answer_requests(state: FleetState) -> Iterator[Draft]:
     for name in in_turn(state, state.asked):
         record = state.bindings[name]
+        if record.only_retold:
+            yield retold(record)
+            continue
         fresh = record.applied is not None and record.applied_token != record.spec.reschedule
         verdict = present(state, record, fresh=fresh)
         yield schedule(record, *occasion(record), verdict, record.suspect, record.cause)

@@ -190,6 +190,13 @@ class BindingState(msgspec.Struct):
         return self.class_key if claim is None else f"{self.class_key} {claim.namespace} {claim.priority_class}"
 
     @property
+    def only_retold(self) -> bool:
+        """Its replicas are to stay where they are: what was asked for last differs only in what others see of its pods, or in what
+        their nodes are preferred by. Those who place them have to know that all the same."""
+        said_more = self.spec.requirements.pod is not None
+        return said_more and bool(self.targets) and not (self.refused or self.shrunk or _asks_otherwise(self))
+
+    @property
     def left_alone(self) -> bool:
         """Nothing is decided about it: it is suspended, or another scheduler's."""
         spec = self.spec
@@ -404,9 +411,10 @@ class FleetState:
             self._unindex(record)
             record.withdrawn = False
             self._change_groups(record.spec, spec, cause)
+            retold = record.spec.requirements != spec.requirements
             record.spec = spec
             self._read(record)
-            if _differs(record):
+            if retold or _differs(record):
                 self._ask(record, cause)
         else:
             return
@@ -1267,8 +1275,13 @@ def _answered(decision: Decision) -> UUID | None:
 def _differs(record: BindingState) -> bool:
     """Whether the request asks for something the last decision did not answer. A new name for a policy or another
     priority changes no placement; an unanswered request stays unanswered."""
+    return record.asked or _asks_otherwise(record)
+
+
+def _asks_otherwise(record: BindingState) -> bool:
+    """Whether its replicas would be placed by something else than the last decision placed them by."""
     spec = record.spec
-    if record.asked or record.applied is None:
+    if record.applied is None:
         return True
     return (
         record.applied_replicas != spec.replicas
