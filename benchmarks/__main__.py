@@ -13,7 +13,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import fleet, placement, replay
+from benchmarks import fleet, load, placement, replay
 from benchmarks.growth import growth
 from benchmarks.latency import latency
 from benchmarks.openb import data_directory, openb
@@ -55,6 +55,7 @@ def main() -> int:
         asyncio.run(measure(plane, figures, options.processes, not options.skip_latency))
     costs = measure_fleet(figures, options.processes)
     selections = measure_placements(figures)
+    measure_load(figures)
     show(figures)
     console = Console(width=150 if not sys.stdout.isatty() else None)
     console.print(fleet.table(costs))
@@ -72,6 +73,17 @@ def measure_placements(figures: list[Figure]) -> list[placement.Costs]:
                    placement.MUST_MS[n], False, f"OCM {placement.OCM_MS[n]:g} ms")
         )  # fmt: skip
     return found
+
+
+def measure_load(figures: list[Figure]) -> None:
+    """Load awareness at 5,000 nodes: a pod judged, a batch begun, and what a minute of the annotator takes."""
+    cost = load.measured()
+    n = f"{cost.nodes:,} nodes"
+    figures += [
+        Figure(f"{n}: load filter and score of a pod", cost.judged_ms, "ms", load.MUST_MS, False, f"crane {load.CRANE_MS:g} ms"),
+        Figure(f"{n}: load at the begin of a batch", cost.batch_ms, "ms"),
+        Figure(f"{n}: every metric measured once, processor", cost.minute_s, "s", 60, False, "each minute"),
+    ]
 
 
 def measure_fleet(figures: list[Figure], processes: str) -> list[fleet.Cost]:
