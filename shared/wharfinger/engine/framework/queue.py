@@ -95,6 +95,7 @@ class SchedulingQueue:
     _events: deque[tuple[ClusterEvent, Any, Any]] = field(default_factory=deque, init=False)
     _forgotten: int = field(default=0, init=False)
     _pops: int = field(default=0, init=False)
+    _versions: int = field(default=0, init=False)
 
     @classmethod
     def of(cls, framework: Framework, config: SchedulerConfig | None = None) -> SchedulingQueue:
@@ -133,14 +134,15 @@ class SchedulingQueue:
         self._leave(entry.pod)
         entry.pod = pod
         self._join(pod)
-        if entry.where == "gated":
+        if entry.where == "in flight":
+            if changed:
+                self._events.append(("*", None, None))
+        elif entry.where == "gated" or self._barred(pod) is not None:
             self._admit(entry, now_us)
         elif changed and entry.where == "pool":
             self._requeue(entry, now_us)
         elif entry.where in ("active", "backoff"):
             self._resort(entry)
-        elif changed and entry.where == "in flight":
-            self._events.append(("*", None, None))
         self._regate(pod, now_us)
 
     def remove(self, uid: str) -> None:
@@ -224,15 +226,18 @@ class SchedulingQueue:
 
     def _admit(self, entry: Entry, now_us: int) -> None:
         """Into the active queue, or back to wait for what gates it."""
-        entry.why = self.gate(entry.pod) or self._gathering(entry.pod)
+        entry.why = self._barred(entry.pod)
         if entry.why is None:
             self._activate(entry, now_us)
         else:
             self._put(entry, "gated", now_us)
 
-    def _gathering(self, pod: Pod) -> Status | None:
+    def _barred(self, pod: Pod) -> Status | None:
+        """What gates it, its own gates or that its group is not together."""
         group = group_of(pod)
-        return gathering(pod, len(self._groups[group])) if self.gathers and group is not None else None
+        if (status := self.gate(pod)) is not None or group is None or not self.gathers:
+            return status
+        return gathering(pod, len(self._groups[group]))
 
     def _regate(self, pod: Pod, now_us: int) -> None:
         """The group of a pod that came may be complete with it."""
@@ -255,7 +260,12 @@ class SchedulingQueue:
 
     def _put(self, entry: Entry, where: Where, now_us: int) -> None:
         entry.where, entry.since_us = where, now_us
-        entry.version += 1
+        self._renew(entry)
+
+    def _renew(self, entry: Entry) -> None:
+        """What the heaps have of it is stale, also of a pod of that uid that was there before."""
+        self._versions += 1
+        entry.version = self._versions
 
     def _activate(self, entry: Entry, now_us: int) -> None:
         self._put(entry, "active", now_us)
@@ -263,16 +273,19 @@ class SchedulingQueue:
         self._push_active(entry)
 
     def _requeue(self, entry: Entry, now_us: int) -> None:
-        """A refused pod is worth a try: at once, where its back-off is over or it only waited for something."""
+        """A refused pod is worth a try: at once, where its back-off is over or it only waited for something; but not where
+        something gates it by now."""
         refused_us = entry.since_us
-        if entry.pending or self._window(now_us) > self._backed_off(entry, refused_us):
+        if self._barred(entry.pod) is not None:
+            self._admit(entry, now_us)
+        elif entry.pending or self._window(now_us) > self._backed_off(entry, refused_us):
             self._activate(entry, now_us)
-            return
-        self._put(entry, "backoff", refused_us)
-        self._push_backoff(entry)
+        else:
+            self._put(entry, "backoff", refused_us)
+            self._push_backoff(entry)
 
     def _resort(self, entry: Entry) -> None:
-        entry.version += 1
+        self._renew(entry)
         if entry.where == "backoff":
             self._push_backoff(entry)
             return
