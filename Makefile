@@ -68,6 +68,10 @@ bench: setup ## Measure throughput, latency, replay, verify, explain and memory 
 	@$(BIN)/python -m benchmarks
 	@$(BIN)/python -m benchmarks.explain --decisions $(EXPLAINED)
 
+.PHONY: bench-openb
+bench-openb: setup ## How full the GPUs of the openb trace get, by strategy, beside what is published
+	@$(BIN)/python -m benchmarks.openb_quality
+
 # --- checking -------------------------------------------------------------------------------------------------------
 
 .PHONY: check

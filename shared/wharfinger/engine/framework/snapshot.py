@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from wharfinger.domain.cluster_objects import ClusterObjects
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.workload import Requirements
+from wharfinger.engine.devices.workload import Workload
 from wharfinger.engine.load.book import LoadView
 
 STAND_IN_CPU_MILLI = 100
@@ -88,11 +89,13 @@ class NodeInfo:
 
 @dataclass(slots=True)
 class Snapshot:
-    """`nodes` in order of name. `load`: what is measured of them, None: nothing is."""
+    """`nodes` in order of name. `load`: what is measured of them, None: nothing is. `demand`: what is typically asked
+    for, None: nobody has counted (see `engine.devices`)."""
 
     nodes: dict[str, NodeInfo]
     objects: ClusterObjects = field(default_factory=ClusterObjects)
     load: LoadView | None = None
+    demand: Workload | None = None
 
     @classmethod
     def of(cls, nodes: Iterable[Node], pods: Iterable[Pod], objects: ClusterObjects | None = None) -> Snapshot:
