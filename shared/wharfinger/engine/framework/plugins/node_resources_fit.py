@@ -128,7 +128,7 @@ def scored_amounts(resource: str, asked: dict[str, int], node: NodeInfo) -> tupl
             return 0, 0
         case "ephemeral-storage":
             used = node.requested.get(resource, 0)
-        case _ if not asked.get(resource):
+        case _ if not asked.get(resource) or not is_of_nodes(resource):
             return 0, 0
         case _:
             used = node.requested.get(resource, 0)
