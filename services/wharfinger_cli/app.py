@@ -217,7 +217,16 @@ def generate_fleet(
 def get(
     context: typer.Context,
     what: Annotated[
-        Literal["clusters", "nodes", "bindings", "policies", "placements", "placementdecisions", "resourcebindings"],
+        Literal[
+            "clusters",
+            "nodes",
+            "bindings",
+            "policies",
+            "placements",
+            "placementdecisions",
+            "resourcebindings",
+            "nodeannotations",
+        ],
         typer.Argument(),
     ],
     name: Annotated[str | None, typer.Argument(help="Only this one.")] = None,
@@ -226,18 +235,19 @@ def get(
         str, typer.Option("--namespace", "-n", help="Of objects of other systems: those in this namespace.")
     ] = "",
     placement: Annotated[str, typer.Option(help="Of placementdecisions: those of this placement.")] = "",
+    cluster: Annotated[str, typer.Option(help="Of nodeannotations: nodes of this cluster.")] = "",
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
-    """What the plane knows, and where its bindings are; now, or as it was. The last three as objects of OCM and Karmada."""
+    """What the plane knows, and where its bindings are; now, or as it was. The last four as objects of OCM, Karmada and crane."""
     from wharfinger_cli import facts, rendered
 
     request = _request(context, data_dir, output)
     if what in rendered.KINDS:
-        rendered.get(request, what, name, at, namespace, placement)
-    elif namespace or placement:
+        rendered.get(request, what, name, at, namespace, placement, cluster)
+    elif namespace or placement or cluster:
         raise typer.BadParameter(
-            f"expected only with {', '.join(rendered.KINDS)}", param_hint="--namespace, --placement"
+            f"expected only with {', '.join(rendered.KINDS)}", param_hint="--namespace, --placement, --cluster"
         )
     else:
         facts.get(request, what, name, at)

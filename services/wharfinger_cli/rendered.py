@@ -1,8 +1,8 @@
-"""`get placements`, `placementdecisions`, `resourcebindings`: what was decided, as objects of the systems they are of.
+"""`get placements`, `placementdecisions`, `resourcebindings`: what was decided, as objects of the systems they are
+of; and `nodeannotations`: what was measured, as crane's annotator writes it.
 
-With -o yaml or json they come as `kubectl get` gives them: a List, or the object itself where one is named. So they can be piped
-into whatever takes such objects, and into `wharfinger apply`.
-"""
+With -o yaml or json they come as `kubectl get` gives them: a List, or the object itself where one is named. So they
+can be piped into whatever takes such objects, and into `wharfinger apply`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,20 @@ from rich.text import Text
 from wharfinger.events import rendering
 from wharfinger.events.placements import SATISFIED
 from wharfinger.events.rendering import PLACEMENT_LABEL, Rendered
-from wharfinger.history.objects import BINDINGS, DECISIONS, KINDS, PLACEMENTS, Wanted, as_list, full_name, rendered
+from wharfinger.history.objects import (
+    BINDINGS,
+    DECISIONS,
+    KINDS,
+    LOADS,
+    PLACEMENTS,
+    Wanted,
+    as_list,
+    full_name,
+    rendered,
+)
 from wharfinger.history.picture import WAITING
 from wharfinger.history.points import Point, point_of
+from wharfinger.manifests.cluster_fact import CLUSTER
 from wharfinger.runtime.ledger import wall_clock
 from wharfinger_cli.app import Request
 from wharfinger_cli.connection import opened_ledger, run, settings_of
@@ -27,24 +38,33 @@ from wharfinger_cli.summary import some
 __all__ = ["KINDS", "get"]
 
 
-def get(request: Request, what: str, name: str | None, at: str, namespace: str = "", placement: str = "") -> None:
-    """`name`: of an object, with or without `<namespace>/` before it. `placement`: decisions of this one only."""
+def get(
+    request: Request, what: str, name: str | None, at: str, namespace: str = "", placement: str = "", cluster: str = ""
+) -> None:
+    """`name`: of an object, with or without `<namespace>/` before it. `placement`: decisions of this one only;
+    `cluster`: its nodes only."""
     if placement and what != DECISIONS:
         raise CommandError(f"--placement: expected only with {DECISIONS}, got {what}")
-    run(_get(request, what, name, point_of(at, wall_clock()) if at else None, namespace, placement))
+    if cluster and what != LOADS:
+        raise CommandError(f"--cluster: expected only with {LOADS}, got {what}")
+    if namespace and what == LOADS:
+        raise CommandError("--namespace: nodes have none")
+    run(
+        _get(
+            request, what, point_of(at, wall_clock()) if at else None, Wanted(name or "", namespace, placement, cluster)
+        )
+    )
 
 
-async def _get(
-    request: Request, what: str, name: str | None, point: Point | None, namespace: str, placement: str
-) -> None:
+async def _get(request: Request, what: str, point: Point | None, wanted: Wanted) -> None:
     async with opened_ledger(settings_of(request)) as ledger:
-        found = await rendered(ledger, what, Wanted(name or "", namespace, placement), point)
-    if name is not None and not found:
+        found = await rendered(ledger, what, wanted, point)
+    if wanted.name and not found:
         raise NotFoundError(
-            f"no {what.removesuffix('s')} is named {name}{'' if point is None else f' at {point.text}'}"
+            f"no {what.removesuffix('s')} is named {wanted.name}{'' if point is None else f' at {point.text}'}"
         )
     names = [full_name(o) for o in found]
-    whole = found[0] if name is not None and len(found) == 1 else as_list(found)
+    whole = found[0] if wanted.name and len(found) == 1 else as_list(found)
     show(request.format, whole, names, lambda: [_TABLES[what](found)])
 
 
@@ -96,8 +116,19 @@ def _bindings(found: list[Rendered]) -> Table:
     return out
 
 
+def _loads(found: list[Rendered]) -> Table:
+    out = new_table("node", "cluster", "annotation", "value")
+    for one in found:
+        said = dict(one["metadata"]["annotations"])
+        cluster = said.pop(CLUSTER)
+        for key, value in said.items():
+            out.add_row(one["metadata"]["name"], cluster, key, value)
+    return out
+
+
 _TABLES: dict[str, Callable[[list[Rendered]], Table]] = {
     PLACEMENTS: _placements,
     DECISIONS: _decisions,
     BINDINGS: _bindings,
+    LOADS: _loads,
 }

@@ -1,16 +1,19 @@
-"""What was decided, to be fetched: `/placements`, `/placementdecisions` and `/resourcebindings` beside the publisher's health.
+"""What was decided, to be fetched: `/placements`, `/placementdecisions` and `/resourcebindings` beside the
+publisher's health; and what was measured, `/nodeannotations`.
 
-Read only, each a Kubernetes List as JSON, made of the ledger when it is asked for. `?namespace=`, `?name=` and, of decisions,
-`?placement=` choose among them. A set of clusters is in it whole or, where its last part is still to come, as it was.
-"""
+Read only, each a Kubernetes List as JSON, made of the ledger when it is asked for. `?namespace=`, `?name=` and, of
+decisions, `?placement=` choose among them, `?cluster=` among nodes. A set of clusters is in it whole or, where its
+last part is still to come, as it was."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from wharfinger.history.objects import DECISIONS, KINDS, Wanted, as_list, rendered
+from wharfinger.history.objects import DECISIONS, KINDS, LOADS, Wanted, as_list, rendered
 from wharfinger.runtime.health import Page
 from wharfinger.runtime.ledger import Ledger
+
+_PARAMETERS = {DECISIONS: ("name", "namespace", "placement"), LOADS: ("name", "cluster")}
 
 
 def pages(ledger: Ledger) -> dict[str, Page]:
@@ -18,7 +21,7 @@ def pages(ledger: Ledger) -> dict[str, Page]:
 
 
 def _page(ledger: Ledger, what: str) -> Page:
-    known = ("name", "namespace", "placement") if what == DECISIONS else ("name", "namespace")
+    known = _PARAMETERS.get(what, ("name", "namespace"))
 
     async def page(asked: Mapping[str, str]) -> object:
         for parameter in asked:

@@ -10,8 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from wharfinger.domain.node import Node
+from wharfinger.domain.policy import HotWindow, LoadLimit, LoadPolicy, SyncPeriod
 from wharfinger.engine.load.annotations import (
     Usage,
+    annotated,
     go_float,
     patches,
     read,
@@ -21,8 +23,10 @@ from wharfinger.engine.load.annotations import (
     written_load,
     written_of,
 )
-from wharfinger.engine.load.book import Written
+from wharfinger.engine.load.book import LoadBook, Written
 from wharfinger.engine.load.crane import bound
+from wharfinger.events.node_load import NodeLoadObserved
+from wharfinger.events.rendering import annotated_node
 from wharfinger.manifests import kubernetes
 from wharfinger.manifests.crane import DynamicSchedulerPolicy, read_policy
 from wharfinger.manifests.parse import load_manifests
@@ -120,3 +124,34 @@ def loaded_node(annotations: dict[str, str]) -> Node:
     (found,) = load_manifests(json.dumps(manifest), "node.json").manifests
     assert isinstance(found.model, kubernetes.Node)
     return found.model.to_domain()
+
+
+def test_what_a_plane_has_measured_is_written_as_crane_writes_it_and_read_back_from_a_node() -> None:
+    book = LoadBook()
+    book.policy_applied("p", LoadPolicy(hot=(HotWindow(300, 1),)))
+    book.observe(NodeLoadObserved("oslo", "cpu_usage_avg_5m", 60, NOON_US - 60_000_000, {"a": 25_000, "b": 137}))
+    book.observe(NodeLoadObserved("oslo", "mem_usage_avg_5m", 60, NOON_US, {"a": 50_000}))
+    book.placed("a", ("web", 0), NOON_US - 1_000_000)
+    written = annotated(book, ["b", "a"], NOON_US)
+    assert written == {
+        "a": {
+            "cpu_usage_avg_5m": "0.25000,2026-03-01T11:59:00Z",
+            "mem_usage_avg_5m": "0.50000,2026-03-01T12:00:00Z",
+            "node_hot_value": "1,2026-03-01T12:00:00Z",
+        },
+        "b": {"cpu_usage_avg_5m": "0.00137,2026-03-01T11:59:00Z", "node_hot_value": "0,2026-03-01T12:00:00Z"},
+    }
+    shown = annotated_node("oslo", "a", written["a"])
+    node = loaded_node(shown["metadata"]["annotations"])
+    assert written_of(node) == Written(
+        {"cpu_usage_avg_5m": (25_000, NOON_US - 60_000_000), "mem_usage_avg_5m": (50_000, NOON_US)}, (1, NOON_US)
+    )
+
+
+def test_a_measurement_written_on_the_node_counts_when_it_is_the_newer_and_no_time_of_another_zone() -> None:
+    book = LoadBook()
+    book.policy_applied("p", LoadPolicy((SyncPeriod("cpu", 60),), (LoadLimit("cpu", 65_000),)))
+    book.observe(NodeLoadObserved("oslo", "cpu", 60, NOON_US, {"a": 10_000}))
+    for seconds, load in ((-60, 10_000), (60, 90_000), (8 * 3600, 10_000)):
+        book.written_on("a", Written({"cpu": (90_000, NOON_US + seconds * 1_000_000)}))
+        assert book.load("cpu", "a", NOON_US + 61_000_000) == load

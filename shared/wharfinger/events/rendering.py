@@ -1,12 +1,12 @@
-"""From what was decided back to objects: Open Cluster Management's PlacementDecisions and Karmada's ResourceBindings.
+"""From what was decided back to objects: Open Cluster Management's PlacementDecisions and Karmada's ResourceBindings;
+and from what was measured to the annotations that crane's scheduler reads.
 
-The way back of `intake`. Nothing here is decided: objects are made of the values that events hold, so that tools which watch those
-kinds (Argo CD's cluster decision generator, Karmada's controllers, a person with a diff) can take them as they are. What we render
-we also read.
+The way back of `intake`. Nothing here is decided: objects are made of the values that events hold, so that tools
+which watch those kinds (Argo CD's cluster decision generator, Karmada's controllers, a person with a diff) can take
+them as they are. What we render we also read.
 
-A set of clusters is cut into objects of a hundred, which OCM's consumers take one by one; so each of ours says by annotations which
-generation of the set it is of, of how many objects that consists, and that it is complete.
-"""
+A set of clusters is cut into objects of a hundred, which OCM's consumers take one by one; so each of ours says by
+annotations which generation of the set it is of, of how many objects that consists, and that it is complete."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from wharfinger.domain.taints import Toleration
 from wharfinger.domain.workload import Requirements
 from wharfinger.events.placements import DecidedGroup, PlacementDecided, SelectionCondition, joined
 from wharfinger.manifests import options
+from wharfinger.manifests.cluster_fact import CLUSTER
 
 Rendered = dict[str, Any]
 """An object as JSON has it."""
@@ -40,6 +41,19 @@ BINDING_VERSION = "work.karmada.io/v1alpha2"
 GENERATION = options.PREFIX + "generation"
 SLICES = options.PREFIX + "slices"
 COMPLETE = options.PREFIX + "complete"
+
+
+# --- load of nodes
+
+
+def annotated_node(cluster: str, node: str, annotations: Mapping[str, str]) -> Rendered:
+    """A Node of which nothing is said but whose it is and what is written on it: to be applied server-side over the
+    real one."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": node, "annotations": {CLUSTER: cluster, **annotations}},
+    }
 
 
 # --- placements of clusters
@@ -82,8 +96,8 @@ def put_together(parts: Sequence[PlacementDecided], time: str = "") -> ClusterSe
 
 
 def placement_decisions(selection: ClusterSelection) -> list[Rendered]:
-    """Its PlacementDecision objects, named and labelled as OCM does it: numbered through all groups. A group without clusters has
-    one object, which is empty."""
+    """Its PlacementDecision objects, named and labelled as OCM does it: numbered through all groups. A group without
+    clusters has one object, which is empty."""
     slices = [(group, part) for group in selection.groups for part in _slices(group)]
     annotations = {GENERATION: str(selection.generation), SLICES: str(len(slices)), COMPLETE: "true"}
     return [
@@ -181,8 +195,8 @@ class Scheduled:
 
 
 def resource_binding(binding: Binding, scheduled: Scheduled | None) -> Rendered:
-    """Karmada's ResourceBinding (ClusterResourceBinding, where the object has no namespace) as its scheduler would leave it. None:
-    no decision yet."""
+    """Karmada's ResourceBinding (ClusterResourceBinding, where the object has no namespace) as its scheduler would
+    leave it. None: no decision yet."""
     namespace, _, name = binding.name.rpartition("/")
     metadata: Rendered = {"name": name, **_some(namespace=namespace), "uid": binding.uid}
     metadata |= _some(labels=dict(binding.labels), annotations=option_annotations(binding.placement))

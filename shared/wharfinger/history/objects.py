@@ -1,4 +1,5 @@
-"""What was decided, as objects of the systems it is decided for: Placements, PlacementDecisions, ResourceBindings.
+"""What was decided, as objects of the systems it is decided for: Placements, PlacementDecisions, ResourceBindings; and what was
+measured, as annotations of Nodes.
 
 The ledger is asked for what was decided, `events.rendering` makes objects of it. `get` and the publisher's pages show the same.
 """
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from wharfinger.domain.policy import Policy
+from wharfinger.engine.load.annotations import annotated
 from wharfinger.events import rendering
 from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.decisions import BindingReleased, ScheduleDecided, ScheduleRefused
@@ -17,24 +19,28 @@ from wharfinger.events.registry import LATEST
 from wharfinger.events.rendering import PLACEMENT_LABEL, Rendered, Scheduled, placement_decisions, resource_binding
 from wharfinger.events.streams import BINDINGS as REQUESTS
 from wharfinger.events.streams import FLEET
-from wharfinger.history.picture import REFUSED, WAITING, BindingAt, picture_at
+from wharfinger.history.picture import REFUSED, WAITING, BindingAt, cluster_states_at, picture_at
 from wharfinger.history.points import Point
 from wharfinger.history.selections import placements_at, selections_at
+from wharfinger.history.states import PRESENT
 from wharfinger.runtime.ledger import Ledger, LedgerRow, trails
 
 PLACEMENTS, DECISIONS, BINDINGS = "placements", "placementdecisions", "resourcebindings"
-KINDS = (PLACEMENTS, DECISIONS, BINDINGS)
+LOADS = "nodeannotations"
+KINDS = (PLACEMENTS, DECISIONS, BINDINGS, LOADS)
 
 _SETTLING = tuple(LATEST[t].type for t in (ScheduleDecided, ScheduleRefused, BindingReleased))
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which of them: empty means all. `name`: with or without `<namespace>/` before it; `placement` likewise, of decisions."""
+    """Which of them: empty means all. `name`: with or without `<namespace>/` before it; `placement` likewise, of decisions.
+    `cluster`: of nodes."""
 
     name: str = ""
     namespace: str = ""
     placement: str = ""
+    cluster: str = ""
 
     def takes(self, found: Rendered) -> bool:
         metadata = found["metadata"]
@@ -51,7 +57,11 @@ _ALL = Wanted()
 
 async def rendered(ledger: Ledger, what: str, wanted: Wanted = _ALL, point: Point | None = None) -> list[Rendered]:
     """The objects of a kind, in order of name. `point` None: now."""
-    return [found for found in await _every(ledger, what, point) if wanted.takes(found)]
+    if what == LOADS:
+        found = await _node_annotations(ledger, point or PRESENT, wanted.cluster)
+    else:
+        found = await _every(ledger, what, point)
+    return [one for one in found if wanted.takes(one)]
 
 
 async def _every(ledger: Ledger, what: str, point: Point | None) -> list[Rendered]:
@@ -62,6 +72,15 @@ async def _every(ledger: Ledger, what: str, point: Point | None) -> list[Rendere
     if what == DECISIONS:
         return [decision for selection in selections.values() for decision in placement_decisions(selection)]
     return [rendering.placement(_manifest(policy), selections.get(key)) for key, policy in placements.items()]
+
+
+async def _node_annotations(ledger: Ledger, point: Point, cluster: str) -> list[Rendered]:
+    """As the cluster streams knew the load of their nodes."""
+    return [
+        rendering.annotated_node(state.cluster, node, texts)
+        for state in await cluster_states_at(ledger, point, cluster)
+        for node, texts in annotated(state.load, state.book.nodes, state.at).items()
+    ]
 
 
 def _manifest(policy: Policy) -> Rendered:

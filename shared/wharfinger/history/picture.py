@@ -127,6 +127,16 @@ async def picture_at(ledger: Ledger, point: Point, stream: str = "") -> Picture:
     return Picture(point, _clusters(fleets, books), _bindings(fleets, books), heads)
 
 
+async def cluster_states_at(ledger: Ledger, point: Point, cluster: str = "") -> list[ClusterState]:
+    """The states of the cluster streams at `point`, in order of name; only that of `cluster`, where it is named.
+
+    PointError: no such stream, round or time.
+    """
+    rounds = await _cut(ledger, point, CLUSTER + cluster if cluster else "")
+    names = [name for name in sorted(rounds) if name == CLUSTER + cluster or (not cluster and name.startswith(CLUSTER))]
+    return [(await state_at(ledger, name, Point("", name, rounds[name]))).state for name in names]
+
+
 async def policies_at(ledger: Ledger, point: Point) -> dict[str, Policy]:
     """By key, the policies that had been told and not removed by then. One lookup a key."""
     at = await moment_of(ledger, point)

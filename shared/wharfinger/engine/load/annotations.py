@@ -18,7 +18,7 @@ from fractions import Fraction
 from typing import Literal
 
 from wharfinger.domain.node import Node
-from wharfinger.engine.load.book import HOT_VALUE, LOAD_MAX, WHOLE, Written
+from wharfinger.engine.load.book import HOT_VALUE, LOAD_MAX, WHOLE, LoadBook, Written
 from wharfinger.engine.load.policy import METRIC
 from wharfinger.engine.load.records import Micros
 
@@ -181,6 +181,21 @@ def written_load(load: int, at_us: Micros, zone: tzinfo = UTC) -> str:
 
 def written_hot(hot: int, at_us: Micros, zone: tzinfo = UTC) -> str:
     return f"{hot},{stamp(at_us * 1000, zone)}"
+
+
+def annotated(book: LoadBook, nodes: Iterable[str], at_us: Micros, zone: tzinfo = UTC) -> dict[str, dict[str, str]]:
+    """What crane's annotator would have written on each of `nodes`: the latest of each metric that was measured, and
+    the hot value at `at_us`, as the cluster's own placements make it. A metric that a node was not measured by is
+    left out: nothing is written as if it were zero."""
+    found: dict[str, dict[str, str]] = {}
+    for node in sorted(nodes):
+        texts = {
+            metric: written_load(told.loads[node], told.measured_at_us, zone)
+            for metric, told in sorted(book.measured.items())
+            if node in told.loads
+        }
+        found[node] = {**texts, HOT_VALUE: written_hot(book.hot_value(node, at_us, damped=True), at_us, zone)}
+    return found
 
 
 def patches(wanted: Mapping[str, str], has: Iterable[str]) -> tuple[dict[str, str], ...]:

@@ -16,6 +16,7 @@ from wharfinger.engine.load.book import LOAD_MAX
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 
+
 @dataclass(frozen=True, slots=True)
 class Series:
     """One series with its value in percent, as the recording rules of crane give it."""
