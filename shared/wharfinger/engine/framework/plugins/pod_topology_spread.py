@@ -88,8 +88,14 @@ class _Hard:
         return _Hard(self.constraints, [dict(m) for m in self.matching], list(self.emptiest))
 
     def add(self, i: int, domain: str, pods: int) -> None:
-        self.matching[i][domain] = self.matching[i].get(domain, 0) + pods
-        self.emptiest[i] = -1
+        """The emptiest has to be sought again only where it may be another one with more pods than before."""
+        before = self.matching[i].get(domain)
+        after = (before or 0) + pods
+        self.matching[i][domain] = after
+        if before is None or (pods > 0 and before == self.emptiest[i]):
+            self.emptiest[i] = -1
+        elif self.emptiest[i] >= 0:
+            self.emptiest[i] = min(self.emptiest[i], after)
 
     def fewest(self, i: int) -> int:
         """Pods in the emptiest domain; 0 where there are fewer domains than are asked for."""
