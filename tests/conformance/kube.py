@@ -66,7 +66,7 @@ def cycle(case: Json) -> Json:
     outcome = chosen.run(snapshot, pod)
     answers: Json = {
         "preFilterSkipped": _of_the_reference(outcome.skipped),
-        "filterFailures": {p: _by_node(nodes) for p, nodes in outcome.failures.items()},
+        "filterFailures": {p: _by_node(nodes) for p, nodes in outcome.failures.items() if p not in OURS},
         "feasibleNodes": list(outcome.feasible),
     }
     if outcome.pre_filter:

@@ -293,9 +293,11 @@ class LoadArgs(Args):
 
 
 class DeviceArgs(Args):
+    """Without a strategy devices are not scored."""
+
     KIND = "DevicesArgs"
 
-    strategy: str = ""
+    strategy: Literal["", "best-fit", "fragmentation", "expected-fill"] = ""
 
     def to_domain(self) -> DevicesArgs:
         return DevicesArgs(self.strategy)
