@@ -175,6 +175,20 @@ def test_pre_filters_that_leave_no_node_together_say_so() -> None:
     assert outcome.refusing == ("One", "Two")
 
 
+def test_some_nodes_alone_are_refused_as_among_all() -> None:
+    one = Choosy("One", {"b": unschedulable("full")}, says=Narrowed(frozenset({"a", "b"})))
+    chosen = made(one, Scoring("Two", {"a": 70, "b": 50}))
+    whole = chosen.run(nodes("a", "b", "c"), POD)
+    outcome = chosen.begin(nodes("a", "b", "c"), POD)
+    assert chosen.refusals(outcome, POD, ["c", "b"]) == {name: whole.first[name] for name in ("b", "c")}
+    outcome.feasible = ("a",)
+    chosen.score(outcome, POD)
+    assert (outcome.totals, outcome.best) == ({"a": 70}, ("a",))
+    strict = made(Choosy("Strict", says=unresolvable("claim not found")))
+    outcome = strict.begin(nodes("a", "b"), POD)
+    assert strict.refusals(outcome, POD, ["a"]) == {"a": outcome.rejected}
+
+
 def test_a_refusal_that_is_none_is_a_bug_of_the_plugin() -> None:
     with pytest.raises(PluginError, match="plugin Near: expected a refusal, got Error disk on fire"):
         made(Refusing("Near", {"a": Status("Error", ("disk on fire",))})).run(nodes("a"), POD)

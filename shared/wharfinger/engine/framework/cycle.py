@@ -7,7 +7,7 @@ nothing fits, pre-score, score, normalise, weigh. What comes after a node was ch
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -109,7 +109,7 @@ class Framework:
         outcome = self.begin(snapshot, pod)
         self._filter(outcome, pod)
         if outcome.feasible:
-            self._score(outcome, pod)
+            self.score(outcome, pod)
         return outcome
 
     def begin(self, snapshot: Snapshot, pod: Pod) -> Outcome:
@@ -135,6 +135,19 @@ class Framework:
             if (status := self._ask(plugin, cycle, pod, node)) is not None:
                 return status
         return None
+
+    def refusals(self, outcome: Outcome, pod: Pod, names: Iterable[str]) -> dict[str, Status]:
+        """Of the named nodes those that are out, each with its first refusal, after `begin`: for who asks about some nodes only."""
+        if outcome.rejected is not None:
+            return dict.fromkeys(names, outcome.rejected)
+        allowed, out = _narrowed(outcome.pre_filter)
+        refused: dict[str, Status] = {}
+        for name in names:
+            if allowed is not None and name not in allowed:
+                refused[name] = out
+            elif (status := self.refusal(outcome.cycle, pod, outcome.cycle.snapshot.nodes[name])) is not None:
+                refused[name] = status
+        return refused
 
     def pod_added(self, cycle: Cycle, pod: Pod, other: Pod, node: NodeInfo) -> None:
         for plugin in self._counting(cycle):
@@ -197,7 +210,8 @@ class Framework:
             if isinstance(p, PodsChange) and p.name not in cycle.skipped["filter"]
         ]
 
-    def _score(self, outcome: Outcome, pod: Pod) -> None:
+    def score(self, outcome: Outcome, pod: Pod) -> None:
+        """Pre-score and score the feasible nodes of the outcome, of which there is one at least; its totals and best follow."""
         cycle = outcome.cycle
         nodes = [cycle.snapshot.nodes[name] for name in outcome.feasible]
         for plugin in self.at("preScore"):
