@@ -105,6 +105,20 @@ def test_every_metric_of_every_cluster_is_asked_for_at_the_start_and_each_period
     assert plane.asked() == [("bergen", "mem"), ("oslo", "mem")]
 
 
+def test_five_thousand_nodes_cost_one_question_a_metric_and_one_event() -> None:
+    plane = Annotator()
+    names = [f"node-{i:04d}" for i in range(5000)]
+    plane.given(load_policy(("cpu", 60), ("mem", 60)), nodes("oslo", *names))
+    for minute in range(3):
+        queries = plane.queries()
+        assert [(q.cluster, q.metric) for q in queries] == [("oslo", "cpu"), ("oslo", "mem")]
+        for query in queries:
+            plane.answer(query, dict.fromkeys(names, 1000 * minute + 1))
+        assert [len(loads) for loads in plane.loads()] == [5000, 5000]
+        assert plane.due_in() == 60
+        plane.wait(60)
+
+
 def test_nothing_is_asked_about_a_cluster_before_all_its_nodes_are_known() -> None:
     plane = Annotator()
     first, second = into_buckets("oslo", [Node(f"n{i}", {}) for i in range(9)], 2)
