@@ -156,6 +156,9 @@ def values(value: object) -> Iterator[Value]:
         case tuple():
             for item in value:
                 yield from values(item)
+        case dict():
+            for item in value.values():
+                yield from values(item)
 
 
 def set_fields(value: Value) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from tests.cluster_world import CLUSTER, GIB, STREAM, a_node, event, needs, observed
@@ -352,7 +354,7 @@ def test_a_workload_of_several_kinds_of_pods_is_counted_in_whole_sets(world: Est
 # Pods that keep each other off their nodes
 
 
-def keeping_off(**traits: object) -> Requirements:
+def keeping_off(**traits: Any) -> Requirements:
     return msgspec.structs.replace(SMALL, pod=PodTraits(labels={"app": "web"}, **traits))
 
 

@@ -27,7 +27,19 @@ NodeReason = Literal[
     "InsufficientResources",
     "InsufficientDevices",
     "LoadTooHigh",
+    "NodeName",
+    "NodePorts",
+    "Volumes",
+    "PodTopologySpread",
+    "InterPodAffinity",
+    "DynamicResources",
+    "Plugin",
 ]
+"""What speaks against one node. `Plugin`: a plugin that a user added."""
+
+ReplicaReason = Literal["UnknownScheduler", "Gated", "GangIncomplete", "GangDoesNotFit"]
+"""Why replicas were refused without a look at single nodes, or although some had room: no profile has the name they ask
+for, they are not to be placed yet, or others of their group are missing or have no room."""
 
 Trigger = Literal[
     "FirstSchedule",

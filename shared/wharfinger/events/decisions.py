@@ -14,7 +14,8 @@ from wharfinger.domain.workload import Requirements
 
 
 class Scored(Value, frozen=True, gc=False):
-    """A candidate with its score (0..100), its estimate (how many more replicas fit), and where that number is from:
+    """A candidate with its score (of a cluster 0..100, of a node the total of its profile), its estimate (how many more replicas
+    fit), and where that number is from:
     `class` counted by the estimator, `totals` divided out of free totals, `grades` bounded by the sizes of nodes, too,
     `summary` the cluster's own, `quota` what a quota of its namespace leaves there; empty when none was needed."""
 
@@ -215,6 +216,18 @@ class ReplicasReleased(Value, frozen=True):
     released: tuple[NodeShare, ...] = ()
     unbound: int = 0
     reason: str = ""
+
+
+class ReplicasNominated(Value, frozen=True):
+    """Room is being made: `replicas` of the binding are to go to `node` once all that was released there for them has gone. The
+    node is kept for them until then, and at `until_us` at the latest; then they are refused."""
+
+    cluster: str
+    binding: str
+    assignment: str
+    node: str
+    replicas: int
+    until_us: int
 
 
 class NodeRemovalDecided(Value, frozen=True):
