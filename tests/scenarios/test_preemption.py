@@ -51,6 +51,30 @@ def test_a_pod_that_has_not_started_is_the_youngest() -> None:
     assert victims(preempted([a_node("n")], pods, a_pod("new", cpu=2000, priority=9))) == ("starting",)
 
 
+def chosen(*pods: Pod, budget: DisruptionBudget | None = None) -> str:
+    """Of the nodes n and o, full of these, for a pod that needs one of them whole."""
+    nodes = [a_node("n"), a_node("o")]
+    found = preempted(nodes, list(pods), a_pod("new", cpu=4000, priority=9), *([budget] if budget else []))
+    assert found.chosen is not None
+    return found.chosen.node
+
+
+def test_which_node_costs_least() -> None:
+    """In this order: budgets, the most important victim, all victims' priorities, how many they are, how long they have run."""
+    guarded = DisruptionBudget("default", "g", selecting(app="g"), allowed=0)
+    important = a_pod("a", "o", 4000, 8)
+    assert chosen(a_pod("b", "n", 4000, 1, labels={"app": "g"}), important, budget=guarded) == "o"
+    assert chosen(a_pod("b", "n", 4000, 1), important) == "n"
+    assert (
+        chosen(a_pod("b", "n", 2000, 2), a_pod("c", "n", 2000, 1), a_pod("d", "o", 2000, 2), a_pod("e", "o", 2000))
+        == "o"
+    )
+    assert chosen(a_pod("b", "n", 2000, 2), a_pod("c", "n", 2000, 2), a_pod("d", "o", 4000, 2)) == "o"
+    assert chosen(a_pod("b", "n", 4000, 2, started_s=5), a_pod("d", "o", 4000, 2, started_s=6)) == "o"
+    assert chosen(a_pod("b", "n", 4000, 2, started_s=6), a_pod("d", "o", 4000, 2, started_s=5)) == "n"
+    assert chosen(a_pod("b", "n", 4000, 2, started_s=5), a_pod("d", "o", 4000, 2)) == "o"
+
+
 def test_equal_priority_is_nobodys_victim() -> None:
     found = preempted([a_node("n")], [a_pod("there", "n", 4000, 9)], a_pod("new", cpu=2000, priority=9))
     assert found.chosen is None
