@@ -83,11 +83,19 @@ def _typical(
 
 
 def _fill(asks: Sequence[Typical], patience: int) -> tuple[int, ...]:
-    table = [0]
-    for left in range(1, DEVICE_MILLI + 1):
-        fitting = [a for a in asks if a.milli <= left]
-        gained = sum(a.weight * (a.milli * MILLIONTHS + table[left - a.milli]) for a in fitting)
-        table.append(gained // (patience + sum(a.weight for a in fitting)))
+    by_share: dict[int, int] = {}
+    for ask in asks:
+        by_share[ask.milli] = by_share.get(ask.milli, 0) + ask.weight
+    shares = sorted(by_share.items())
+    table = [0] * (DEVICE_MILLI + 1)
+    for left in range(shares[0][0] if shares else DEVICE_MILLI + 1, DEVICE_MILLI + 1):
+        gained, end = 0, patience
+        for milli, weight in shares:
+            if milli > left:
+                break
+            gained += weight * (milli * MILLIONTHS + table[left - milli])
+            end += weight
+        table[left] = gained // end
     return tuple(table)
 
 
