@@ -93,11 +93,14 @@ def looked_at(pod: Pod, arguments: FitArgs) -> dict[str, int]:
 
 
 def _counts(name: str, amount: int, arguments: FitArgs) -> bool:
-    if amount <= 0 or not is_of_nodes(name):
+    return amount > 0 and is_of_nodes(name) and not is_ignored(name, arguments)
+
+
+def is_ignored(name: str, arguments: FitArgs) -> bool:
+    """Whether the profile leaves the resource to somebody else. Kubernetes' own cannot be left."""
+    if "/" not in name or "kubernetes.io/" in name:
         return False
-    if "/" not in name or "kubernetes.io/" in name:  # Kubernetes' own cannot be ignored
-        return True
-    return name not in arguments.ignored_resources and name.partition("/")[0] not in arguments.ignored_groups
+    return name in arguments.ignored_resources or name.partition("/")[0] in arguments.ignored_groups
 
 
 def lacking(taken: dict[str, int], node: NodeInfo) -> Iterator[Lack]:
