@@ -31,7 +31,6 @@ from wharfinger.domain.scheduler import (
 from wharfinger.domain.scheduler_plugins import BUILT_IN
 from wharfinger.domain.selectors import NodeTerm, Requirement
 from wharfinger.manifests.errors import Path
-from wharfinger.manifests.installed_plugins import known_plugins
 from wharfinger.manifests.kube_scheduler import (
     NAME,
     ExtenderModel,
@@ -40,6 +39,7 @@ from wharfinger.manifests.kube_scheduler import (
     check_binders,
     managed,
     policy_of,
+    there_are,
     timeout_ms,
 )
 from wharfinger.manifests.kube_scheduler_args import AnyPluginConfig, Percent, Shape
@@ -275,7 +275,7 @@ class ProviderConfiguration(Resource):
         return policy_of(config, manifest)
 
     def _arguments(self, of_provider: Arguments) -> Arguments:
-        said = arguments(self.plugin_config, known_plugins(), ("pluginConfig",))
+        said = arguments(self.plugin_config, there_are(), ("pluginConfig",))
         fit = of_provider.fit if said.fit == FitArgs() else said.fit
         inter_pod = said.inter_pod if said.inter_pod != InterPodArgs() else self._hard_weight
         return msgspec.structs.replace(said, fit=fit, inter_pod=inter_pod)

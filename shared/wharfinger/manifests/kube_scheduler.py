@@ -311,7 +311,7 @@ class KubeSchedulerConfiguration(Resource):
 
     def to_domain(self, manifest: str) -> Policy:
         """Raises ExpectedError."""
-        known = known_plugins()
+        known = there_are()
         said = self.profiles or [ProfileModel()]
         extenders = tuple(extender.to_domain() for extender in self.extenders)
         profiles = tuple(managed(p.to_domain(known, ("profiles", i)), extenders) for i, p in enumerate(said))
@@ -327,6 +327,14 @@ class KubeSchedulerConfiguration(Resource):
             ),
             manifest,
         )
+
+
+def there_are() -> dict[str, KnownPlugin]:
+    """Raises ExpectedError where an installed plugin cannot be had."""
+    try:
+        return known_plugins()
+    except ValueError as error:
+        raise ExpectedError(f"installed plugins that can be loaded ({error})") from None
 
 
 def _sort_alike(profiles: Sequence[Profile]) -> None:
