@@ -152,5 +152,7 @@ def test_the_examples_show_most_kinds() -> None:
     left_out = {k.kind for k in KINDS if k not in shown}
     assert left_out == {
         "StatefulSet", "ReplicaSet", "CronJob", "ReplicationController", "ResourceBinding", "ClusterResourceBinding",
-        "PlacementDecision", "PodGroup", "Workload", "KubeSchedulerConfiguration", "Policy",
+        "PlacementDecision", "PodGroup", "Workload", "KubeSchedulerConfiguration", "Policy", "PersistentVolume",
+        "PersistentVolumeClaim", "StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity", "DeviceClass",
+        "ResourceSlice", "ResourceClaim",
     }  # fmt: skip

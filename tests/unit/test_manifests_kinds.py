@@ -16,7 +16,7 @@ from wharfinger.domain.selectors import NodeTerm, Requirement
 from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.workload import Requirements
 from wharfinger.events.bindings import BindingRequested
-from wharfinger.events.cluster_state import QuotasObserved
+from wharfinger.events.cluster_state import ObjectsObserved, QuotasObserved
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.intake import UNACTED_MAX, Intake, compile_deletions, compile_manifests
 from wharfinger.events.policies import PolicyApplied
@@ -58,6 +58,16 @@ def policy(applied: Intake, name: str) -> Policy:
 def test_every_kind_is_among_them(loaded: Loaded) -> None:
     shown = {m.kind.kind for m in (*loaded.manifests, *load_files([EXAMPLES]).manifests)}
     assert {kind.kind for kind in KINDS} - shown == {"PlacementDecision", "Policy"}
+
+
+def test_what_hamar_has_besides_nodes_is_told_by_kind_and_namespace(applied: Intake) -> None:
+    told = [f.key.removeprefix("hamar/objects/") for f in applied.facts if isinstance(f.data, ObjectsObserved)]
+    assert [key for key in told if not key.startswith("molde/")] == [
+        "ReplicaSet/ns", "ReplicationController/ns", "PersistentVolume/", "PersistentVolumeClaim/ns", "StorageClass/",
+        "CSINode/", "CSIDriver/", "CSIStorageCapacity/ns", "DeviceClass/", "ResourceSlice/", "ResourceClaim/ns",
+    ]  # fmt: skip
+    sent = [f.key for f in applied.facts if isinstance(f.data, BindingRequested)]
+    assert {"slow-storageclass", "ns/lantern-service"} <= set(sent)
 
 
 def test_all_of_it_can_be_deleted_again(loaded: Loaded, applied: Intake) -> None:

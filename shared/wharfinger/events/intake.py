@@ -46,6 +46,7 @@ from wharfinger.manifests import (
 )
 from wharfinger.manifests.cluster_fact import CLUSTER, DEFAULT_NAMESPACE, ClusterFact, cluster_of, required_cluster
 from wharfinger.manifests.errors import ManifestError, Path, dotted, shown
+from wharfinger.manifests.kinds import BY_NAME
 from wharfinger.manifests.levels import Levels
 from wharfinger.manifests.model import ExpectedError, Object, Resource
 from wharfinger.manifests.parse import Manifest
@@ -613,7 +614,8 @@ def _not_bound(manifest: Manifest, i: int, resource: ObjectRef) -> ManifestError
 
 
 def _reference(model: Object) -> ObjectRef:
-    namespace = "" if isinstance(model, kubernetes.Namespace) else model.metadata.namespace or DEFAULT_NAMESPACE
+    namespaced = BY_NAME[(model.api_version, model.kind)].namespaced
+    namespace = (model.metadata.namespace or DEFAULT_NAMESPACE) if namespaced else ""
     return ObjectRef(model.api_version, model.kind, model.name, namespace)
 
 
@@ -664,7 +666,8 @@ def _identity(manifest: Manifest) -> tuple[str, ...]:
             name = f"{model.whose.namespace}/{model.name}"
             return "pod", cluster_of(model), name, f"pod {name} of {cluster_of(model)}"
         case ClusterFact() if _fact_of_a_cluster(model):
-            cluster, name = required_cluster(model), f"{model.metadata.namespace or ''}/{model.name}".removeprefix("/")
+            cluster, found = required_cluster(model), _reference(model)
+            name = f"{found.namespace}/{found.name}".removeprefix("/")
             return "object", cluster, model.kind, name, f"{model.kind} {name} of {cluster}"
         case karmada_upkeep.WorkloadRebalancer():
             return "rebalancer", model.name, f"rebalancer {model.name}"

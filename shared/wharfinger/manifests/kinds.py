@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from wharfinger.manifests import (
     cluster_objects,
     crane,
+    device_claims,
     karmada,
     karmada_upkeep,
     karpenter,
@@ -14,6 +15,7 @@ from wharfinger.manifests import (
     kube_scheduler,
     kubernetes,
     ocm,
+    storage,
 )
 from wharfinger.manifests.model import Resource
 
@@ -73,6 +75,18 @@ KINDS: tuple[Kind, ...] = (
     Kind("v1", "Service", cluster_objects.Service),
     Kind("v1", "ReplicationController", cluster_objects.ReplicationController),
     Kind("policy/v1", "PodDisruptionBudget", cluster_objects.PodDisruptionBudget),
+    Kind("v1", "PersistentVolumeClaim", storage.PersistentVolumeClaim),
+    Kind("v1", "PersistentVolume", storage.PersistentVolume, namespaced=False),
+    Kind("storage.k8s.io/v1", "StorageClass", storage.StorageClass, namespaced=False),
+    Kind("storage.k8s.io/v1", "CSINode", storage.CSINode, namespaced=False),
+    Kind("storage.k8s.io/v1", "CSIDriver", storage.CSIDriver, namespaced=False),
+    Kind("storage.k8s.io/v1", "CSIStorageCapacity", storage.CSIStorageCapacity),
+    Kind("resource.k8s.io/v1", "DeviceClass", device_claims.DeviceClass, namespaced=False),
+    Kind("resource.k8s.io/v1", "ResourceSlice", device_claims.ResourceSlice, namespaced=False),
+    Kind("resource.k8s.io/v1", "ResourceClaim", device_claims.ResourceClaim),
+    Kind("resource.k8s.io/v1beta2", "DeviceClass", device_claims.DeviceClass, namespaced=False),
+    Kind("resource.k8s.io/v1beta2", "ResourceSlice", device_claims.ResourceSlice, namespaced=False),
+    Kind("resource.k8s.io/v1beta2", "ResourceClaim", device_claims.ResourceClaim),
     # Bindings written by hand or exported.
     Kind("work.karmada.io/v1alpha2", "ResourceBinding", karmada.ResourceBinding),
     Kind("work.karmada.io/v1alpha1", "ResourceBinding", karmada.ResourceBinding),
