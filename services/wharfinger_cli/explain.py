@@ -138,7 +138,8 @@ def _trace_plain(trace: FleetTrace | NodesTrace | SelectionsTrace | None) -> Pla
         case NodesTrace():
             nearest = trace.nearest
             return {
-                "cluster": trace.cluster, "strategy": trace.strategy, "nearest": nearest.name if nearest else None,
+                "cluster": trace.cluster, "profile": trace.profile, "message": trace.message or None,
+                "nearest": nearest.name if nearest else None,
                 "nodes": [_node_plain(node) for node in trace.nodes],
             }  # fmt: skip
         case FleetTrace():
@@ -168,7 +169,11 @@ def _cluster_plain(c: ClusterTrace) -> Plain:
 
 def _node_plain(n: NodeTrace) -> Plain:
     return {
-        "node": n.name, "refused": list(n.refused), "score": n.score, "parts": dict(n.parts),
+        "node": n.name, "refused": list(n.refused), "said": {plugin: list(reasons) for plugin, reasons in n.said.items()},
+        "score": n.score,
+        "parts": {
+            name: {"raw": p.raw, "normalised": p.normalised, "weighted": p.weighted} for name, p in n.parts.items()
+        },
         "devices": [list(d) for d in n.devices], "free": dict(n.free), "short": dict(n.short), "replicas": n.replicas,
         "ways": [_way_plain(way) for way in n.ways],
     }  # fmt: skip
@@ -485,10 +490,10 @@ def _cluster(trace: NodesTrace, every: bool) -> Iterator[RenderableType]:
         "node", "replicas", "score", "of which", "devices", "refused", "it would fit with", right=("replicas", "score")
     )
     for n in shown:
-        parts = ", ".join(f"{name} {share}" for name, share in n.parts.items())
+        parts = ", ".join(f"{name} {p.weighted}" for name, p in n.parts.items() if p.weighted)
         devices = ", ".join(f"{index}" if milli >= DEVICE_MILLI else f"{index}:{milli}" for index, milli in n.devices)
         table.add_row(
-            n.name, str(n.replicas or ""), "" if n.refused else str(n.score), parts, devices, ", ".join(n.refused),
+            n.name, str(n.replicas or ""), "" if n.refused else str(n.score), parts, devices, _against(n),
             said(n.ways[0]) if n.ways else "", style="" if n.replicas else DARK,
         )  # fmt: skip
     yield ""
@@ -498,6 +503,11 @@ def _cluster(trace: NodesTrace, every: bool) -> Iterator[RenderableType]:
     nearest = trace.nearest
     if nearest is not None and not feasible:
         yield Text(f"the nearest: {nearest.name}, with {said(nearest.ways[0])}", "bold")
+
+
+def _against(n: NodeTrace) -> str:
+    """In the words users know, where a plugin has said any."""
+    return ", ".join(dict.fromkeys(reason for reasons in n.said.values() for reason in reasons)) or ", ".join(n.refused)
 
 
 def _nodes(rows: Sequence[LedgerRow]) -> Table:

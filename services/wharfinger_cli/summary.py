@@ -17,6 +17,7 @@ from wharfinger.events.decisions import (
     PlanCommitted,
     PlanRefused,
     ProposalRefused,
+    ReplicasNominated,
     ReplicasPlaced,
     ReplicasRefused,
     ReplicasReleased,
@@ -47,6 +48,8 @@ def summary(data: Value) -> str:
             unbound = f", {data.unbound} not yet bound" if data.unbound else ""
             reason = f": {data.reason}" if data.reason else ""
             return f"let go on {shares(data.released) or 'no node'}{unbound}{reason}"
+        case ReplicasNominated():
+            return f"room for {count(data.replicas, 'replica')} is being made on {data.node} until {as_clock(data.until_us)}"
         case NodeRemovalDecided():
             return f"{data.cluster}: {data.reason}"
         case ClusterSilenced():

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 
 from wharfinger.events.assignments import AssignmentsDecided
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.cluster_state import NodesObserved, PodsObserved
+from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved
+from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.outcomes import OutcomesDecided
 from wharfinger.events.plans import PlanRequested
+from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.proposals import (
     EvictionProposed,
     FailoverProposed,
@@ -43,7 +45,8 @@ class FleetRouting:
 
 
 class ClusterRouting:
-    """Stream `cluster/<name>`, group = the partition the cluster's name falls on. Streams begin with their first event."""
+    """Stream `cluster/<name>`, group = the partition the cluster's name falls on. Streams begin with their first event. Policies
+    are for every cluster."""
 
     prefix = CLUSTER
 
@@ -58,8 +61,13 @@ class ClusterRouting:
 
     def addressed(self, message: Message) -> Sequence[str] | None:
         match message.event.data:
-            case NodesObserved(cluster=cluster) | PodsObserved(cluster=cluster):
+            case (
+                NodesObserved(cluster=cluster) | PodsObserved(cluster=cluster) | ObjectsObserved(cluster=cluster)
+                | NodeLoadObserved(cluster=cluster) | HotValueObserved(cluster=cluster)
+            ):  # fmt: skip
                 return (cluster_stream(cluster),)
+            case PolicyApplied() | PolicyRemoved():
+                return None
             case AssignmentsDecided(cluster=cluster, stream=stream):
                 # What the cluster's own stream decided it knows already.
                 return () if stream.startswith(CLUSTER) else (cluster_stream(cluster),)

@@ -34,7 +34,7 @@ from wharfinger.kernel.audit import audit
 from wharfinger.kernel.decider import Decision
 from wharfinger.kernel.step import empty_head
 from wharfinger.stages.cluster import ClusterDecider
-from wharfinger.stages.cluster.decider import SHARE_MAX
+from wharfinger.stages.cluster.answers import SHARE_MAX
 
 SMALL = needs(cpu=1000, memory=GIB)
 NO_EXECUTE = Taint("maintenance", "NoExecute")
@@ -142,7 +142,7 @@ def test_changed_requirements_replace_every_replica(plane: Harness) -> None:
 
 
 def test_a_node_that_disappears_sends_its_replicas_to_others(plane: Harness) -> None:
-    plane.nodes(a_node("a", cpu=2000), a_node("b", cpu=3000))
+    plane.nodes(a_node("a", cpu=3000), a_node("b", cpu=3000))
     plane.assign("web", 4, SMALL)
     on_a = [o for o, node in plane.where("web").items() if node == "a"]
     gone, anew, no = plane.nodes(a_node("b", cpu=3000))
@@ -334,13 +334,14 @@ def test_the_explanation_names_the_chosen_and_the_next_best_with_scores(plane: H
     plane.nodes(a_node("big", cpu=8000), a_node("mid", cpu=4000), a_node("tiny", cpu=100))
     (decision,) = plane.assign("web", 1, needs(cpu=1000))
     explanation = placed(decision).explanation
-    assert [(s.name, s.score) for s in explanation.chosen] == [("big", (87 + 100) // 2)]
-    assert [(s.name, s.score) for s in explanation.runners_up] == [("mid", (75 + 100) // 2)]
+    # Untainted 3 x 100; what is left of cpu and memory, of which scoring counts 200 MiB; and how even the two are.
+    assert [(s.name, s.score) for s in explanation.chosen] == [("big", 300 + (87 + 98) // 2 + 93)]
+    assert [(s.name, s.score) for s in explanation.runners_up] == [("mid", 300 + (75 + 98) // 2 + 87)]
     assert explanation.refused == {"InsufficientResources": 1}
 
 
 def test_one_binding_gets_no_more_than_a_cluster_can_hold(plane: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wharfinger.stages.cluster.decider.REPLICAS_MAX", 3)
+    monkeypatch.setattr("wharfinger.stages.cluster.choosing.REPLICAS_MAX", 3)
     plane.nodes(a_node("a"))
     first, second = plane.assign("web", 4, needs(cpu=1))
     assert len(replicas_in(placed(first).placed)) == 3

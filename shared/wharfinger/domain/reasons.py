@@ -37,9 +37,9 @@ NodeReason = Literal[
 ]
 """What speaks against one node. `Plugin`: a plugin that a user added."""
 
-ReplicaReason = Literal["UnknownScheduler", "Gated", "GangIncomplete", "GangDoesNotFit"]
+ReplicaReason = Literal["UnknownScheduler", "Gated", "GangIncomplete", "GangDoesNotFit", "Extender"]
 """Why replicas were refused without a look at single nodes, or although some had room: no profile has the name they ask
-for, they are not to be placed yet, or others of their group are missing or have no room."""
+for, they are not to be placed yet, others of their group are missing or have no room, or a service of the user said no."""
 
 Trigger = Literal[
     "FirstSchedule",

@@ -19,9 +19,10 @@ from uuid import UUID
 
 import msgspec
 
-from wharfinger.domain import selection
+from wharfinger.domain import device_claims, pod_traits, scheduler, selection, storage
 from wharfinger.domain.binding import Binding, Component, TargetCluster
 from wharfinger.domain.cluster import Cluster, Managed, ManagedTaint, NodeGrade, ResourceSummary
+from wharfinger.domain.cluster_objects import DisruptionBudget, NamespaceLabels, PodSelecting
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.placement import (
     ClusterAffinity,
@@ -30,12 +31,14 @@ from wharfinger.domain.placement import (
     ReplicaScheduling,
     SpreadConstraint,
 )
+from wharfinger.domain.pod_traits import PodTraits
 from wharfinger.domain.policy import (
     ConditionMatch,
     FederatedQuota,
     LoadLimit,
     LoadWeight,
     NodePoolPolicy,
+    PodGroups,
     Policy,
     Propagation,
     ResourceSelector,
@@ -60,7 +63,7 @@ from wharfinger.events.assignments import (
 )
 from wharfinger.events.bindings import BindingWithdrawn
 from wharfinger.events.capacity import CapacityEstimated, DeviceTotals, QuotaRoom
-from wharfinger.events.cluster_state import NodesObserved, PodsObserved, QuotasObserved
+from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved, QuotasObserved
 from wharfinger.events.clusters import ClusterForgotten
 from wharfinger.events.decisions import (
     BindingReleased,
@@ -74,6 +77,7 @@ from wharfinger.events.decisions import (
     PlanCommitted,
     PlanRefused,
     ProposalRefused,
+    ReplicasNominated,
     ReplicasPlaced,
     ReplicasRefused,
     ReplicasReleased,
@@ -81,6 +85,7 @@ from wharfinger.events.decisions import (
     ScheduleRefused,
     Scored,
 )
+from wharfinger.events.extenders import ExtenderAnswered
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.outcomes import OutcomesDecided
 from wharfinger.events.placements import (
@@ -193,7 +198,10 @@ TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
     },
     ManagedTaint: {"key": M.LABEL_KEY, "effect": M.WORD, "value": M.LABEL_VALUE},
     Quota: {"namespace": M.NAMESPACE, "name": M.POLICY},
-    Node: {"name": M.NODE, "allocatable": _AMOUNTS, "labels": _LABELS, "addresses": M.ADDRESS},
+    Node: {
+        "name": M.NODE, "allocatable": _AMOUNTS, "labels": _LABELS, "addresses": M.ADDRESS,
+        "measured": Pairs(M.METRIC, M.QUANTITY), "images": Pairs(M.TOKEN),
+    },
     Pod: {"uid": M.POD_UID, "name": M.POD, "node": M.NODE, "binding": M.BINDING},
     Device: {"model": M.MODEL, "kind": M.RESOURCE},
     DeviceRequest: {"models": M.MODEL, "kind": M.RESOURCE},
@@ -202,6 +210,23 @@ TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
     Requirement: {"key": M.LABEL_KEY, "operator": M.WORD, "values": M.LABEL_VALUE},
     LabelSelector: {"match_labels": _LABELS},
     Requirements: {"requests": _AMOUNTS, "node_selector": _LABELS},
+    PodTraits: {
+        "namespace": M.NAMESPACE, "labels": _LABELS, "owner": M.WORD, "images": M.TOKEN, "scored": _AMOUNTS,
+        "node_name": M.NODE, "resource_claims": M.TOKEN, "scheduler": M.POLICY, "gates": M.TOKEN, "group": M.POLICY,
+    },
+    pod_traits.HostPort: {"protocol": M.WORD, "ip": M.ADDRESS},
+    pod_traits.TopologySpread: {"key": M.LABEL_KEY, "match_label_keys": M.LABEL_KEY},
+    pod_traits.PodTerm: {
+        "key": M.LABEL_KEY, "namespaces": M.NAMESPACE, "match_label_keys": M.LABEL_KEY,
+        "mismatch_label_keys": M.LABEL_KEY,
+    },
+    pod_traits.VolumeUse: {"claim": M.TOKEN, "disk": M.TOKEN},
+    NamespaceLabels: {"name": M.NAMESPACE, "labels": _LABELS},
+    PodSelecting: {"kind": M.WORD, "namespace": M.NAMESPACE, "name": M.WORKLOAD},
+    DisruptionBudget: {
+        "namespace": M.NAMESPACE, "name": M.WORKLOAD, "min_available": M.QUANTITY, "max_unavailable": M.QUANTITY,
+        "disrupted": M.POD,
+    },
     # what was asked for
     ClusterAffinity: {"name": M.AFFINITY, "cluster_names": M.CLUSTER, "exclude": M.CLUSTER},
     SpreadConstraint: {"field": M.SPREAD_FIELD, "label": M.LABEL_KEY},
@@ -214,6 +239,7 @@ TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
     ObjectRef: {"api_version": M.API_VERSION, "name": M.WORKLOAD, "namespace": M.NAMESPACE, "kind": M.WORD},
     ResourceSelector: {"api_version": M.API_VERSION, "name": M.WORKLOAD, "namespace": M.NAMESPACE, "kind": M.WORD},
     Policy: {"kind": M.WORD, "name": M.POLICY, "namespace": M.NAMESPACE, "manifest": M.DROPPED},
+    PodGroups: {"min_counts": Pairs(M.POLICY)},
     NodePoolPolicy: {"name": M.LABEL_VALUE},  # it is the value of a label of its nodes
     SyncPeriod: {"metric": M.METRIC},
     LoadLimit: {"metric": M.METRIC},
@@ -223,6 +249,7 @@ TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
     NodesObserved: {"cluster": M.CLUSTER},
     PodsObserved: {"cluster": M.CLUSTER, "node": M.NODE},
     QuotasObserved: {"cluster": M.CLUSTER, "namespace": M.NAMESPACE},
+    ObjectsObserved: {"cluster": M.CLUSTER, "kind": M.WORD, "namespace": M.NAMESPACE},
     NodeLoadObserved: {"cluster": M.CLUSTER, "metric": M.METRIC, "loads": Pairs(M.NODE)},
     HotValueObserved: {"cluster": M.CLUSTER, "hot": Pairs(M.NODE)},
     PolicyRemoved: {"kind": M.WORD, "name": M.POLICY, "namespace": M.NAMESPACE},
@@ -273,6 +300,7 @@ TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
     ReplicasReleased: {
         "cluster": M.CLUSTER, "binding": M.BINDING, "assignment": M.FLEET_DECISION, "reason": M.WORD,
     },
+    ReplicasNominated: {"cluster": M.CLUSTER, "binding": M.BINDING, "assignment": M.FLEET_DECISION, "node": M.NODE},
     NodeRemovalDecided: {
         "cluster": M.CLUSTER, "node": M.NODE, "reason": M.REMARK, "proposal": M.EVENT_ID,
     },
@@ -302,7 +330,12 @@ TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
     cluster_state._Placed: {"node": M.NODE, "class_key": M.CLASS_KEY},
     cluster_state._Stream: {
         "seen": Pairs(M.STREAM), "proposals": M.EVENT_ID, "causes": Pairs(M.NODE, M.EVENT_ID),
+        "nominated": Pairs(M.BINDING),
     },
+    cluster_state.WaitingGroup: {"namespace": M.NAMESPACE, "name": M.POLICY},
+    cluster_state.Nomination: {"node": M.NODE},
+    cluster_state._Told: {"configs": Pairs(M.POLICY_KEY), "load_policies": Pairs(M.POLICY_KEY)},
+    cluster_state.ToldObjects: {"kind": M.WORD, "namespace": M.NAMESPACE},
 }  # fmt: skip
 """Every struct with text in it -> what its fields mean. A struct that is not here has none. What depends on more than the
 field (the stream of an item, the owner of an explanation) is in `_SPECIAL`."""
@@ -552,7 +585,20 @@ def _policy(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
     assert isinstance(value, Policy)
     if value.selection or value.cluster_set or value.set_binding or value.scores:
         raise RedactionError(f"{value.key} chooses clusters by texts that are compared, which new names would change")
+    if value.scheduler:
+        raise RedactionError(f"{value.key} says by names of plugins, resources and hosts how nodes are chosen")
     return walk._struct(value)
+
+
+def _answered(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
+    assert isinstance(value, ExtenderAnswered)
+    raise RedactionError(f"{value.stream} was answered by an extender, in words of its own that hold names")
+
+
+def _claimed(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
+    raise RedactionError(
+        f"the {type(value).__name__} {getattr(value, 'name', '')} is found by texts that are compared, which new names would change"
+    )
 
 
 def _selected(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
@@ -582,6 +628,7 @@ _SPECIAL: dict[type[msgspec.Struct], Callable[[Walk, msgspec.Struct], msgspec.St
     Propagation: _scheduled_by,
     ObjectRef: _object,
     Policy: _policy,
+    ExtenderAnswered: _answered,
     PlacementDecided: _selected,
     PlacementHeld: _selected,
     PlacementReleased: _selected,
@@ -599,6 +646,22 @@ _SPECIAL: dict[type[msgspec.Struct], Callable[[Walk, msgspec.Struct], msgspec.St
     PlanRefused: _plan_refused,
 }
 
+_CLAIMED: tuple[type[msgspec.Struct], ...] = (
+    storage.ClaimReference, storage.PersistentVolume, storage.PersistentVolumeClaim, storage.StorageClass,
+    storage.CSINode, storage.CSIDriver, storage.CSIStorageCapacity, device_claims.DeviceClass,
+    device_claims.OfferedDevice, device_claims.ResourceSlice, device_claims.WantedDevices, device_claims.Alike,
+    device_claims.HeldDevice, device_claims.ResourceClaim,
+)  # fmt: skip
+"""Volumes and claimed devices: expressions and topologies find them by their texts, so a history that holds any is not redacted."""
+
+_SPECIAL |= dict.fromkeys(_CLAIMED, _claimed)
+
+_SCHEDULERS: tuple[type[msgspec.Struct], ...] = (
+    scheduler.PluginUse, scheduler.WeightedResource, scheduler.FitArgs, scheduler.DynamicArgs, scheduler.DevicesArgs,
+    scheduler.Arguments, scheduler.Profile, scheduler.ManagedResource, scheduler.Extender,
+)  # fmt: skip
+"""Of how nodes are chosen: a history in which that was configured is not redacted."""
+
 _SELECTIONS: tuple[type[msgspec.Struct], ...] = (
     selection.Condition, selection.Selector, selection.Predicate, selection.ClusterToleration, selection.AddOnScore,
     selection.Priority, selection.DecisionGroup, selection.Selection, selection.ClusterSet, selection.SetBinding,
@@ -608,7 +671,8 @@ _SELECTIONS: tuple[type[msgspec.Struct], ...] = (
 """Of placements that choose clusters: a history that holds any is not redacted."""
 
 SPECIAL_FIELDS = {
-    *((kind, field) for kind in _SELECTIONS for field in kind.__struct_fields__),
+    *((kind, field) for kind in (*_SELECTIONS, *_CLAIMED, *_SCHEDULERS) for field in kind.__struct_fields__),
+    *((ExtenderAnswered, field) for field in ExtenderAnswered.__struct_fields__),
     (ProposalRefused, "target"),
     (Scored, "name"),
     (Outcome, "subject"),

@@ -27,7 +27,7 @@ from typing import get_args
 from uuid import UUID
 
 from wharfinger.domain.binding import Component, part_of, set_key, whole_of
-from wharfinger.domain.reasons import FleetReason, NodeReason, PlanRefusal, ProposalRefusal, Trigger
+from wharfinger.domain.reasons import FleetReason, NodeReason, PlanRefusal, ProposalRefusal, ReplicaReason, Trigger
 from wharfinger.domain.taints import Effect
 from wharfinger.domain.value import Value, canonical, stable_hash
 from wharfinger.domain.workload import Requirements
@@ -50,6 +50,9 @@ WELL_KNOWN = (
     "open-cluster-management.io", "wharfinger.io",
 )  # fmt: skip
 """Domains whose keys (of labels, taints, resources) and API groups are public words."""
+
+DEFAULT_NAMESPACE = "default"
+"""What a pod is in that says no namespace."""
 
 FREE_KEYS = ("node-role.kubernetes.io", "node-restriction.kubernetes.io")
 """Prefixes of well-known domains under which everybody puts words of their own."""
@@ -75,11 +78,11 @@ MODELS = frozenset(
 WORDS = frozenset(
     {
         *(word for words in (FleetReason, NodeReason, Trigger, Refusal, Effect) for word in get_args(words)),
-        *(word for words in (ProposalRefusal, PlanRefusal) for word in get_args(words)),
+        *(word for words in (ReplicaReason, ProposalRefusal, PlanRefusal) for word in get_args(words)),
         *("In", "NotIn", "Exists", "DoesNotExist", "Equal", "Duplicated", "Divided", "Aggregated", "Weighted"),
         *("webster", "in-order", "evict", "reserve"),
         *("NoSelect", "NoSelectIfNew", "PreferNoSelect"),
-        *("NodeGone", "NoExecuteTaint", "RequirementsChanged", "ScaledDown"),
+        *("NodeGone", "NoExecuteTaint", "RequirementsChanged", "ScaledDown", "Preempted", "GangBroken"),
         *("class", "totals", "grades", "summary", "quota", "silent", "refused"),
         *("FailoverProposed", "EvictionProposed", "RescheduleProposed", "NodeRemovalProposed"),
         *("PropagationPolicy", "ClusterPropagationPolicy", "Placement", "DynamicSchedulerPolicy", "NodePool"),
@@ -87,7 +90,12 @@ WORDS = frozenset(
         *("spread", "pack", "cost", "moves"),
         *("failback", "rebalance", "QuotaExceeded"),
         *("scheduled", "refused", "released", "silenced", "recovered", "held", "resumed", "placed", "removed"),
-        *("committed",),
+        *("committed", "nominated"),
+        *("TCP", "UDP", "SCTP"),
+        *("DaemonSet", "ReplicaSet", "StatefulSet", "ReplicationController", "Job", "Service", "Node"),
+        *("Namespace", "PodDisruptionBudget", "PersistentVolume", "PersistentVolumeClaim", "StorageClass"),
+        *("CSINode", "CSIDriver", "CSIStorageCapacity", "DeviceClass", "ResourceSlice", "ResourceClaim"),
+        *("PriorityClass", "PodGroup", "Workload", "KubeSchedulerConfiguration"),
     }
 )  # fmt: skip
 """The plane's own vocabulary. A text in a field of that vocabulary which is not in it came from outside, and is hidden."""
@@ -142,7 +150,7 @@ class Collector:
         return id
 
     def requirements(self, requirements: Requirements, renamed: Callable[[], Requirements]) -> Requirements:
-        key = requirements.class_key
+        key = requirements.pod_key
         if key not in self.classes:
             self.classes[key] = requirements
             renamed()
@@ -164,6 +172,7 @@ class Renamer:
     def __init__(self, key: bytes, collector: Collector) -> None:
         self._keyed = hmac.new(key, digestmod=hashlib.sha256)
         self._known: dict[tuple[Meaning, str], str] = {}
+        self._pods: dict[str, Requirements] = {}
         self._classes: dict[str, Requirements] = {}
         self._sets: dict[str, str] = {}
         self._node_events = {id: rank for rank, id in enumerate(sorted(collector.node_events))}
@@ -214,10 +223,11 @@ class Renamer:
         return self.text(_M.EVENT_ID, id)
 
     def requirements(self, requirements: Requirements, renamed: Callable[[], Requirements]) -> Requirements:
-        key = requirements.class_key
-        known = self._classes.get(key)
+        key = requirements.pod_key
+        known = self._pods.get(key)
         if known is None:
-            known = self._classes[key] = renamed()
+            known = self._pods[key] = renamed()
+            self._classes.setdefault(requirements.class_key, known)
         return known
 
     def components(
@@ -238,6 +248,8 @@ class Renamer:
                 return _of_parity(self._plain(meaning, text), sum(text.encode()))
             case _M.LABEL_KEY:
                 return text if _public_key(text) else self._plain(meaning, text)
+            case _M.NAMESPACE:
+                return text if text == DEFAULT_NAMESPACE else self._plain(meaning, text)
             case _M.LABEL_VALUE:
                 return text if text in LABEL_VALUES else self._plain(meaning, text)
             case _M.TAINT_PAIR:
@@ -287,7 +299,10 @@ class Renamer:
         before = LETTERS[meaning] + rank + "-"
         length = _bytes_of(text)
         digits = length - len(before) if length > LABEL_MAX else TOKEN_DIGITS
-        return before + self.token(meaning.name, text, max(digits, TOKEN_DIGITS))
+        new = before + self.token(meaning.name, text, max(digits, TOKEN_DIGITS))
+        return (
+            new.replace("-", "_") if meaning is _M.METRIC else new
+        )  # a metric's name has no dash, and is not followed with one
 
     def _mac(self, family: str, text: str) -> bytes:
         keyed = self._keyed.copy()
@@ -348,10 +363,14 @@ class Renamer:
         )
 
     def _class_key(self, key: str) -> str:
-        """A class that nothing in the file asks for is only a number under a name."""
+        """Of a class of requirements, or of pods that are interchangeable. One that nothing in the file asks for is only a number
+        under a name."""
         known = self._classes.get(key)
         if known is not None:
             return known.class_key
+        pod = self._pods.get(key)
+        if pod is not None:
+            return pod.pod_key
         return self._sets.get(key) or self._plain(_M.CLASS_KEY, key)
 
     def _event_id(self, id: UUID) -> UUID:

@@ -29,7 +29,7 @@ from wharfinger.domain.policy import Policy
 from wharfinger.domain.value import Value, canonical
 from wharfinger.events.accepted import Fact, accepted
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.cluster_state import NodesObserved, PodsObserved, QuotasObserved
+from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved, QuotasObserved
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
@@ -77,7 +77,8 @@ NAMESPACE = "what-if"
 SAMPLES = 121
 
 EXOGENOUS: tuple[type[Value], ...] = (
-    ClusterObserved, ClusterForgotten, NodesObserved, PodsObserved, QuotasObserved, PolicyApplied, PolicyRemoved,
+    ClusterObserved, ClusterForgotten, NodesObserved, PodsObserved, QuotasObserved, ObjectsObserved, PolicyApplied,
+    PolicyRemoved,
     BindingRequested, BindingWithdrawn, NodeLoadObserved, HotValueObserved,
 )  # fmt: skip
 REQUESTS: tuple[type[Value], ...] = (FailoverProposed, EvictionProposed, RescheduleProposed, NodeRemovalProposed)
@@ -194,9 +195,8 @@ async def _range(ledger: Ledger, from_: Point, to: Point) -> tuple[Micros, Micro
 
 async def _from_outside(ledger: Ledger, begin: Micros, end: Micros, from_: Point) -> AsyncIterator[TakenIn]:
     after = -1 if from_ == GENESIS else begin
-    async for taken_in in ledger.taken_in(
-        _types(EXOGENOUS), _types(REQUESTS), OPERATOR, after, end, _types((NodesObserved, PodsObserved, QuotasObserved))
-    ):
+    observed = _types((NodesObserved, PodsObserved, QuotasObserved, ObjectsObserved))
+    async for taken_in in ledger.taken_in(_types(EXOGENOUS), _types(REQUESTS), OPERATOR, after, end, observed):
         yield taken_in
 
 

@@ -30,6 +30,7 @@ from wharfinger.events.decisions import (
     PlanCommitted,
     PlanRefused,
     ProposalRefused,
+    ReplicasNominated,
     ReplicasPlaced,
     ReplicasRefused,
     ReplicasReleased,
@@ -264,6 +265,10 @@ def results(data: Value, cause: UUID | None) -> Iterator[Result]:
             yield _because_of(cause, assignment=data.assignment, reason=data.reason)
             yield Result("selection", {"outcome": "released", **{share.node: "" for share in data.released}})
             yield from _shared(data.released, {"not yet placed": str(data.unbound)})
+        case ReplicasNominated():
+            yield _because_of(cause, assignment=data.assignment)
+            yield Result("selection", {"outcome": "nominated", data.node: f"until {data.until_us}"})
+            yield Result("division", {data.node: str(data.replicas)})
         case BindingReleased():
             yield _because_of(cause, binding=data.binding, uid=data.uid)
             yield Result("held", {**_counts(data.previous), **{f"component {name}": "" for name in data.former}})

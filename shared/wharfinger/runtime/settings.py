@@ -19,6 +19,7 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
     SecretStr,
@@ -152,6 +153,8 @@ class Settings(BaseSettings):
     node_strategy: Literal["least-allocated", "most-allocated"] = (
         "least-allocated"  # spread over nodes, or fill them up
     )
+    batch_idle_s: NonNegativeFloat = 1.0  # a batch is placed when nothing more has come for so long
+    batch_max_s: NonNegativeFloat = 0.0  # and after so long at the latest; 0: what comes is placed at once
 
     # annotator
     prometheus_url: HttpUrl | None = None  # unset: the annotator only folds hot values

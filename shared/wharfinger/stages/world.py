@@ -21,11 +21,12 @@ from wharfinger.domain.value import Value
 from wharfinger.events.assignments import Assigned, AssignmentItem, AssignmentsDecided
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.capacity import CapacityEstimated, QuotaRoom
-from wharfinger.events.cluster_state import NodesObserved, PodsObserved
+from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.codec import made
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.fanout import Fanout, InternalMessage, message_id
+from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.outcomes import OutcomesDecided
 from wharfinger.events.plans import PlanRequested
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
@@ -260,6 +261,7 @@ class World:
             running = self.streams.get(name)
             if running is None and name.startswith(CLUSTER):  # a cluster's stream begins with its first event
                 running = self.streams[name] = Running(self._cluster, self._cluster.initial(name), empty_head(name))
+                running.inbox.extend(self._policies.values())  # told first what all were told before it was there
             if running is not None:
                 running.inbox.append(event)
         self._observe(event)
@@ -280,9 +282,14 @@ class World:
                 return (fleet_stream(self._shard_of(binding.name)),)
             case BindingWithdrawn(name=name):
                 return (fleet_stream(self._shard_of(name)),)
-            case ClusterObserved() | ClusterForgotten() | CapacityEstimated() | PolicyApplied() | PolicyRemoved():
+            case ClusterObserved() | ClusterForgotten() | CapacityEstimated():
                 return [name for name in self.streams if name.startswith(FLEET)]
-            case NodesObserved(cluster=cluster) | PodsObserved(cluster=cluster):
+            case PolicyApplied() | PolicyRemoved():
+                return self._in_order()
+            case (
+                NodesObserved(cluster=cluster) | PodsObserved(cluster=cluster) | ObjectsObserved(cluster=cluster)
+                | NodeLoadObserved(cluster=cluster) | HotValueObserved(cluster=cluster)
+            ):  # fmt: skip
                 return (cluster_stream(cluster),)
             case OutcomesDecided(shard=shard):
                 return (fleet_stream(shard),)
@@ -339,6 +346,8 @@ class World:
             self._show(NodesObserved(name, bucket, book.bucket_count, tuple(nodes.values())), name)
         for node, pods in sorted(book.pods.items()):
             self._show(PodsObserved(name, node, pods), name)
+        for (kind, namespace), objects in sorted(state.objects.told.items()):
+            self._show(ObjectsObserved(name, kind, namespace, objects), name)
         placed = tuple(cluster_standing.standing(state, running.head.seq))
         self._show(AssignmentsDecided(name, state.stream, running.head.seq, placed), name)
 

@@ -1,11 +1,14 @@
 """The cluster stage: which nodes the replicas assigned to one cluster go to. One stream a cluster, `cluster/<name>`.
 
 It owns the capacity of its cluster: it places what fits and refuses the rest, so that fleet shards can never over-commit a
-cluster. It never chooses clusters and never waits for room: what does not fit is given back at once, because waiting
-belongs to the fleet stage, which knows other clusters.
+cluster. It never chooses clusters, and it waits only for what is on its way: the rest of a group, company in a batch, or room
+that is being made. What does not fit is given back at once, because waiting belongs to the fleet stage, which knows other
+clusters.
 
-`profile` holds the settings that reach decisions, `state` the book and its stored form, `decider` the rules, `explain` the
-recorded explanation within its bounds.
+`profile` holds the settings that reach decisions, `profiles` the schedulers that users configured, `state` the book and its
+stored form, `telling` what comes in, `decider` the rules in order, `driven_away`, `placing`, `groups`, `preempting` and
+`removals` the single ones, `choosing` the nodes, `answers` what is decided in the end, `explain` the recorded explanation within
+its bounds, `trace` the derived one, from the `picture` of the cluster that the scheduling framework sees.
 """
 
 from wharfinger.stages.cluster.decider import ClusterDecider

@@ -1,7 +1,8 @@
 """The recorded explanation of a node decision, within its 2 KiB.
 
 Names come from outside and may be of any length; counts and reasons are ours and short. So names share a budget, and a
-node that does not fit into it is left out, the best first to stay: the derived explanation has them all.
+node that does not fit into it is left out, the best first to stay; the text for people gets what is left. The derived
+explanation has all of it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from wharfinger.events.decisions import Explanation, Scored
 NAMED = 3
 """How many chosen nodes and how many runners-up are named."""
 
-_NAMES_BYTES = 1400
+_NAMES_BYTES = 1100
+
+_TEXT_BYTES = 1400
+"""Names and note together; counts and reasons take the rest."""
 
 
 def explained(
@@ -37,14 +41,25 @@ def explained(
         if name not in best and (size := _size(name)) <= left:
             left -= size
             next_best.append(Scored(name, choice.score))
+    used = _NAMES_BYTES - left
     return Explanation(
         candidates=diagnosis.candidates,
         feasible=diagnosis.feasible,
         refused=dict(diagnosis.refused.items()),
         chosen=tuple(best.values()),
         runners_up=tuple(next_best),
-        note=note,
+        note=cut(note, _TEXT_BYTES - used),
     )
+
+
+def cut(note: str, limit: int = _TEXT_BYTES) -> str:
+    """The note, or as much of it as fits into `limit` bytes of JSON, and three dots."""
+    if len(note) * 6 <= limit or len(canonical(note)) - 2 <= limit:
+        return note
+    kept = note[:limit]
+    while len(canonical(kept)) + 1 > limit:
+        kept = kept[: len(kept) * 7 // 8]
+    return kept.rstrip() + "..."
 
 
 @lru_cache(maxsize=8192)

@@ -4,14 +4,14 @@ What a decision depends on is what is free on the nodes. Of the other bindings o
 their decisions say by how much it changed: what was placed with its requirements, what was released with its nodes. So the
 rounds since a snapshot are charged to the nodes and written into no book, which is a tenth of the work of folding them.
 
-That holds while the nodes and their pods stay as they are and drive nobody away. Wherever something else happened there is no
-focus (None), and the whole state is loaded and folded instead; so it is, too, where the decision is taken again and its bytes
-come out otherwise.
+That holds while the nodes and their pods stay as they are and drive nobody away, and while nothing goes by measured load. Wherever
+something else happened there is no focus (None), and the whole state is loaded and folded instead; so it is, too, where the
+decision is taken again and its bytes come out otherwise: who made room for whom is only known with all others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -19,11 +19,12 @@ from wharfinger.domain.value import Value
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.nodes.classes import PodClass
 from wharfinger.engine.nodes.columns import Taken
-from wharfinger.engine.nodes.occupancy import sane
+from wharfinger.engine.nodes.occupancy import Replica, ReplicaKey, sane
 from wharfinger.events.assignments import Assigned, AssignmentsDecided
 from wharfinger.events.cluster_state import NodesObserved
 from wharfinger.events.decisions import NodeShare, ReplicasPlaced, ReplicasRefused, ReplicasReleased
 from wharfinger.events.envelope import Event
+from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.registry import LATEST
 from wharfinger.events.ticks import Ticked
 from wharfinger.kernel.decider import Decision, Micros
@@ -40,7 +41,7 @@ SKIMMED = (_PLACED, _REFUSED, _RELEASED)
 
 _NODES = LATEST[NodesObserved].type
 
-_FOLLOWED = frozenset((ASSIGNMENTS, LATEST[Ticked].type))
+_FOLLOWED = frozenset((ASSIGNMENTS, *(LATEST[t].type for t in (Ticked, PolicyApplied, PolicyRemoved))))
 
 
 class _Placed(msgspec.Struct, frozen=True):
@@ -75,13 +76,15 @@ class Focus:
         self.state, self.binding = state, binding
         self._decider = decider
         self._held, self._classes = held, classes
-        self._since: dict[tuple[str, int], PodClass] = {}
+        self._since: dict[ReplicaKey, Replica] = {}
+        self._gone: set[ReplicaKey] = set()
         self._read: dict[bytes, PodClass] = {}
+        state.besides = self.others
 
     def fold(self, at: Micros, events: Iterable[Event[Value]], decisions: Iterable[Decision]) -> None:
         """A round, or of its decisions the first ones."""
         for event in events:
-            if isinstance(event.data, NodesObserved):
+            if isinstance(event.data, NodesObserved | PolicyApplied | PolicyRemoved):
                 self._decider.fold_input(self.state, event, at)
             elif isinstance(event.data, AssignmentsDecided):
                 own = [i for i in event.data.items if isinstance(i, Assigned) and i.binding == self.binding]
@@ -91,16 +94,29 @@ class Focus:
             if decision.subject == self.binding:
                 self._decider.fold_decision(self.state, decision, at)
             elif decision.type == _PLACED:
-                self._place(decision)
+                self._place(decision, at)
             elif decision.type == _RELEASED:
                 self._release(decision)
 
     @property
     def sound(self) -> bool:
-        """Nobody is driven away, of whom the book would have to know more."""
-        return not self.state.book.taint_since and not self.state.book.lost
+        """Nobody is driven away, of whom the book would have to know more, and nothing is measured."""
+        return not self.state.book.taint_since and not self.state.book.lost and self.state.load.idle
 
-    def _place(self, decision: Decision) -> None:
+    def others(self) -> Iterator[tuple[str, int, Replica]]:
+        """What all other bindings hold: (binding, ordinal, replica)."""
+        for name, held in self._held.items():
+            for p in held.placed:
+                if (name, p.ordinal) not in self._gone:
+                    yield (
+                        name,
+                        p.ordinal,
+                        Replica(p.node, self.state.book.class_of(self._classes[p.class_key]), p.devices, p.at),
+                    )
+        for (name, ordinal), replica in self._since.items():
+            yield name, ordinal, replica
+
+    def _place(self, decision: Decision, at: Micros) -> None:
         took = _placed.decode(decision.body)
         raw = bytes(took.requirements)
         cls = self._read.get(raw)
@@ -108,8 +124,9 @@ class Focus:
             cls = self._read[raw] = self.state.book.class_of(_requirements.decode(raw))
         for share in took.placed:
             self._charge(share, cls, 1)
-            for ordinal in share.ordinals:
-                self._since[decision.subject, ordinal] = cls
+            for place, ordinal in enumerate(share.ordinals):
+                taken = share.devices[place] if place < len(share.devices) else ()
+                self._since[decision.subject, ordinal] = Replica(share.node, cls, taken, at)
 
     def _release(self, decision: Decision) -> None:
         for share in _released.decode(decision.body).released:
@@ -119,16 +136,17 @@ class Focus:
                 self._charge(NodeShare(share.node, (ordinal,), (taken,)), cls, -1)
 
     def _class_of(self, binding: str, ordinal: int) -> PodClass:
-        cls = self._since.pop((binding, ordinal), None)
-        if cls is None:
-            key = next(p.class_key for p in self._held[binding].placed if p.ordinal == ordinal)
-            cls = self.state.book.class_of(self._classes[key])
-        return cls
+        replica = self._since.pop((binding, ordinal), None)
+        if replica is not None:
+            return replica.cls
+        self._gone.add((binding, ordinal))
+        key = next(p.class_key for p in self._held[binding].placed if p.ordinal == ordinal)
+        return self.state.book.class_of(self._classes[key])
 
     def _charge(self, share: NodeShare, cls: PodClass, sign: int) -> None:
         table = self.state.book.table
         devices = [(index, sign * milli) for taken in share.devices for index, milli in sane(taken)]
-        table.charge(table.rows[share.node], cls.amounts, sign * len(share.ordinals), devices)
+        table.charge(table.rows[share.node], cls, sign * len(share.ordinals), devices)
 
 
 def focused(decider: ClusterDecider, stream: str, sections: Mapping[str, bytes] | None, binding: str) -> Focus | None:
@@ -136,7 +154,7 @@ def focused(decider: ClusterDecider, stream: str, sections: Mapping[str, bytes] 
     if sections is None:
         return Focus(decider, decider.initial(stream), binding, {}, {})
     apart = load_apart(decider.initial(stream), sections)
-    if apart is None:
+    if apart is None or not apart.state.load.idle:
         return None
     state, classes = apart.state, apart.classes
     held = {h.binding: h for h in apart.held}
@@ -154,7 +172,7 @@ def focused(decider: ClusterDecider, stream: str, sections: Mapping[str, bytes] 
     for (node, key), taken in used.items():
         devices = [pair for one in taken for pair in sane(one)]
         cls = state.book.class_of(classes[key])
-        state.book.table.charge(rows[node], cls.amounts, len(taken), devices)
+        state.book.table.charge(rows[node], cls, len(taken), devices)
     return focus
 
 

@@ -48,7 +48,7 @@ def _parts(held: Held) -> Iterator[tuple[Micros, Requirements, tuple[NodeShare, 
     ordinals: dict[tuple[Micros, str], list[int]] = {}
     requirements: dict[str, Requirements] = {}
     for ordinal, replica in sorted(held.placed.items()):
-        ordinals.setdefault((replica.at, replica.cls.key), []).append(ordinal)
-        requirements[replica.cls.key] = replica.cls.requirements
+        ordinals.setdefault((replica.at, replica.cls.pod_key), []).append(ordinal)
+        requirements[replica.cls.pod_key] = replica.cls.requirements
     for (at, key), of_part in sorted(ordinals.items()):
         yield at, requirements[key], shares_of(held.placed, of_part)

@@ -1,28 +1,47 @@
-"""What a cluster stream remembers: the book of its cluster, how far it has read each fleet stream, and open proposals.
+"""What a cluster stream remembers: the book of its cluster, how far it has read each fleet stream, how it was told to place, how
+loaded its nodes are, and what waits.
 
 Stored are facts and the book, never columns or caches: those follow from the book, and a loaded state builds them anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
 import msgspec
 
+from wharfinger.domain.cluster_objects import ClusterObject
 from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.policy import LoadPolicy
+from wharfinger.domain.scheduler import SchedulerConfig
 from wharfinger.domain.value import Value, canonical
 from wharfinger.domain.workload import Requirements
+from wharfinger.engine.load.annotations import written_of
+from wharfinger.engine.load.book import LoadBook
 from wharfinger.engine.nodes.columns import Taken, Ties
-from wharfinger.engine.nodes.occupancy import Occupancy
-from wharfinger.engine.nodes.place import Placer
-from wharfinger.engine.nodes.score import Strategy
+from wharfinger.engine.nodes.occupancy import Occupancy, Replica
 from wharfinger.events.cluster_state import NodesObserved, PodsObserved
 from wharfinger.events.decisions import NodeShare
+from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.plans import PlanRequested
 from wharfinger.events.proposals import NodeRemovalProposed
 from wharfinger.events.streams import CLUSTER
+from wharfinger.kernel.decider import Micros
+from wharfinger.stages.cluster.loads import Loads
+from wharfinger.stages.cluster.members import Group, Members
+from wharfinger.stages.cluster.objects import Objects
+from wharfinger.stages.cluster.profile import IMMEDIATE, ClusterProfile, Window
+from wharfinger.stages.cluster.profiles import Profiles
+
+
+class Nomination(Value, frozen=True, array_like=True):
+    """Room that is being made for `replicas` of a binding on `node`, until `until` at the latest."""
+
+    node: str
+    replicas: int
+    until: Micros
 
 
 @dataclass(slots=True)
@@ -32,25 +51,43 @@ class ClusterState:
     `causes`: node -> the event that last said something of it, kept for nodes whose replicas it may drive away. `requested`: plans
     to be answered, by the id of the event that asked. `on_behalf`: proposal of a plan -> the commitment it came with, which is
     the cause of its answer; both stand in one round, so this is never stored.
+
+    `window`: the setting. `gathering`: when the first and the last of what waits for company came; None: nothing does. `groups`:
+    group of pods -> since when it is not whole. `nominated`: binding -> room that is being made for it. `members`: of groups.
+
+    Never stored: `at` of the round, and of the round as well `tries`: binding -> how often it has looked for room to be made.
+    `besides`: (binding, ordinal, replica) of those that are charged to nodes and not in the book, which is so in a focused state.
     """
 
     stream: str
     book: Occupancy
-    placer: Placer
+    profiles: Profiles
+    objects: Objects
+    load: LoadBook
+    loads: Loads
+    window: Window = IMMEDIATE
     seen: dict[str, int] = field(default_factory=dict)
     proposals: dict[str, NodeRemovalProposed] = field(default_factory=dict)
     causes: dict[str, str] = field(default_factory=dict)
     requested: dict[UUID, PlanRequested] = field(default_factory=dict)
     on_behalf: dict[str, UUID] = field(default_factory=dict)
+    gathering: tuple[Micros, Micros] | None = None
+    groups: dict[Group, Micros] = field(default_factory=dict)
+    nominated: dict[str, tuple[Nomination, ...]] = field(default_factory=dict)
+    members: Members = field(default_factory=Members)
+    at: Micros = 0
+    tries: dict[str, int] = field(default_factory=dict)
+    besides: Callable[[], Iterable[tuple[str, int, Replica]]] = tuple
 
     @property
     def cluster(self) -> str:
         return self.stream.removeprefix(CLUSTER)
 
 
-def empty_state(stream: str, strategy: Strategy, ties: Ties | None = None) -> ClusterState:
-    book = Occupancy(ties)
-    return ClusterState(stream, book, Placer(book.table, strategy))
+def empty_state(stream: str, profile: ClusterProfile, ties: Ties | None = None) -> ClusterState:
+    book, load = Occupancy(ties), LoadBook()
+    profiles = Profiles(book.table, profile.scheduler)
+    return ClusterState(stream, book, profiles, Objects(), load, Loads(load), profile.window)
 
 
 # --- the stored form
@@ -70,6 +107,8 @@ class _Pods(Value, frozen=True):
 
 
 class _Placed(Value, frozen=True, array_like=True):
+    """`class_key`: of the pods it is interchangeable with (`PodClass.pod_key`), as everywhere in here."""
+
     ordinal: int
     node: str
     class_key: str
@@ -95,15 +134,42 @@ class _Bindings(Value, frozen=True):
     held: tuple[SavedHeld, ...]
 
 
+class WaitingGroup(Value, frozen=True, array_like=True):
+    namespace: str
+    name: str
+    since: Micros
+
+
+class ToldObjects(Value, frozen=True):
+    """All objects of one kind in one namespace."""
+
+    kind: str
+    namespace: str
+    objects: tuple[ClusterObject, ...]
+
+
 class _Stream(Value, frozen=True):
     seen: dict[str, int]
     proposals: tuple[tuple[str, NodeRemovalProposed], ...]
     causes: dict[str, str]
     plans: tuple[tuple[UUID, PlanRequested], ...] = ()
+    gathering: tuple[Micros, Micros] | None = None
+    groups: tuple[WaitingGroup, ...] = ()
+    nominated: dict[str, tuple[Nomination, ...]] = {}
 
 
-SECTIONS: dict[str, type[Value]] = {"nodes": _Nodes, "pods": _Pods, "bindings": _Bindings, "stream": _Stream}
-"""What each section holds."""
+class _Told(Value, frozen=True):
+    configs: dict[str, SchedulerConfig] = {}
+    load_policies: dict[str, LoadPolicy] = {}
+    loads: tuple[NodeLoadObserved, ...] = ()
+    hot: HotValueObserved | None = None
+    objects: tuple[ToldObjects, ...] = ()
+
+
+SECTIONS: dict[str, type[Value]] = {
+    "nodes": _Nodes, "pods": _Pods, "bindings": _Bindings, "stream": _Stream, "told": _Told,
+}  # fmt: skip
+"""What each section holds. States that were stored by earlier versions have no `told`: they were told nothing."""
 
 
 def dump(state: ClusterState) -> dict[str, bytes]:
@@ -111,13 +177,15 @@ def dump(state: ClusterState) -> dict[str, bytes]:
     classes: dict[str, Requirements] = {}
     held: list[SavedHeld] = []
     for name, h in sorted(book.held.items()):
-        classes[h.cls.key] = h.cls.requirements
+        classes[h.cls.pod_key] = h.cls.requirements
         placed: list[_Placed] = []
         for ordinal, replica in sorted(h.placed.items()):
-            classes[replica.cls.key] = replica.cls.requirements
-            placed.append(_Placed(ordinal, replica.node, replica.cls.key, replica.at, replica.devices))
+            classes[replica.cls.pod_key] = replica.cls.requirements
+            placed.append(_Placed(ordinal, replica.node, replica.cls.pod_key, replica.at, replica.devices))
         held.append(
-            SavedHeld(name, h.cls.key, h.uid, h.assignment, h.desired, h.priority, h.arrival, h.replace, tuple(placed))
+            SavedHeld(
+                name, h.cls.pod_key, h.uid, h.assignment, h.desired, h.priority, h.arrival, h.replace, tuple(placed)
+            )
         )
     return {
         "nodes": canonical(
@@ -129,9 +197,25 @@ def dump(state: ClusterState) -> dict[str, bytes]:
         "pods": canonical(_Pods(book.pods)),
         "bindings": canonical(_Bindings(book.arrivals, classes, tuple(held))),
         "stream": canonical(
-            _Stream(state.seen, tuple(state.proposals.items()), state.causes, tuple(state.requested.items()))
+            _Stream(
+                state.seen, tuple(state.proposals.items()), state.causes, tuple(state.requested.items()),
+                state.gathering, tuple([WaitingGroup(*group, since) for group, since in sorted(state.groups.items())]),
+                state.nominated,
+            )
         ),
+        "told": canonical(_told(state)),
     }  # fmt: skip
+
+
+def _told(state: ClusterState) -> _Told:
+    load = state.load
+    return _Told(
+        state.profiles.configs,
+        load.policies,
+        tuple([measured for _, measured in sorted(load.measured.items())]),
+        load.hot,
+        tuple([ToldObjects(*key, objects) for key, objects in sorted(state.objects.told.items())]),
+    )
 
 
 def _buckets(buckets: Mapping[int, Mapping[str, Node]]) -> tuple[tuple[int, tuple[Node, ...]], ...]:
@@ -140,13 +224,28 @@ def _buckets(buckets: Mapping[int, Mapping[str, Node]]) -> tuple[tuple[int, tupl
     )
 
 
-def load(stream: str, sections: Mapping[str, bytes], strategy: Strategy, ties: Ties | None = None) -> ClusterState:
+def load(stream: str, sections: Mapping[str, bytes], profile: ClusterProfile, ties: Ties | None = None) -> ClusterState:
     """Facts first, then the book, as they came: what is derived is derived again on the way."""
-    state = empty_state(stream, strategy, ties)
+    state = empty_state(stream, profile, ties)
     bindings = _load_facts(state, sections)
     for h in bindings.held:
         load_held(state.book, h, bindings.classes)
+    for name, held in state.book.held.items():
+        state.members.follow(name, held)
+    count_placed(state)
     return state
+
+
+def count_placed(state: ClusterState) -> None:
+    """Which replicas came to which node lately, from the book; asked for where it was not followed."""
+    load = state.load
+    load.records.clear()
+    load.version += 1
+    if load.idle or not load.policy.hot:
+        return
+    for name, here in state.book.on_node.items():
+        for key, replica in here.items():
+            load.placed(name, key, replica.at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +274,7 @@ def _load_facts(state: ClusterState, sections: Mapping[str, bytes]) -> _Bindings
         book.observe_nodes(NodesObserved(state.cluster, bucket, nodes.bucket_count, said), 0)
     for bucket, said in nodes.incoming:
         book.observe_nodes(NodesObserved(state.cluster, bucket, nodes.incoming_count, said), 0)
+    loads_written(state, list(book.nodes))
     for name in nodes.closed:
         book.close(name)
     book.taint_since = nodes.taint_since
@@ -183,9 +283,45 @@ def _load_facts(state: ClusterState, sections: Mapping[str, bytes]) -> _Bindings
     told = msgspec.json.decode(sections["stream"], type=_Stream)
     state.seen, state.proposals, state.causes = dict(told.seen), dict(told.proposals), dict(told.causes)
     state.requested = dict(told.plans)
+    state.gathering = told.gathering
+    state.groups = {(g.namespace, g.name): g.since for g in told.groups}
+    state.nominated = dict(told.nominated)
+    _load_told(state, sections.get("told"))
     bindings = msgspec.json.decode(sections["bindings"], type=_Bindings)
     book.arrivals = bindings.arrivals
     return bindings
+
+
+def _load_told(state: ClusterState, section: bytes | None) -> None:
+    if section is None:
+        return
+    told = msgspec.json.decode(section, type=_Told)
+    for key, config in told.configs.items():
+        state.profiles.applied(key, config)
+    for key, policy in told.load_policies.items():
+        state.load.policy_applied(key, policy)
+    for measured in told.loads:
+        state.load.observe(measured)
+    if told.hot is not None:
+        state.load.observe(told.hot)
+    for of_kind in told.objects:
+        state.objects.observe(of_kind.kind, of_kind.namespace, of_kind.objects)
+    if told.objects:
+        objects_changed(state)
+
+
+def objects_changed(state: ClusterState) -> None:
+    """Let the book see the objects as they are now."""
+    state.book.observe_objects(state.objects.all)
+
+
+def loads_written(state: ClusterState, names: Iterable[str]) -> None:
+    """What these nodes say of their own load now; of one that is gone nothing is known."""
+    nodes, load = state.book.nodes, state.load
+    for name in (*names, *(gone for gone in list(load.written) if gone not in nodes)):
+        node = nodes.get(name)
+        if name in load.written or (node is not None and node.measured):
+            load.written_on(name, None if node is None else written_of(node))
 
 
 def load_held(book: Occupancy, h: SavedHeld, classes: Mapping[str, Requirements]) -> None:

@@ -1,0 +1,159 @@
+"""Nodes for what is missing, by the placer of each binding's profile, and what the placers are told first: how loaded the nodes are
+now, and which room is kept for somebody else.
+
+Nothing here decides: the table is left as it was, and what is decided is charged when the decision is folded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from wharfinger.domain.resources import DEVICE_MILLI
+from wharfinger.engine.nodes.classes import PodClass
+from wharfinger.engine.nodes.columns import NodeRow, Taken
+from wharfinger.engine.nodes.fit import take_devices
+from wharfinger.engine.nodes.occupancy import Held
+from wharfinger.engine.nodes.place import Choice, Placer
+from wharfinger.stages.cluster.state import ClusterState
+
+REPLICAS_MAX = 200_000
+"""Replicas of one binding in one cluster; Kubernetes itself supports 150,000 pods a cluster. More are refused untried."""
+
+BATCH_MAX = 500
+"""Bindings placed in sight of each other; a round seldom has more."""
+
+
+def lacking(held: Held) -> int:
+    return held.desired - len(held.placed)
+
+
+def placer_of(state: ClusterState, binding: str) -> Placer:
+    """Told of the load. The binding's profile is there."""
+    placer = state.profiles.placer(state.book.held[binding].cls.requirements.traits.scheduler)
+    assert placer is not None, "a binding whose scheduler is unknown is not placed"
+    if not state.load.idle:
+        loads = state.loads.columns(state.book.table, state.at, placer.profile.arguments.dynamic)
+        if placer.loads is not loads:
+            placer.set_loads(loads)
+    elif placer.loads is not None:
+        placer.set_loads(None)
+    return placer
+
+
+def batch_of(state: ClusterState, todo: Sequence[str]) -> list[str]:
+    """The first of `todo` and those right behind it that are placed like it: of its priority, by its profile. Who has room made
+    for it is placed alone, since that room is kept from all others."""
+    held = state.book.held
+    first = held[todo[0]]
+    if todo[0] in state.nominated:
+        return [todo[0]]
+    batch: list[str] = []
+    for binding in todo[:BATCH_MAX]:
+        other = held[binding]
+        traits = other.cls.requirements.traits
+        alike = other.priority == first.priority and traits.scheduler == first.cls.requirements.traits.scheduler
+        if not alike or traits.group or traits.gates or binding in state.nominated:
+            break
+        batch.append(binding)
+    return batch
+
+
+def planned(state: ClusterState, wants: Sequence[tuple[str, int]]) -> list[list[Choice]]:
+    """Nodes for (binding, how many) each, chosen in sight of each other; fewer than asked for where no more fit. All of one
+    priority."""
+    found: list[list[Choice]] = []
+    charged: list[tuple[PodClass, list[Choice]]] = []
+    with room_kept(state, *(binding for binding, _ in wants)):
+        for placer, run in _by_placer(state, wants):
+            plan = _batch(state, placer, run)
+            found += plan
+            if len(found) < len(wants):  # another profile's placer comes next and must see what this one has taken
+                for (binding, _), choices in zip(run, plan, strict=True):
+                    charged.append((state.book.held[binding].cls, choices))
+                    _charge(state, *charged[-1], 1)
+        for cls, choices in charged:
+            _charge(state, cls, choices, -1)
+    return found
+
+
+def _by_placer(state: ClusterState, wants: Sequence[tuple[str, int]]) -> Iterator[tuple[Placer, list[tuple[str, int]]]]:
+    run: list[tuple[str, int]] = []
+    of_run: Placer | None = None
+    for binding, wanted in wants:
+        placer = placer_of(state, binding)
+        if of_run is not None and placer is not of_run:
+            yield of_run, run
+            run = []
+        of_run = placer
+        run.append((binding, wanted))
+    if of_run is not None:
+        yield of_run, run
+
+
+def _batch(state: ClusterState, placer: Placer, run: Sequence[tuple[str, int]]) -> list[list[Choice]]:
+    held = state.book.held
+    wants = [(held[b].cls, max(0, min(n, REPLICAS_MAX - len(held[b].placed)))) for b, n in run]
+    if len(wants) == 1 and wants[0][1] == 1:
+        return [placer.ranked(wants[0][0], 1)]
+    return placer.place_batch(wants)
+
+
+def _charge(state: ClusterState, cls: PodClass, choices: Sequence[Choice], sign: int) -> None:
+    by_node: dict[str, list[Choice]] = {}
+    for choice in choices:
+        by_node.setdefault(choice.row.name, []).append(choice)
+    for on_node in by_node.values():
+        taken = [(index, sign * milli) for choice in on_node for index, milli in choice.devices]
+        charge(state, on_node[0].row, cls, sign * len(on_node), taken)
+
+
+def charge(state: ClusterState, row: NodeRow, cls: PodClass, times: int, taken: Sequence[tuple[int, int]]) -> None:
+    state.book.table.charge(row, cls, times, taken)
+
+
+# --- room that is kept
+
+
+@contextmanager
+def room_kept(state: ClusterState, *bindings: str) -> Iterator[None]:
+    """While `bindings` are placed, who has room made for it and is as important as they are holds that room. Nothing may be folded
+    meanwhile."""
+    kept = list(_kept(state, bindings)) if state.nominated else []
+    for row, cls, replicas, devices in kept:
+        charge(state, row, cls, replicas, devices)
+    try:
+        yield
+    finally:
+        for row, cls, replicas, devices in reversed(kept):
+            charge(state, row, cls, -replicas, [(index, -milli) for index, milli in devices])
+
+
+def _kept(state: ClusterState, bindings: Sequence[str]) -> Iterator[tuple[NodeRow, PodClass, int, Taken]]:
+    book = state.book
+    floor = max((book.held[b].priority for b in bindings if b in book.held), default=0)
+    for binding, nominations in sorted(state.nominated.items()):
+        held = book.held.get(binding)
+        if binding in bindings or held is None or held.priority < floor:
+            continue
+        for nomination in nominations:
+            row = book.table.rows.get(nomination.node)
+            if row is not None and nomination.until > state.at:
+                devices = _devices_to_keep(row, held.cls) * nomination.replicas
+                yield row, held.cls, nomination.replicas, devices
+
+
+def _devices_to_keep(row: NodeRow, cls: PodClass) -> Taken:
+    """Those it would get, where they are free already; of what is not free yet, as much as is."""
+    if not cls.needs:
+        return ()
+    whole = take_devices(row, cls.needs)
+    if whole is not None:
+        return whole
+    kept: list[tuple[int, int]] = []
+    for need in cls.needs:
+        free = sorted(
+            (-left, i) for i, left in enumerate(row.device_free) if row.groups[i] in need.view.groups and left
+        )
+        kept += [(i, min(need.milli, -left, DEVICE_MILLI)) for left, i in free[: need.count]]
+    return tuple(kept)

@@ -1,0 +1,106 @@
+"""The cluster as the scheduling framework sees it: every node with the pods on it, made from the book.
+
+A placed replica is a pod of its binding, whether or not it was observed already; an observed pod that is no placed replica of ours
+counts as what it was observed to be. Nodes that are closed to new replicas are told as unschedulable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import msgspec
+
+from wharfinger.domain.node import Node, Pod
+from wharfinger.engine.framework.snapshot import Snapshot
+from wharfinger.engine.load.book import LoadView
+from wharfinger.engine.nodes.occupancy import Held, Replica
+from wharfinger.stages.cluster.state import ClusterState
+
+
+def pictured(state: ClusterState, promised_but_to: str | None = None) -> Snapshot:
+    """Every node and pod, with what is known of load. `promised_but_to`: replicas that room is being made for stand there already,
+    but for those of this binding."""
+    book = state.book
+    nodes = [_told(node, name in book.closed) for name, node in book.nodes.items()]
+    snapshot = Snapshot.of(nodes, (*_pods(state), *_besides(state)), state.objects.all)
+    if promised_but_to is not None:
+        for pod in _promised(state, promised_but_to):
+            snapshot.add(pod)
+    if not state.load.idle:
+        snapshot.load = LoadView(state.load, state.at)
+    return snapshot
+
+
+def seeing(state: ClusterState) -> ClusterState:
+    """The state, whose placers see the cluster as the framework does where they have to."""
+    state.profiles.snapshot = partial(pictured, state)
+    return state
+
+
+def _told(node: Node, closed: bool) -> Node:
+    return msgspec.structs.replace(node, unschedulable=True) if closed else node
+
+
+def _pods(state: ClusterState) -> Iterator[Pod]:
+    book = state.book
+    for name in sorted(book.nodes):
+        here = book.on_node.get(name, {})
+        seen = {(pod.binding, pod.ordinal): pod for pod in book.pods.get(name, ())}
+        for pod in book.pods.get(name, ()):
+            key = (pod.binding, pod.ordinal)
+            if key in here and seen[key].uid == pod.uid:
+                continue  # of two pods that claim one replica, one is it and the other is a pod of its own, as in the book
+            yield msgspec.structs.replace(pod, node=name)
+        for (binding, ordinal), replica in sorted(here.items(), key=lambda item: item[0]):
+            yield replica_pod(book.held[binding].priority, binding, ordinal, replica, seen.get((binding, ordinal)))
+
+
+def _besides(state: ClusterState) -> Iterator[Pod]:
+    """Whose priorities are not known; nothing but preemption asks for them."""
+    for binding, ordinal, replica in state.besides():
+        yield replica_pod(0, binding, ordinal, replica)
+
+
+def _promised(state: ClusterState, but: str) -> Iterator[Pod]:
+    book = state.book
+    for binding, rooms in sorted(state.nominated.items()):
+        held = book.held.get(binding)
+        if binding == but or held is None:
+            continue
+        for at, room in enumerate(rooms):
+            for i in range(room.replicas if room.until > state.at and room.node in book.nodes else 0):
+                pod = wanted_pod(held, binding, -1 - i - 1000 * at)
+                yield msgspec.structs.replace(pod, node=room.node)
+
+
+def replica_pod(priority: int, binding: str, ordinal: int, replica: Replica, seen: Pod | None = None) -> Pod:
+    """`seen`: as it was observed."""
+    devices = seen.devices if seen is not None and seen.devices else replica.devices
+    return Pod(
+        uid_of(binding, ordinal), f"{binding}-{ordinal}", replica.cls.requirements, replica.node, binding, ordinal,
+        tuple(devices), priority, replica.at, False,
+    )  # fmt: skip
+
+
+def wanted_pod(held: Held, binding: str, ordinal: int = -1) -> Pod:
+    """One replica that is on no node yet."""
+    return Pod(
+        uid_of(binding, ordinal), f"{binding}-{ordinal}", held.cls.requirements, binding=binding, ordinal=ordinal,
+        priority=held.priority,
+    )  # fmt: skip
+
+
+def uid_of(binding: str, ordinal: int) -> str:
+    return f"replica {binding} {ordinal}"
+
+
+def is_placed(state: ClusterState, pod: Pod) -> bool:
+    """Whether the pod stands for a replica that this stage has placed."""
+    held = state.book.held.get(pod.binding)
+    return held is not None and pod.ordinal in held.placed and pod.uid == uid_of(pod.binding, pod.ordinal)
+
+
+def observed(state: ClusterState, node: str, binding: str, ordinal: int) -> bool:
+    """Whether a pod of that replica is still seen on the node."""
+    return any(pod.binding == binding and pod.ordinal == ordinal for pod in state.book.pods.get(node, ()))

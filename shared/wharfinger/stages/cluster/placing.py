@@ -1,0 +1,81 @@
+"""Where what is open in the book goes: what has to go is released, what is missing is placed, what fits nowhere is refused.
+
+First everything that has to go, then, by priority and then by arrival, what is to be placed. Bindings of one priority are placed as
+one batch, in sight of each other; a lower priority only sees what the higher left. What fits nowhere may make room for itself
+(`preempting`), waits for its room, or is refused, once and for good: the fleet stage asks again when it wants to. A group of pods
+is placed whole or not at all (`groups`).
+
+Requirements that changed replace every replica: all are released, then placed anew in the same round; a replica whose new
+shape fits nowhere is refused, it does not keep its old place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from wharfinger.events.envelope import uuid_of
+from wharfinger.kernel.decider import Draft, Micros
+from wharfinger.stages.cluster.answers import barred, does_not_fit, in_order, placed, refused, released
+from wharfinger.stages.cluster.choosing import batch_of, lacking, planned
+from wharfinger.stages.cluster.groups import is_broken, settle_group
+from wharfinger.stages.cluster.members import group_of
+from wharfinger.stages.cluster.preempting import make_room
+from wharfinger.stages.cluster.state import ClusterState
+
+REQUIREMENTS_CHANGED, SCALED_DOWN = "RequirementsChanged", "ScaledDown"
+
+
+def settle(state: ClusterState, at: Micros) -> Iterator[Draft]:
+    for binding in in_order(state, state.book.unsettled):
+        yield from _let_go(state, binding)
+    if state.gathering is not None and state.window.ends(*state.gathering) > at:
+        return
+    handled: set[str] = set()
+    for group in sorted(state.members.stirred):
+        if is_broken(state, group):
+            yield from settle_group(state, group, at, handled)
+    while todo := in_order(state, {b: None for b in state.book.unsettled if b not in handled}):
+        first = state.book.held[todo[0]]
+        whole = group_of(first.cls)
+        if whole is not None:
+            yield from settle_group(state, whole, at, handled)
+        elif (no := barred(state, first)) is not None:
+            handled.add(todo[0])
+            yield refused(state, todo[0], lacking(first), *no)
+        else:
+            yield from _settle_batch(state, batch_of(state, todo), at, handled)
+
+
+def _let_go(state: ClusterState, binding: str) -> Iterator[Draft]:
+    held = state.book.held[binding]
+    cause = uuid_of(held.assignment)
+    if held.replace:
+        yield from released(state, binding, sorted(held.placed), REQUIREMENTS_CHANGED, cause)
+    if len(held.placed) > held.desired:
+        surplus = sorted(held.placed)[held.desired :]
+        yield from released(state, binding, surplus, SCALED_DOWN, cause)
+
+
+def _settle_batch(state: ClusterState, batch: Sequence[str], at: Micros, handled: set[str]) -> Iterator[Draft]:
+    """Stops where room was made: then what is left is looked at afresh."""
+    plan = planned(state, [(binding, lacking(state.book.held[binding])) for binding in batch])
+    for binding, choices in zip(batch, plan, strict=True):
+        held = state.book.held[binding]
+        yield from placed(state, binding, choices)
+        missing = lacking(held)
+        if missing <= 0:
+            continue
+        waiting = _waits_for(state, binding, at)
+        room = make_room(state, binding, missing - waiting, at)
+        if room:
+            yield from room
+            handled.difference_update([draft.subject for draft in room])
+            return
+        handled.add(binding)
+        if missing > waiting:
+            yield does_not_fit(state, binding, missing - waiting)
+
+
+def _waits_for(state: ClusterState, binding: str, at: Micros) -> int:
+    """How many of its replicas room is still being made for."""
+    return sum(n.replicas for n in state.nominated.get(binding, ()) if n.until > at and n.node in state.book.nodes)
