@@ -212,6 +212,7 @@ class LoadTable:
                 return recent
             recent, changed = recent.copy(), dict.fromkeys(book.touched[position - book.forgotten :])
         else:
+            book.tidy(now)  # time only goes on, so that what no window reaches now, none ever will
             recent = np.zeros((len(book.policy.hot), self._size), dtype=np.int64)
             changed = dict.fromkeys(book.records)
         for name in changed:
