@@ -7,8 +7,8 @@ import pytest
 from tests.framework_world import feasible, only, reasons
 
 from wharfinger.domain.node import Node, Pod
-from wharfinger.domain.resources import Device, DeviceRequest
-from wharfinger.domain.scheduler import Arguments, DevicesArgs
+from wharfinger.domain.resources import GPU, Device, DeviceRequest
+from wharfinger.domain.scheduler import Arguments, DevicesArgs, FitArgs
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.devices.workload import Workload
 from wharfinger.engine.framework.cycle import Framework
@@ -76,6 +76,12 @@ def test_a_pod_that_does_not_say_what_it_holds_is_charged_all_the_same() -> None
     snapshot = Snapshot.of([gpus("n", 1)], [asking("a", milli=600, node="n")])
     assert feasible(FITTING, snapshot, asking("new", milli=500)) == set()
     assert feasible(FITTING, snapshot, asking("new", milli=400)) == {"n"}
+
+
+def test_a_kind_that_is_left_to_somebody_else_is_not_looked_at() -> None:
+    left = only("NodeResourcesFit", "Devices", arguments=Arguments(fit=FitArgs(ignored_resources=(GPU,))))
+    snapshot = Snapshot.of([gpus("none", 0)], [])
+    assert feasible(left, snapshot, asking("new", count=2)) == {"none"}
 
 
 def test_without_a_strategy_nothing_is_scored() -> None:

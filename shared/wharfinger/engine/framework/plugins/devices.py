@@ -15,11 +15,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.resources import DeviceRequest
 from wharfinger.domain.scheduler import Arguments
+from wharfinger.domain.workload import Requirements
 from wharfinger.engine.devices import fit, strategies
 from wharfinger.engine.devices.outlook import Group, Need, bounded, kibibytes_left
 from wharfinger.engine.devices.strategies import Scene, State
 from wharfinger.engine.devices.workload import Workload
+from wharfinger.engine.framework.plugins.node_resources_fit import is_ignored
 from wharfinger.engine.framework.protocols import Cycle, Hint
 from wharfinger.engine.framework.snapshot import NodeInfo, Snapshot
 from wharfinger.engine.framework.status import SKIP, Status, unresolvable, unschedulable
@@ -34,12 +37,14 @@ class Devices:
     def __init__(self, arguments: Arguments) -> None:
         """Raises ValueError, one line, for a strategy that is not there."""
         self._strategy = strategies.known(arguments.devices.strategy)
+        self._fit = arguments.fit
 
     def pre_filter(self, cycle: Cycle, pod: Pod) -> Status | None:
-        return None if fit.asked(pod.requirements.devices) else SKIP
+        cycle.data[self.name] = self._looked_at(pod)
+        return None if cycle.data[self.name] else SKIP
 
     def filter(self, cycle: Cycle, pod: Pod, node: NodeInfo) -> Status | None:
-        devices, requests = node.node.devices, pod.requirements.devices
+        devices, requests = node.node.devices, cycle.data[self.name]
         if fit.take(devices, fit.free_of(devices, node.pods), requests) is not None:
             return None
         return unschedulable(NOT_ENOUGH_LEFT) if fit.could_ever(devices, requests) else unresolvable(NOT_THERE)
@@ -47,7 +52,7 @@ class Devices:
     def pre_score(self, cycle: Cycle, pod: Pod, nodes: Sequence[NodeInfo]) -> Status | None:
         if not self._strategy:
             return SKIP
-        cycle.data[f"{self.name} score"] = _Measure.of(self._strategy, cycle.snapshot, pod)
+        cycle.data[f"{self.name} score"] = _Measure.of(self._strategy, cycle.snapshot, pod, self._looked_at(pod))
         return None
 
     def score(self, cycle: Cycle, pod: Pod, node: NodeInfo) -> int:
@@ -57,6 +62,10 @@ class Devices:
 
     def normalise(self, cycle: Cycle, pod: Pod, scores: Mapping[str, int]) -> dict[str, int]:
         return strategies.scores(scores)
+
+    def _looked_at(self, pod: Pod) -> tuple[DeviceRequest, ...]:
+        """Without what the profile leaves to somebody else."""
+        return tuple(r for r in fit.asked(pod.requirements.devices) if not is_ignored(r.kind, self._fit))
 
     def hints(self) -> tuple[Hint, ...]:
         return (
@@ -75,7 +84,7 @@ class _Measure:
     codes: Mapping[Group, int]
 
     @classmethod
-    def of(cls, strategy: str, snapshot: Snapshot, pod: Pod) -> _Measure:
+    def of(cls, strategy: str, snapshot: Snapshot, pod: Pod, asked: tuple[DeviceRequest, ...]) -> _Measure:
         nodes = [info.node for info in snapshot.nodes.values()]
         groups = tuple(dict.fromkeys((device.kind, device.model) for node in nodes for device in node.devices))
         largest = (
@@ -85,7 +94,8 @@ class _Measure:
         )
         workload = _held(snapshot, pod) if snapshot.demand is None else snapshot.demand
         scene = strategies.scene(strategy, workload, groups, largest)
-        return cls(scene, Need.of(pod.requirements, groups), {group: code for code, group in enumerate(groups)})
+        need = Need.of(Requirements(pod.requirements.requests, asked), groups)
+        return cls(scene, need, {group: code for code, group in enumerate(groups)})
 
     def state(self, node: NodeInfo) -> State:
         left = [node.allocatable.get(name, 0) - node.requested.get(name, 0) for name in ("cpu", "memory")]
