@@ -15,12 +15,6 @@ from wharfinger.domain.node import Pod
 from wharfinger.domain.storage import PersistentVolume, PersistentVolumeClaim
 from wharfinger.engine.framework.snapshot import Snapshot
 
-DEFAULT_NAMESPACE = "default"
-
-
-def namespace_of(pod: Pod) -> str:
-    return pod.requirements.traits.namespace or DEFAULT_NAMESPACE
-
 
 def claim_names(pod: Pod) -> tuple[str, ...]:
     return tuple(dict.fromkeys(use.claim for use in pod.requirements.traits.volumes if use.claim))
@@ -36,7 +30,7 @@ class MissingClaimError(LookupError):
 def claims_of(objects: ClusterObjects, pod: Pod) -> Iterator[PersistentVolumeClaim]:
     """In order of the pod's volumes. Raises MissingClaimError at the first that is not there."""
     for name in claim_names(pod):
-        claim = objects.claim(namespace_of(pod), name)
+        claim = objects.claim(pod.requirements.traits.home, name)
         if claim is None:
             raise MissingClaimError(name)
         yield claim
@@ -146,6 +140,6 @@ def key_of(claim: PersistentVolumeClaim) -> Key:
 
 def _waiting(objects: ClusterObjects, pod: Pod) -> Iterator[PersistentVolumeClaim]:
     for name in claim_names(pod):
-        claim = objects.claim(namespace_of(pod), name)
+        claim = objects.claim(pod.requirements.traits.home, name)
         if claim is not None and not is_bound(claim) and waits(objects, claim):
             yield claim

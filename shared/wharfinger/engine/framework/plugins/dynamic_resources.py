@@ -19,7 +19,6 @@ from wharfinger.engine.framework.device_allocation import DeviceId, Offers, Uncl
 from wharfinger.engine.framework.protocols import Cycle, Hint
 from wharfinger.engine.framework.snapshot import NodeInfo, Snapshot
 from wharfinger.engine.framework.status import SKIP, Status, unresolvable
-from wharfinger.engine.framework.volumes import namespace_of
 
 REASON_ALLOCATE = "cannot allocate all claims"
 REASON_ELSEWHERE = "resourceclaim not available on the node"
@@ -57,9 +56,9 @@ class DynamicResources:
         objects = cycle.snapshot.objects
         claims: list[ResourceClaim] = []
         for name in names:
-            claim = objects.resource_claim(namespace_of(pod), name)
+            claim = objects.resource_claim(pod.requirements.traits.home, name)
             if claim is None:
-                return unresolvable(f'could not find ResourceClaim "{namespace_of(pod)}/{name}"')
+                return unresolvable(f'could not find ResourceClaim "{pod.requirements.traits.home}/{name}"')
             claims.append(claim)
         if (why := next((why for claim in claims if (why := _hopeless(objects, claim, pod))), None)) is not None:
             return unresolvable(why)
@@ -136,7 +135,7 @@ def _promise(snapshot: Snapshot, claimed: Claimed) -> None:
 
 def _open_claims(objects: ClusterObjects, pod: Pod) -> Iterator[ResourceClaim]:
     for name in dict.fromkeys(pod.requirements.traits.resource_claims):
-        claim = objects.resource_claim(namespace_of(pod), name)
+        claim = objects.resource_claim(pod.requirements.traits.home, name)
         if claim is not None and not claim.allocated:
             yield claim
 

@@ -15,7 +15,7 @@ from wharfinger.domain.scheduler import Arguments
 from wharfinger.engine.framework.protocols import Cycle, Hint
 from wharfinger.engine.framework.snapshot import NodeInfo
 from wharfinger.engine.framework.status import SKIP, Status, unresolvable, unschedulable
-from wharfinger.engine.framework.volumes import MissingClaimError, attachment, claim_names, namespace_of
+from wharfinger.engine.framework.volumes import MissingClaimError, attachment, claim_names
 from wharfinger.manifests.storage import EBS_DRIVER, GCE_DRIVER
 
 REASON = "node(s) exceed max volume count"
@@ -40,8 +40,8 @@ class NodeVolumeLimits:
     def filter(self, cycle: Cycle, pod: Pod, node: NodeInfo) -> Status | None:
         objects = cycle.snapshot.objects
         for name in claim_names(pod):
-            if objects.claim(namespace_of(pod), name) is None:
-                where = f"{namespace_of(pod)}/{name}"
+            if objects.claim(pod.requirements.traits.home, name) is None:
+                where = f"{pod.requirements.traits.home}/{name}"
                 return unresolvable(f"looking up PVC {where}: {MissingClaimError(name)}")
         told = objects.csi_node(node.name)
         if told is None or not told.limits:
@@ -65,7 +65,7 @@ def _attached(objects: ClusterObjects, pod: Pod) -> Iterator[Attached]:
     for use in pod.requirements.traits.volumes:
         if (driver := _taken_over(use.disk)) is not None:
             yield driver, use.disk.partition("/")[2]
-        claim = objects.claim(namespace_of(pod), use.claim) if use.claim else None
+        claim = objects.claim(pod.requirements.traits.home, use.claim) if use.claim else None
         if claim is not None and (found := attachment(objects, claim)) is not None:
             yield found
 

@@ -12,7 +12,7 @@ from wharfinger.domain.scheduler import Arguments
 from wharfinger.engine.framework.protocols import Cycle, Hint
 from wharfinger.engine.framework.snapshot import NodeInfo
 from wharfinger.engine.framework.status import SKIP, Status, unresolvable, unschedulable
-from wharfinger.engine.framework.volumes import MissingClaimError, claim_names, claims_of, namespace_of
+from wharfinger.engine.framework.volumes import MissingClaimError, claim_names, claims_of
 
 REASON_DISK = "node(s) had no available disk"
 REASON_CLAIM = (
@@ -81,7 +81,7 @@ def disks_clash(a: Pod, b: Pod) -> bool:
 
 def _uses(exclusive: Exclusive, pod: Pod, other: Pod) -> int:
     """How many of the exclusive claims of `pod` the other one uses."""
-    if not other.requirements.traits.volumes or namespace_of(other) != namespace_of(pod):
+    if not other.requirements.traits.volumes or other.requirements.traits.home != pod.requirements.traits.home:
         return 0
     return sum(name in exclusive.claims for name in claim_names(other))
 
@@ -89,5 +89,5 @@ def _uses(exclusive: Exclusive, pod: Pod, other: Pod) -> int:
 def _shared_a_volume(pod: Pod, old: object, new: object) -> bool:
     if not isinstance(old, Pod):
         return True
-    same_claims = namespace_of(old) == namespace_of(pod) and set(claim_names(old)) & set(claim_names(pod))
-    return bool(same_claims) or disks_clash(pod, old)
+    same_namespace = old.requirements.traits.home == pod.requirements.traits.home
+    return disks_clash(pod, old) or (same_namespace and not set(claim_names(old)).isdisjoint(claim_names(pod)))
