@@ -75,11 +75,17 @@ class NodeResourcesFit:
 
     def hints(self) -> tuple[Hint, ...]:
         return (
-            Hint("node/add", _has_enough),
-            Hint("node/allocatable", _has_enough),
-            Hint("pod/remove", _gives_back),
+            Hint("node/add", self._has_enough),
+            Hint("node/allocatable", self._has_enough),
+            Hint("pod/remove"),
             Hint("pod/scale-down"),
         )
+
+    def _has_enough(self, pod: Pod, old: object, new: object) -> bool:
+        """Whether the node would take the pod if it were empty."""
+        if not isinstance(new, Node):
+            return True
+        return not any(lack.hopeless for lack in lacking(looked_at(pod, self._arguments), NodeInfo.of(new)))
 
 
 # The filter.
@@ -184,21 +190,3 @@ def _shaped(resources: Sequence[WeightedResource], utilizations: Sequence[int], 
         return formulas.rounded_mean(total, divisor)
 
     return score
-
-
-# When a refused pod may be tried again.
-
-
-def _has_enough(pod: Pod, old: object, new: object) -> bool:
-    """Whether the node would take the pod if it were empty."""
-    if not isinstance(new, Node):
-        return True
-    return not any(lack.hopeless for lack in lacking(looked_at(pod, FitArgs()), NodeInfo.of(new)))
-
-
-def _gives_back(pod: Pod, old: object, new: object) -> bool:
-    """Whether the pod that goes held anything that this one asks."""
-    if not isinstance(old, Pod):
-        return True
-    held = requested(old.requirements)
-    return any(held.get(name) for name in requested(pod.requirements))
