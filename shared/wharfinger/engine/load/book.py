@@ -165,7 +165,7 @@ class LoadBook:
     def tidy(self, now: Micros, retain_us: Micros = 0) -> None:
         """Let go of placements that no window reaches any more, nor the last `retain_us`."""
         until = now - max(longest_window_us(self.policy.hot), retain_us)
-        for node in list(self.records):
+        for node in [node for node, records in self.records.items() if records.placed[0][0] <= until]:
             records = self.records[node]
             records.forget_until(until)
             if not records.placed:

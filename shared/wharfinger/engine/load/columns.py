@@ -156,7 +156,7 @@ class LoadTable:
         windows = self.book.policy.hot if args.damped else ()
         per = np.array([w.count for w in windows], dtype=np.int64)
         none = np.zeros((len(per), n), dtype=np.int64)
-        return LoadColumns(verdict, which, base, none, per, metrics, _counts(names, fresh))
+        return LoadColumns(verdict, which, base, none, per, metrics, _counts(len(self._slots), fresh))
 
     def _base(self, fresh: dict[str, Column], n: int, now: Micros, args: DynamicArgs) -> Column:
         weights = [(w.metric, w.weight) for w in self.book.policy.weights if w.weight > 0]
@@ -212,9 +212,7 @@ class LoadTable:
                 return recent
             recent, changed = recent.copy(), dict.fromkeys(book.touched[position - book.forgotten :])
         else:
-            book.tidy(now)  # time only goes on, so that what no window reaches now, none ever will
-            recent = np.zeros((len(book.policy.hot), self._size), dtype=np.int64)
-            changed = dict.fromkeys(book.records)
+            recent, changed = self._counted(now), {}
         for name in changed:
             if (slot := self._slots.get(name)) is not None:
                 records = book.records.get(name)
@@ -223,10 +221,26 @@ class LoadTable:
         self._recent = ((key, now), end, recent)
         return recent
 
+    def _counted(self, now: Micros) -> Column:
+        """All recent placements at once: each is a time and a slot, counted by slot for each window."""
+        book, slot_of = self.book, self._slots.get
+        book.tidy(now)  # time only goes on, so that what no window reaches now, none ever will
+        entries = [
+            (entry[0], slot)
+            for name, records in book.records.items()
+            if (slot := slot_of(name)) is not None
+            for entry in records.placed
+        ]
+        recent = np.zeros((len(book.policy.hot), self._size), dtype=np.int64)
+        if entries:
+            at, slots = np.array(entries, dtype=np.int64).T
+            for w, window in enumerate(book.policy.hot):
+                recent[w] = np.bincount(slots[at > now - window.window_s * SECOND], minlength=self._size)
+        return recent
 
-def _counts(names: Sequence[str], fresh: dict[str, Column]) -> dict[str, int]:
-    there = sum(1 for name in names if name)
-    # An empty slot has no load: it is unknown of every metric and none of the nodes.
-    gone = len(names) - there
-    counts = {metric: int((load == _UNKNOWN).sum()) - gone for metric, load in fresh.items()}
+
+def _counts(there: int, fresh: dict[str, Column]) -> dict[str, int]:
+    """Of how many of the nodes each metric is unknown. An empty slot has no load: it is unknown of every metric and
+    none of them."""
+    counts = {metric: there - int((load != _UNKNOWN).sum()) for metric, load in fresh.items()}
     return {metric: n for metric, n in counts.items() if n}
