@@ -193,6 +193,19 @@ def test_cranes_configuration_is_read() -> None:
     assert found.arguments.dynamic == DynamicArgs()
 
 
+def test_beta_versions_are_read_with_the_weights_of_their_time() -> None:
+    body = """
+    healthzBindAddress: 0.0.0.0:10251
+    profiles: [{plugins: {score: {enabled: [{name: Dynamic, weight: 3}]}}}]
+    """
+    weighed = {
+        version: weights(config(body, HEAD.replace("/v1\n", f"/{version}\n")).profiles[0])
+        for version in ("v1beta2", "v1beta3")
+    }
+    assert weighed["v1beta3"] == weights(default_profile())
+    assert weighed["v1beta2"] == weighed["v1beta3"] | {"TaintToleration": 1, "NodeAffinity": 1, "InterPodAffinity": 1}
+
+
 def test_a_plugin_may_be_named_where_its_work_is_not_ours() -> None:
     found = profile("profiles: [{plugins: {preBind: {enabled: [{name: VolumeBinding}]}}}]")
     assert found.at("preBind") == ()

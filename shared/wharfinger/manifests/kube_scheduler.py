@@ -34,6 +34,8 @@ from wharfinger.manifests.kube_scheduler_args import CONFIGURED, AnyPluginConfig
 from wharfinger.manifests.model import Carried, Count, ExpectedError, Int32, Model, NotEmpty, Resource, within
 
 V1 = "kubescheduler.config.k8s.io/v1"
+V1BETA3 = "kubescheduler.config.k8s.io/v1beta3"
+V1BETA2 = "kubescheduler.config.k8s.io/v1beta2"
 V1ALPHA1 = "kubescheduler.config.k8s.io/v1alpha1"
 KIND = "KubeSchedulerConfiguration"
 NAME = "default"
@@ -309,9 +311,13 @@ class KubeSchedulerConfiguration(Resource):
     def name(self) -> str:
         return NAME
 
+    def known(self) -> dict[str, KnownPlugin]:
+        """The plugins, with their weights in a profile that says nothing of them. Raises ExpectedError."""
+        return there_are()
+
     def to_domain(self, manifest: str) -> Policy:
         """Raises ExpectedError."""
-        known = there_are()
+        known = self.known()
         said = self.profiles or [ProfileModel()]
         extenders = tuple(extender.to_domain() for extender in self.extenders)
         profiles = tuple(managed(p.to_domain(known, ("profiles", i)), extenders) for i, p in enumerate(said))
@@ -327,6 +333,24 @@ class KubeSchedulerConfiguration(Resource):
             ),
             manifest,
         )
+
+
+class BetaConfiguration(KubeSchedulerConfiguration):
+    """v1beta3 and v1beta2, which crane's documents are written in. Up to v1beta2 what people ask for weighed no more than
+    resources did."""
+
+    healthz_bind_address: Carried = None
+    metrics_bind_address: Carried = None
+
+    def known(self) -> dict[str, KnownPlugin]:
+        plugins = there_are()
+        if self.api_version == V1BETA2:
+            equal = {name: msgspec.structs.replace(plugins[name], weight=1) for name in RAISED_IN_V1BETA3}
+            return plugins | equal
+        return plugins
+
+
+RAISED_IN_V1BETA3 = ("TaintToleration", "NodeAffinity", "InterPodAffinity")
 
 
 def there_are() -> dict[str, KnownPlugin]:

@@ -40,7 +40,9 @@ class Args(Model):
 
     KIND: ClassVar[str]
 
-    api_version: Literal["kubescheduler.config.k8s.io/v1"] = "kubescheduler.config.k8s.io/v1"
+    api_version: Literal[
+        "kubescheduler.config.k8s.io/v1", "kubescheduler.config.k8s.io/v1beta3", "kubescheduler.config.k8s.io/v1beta2"
+    ] = "kubescheduler.config.k8s.io/v1"
     kind: str = ""
 
     @model_validator(mode="after")
