@@ -21,18 +21,28 @@ from tests.fleets import CLASSES, Fleet, a_fleet
 from tests.scenarios.fleet_plane import FleetPlane, a_binding, a_cluster, room
 
 from wharfinger.domain.binding import Binding, Component, set_key
+from wharfinger.domain.cluster_objects import DisruptionBudget, NamespaceLabels, PodSelecting
+from wharfinger.domain.device_claims import DeviceClass
+from wharfinger.domain.node import Pod
+from wharfinger.domain.pod_traits import HostPort, PodTerm, PodTraits, TopologySpread, VolumeUse
+from wharfinger.domain.policy import PodGroups, Policy
 from wharfinger.domain.resources import GPU
+from wharfinger.domain.scheduler import SchedulerConfig
 from wharfinger.domain.selectors import LabelSelector, NodeTerm, Requirement
+from wharfinger.domain.storage import PersistentVolume
 from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.events.acceptance import MessageAccepted
 from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.capacity import CapacityEstimated
+from wharfinger.events.cluster_state import ObjectsObserved, PodsObserved
 from wharfinger.events.codec import made
 from wharfinger.events.dead_letters import MessageDeadLettered
 from wharfinger.events.envelope import Event, derived_id
+from wharfinger.events.extenders import ExtenderAnswered
 from wharfinger.events.plans import PlanRequested, StepData, step_of
+from wharfinger.events.policies import PolicyApplied
 from wharfinger.events.proposals import RescheduleProposed
 from wharfinger.events.registry import EVENT_TYPES
 from wharfinger.events.streams import FLEET
@@ -273,6 +283,62 @@ def _has_text(hint: object) -> bool:
         return False
     inner = typing.get_args(hint) if typing.get_origin(hint) is not None or isinstance(hint, UnionType) else ()
     return any(_has_text(arg) for arg in inner)
+
+
+def test_pods_and_those_who_select_them_still_find_each_other() -> None:
+    """Labels, namespaces, ports and the names of groups mean the same under new names, wherever they stand."""
+    acme = LabelSelector({"acme-app": "acme-web"})
+    pod = Requirements(
+        {"cpu": 1000},
+        pod=PodTraits(
+            namespace="acme", labels={"acme-app": "acme-web"}, owner="DaemonSet", images=("acme.example/web:1",),
+            scored={"cpu": 100}, node_name="acme-n-1", ports=(HostPort(80, "UDP", "10.0.0.1"),),
+            spread=(TopologySpread("acme-hall", 1, selector=acme),),
+            anti_affinity=(PodTerm("kubernetes.io/hostname", acme, ("acme",)),),
+            volumes=(VolumeUse("acme-data"),), group="acme-group", min_count=2,
+        ),
+    )  # fmt: skip
+    told = PodsObserved("oslo", "acme-n-1", (Pod("u", "acme-pod", pod, "acme-n-1"),))
+    others = (
+        ObjectsObserved("oslo", "Service", "acme", (PodSelecting("Service", "acme", "acme-web", acme),)),
+        ObjectsObserved("oslo", "Namespace", "", (NamespaceLabels("acme", {"acme-app": "acme-web"}),)),
+        ObjectsObserved(
+            "oslo", "PodDisruptionBudget", "acme", (DisruptionBudget("acme", "acme-b", acme, None, "30%"),)
+        ),
+        PolicyApplied(Policy("PodGroup", "acme-group", "acme", pod_groups=PodGroups({"acme-group": 2}))),
+    )
+    collector = Collector()
+    for value in (told, *others):
+        Walk(collector).value(value)
+    walk = Walk(Renamer(KEY, collector))
+    seen, (service, namespace, budget, group) = walk.value(told), [walk.value(other) for other in others]
+    assert "acme" not in repr((seen, service, namespace, budget, group)).replace("kubernetes.io/hostname", "")
+    traits = seen.pods[0].requirements.traits
+    for selecting in (service.objects[0], budget.objects[0]):
+        assert selecting.selector.matches(traits.labels)
+        assert selecting.namespace == traits.namespace == namespace.objects[0].name
+    assert traits.anti_affinity[0].selector.matches(traits.labels)
+    assert (traits.anti_affinity[0].key, traits.anti_affinity[0].namespaces) == (
+        "kubernetes.io/hostname", (traits.namespace,),
+    )  # fmt: skip
+    assert traits.node_name == seen.node == seen.pods[0].node
+    assert (traits.owner, traits.ports[0].protocol, traits.scored) == ("DaemonSet", "UDP", {"cpu": 100})
+    assert budget.objects[0].min_available == "30%"
+    assert group.policy.pod_groups.min_counts == {traits.group: 2}
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (PolicyApplied(Policy("KubeSchedulerConfiguration", "default", scheduler=SchedulerConfig())), "names of plugins"),
+        (ObjectsObserved("oslo", "PersistentVolume", "", (PersistentVolume("pv-1"),)), "the PersistentVolume pv-1 is found"),
+        (ObjectsObserved("oslo", "DeviceClass", "", (DeviceClass("radar"),)), "the DeviceClass radar is found"),
+        (ExtenderAnswered("cluster/oslo", "1", "{}"), "cluster/oslo was answered by an extender"),
+    ],
+)  # fmt: skip
+def test_what_is_decided_by_foreign_texts_is_refused_by_name(value: Value, why: str) -> None:
+    with pytest.raises(RedactionError, match=why):
+        Walk(Collector()).value(value)
 
 
 def test_public_words_stay_and_everything_else_goes() -> None:
