@@ -11,6 +11,9 @@ from wharfinger.domain.value import Name, Value
 FILESYSTEM = "Filesystem"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 """The provisioner of a class whose volumes are made by people."""
+EBS_DRIVER = "ebs.csi.aws.com"
+GCE_DRIVER = "pd.csi.storage.gke.io"
+"""The CSI drivers that have taken over the built-in kinds of disks: volumes of those are volumes of theirs."""
 
 
 class ClaimReference(Value, frozen=True):

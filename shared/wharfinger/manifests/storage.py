@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 from wharfinger.domain import storage as domain
 from wharfinger.domain.quantities import parse_units
 from wharfinger.domain.selectors import NodeTerm, Requirement
+from wharfinger.domain.storage import EBS_DRIVER, GCE_DRIVER
 from wharfinger.manifests.cluster_fact import ClusterFact
 from wharfinger.manifests.model import Amounts, Carried, Count, Model, NotEmpty, Object, Quantity
 from wharfinger.manifests.pod import AwsDisk, GceDisk, Source
@@ -22,10 +23,6 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 """Annotation of a claim: the node for which a volume is being made."""
 OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
 """Annotation of a claim or volume: its class, as it was said before there was a field. It goes first, as there."""
-
-EBS_DRIVER = "ebs.csi.aws.com"
-GCE_DRIVER = "pd.csi.storage.gke.io"
-"""The CSI drivers that have taken over the built-in kinds of disks: volumes of those are volumes of theirs."""
 
 AccessMode = Literal["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"]
 VolumeMode = Literal["Filesystem", "Block"]

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from wharfinger.domain.cluster_objects import ClusterObjects
 from wharfinger.domain.node import Pod
 from wharfinger.domain.scheduler import Arguments
+from wharfinger.domain.storage import EBS_DRIVER, GCE_DRIVER
 from wharfinger.engine.framework.protocols import Cycle, Hint
 from wharfinger.engine.framework.snapshot import NodeInfo
 from wharfinger.engine.framework.status import SKIP, Status, unresolvable, unschedulable
 from wharfinger.engine.framework.volumes import MissingClaimError, attachment, claim_names
-from wharfinger.manifests.storage import EBS_DRIVER, GCE_DRIVER
 
 REASON = "node(s) exceed max volume count"
 
