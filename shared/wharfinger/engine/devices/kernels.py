@@ -26,7 +26,7 @@ AMOUNT_MAX = 1 << 40
 SCORE_MAX = 100
 AWAY = 1 << 20
 
-ORDER = ("idle_of", "settle", "remainder", "unusable", "alike", "to_come", "cost", "costs")
+ORDER = ("idle_of", "settle", "remainder", "unusable", "alike", "to_come", "worth", "level", "cost", "costs")
 """The functions below, callees first."""
 
 
@@ -144,24 +144,35 @@ def to_come(
     return summed
 
 
-def cost(
-    strategy: int,
-    cpu: int,
-    memory: int,
-    free: Array,
-    groups: Array,
-    need: Array,
-    parts: Array,
-    parts_allowed: Array,
-    asks: Array,
-    allowed: Array,
-    fill: Array,
-    terms: Array,
-    levels: Array,
-    largest: Array,
+def worth(
+    strategy: int, cpu: int, memory: int, free: Array, groups: Array, asks: Array, allowed: Array, fill: Array, terms: Array,
     room: Array,
-) -> int:
-    """`cpu`, `memory` (KiB): left on the node, within 0..2^40."""
+) -> int:  # fmt: skip
+    """What a strategy measures of a node's state by itself; `cost` is about how that changes."""
+    if strategy == FRAGMENTATION:
+        return unusable(cpu, memory, free, groups, asks, allowed)
+    if strategy == EXPECTED_FILL:
+        return to_come(cpu, memory, free, groups, asks, allowed, fill, terms, room)
+    return 0
+
+
+def level(gain: int, levels: Array) -> int:
+    """How many of the ascending `levels` have been reached."""
+    low, high = 0, len(levels)
+    while low < high:
+        middle = (low + high) // 2
+        if gain < levels[middle]:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def cost(
+    strategy: int, before: int, cpu: int, memory: int, free: Array, groups: Array, need: Array, parts: Array,
+    parts_allowed: Array, asks: Array, allowed: Array, fill: Array, terms: Array, levels: Array, largest: Array, room: Array,
+) -> int:  # fmt: skip
+    """`before`: the `worth` of the node as it is. `cpu`, `memory` (KiB): left on it, within 0..2^40."""
     left = room[0]
     if not settle(free, groups, parts, parts_allowed, left):
         return NOWHERE
@@ -169,52 +180,26 @@ def cost(
     memory_after = max(0, memory - need[1])
     if strategy == BEST_FIT:
         return remainder(cpu_after, memory_after, left, largest)
-    if strategy == FRAGMENTATION:
-        if terms[0] == 0:
-            return 0
-        lost = unusable(cpu, memory, free, groups, asks, allowed) - unusable(
-            cpu_after, memory_after, left, groups, asks, allowed
-        )
-        gain = lost * 1000 // terms[0]
-        low, high = 0, len(levels)
-        while low < high:
-            middle = (low + high) // 2
-            if gain < levels[middle]:
-                high = middle
-            else:
-                low = middle + 1
-        return SCORE_MAX - low
-    idle = idle_of(free)
-    if idle == 0:
+    if strategy == FRAGMENTATION and terms[0] == 0:
         return 0
-    before = to_come(cpu, memory, free, groups, asks, allowed, fill, terms, room)
-    after = to_come(cpu_after, memory_after, left, groups, asks, allowed, fill, terms, room)
-    return before - after - (idle - idle_of(left)) * 1000
+    lost = before - worth(strategy, cpu_after, memory_after, left, groups, asks, allowed, fill, terms, room)
+    if strategy == FRAGMENTATION:
+        return SCORE_MAX - level(lost * 1000 // terms[0], levels)
+    return lost - (idle_of(free) - idle_of(left)) * 1000
 
 
 def costs(
-    strategy: int,
-    cpu: Array,
-    memory: Array,
-    device_free: Array,
-    device_groups: Array,
-    slots: Array,
-    need: Array,
-    parts: Array,
-    parts_allowed: Array,
-    asks: Array,
-    allowed: Array,
-    fill: Array,
-    terms: Array,
-    levels: Array,
-    largest: Array,
-    room: Array,
+    strategy: int, cpu: Array, memory: Array, device_free: Array, device_groups: Array, slots: Array, need: Array, parts: Array,
+    parts_allowed: Array, asks: Array, allowed: Array, fill: Array, terms: Array, levels: Array, largest: Array, room: Array,
     out: Array,
-) -> None:
+) -> None:  # fmt: skip
     """`cpu` (milli), `memory` (bytes) [N]: columns of what is left; `out` [slots]: the cost on each."""
     for s in range(len(slots)):
         n = slots[s]
+        milli, kib = max(0, min(cpu[n], AMOUNT_MAX)), max(0, min(memory[n] >> 10, AMOUNT_MAX))
+        free, groups = device_free[n], device_groups[n]
+        before = worth(strategy, milli, kib, free, groups, asks, allowed, fill, terms, room)
         out[s] = cost(
-            strategy, max(0, min(cpu[n], AMOUNT_MAX)), max(0, min(memory[n] >> 10, AMOUNT_MAX)), device_free[n], device_groups[n],
-            need, parts, parts_allowed, asks, allowed, fill, terms, levels, largest, room,
+            strategy, before, milli, kib, free, groups, need, parts, parts_allowed, asks, allowed, fill, terms, levels, largest,
+            room,
         )  # fmt: skip
