@@ -376,6 +376,16 @@ def test_other_labels_move_nothing_and_are_told_where_the_pods_are(plane: FleetP
     plane.then_nothing()
 
 
+def test_another_priority_is_told_where_the_pods_are(plane: FleetPlane) -> None:
+    three_clusters(plane)
+    asked = labelled(SMALL, app="web")
+    plane.when(a_binding("web", 3, requirements=asked))
+    before = dict(placed(plane, "web"))
+    plane.when(a_binding("web", 3, requirements=asked, priority=7))
+    decided = plane.then_scheduled("web", **before)
+    assert [i.priority for _, i in assignment_items(1, "d", decided) if isinstance(i, Assigned)] == [7] * len(before)
+
+
 def test_labels_and_a_number_that_change_together_are_placed_as_the_number_is(plane: FleetPlane) -> None:
     three_clusters(plane)
     plane.when(a_binding("web", 3, requirements=labelled(SMALL, app="web")))

@@ -411,7 +411,7 @@ class FleetState:
             self._unindex(record)
             record.withdrawn = False
             self._change_groups(record.spec, spec, cause)
-            retold = record.spec.requirements != spec.requirements
+            retold = _told_otherwise(record.spec, spec)
             record.spec = spec
             self._read(record)
             if retold or _differs(record):
@@ -1270,6 +1270,13 @@ def _answered(decision: Decision) -> UUID | None:
     if isinstance(data, ProposalRefused):
         return uuid_of(data.proposal)
     return decision.cause
+
+
+def _told_otherwise(before: Binding, now: Binding) -> bool:
+    """Whether the clusters that hold it have to be told something, though nothing moves: what others see of its pods, or, where
+    pods are told of at all, whom they may ask to go."""
+    ranked = now.requirements.pod is not None and before.priority != now.priority
+    return ranked or before.requirements != now.requirements
 
 
 def _differs(record: BindingState) -> bool:
