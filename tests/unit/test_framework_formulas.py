@@ -68,7 +68,7 @@ def test_a_rounded_mean_is_the_nearest_and_halves_go_up(total: int, weights: int
 
 
 def test_without_weights_the_mean_is_nothing() -> None:
-    assert formulas.mean(7, 0) == formulas.rounded_mean(7, 0) == 0
+    assert formulas.truncated_mean(7, 0) == formulas.rounded_mean(7, 0) == 0
 
 
 # Balance.

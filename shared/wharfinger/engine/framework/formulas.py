@@ -61,13 +61,13 @@ def on_shape(utilization: int, utilizations: Sequence[int], scores: Sequence[int
     return scores[last]
 
 
-def mean(total: int, weights: int) -> int:
+def truncated_mean(total: int, weights: int) -> int:
     """The mean of scores: `total`, the sum of weight x score, by the sum of the weights; 0 without any."""
     return total // weights if weights > 0 else 0
 
 
 def rounded_mean(total: int, weights: int) -> int:
-    """As `mean`, rounded to the nearest, halves up."""
+    """As `truncated_mean`, rounded to the nearest, halves up."""
     return (2 * total + weights) // (2 * weights) if weights > 0 else 0
 
 

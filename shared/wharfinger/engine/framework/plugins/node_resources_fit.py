@@ -173,7 +173,7 @@ def _weighted(weights: Sequence[int], share: Callable[[int, int], int]) -> Score
             if whole:
                 total += weight * share(amount, whole)
                 divisor += weight
-        return formulas.mean(total, divisor)
+        return formulas.truncated_mean(total, divisor)
 
     return score
 

@@ -46,8 +46,9 @@ class NodeVolumeLimits:
         told = objects.csi_node(node.name)
         if told is None or not told.limits:
             return None
-        there = {attached for other in node.pods for attached in _attached(objects, other)}
-        more = Counter(driver for driver, _ in set(_attached(objects, pod)) - there)
+        there = dict.fromkeys(attached for other in node.pods for attached in _attached(objects, other))
+        brought = dict.fromkeys(attached for attached in _attached(objects, pod) if attached not in there)
+        more = Counter(driver for driver, _ in brought)
         count = Counter(driver for driver, _ in there)
         if any(count[driver] + more[driver] > told.limits.get(driver, count[driver] + more[driver]) for driver in more):
             return unschedulable(REASON)
