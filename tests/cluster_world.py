@@ -81,7 +81,7 @@ class Harness:
     strategy: str = "least-allocated"
     decider: ClusterDecider = field(init=False)
     state: ClusterState = field(init=False)
-    rounds: list[RecordedRound] = field(default_factory=list)
+    rounds: list[RecordedRound] = field(default_factory=list, repr=False)
     at: int = 1_000_000
     seq: int = 0
     events: int = 0

@@ -25,6 +25,7 @@ from wharfinger.events.decisions import (
     PlanCommitted,
     PlanRefused,
     ProposalRefused,
+    ReplicasNominated,
     ReplicasPlaced,
     ReplicasRefused,
     ReplicasReleased,
@@ -152,6 +153,7 @@ def test_runs_of_ordinals_are_told_by_their_ends() -> None:
 PAIRS: tuple[tuple[Value, Value, str], ...] = (
     (BindingReleased("b", "u", (TargetCluster("oslo", 1),)), BindingReleased("b", "u"), "held"),
     (BindingReleased("b", "u", former=("jm",)), BindingReleased("b", "u"), "held"),
+    (ReplicasNominated("oslo", "b", "a", "n", 1, 5), ReplicasNominated("oslo", "b", "a", "m", 1, 5), "selection"),
     (
         ScheduleDecided("b", "u", "FirstSchedule", 0, (), components=(Component("jm", 1),)),
         ScheduleDecided("b", "u", "FirstSchedule", 0, (), components=(Component("jm", 2),)),

@@ -55,6 +55,7 @@ from wharfinger.runtime.ledger.heads import selected
 from wharfinger.runtime.replay import Deciders, ReplayResult, joined
 from wharfinger.stages.cluster import ClusterDecider
 from wharfinger.stages.cluster import state as cluster_state
+from wharfinger.stages.cluster.preempting import PREEMPTED
 from wharfinger.stages.fleet import saved
 
 Rounds = Callable[[], AsyncIterator[RecordedRound]]
@@ -368,7 +369,9 @@ class _Redaction:
         """As it has to come out."""
         data = self._walk.value(d.data)
         cause = d.cause
-        if cause is not None and getattr(d.data, "assignment", "") != str(cause):
+        # The id of a fleet decision says no name: that which the replicas came with, or that for which they had to go.
+        preempted = getattr(d.data, "reason", "") == PREEMPTED
+        if cause is not None and getattr(d.data, "assignment", "") != str(cause) and not preempted:
             cause = self._names.id(cause)
         subject = self._walk.text(subject_of(d.data), d.subject)
         id = self._names.decision(d.stream, d.seq, str(d.id))

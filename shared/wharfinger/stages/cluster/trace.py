@@ -106,7 +106,7 @@ def _node(state: ClusterState, row: NodeRow, node: Node, cls: PodClass, replicas
     table, name = state.book.table, row.name
     free = {table.resources[code]: row.free[code] for code, _ in cls.amounts if code < len(row.free)}
     refusals = _refusals(outcome, name)
-    reasons = tuple(dict.fromkeys(REASONS.get(plugin, "Plugin") for plugin in refusals))
+    reasons = tuple(dict.fromkeys(_reason(status, cls) for status in refusals.values()))
     if row.closed:
         reasons = tuple(dict.fromkeys(("Unschedulable", *reasons)))
     if reasons:
@@ -120,6 +120,14 @@ def _node(state: ClusterState, row: NodeRow, node: Node, cls: PodClass, replicas
     }
     devices = take_devices(row, cls.needs) if cls.needs else ()
     return NodeTrace(name, (), outcome.totals[name], parts, devices or (), free, {}, replicas)
+
+
+def _reason(status: Status, cls: PodClass) -> NodeReason:
+    """Whole devices are counted like resources, and still told apart from them."""
+    devices = {f"Insufficient {device.kind}" for device in cls.requirements.devices}
+    if status.plugin == "NodeResourcesFit" and devices.issuperset(status.reasons):
+        return "InsufficientDevices"
+    return REASONS.get(status.plugin, "Plugin")
 
 
 def _refusals(outcome: Outcome, name: str) -> dict[str, Status]:
