@@ -9,16 +9,20 @@ from fractions import Fraction
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.framework_world import only
 
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.resources import DEVICE_MILLI, GPU, Device, DeviceRequest
+from wharfinger.domain.scheduler import Arguments, DevicesArgs
 from wharfinger.domain.value import canonical
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.devices import fit, kernels, strategies
 from wharfinger.engine.devices.columns import CompiledNeed, DeviceScorer, compiler
 from wharfinger.engine.devices.outlook import Outlook
+from wharfinger.engine.devices.placing import DeviceScores
 from wharfinger.engine.devices.strategies import STRATEGIES, State
 from wharfinger.engine.devices.workload import FADING, STEP, Ask, Demand, Weighted, Workload, ask_of
+from wharfinger.engine.framework.snapshot import Snapshot
 from wharfinger.engine.nodes.classes import compile_class
 from wharfinger.engine.nodes.columns import NodeTable
 from wharfinger.engine.nodes.fit import take_devices
@@ -234,6 +238,53 @@ def test_the_cheapest_node_scores_100_and_the_order_is_kept(costs: dict[str, int
         for b in costs:
             assert costs[a] >= costs[b] or scores[a] >= scores[b]
     assert all(scores[a] == 100 for a in costs if costs[a] == min(costs.values()))
+
+
+a_node = st.tuples(some_node(), st.integers(0, 20_000), st.integers(0, 2**36))
+
+
+@given(
+    st.sampled_from(sorted(STRATEGIES)), st.lists(a_node, min_size=1, max_size=5), workloads, requirements, st.data()
+)
+@settings(max_examples=60, deadline=None)
+def test_a_table_scores_as_the_plugin_does_whatever_was_touched_between(
+    strategy: str,
+    nodes: list[tuple[tuple[list[Device], list[int]], int, int]],
+    workload: Workload,
+    asked: Requirements,
+    data: st.DataObject,
+) -> None:
+    profile = only("Devices", arguments=Arguments(devices=DevicesArgs(strategy))).profile
+    table, pods = NodeTable(), {}
+    there = [Node(f"n{i}", {"cpu": cpu, "memory": memory}, tuple(has))
+             for i, ((has, _), cpu, memory) in enumerate(nodes)]  # fmt: skip
+    scores = DeviceScores(table, profile, workload)
+    for node, ((_, free), _, _) in zip(there, nodes, strict=True):
+        pods[node.name] = a_holder(node, [DEVICE_MILLI - left for left in free])
+        table.set_usage(table.put(node, closed=False), {}, [DEVICE_MILLI - left for left in free])
+        if data.draw(st.booleans()):  # costs of some are known already when the others come
+            scores.add(compile_class(table, asked, "k"), *np.zeros((2, table.capacity), dtype=np.int64))
+    cls = compile_class(table, asked, "k")
+    for _ in range(2):
+        snapshot = Snapshot.of(there, pods.values())
+        snapshot.demand = workload
+        outcome = only("Devices", arguments=profile.arguments).run(snapshot, Pod("new", "new", asked))
+        said = outcome.scores.get("Devices")
+        verdicts, column = np.ones(table.capacity, dtype=np.int64), np.zeros(table.capacity, dtype=np.int64)
+        verdicts[[table.rows[name].slot for name in outcome.feasible]] = 0
+        scores.add(cls, verdicts, column)
+        found = {name: int(column[table.rows[name].slot]) for name in outcome.feasible}
+        assert found == ({} if said is None else said.normalised)
+        touched = data.draw(st.sampled_from(there))
+        free = [data.draw(left_of_devices) for _ in touched.devices]
+        table.set_usage(table.rows[touched.name], {}, [DEVICE_MILLI - left for left in free])
+        pods[touched.name] = a_holder(touched, [DEVICE_MILLI - left for left in free])
+
+
+def a_holder(node: Node, held: list[int]) -> Pod:
+    """A pod that holds so much of the node's devices, and nothing else."""
+    taken = tuple((i, milli) for i, milli in enumerate(held) if milli)
+    return Pod(f"on-{node.name}", f"on-{node.name}", Requirements(), node.name, devices=taken)
 
 
 # --- what is typically asked for

@@ -48,6 +48,7 @@ class DeviceScorer:
     ) -> None:
         self.strategy = strategies.known(strategy)
         self._groups = tuple(groups)
+        self.made_of = (workload, self._groups, largest)
         self.scene = strategies.scene(strategy, workload, self._groups, largest)
         outlook = self.scene.outlook
         self._asks = _rows([(a.cpu, a.memory, a.count, a.milli, a.weight, a.kind) for a in outlook.asks], 6)
