@@ -95,6 +95,12 @@ class ToldPlane:
         await self._written(self.world.tell([event], self.time.at))
         return event
 
+    async def hear(self, data: Value) -> list[RecordedRound]:
+        """What another service of the plane tells, say a measurement."""
+        self.proposed += 1
+        event = made(data, id=derived_id("heard", self.proposed), source=SOURCE, subject="heard")
+        return await self._written(self.world.tell([event], self.time.at))
+
     @asynccontextmanager
     async def live(self) -> AsyncIterator[None]:
         """Inside, the plane takes in what others hand to the intake, as a running one would."""
