@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import msgspec
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from wharfinger.domain.node import Node, Pod
@@ -76,6 +77,11 @@ def feasible(plugins: Framework, snapshot: Snapshot, pod: Pod) -> set[str]:
 
 def reasons(plugins: Framework, snapshot: Snapshot, pod: Pod) -> dict[str, tuple[str, ...]]:
     return {node: status.reasons for node, status in plugins.run(snapshot, pod).first.items()}
+
+
+def a_law(examples: int) -> settings:
+    """So many examples, however slow the machine is."""
+    return settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 # What hypothesis draws from. Few values, so that things meet.

@@ -6,11 +6,12 @@ from __future__ import annotations
 import math
 from decimal import Context, Decimal
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.framework_world import (
     HOST,
     ZONE,
+    a_law,
     a_node,
     a_pod,
     feasible,
@@ -53,7 +54,7 @@ def together(key: str, a: Node, b: Node) -> bool:
     return key in a.labels and a.labels[key] == b.labels.get(key)
 
 
-@settings(max_examples=100)
+@a_law(100)
 @given(st.data())
 def test_affinity_between_pods_is_what_its_definition_says(data: st.DataObject) -> None:
     nodes = data.draw(some_nodes())
@@ -89,7 +90,7 @@ def test_affinity_between_pods_is_what_its_definition_says(data: st.DataObject) 
     assert feasible(AFFINITY, Snapshot.of(nodes, pods, OBJECTS), pod) == expected
 
 
-@settings(max_examples=100)
+@a_law(100)
 @given(st.data())
 def test_spread_is_what_its_definition_says(data: st.DataObject) -> None:
     nodes = data.draw(some_nodes())
@@ -117,7 +118,7 @@ def test_spread_is_what_its_definition_says(data: st.DataObject) -> None:
     assert feasible(SPREAD, Snapshot.of(nodes, pods, OBJECTS), pod) == expected
 
 
-@settings(max_examples=60)
+@a_law(60)
 @given(st.data())
 def test_who_is_placed_by_the_filter_keeps_the_skew(data: st.DataObject) -> None:
     """Over all zones, however the feasible node is chosen."""
@@ -136,7 +137,7 @@ def test_who_is_placed_by_the_filter_keeps_the_skew(data: st.DataObject) -> None
         assert max(placed.values()) - min(placed.values()) <= skew
 
 
-@settings(max_examples=80)
+@a_law(80)
 @given(st.data())
 def test_anti_affinity_is_symmetric(data: st.DataObject) -> None:
     """Of two pods it does not matter which one comes first: where the second may not join the first, the first may not join
@@ -158,7 +159,7 @@ def test_anti_affinity_is_symmetric(data: st.DataObject) -> None:
             assert (other.name in after_one) == (node.name in after_two)
 
 
-@settings(max_examples=60)
+@a_law(60)
 @given(st.data())
 def test_counts_that_follow_are_counts_made_anew(data: st.DataObject) -> None:
     """A cycle's counts, while pods go and come, refuse what counts of the changed cluster refuse."""
@@ -191,7 +192,7 @@ def test_counts_that_follow_are_counts_made_anew(data: st.DataObject) -> None:
     agrees()
 
 
-@settings(max_examples=60)
+@a_law(60)
 @given(st.data())
 def test_neither_the_order_of_pods_nor_that_of_nodes_is_seen(data: st.DataObject) -> None:
     nodes = data.draw(some_nodes())
@@ -203,7 +204,7 @@ def test_neither_the_order_of_pods_nor_that_of_nodes_is_seen(data: st.DataObject
     assert (one.first, one.totals, one.best, one.message) == (other.first, other.totals, other.best, other.message)
 
 
-@settings(max_examples=60)
+@a_law(60)
 @given(st.lists(st.sampled_from("xyz"), min_size=2, max_size=6), st.data())
 def test_a_soft_spread_prefers_the_emptier_zone(zones: list[str], data: st.DataObject) -> None:
     nodes = [a_node(f"n{i}", zone) for i, zone in enumerate(zones)]

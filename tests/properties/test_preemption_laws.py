@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.framework_world import (
+    a_law,
     a_pod,
     only,
     pod_labels,
@@ -68,7 +69,7 @@ def a_crowd(draw: st.DrawFn, between: bool = True) -> tuple[list[Node], list[Pod
 options = st.builds(PreemptionArgs, whole_groups=st.booleans(), across_nodes=st.booleans())
 
 
-@settings(max_examples=100)
+@a_law(100)
 @given(a_crowd(), options)
 def test_victims_are_less_important_and_enough(crowd: tuple[list[Node], list[Pod], Pod], args: PreemptionArgs) -> None:
     nodes, pods, pod = crowd
@@ -80,7 +81,7 @@ def test_victims_are_less_important_and_enough(crowd: tuple[list[Node], list[Pod
         assert candidate.node in ALL.run(without(snapshot, candidate.victims), pod).feasible
 
 
-@settings(max_examples=60)
+@a_law(60)
 @given(a_crowd(between=False))
 def test_nobody_goes_who_could_stay(crowd: tuple[list[Node], list[Pod], Pod]) -> None:
     nodes, pods, pod = crowd
@@ -91,7 +92,7 @@ def test_nobody_goes_who_could_stay(crowd: tuple[list[Node], list[Pod], Pod]) ->
             assert candidate.node not in RESOURCES.run(without(snapshot, others), pod).feasible
 
 
-@settings(max_examples=60)
+@a_law(60)
 @given(a_crowd(between=False))
 def test_a_node_is_found_wherever_one_could_be_freed(crowd: tuple[list[Node], list[Pod], Pod]) -> None:
     """And on no other: freeing a node of all that is less important is the most that can be done for a pod on it."""
@@ -111,7 +112,7 @@ def test_a_node_is_found_wherever_one_could_be_freed(crowd: tuple[list[Node], li
     assert bool(found.text) == (not could)
 
 
-@settings(max_examples=100)
+@a_law(100)
 @given(a_crowd(), options, st.data())
 def test_the_answer_is_one_and_asking_changes_nothing(
     crowd: tuple[list[Node], list[Pod], Pod], args: PreemptionArgs, data: st.DataObject
@@ -126,7 +127,7 @@ def test_the_answer_is_one_and_asking_changes_nothing(
     assert sought(ALL, again, pod, args) == first
 
 
-@settings(max_examples=100)
+@a_law(100)
 @given(a_crowd(), options, st.integers(0, 7))
 def test_who_must_not_go_stays(crowd: tuple[list[Node], list[Pod], Pod], args: PreemptionArgs, spared: int) -> None:
     nodes, pods, pod = crowd
@@ -135,7 +136,7 @@ def test_who_must_not_go_stays(crowd: tuple[list[Node], list[Pod], Pod], args: P
     assert all(f"p{spared}" not in uids(candidate.victims) for candidate in found.candidates)
 
 
-@settings(max_examples=100)
+@a_law(100)
 @given(a_crowd(), st.data())
 def test_a_group_goes_whole_or_stays(crowd: tuple[list[Node], list[Pod], Pod], data: st.DataObject) -> None:
     nodes, pods, pod = crowd
@@ -152,7 +153,7 @@ def test_a_group_goes_whole_or_stays(crowd: tuple[list[Node], list[Pod], Pod], d
             assert members <= gone or not members & gone
 
 
-@settings(max_examples=100)
+@a_law(100)
 @given(a_crowd(between=False))
 def test_budgets_are_broken_only_where_that_frees_a_node(crowd: tuple[list[Node], list[Pod], Pod]) -> None:
     """What is reported as going against a budget does: of a budget that lets one go, the second one on a node."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.framework_world import a_pod, only
+from tests.framework_world import a_law, a_pod, only
 
 from wharfinger.domain.node import Pod
 from wharfinger.engine.framework.queue import PATIENCE_US, POOL_US, SECOND_US, SchedulingQueue, backoff_s
@@ -18,7 +18,7 @@ def a_queue() -> SchedulingQueue:
     return SchedulingQueue.of(PLUGINS)
 
 
-@settings(max_examples=30, deadline=None)
+@a_law(30)
 @given(
     st.lists(st.integers(0, 3), min_size=1, max_size=8),
     st.integers(1, 3),

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from tests.framework_world import HOST, ZONE, a_node, a_pod, on, only, selecting
+from tests.framework_world import HOST, ZONE, a_law, a_node, a_pod, on, only, selecting
 
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.pod_traits import HostPort, PodTerm, TopologySpread
@@ -116,7 +116,7 @@ def some_kinds(i: int) -> st.SearchStrategy[Pod]:
     )
 
 
-@settings(max_examples=80, deadline=None)
+@a_law(80)
 @given(st.data())
 def test_what_it_promises_holds_at_every_moment(data: st.DataObject) -> None:
     zones = data.draw(st.lists(st.sampled_from("xy"), min_size=1, max_size=4))

@@ -52,6 +52,13 @@ def test_pods_of_other_namespaces_are_not_counted() -> None:
     assert "x0" in feasible(SPREAD, world(web("a", "x0", namespace="other")), web("new", spread=evenly()))
 
 
+def test_a_selector_that_selects_by_nothing_counts_nobody() -> None:
+    """Though everywhere else it matches everybody; so kube-scheduler has it."""
+    everybody = (TopologySpread(ZONE, 1, selector=LabelSelector()),)
+    there = world(web("a", "x0"), web("b", "x0"))
+    assert feasible(SPREAD, there, web("new", spread=everybody)) == {"x0", "x1", "y0"}
+
+
 def test_with_fewer_domains_than_asked_for_the_emptiest_counts_as_empty() -> None:
     there = world(web("a", "x0"), web("b", "y0"))
     assert feasible(SPREAD, there, web("new", spread=evenly(min_domains=2))) == {"x0", "x1", "y0"}
