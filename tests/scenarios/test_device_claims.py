@@ -200,3 +200,24 @@ def test_a_search_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) 
         "north": (CANNOT,),
         "south": ("timed out trying to allocate devices",),
     }
+
+
+def test_more_devices_than_anyone_looks_for_at_once_are_refused_with_the_number() -> None:
+    many = on_node("north", *(a_gpu(str(i)) for i in range(400)))
+    claims = [a_claim(f"c{i}", wants(30)) for i in range(12)]
+    assert reasons(CLAIMS, a_cluster(many, *claims), a_pod("p", *(claim.name for claim in claims)))["north"] == (
+        "the claims of the pod come to 372 requests and devices, of which 256 can be searched",
+    )
+    eight = claims[:8]
+    assert feasible(CLAIMS, a_cluster(many, *eight), a_pod("p", *(claim.name for claim in eight))) == {"north"}
+
+
+def test_one_claim_has_no_more_devices_than_a_claim_can_have() -> None:
+    many = on_node("north", *(a_gpu(str(i)) for i in range(40)))
+    every = a_claim("every", WantedDevices("r", "gpu", all=True))
+    cluster = a_cluster(
+        many, every, a_claim("most", wants(32)), a_claim("more", wants(16, name="a"), wants(17, name="b"))
+    )
+    assert feasible(CLAIMS, cluster, a_pod("p", "most")) == {"north"}
+    assert reasons(CLAIMS, cluster, a_pod("p", "more"))["north"] == (CANNOT,)
+    assert reasons(CLAIMS, cluster, a_pod("p", "every"))["north"] == (CANNOT,)

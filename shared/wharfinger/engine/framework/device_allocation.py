@@ -19,6 +19,8 @@ STEPS_MAX = 20_000
 """Devices that a search may lay a hand on."""
 DEVICES_MAX = 32
 """Of one claim, as Kubernetes has it."""
+DEPTH_MAX = 256
+"""How many devices and requests the claims of one pod may come to: so deep a search goes."""
 
 DeviceId = tuple[str, str, str]
 """Driver, pool, device."""
@@ -102,6 +104,10 @@ def allocate(
     slices = offers.on(node)
     devices = [Offered(s.driver, s.pool, device) for s in slices for device in s.devices]
     search = _Search(objects, devices, set(held), claims)
+    if search.depth > DEPTH_MAX:
+        raise UnclearError(
+            f"the claims of the pod come to {search.depth} requests and devices, of which {DEPTH_MAX} can be searched"
+        )
     incomplete = sorted({s.pool for s in slices if _pool(s) in offers.incomplete})
     for claim, request in search.wanted:
         if incomplete and any(option.all for option in _options(request)):
@@ -148,6 +154,18 @@ class _Search:
             for device in devices
         }
 
+    @property
+    def depth(self) -> int:
+        """Requests, and devices: of one claim no more than it can have, and one that is too many."""
+        most = 0
+        for claim in self._claim_at:
+            sizes = [max(map(self._size, _options(r))) for c, r in self.wanted if id(c) == claim]
+            most += len(sizes) + min(sum(sizes), DEVICES_MAX + 1)
+        return most
+
+    def _size(self, option: WantedDevices) -> int:
+        return len(self._candidates[id(option)]) if option.all else option.count
+
     def run(self) -> list[DeviceId] | None:
         return list(self._taken) if self._serve(0) else None
 
@@ -157,7 +175,7 @@ class _Search:
             return True
         for option in _options(self.wanted[at][1]):
             candidates = self._candidates[id(option)]
-            count = len(candidates) if option.all else option.count
+            count = self._size(option)
             if count and self._pick(at, option, candidates, 0, count):
                 return True
         return False

@@ -13,8 +13,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 import cel_expr_python.cel as cel
+import msgspec
 
 from wharfinger.domain.device_claims import OfferedDevice
+from wharfinger.domain.value import canonical
 from wharfinger.engine.placement.cel_functions import quantity_value, version_value
 from wharfinger.engine.placement.expressions import KEPT, ExpressionError, is_true, program
 
@@ -24,10 +26,21 @@ _INDEX = re.compile(r"""\[\s*(?:"([^"\\]*)"|'([^'\\]*)')\s*\]""")
 """What is asked of a map by a name that is written out: the domains among other things."""
 
 
+ANSWERS_KEPT = 2**16
+
+
 def holds(text: str, driver: str, device: OfferedDevice) -> bool:
     """Raises ExpressionError where the expression makes no sense at all."""
+    return _holds(text, driver, canonical(msgspec.structs.replace(device, name="")))
+
+
+@lru_cache(maxsize=ANSWERS_KEPT)
+def _holds(text: str, driver: str, device: bytes) -> bool:
+    """`device`: without its name, by which no expression can ask. An answer costs ten times what finding it again does, and the
+    same devices are looked at for every pod."""
     asked, names = _compiled(text)
-    return asked is not None and is_true(asked, {VARIABLE: _seen(names, driver, device)})
+    seen = msgspec.json.decode(device, type=OfferedDevice)
+    return asked is not None and is_true(asked, {VARIABLE: _seen(names, driver, seen)})
 
 
 def check(text: str) -> None:
