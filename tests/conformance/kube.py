@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
+import msgspec
 from pydantic import ValidationError
 
 from wharfinger.domain.cluster_objects import ClusterObject, ClusterObjects
@@ -23,6 +24,7 @@ from wharfinger.engine.framework.sampling import feasible_nodes_wanted
 from wharfinger.engine.framework.snapshot import Snapshot
 from wharfinger.engine.framework.status import Status
 from wharfinger.manifests import kubernetes
+from wharfinger.manifests.cluster_objects import PodDisruptionBudget
 from wharfinger.manifests.kinds import BY_NAME
 from wharfinger.manifests.kube_scheduler import KubeSchedulerConfiguration
 from wharfinger.manifests.model import Resource
@@ -123,6 +125,9 @@ def read(case: Json) -> tuple[Framework, Snapshot, Pod]:
                 nodes.append(found.to_domain())
             case kubernetes.Pod():
                 pods.append(kubernetes.pod_of(found))
+            case PodDisruptionBudget():
+                budget = found.to_domain()  # to Go a number that is not reported is 0
+                objects.append(msgspec.structs.replace(budget, allowed=budget.allowed or 0))
             case _:
                 objects.append(cast(Any, found).to_domain())
     profile = _profile(case.get("config"), pod)
