@@ -464,6 +464,21 @@ def test_get_at_shows_the_fleet_as_it_was(asked: Any, past: Past) -> None:
     assert "WHERE" not in asked("get", "bindings", "--at", "now")[0]
 
 
+def test_nodes_are_shown_with_what_cranes_scheduler_reads_on_them(asked: Any) -> None:
+    whole = json.loads(asked("get", "nodeannotations", "--cluster", "oslo", "-o", "json")[0])
+    names = [node["metadata"]["name"] for node in whole["items"]]
+    assert names
+    assert all(name.startswith("o") for name in names)
+    (page, code) = asked("get", "nodeannotations")
+    assert code == 0
+    assert "node_hot_value" in page
+    assert asked("get", "nodeannotations", "nobody")[1] == 1
+    assert asked("get", "nodeannotations", "--cluster", "nowhere")[1] == 2
+    assert asked("get", "nodeannotations", "--namespace", "shop")[1] == 2
+    assert asked("get", "nodes", "--cluster", "oslo")[1] == 2
+    assert asked("get", "placements", "--cluster", "oslo")[1] == 2
+
+
 def test_a_declined_proposal_does_not_hide_where_a_binding_is(asked: Any, past: Past) -> None:
     (log,) = json.loads(asked("get", "bindings", LOG, "-o", "json")[0])
     (then,) = json.loads(asked("get", "bindings", LOG, "--at", "now", "-o", "json")[0])
