@@ -153,6 +153,57 @@ def test_what_we_ask_can_be_read_by_whoever_is_asked() -> None:
     assert (bound.name, bound.namespace, bound.uid, bound.node) == ("web", "shop", "u1", "oslo")
 
 
+AS_SENT: Any = {
+    "Pod": {
+        "metadata": {
+            "name": "web-5d8f7c9b6d-x2x7z", "generateName": "web-5d8f7c9b6d-", "namespace": "shop", "uid": "0f6b7e2e",
+            "resourceVersion": "12345", "creationTimestamp": "2025-11-01T10:00:00Z", "labels": {"app": "web"},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d8f7c9b6d", "uid": "aa",
+                                 "controller": True, "blockOwnerDeletion": True}],
+            "managedFields": [{"manager": "kubectl", "operation": "Update", "fieldsV1": {}}],
+        },
+        "spec": {
+            "volumes": [{"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}],
+            "containers": [{
+                "name": "c", "image": "nginx", "resources": {"requests": {"cpu": "100m"}, "limits": {"memory": "1Gi"}},
+                "volumeMounts": [{"name": "token", "readOnly": True, "mountPath": "/var"}], "imagePullPolicy": "Always",
+                "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
+            }],
+            "restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "serviceAccountName": "default", "securityContext": {},
+            "schedulerName": "default-scheduler", "priority": 0, "enableServiceLinks": True,
+            "preemptionPolicy": "PreemptLowerPriority", "terminationGracePeriodSeconds": 30,
+        },
+        "status": {"phase": "Pending", "qosClass": "Burstable", "conditions": [
+            {"type": "PodScheduled", "status": "False", "lastProbeTime": None, "reason": "Unschedulable"}]},
+    },
+    "Nodes": {"metadata": {}, "items": [{
+        "metadata": {"name": "oslo", "uid": "u", "creationTimestamp": "2025-11-01T10:00:00Z", "labels": {"zone": "east"}},
+        "spec": {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"], "providerID": "kind://oslo"},
+        "status": {
+            "capacity": {"cpu": "8", "pods": "110"}, "allocatable": {"cpu": "8", "hugepages-1Gi": "0", "pods": "110"},
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+            "addresses": [{"type": "InternalIP", "address": "10.0.0.3"}], "volumesInUse": None,
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+            "nodeInfo": {"architecture": "amd64", "swap": {"capacity": 0}},
+            "images": [{"names": ["docker.io/library/nginx:latest"], "sizeBytes": 100}],
+            "runtimeHandlers": [{"name": "", "features": {"recursiveReadOnlyMounts": True}}],
+        },
+    }]},
+    "NodeNames": None,
+}  # fmt: skip
+"""With all that an API server adds to its objects."""
+
+
+def test_a_question_is_read_as_a_kube_scheduler_sends_it() -> None:
+    asked = extenders.asked_about_nodes(json.dumps(AS_SENT))
+    assert (asked.pod.uid, asked.pod.requirements.requests) == ("0f6b7e2e", {"cpu": 100, "memory": 2**30})
+    assert asked.pod.requirements.traits.owner == "ReplicaSet"
+    assert asked.nodes is not None
+    assert asked.nodes[0].allocatable["cpu"] == 8000
+    victims = {"Pod": AS_SENT["Pod"], "NodeNameToVictims": {"oslo": {"Pods": [AS_SENT["Pod"]], "NumPDBViolations": 1}}}
+    assert extenders.asked_to_preempt(json.dumps(victims)).victims == {"oslo": Victims(("0f6b7e2e",), 1)}
+
+
 def test_a_reply_has_the_form_of_the_question_and_can_be_read_by_who_asked() -> None:
     question = extenders.nodes_body(PLAIN, POD, [OSLO, BERGEN])
     asked = extenders.asked_about_nodes(question)
