@@ -197,7 +197,7 @@ def asking(milli: int, cpu: int = 0) -> Requirements:
     requirements,
     st.lists(st.tuples(some_node(), left_of_cpu, left_of_memory), min_size=1, max_size=6),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_columns_rows_and_machine_code_cost_the_same(
     strategy: str,
     workload: Workload,
@@ -246,7 +246,7 @@ a_node = st.tuples(some_node(), st.integers(0, 20_000), st.integers(0, 2**36))
 @given(
     st.sampled_from(sorted(STRATEGIES)), st.lists(a_node, min_size=1, max_size=5), workloads, requirements, st.data()
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_a_table_scores_as_the_plugin_does_whatever_was_touched_between(
     strategy: str,
     nodes: list[tuple[tuple[list[Device], list[int]], int, int]],
