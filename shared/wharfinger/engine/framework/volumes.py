@@ -7,11 +7,12 @@ the other would be given the same disk."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from wharfinger.domain.cluster_objects import ClusterObjects
 from wharfinger.domain.node import Pod
+from wharfinger.domain.selectors import NodeTerm, Requirement
 from wharfinger.domain.storage import PersistentVolume, PersistentVolumeClaim
 from wharfinger.engine.framework.snapshot import Snapshot
 
@@ -34,6 +35,14 @@ def claims_of(objects: ClusterObjects, pod: Pod) -> Iterator[PersistentVolumeCla
         if claim is None:
             raise MissingClaimError(name)
         yield claim
+
+
+Key = tuple[str, str]
+"""Namespace and name of a claim."""
+
+
+def key_of(claim: PersistentVolumeClaim) -> Key:
+    return claim.namespace, claim.name
 
 
 def is_bound(claim: PersistentVolumeClaim) -> bool:
@@ -62,27 +71,77 @@ def attachment(objects: ClusterObjects, claim: PersistentVolumeClaim) -> tuple[s
 # Which of the volumes that are there could be the claim's.
 
 
+@dataclass(slots=True)
+class Shelf:
+    """The volumes of one class, so laid out that a node finds those it may reach without looking at all. `kept`: claim ->
+    those kept for it. Of the others, `by_label`: label -> value -> those that nodes with it reach, as local disks are;
+    `anywhere`: the rest."""
+
+    kept: dict[Key, list[PersistentVolume]] = field(default_factory=dict)
+    by_label: dict[str, dict[str, list[PersistentVolume]]] = field(default_factory=dict)
+    anywhere: list[PersistentVolume] = field(default_factory=list)
+
+    def put(self, volume: PersistentVolume) -> None:
+        if (claim := volume.claim) is not None:
+            self.kept.setdefault((claim.namespace, claim.name), []).append(volume)
+        elif (one := _one_label(volume)) is None:
+            self.anywhere.append(volume)
+        else:
+            for value in dict.fromkeys(one.values):
+                self.by_label.setdefault(one.key, {}).setdefault(value, []).append(volume)
+
+    def near(self, labels: Mapping[str, str]) -> Iterator[PersistentVolume]:
+        """Nobody's volumes that a node with these labels may reach."""
+        yield from self.anywhere
+        for label, values in self.by_label.items():
+            if label in labels:
+                yield from values.get(labels[label], ())
+
+
+def _one_label(volume: PersistentVolume) -> Requirement | None:
+    """The one label by whose values the volume is reached; None: it is not as simple as that."""
+    match volume.node_terms:
+        case (NodeTerm(expressions=(Requirement(operator="In") as one,), fields=()),):
+            return one
+    return None
+
+
+Shelves = Mapping[str, Shelf]
+"""By storage class."""
+
+
+def shelves(objects: ClusterObjects) -> Shelves:
+    found: dict[str, Shelf] = {}
+    for volume in objects.volumes:
+        found.setdefault(volume.storage_class, Shelf()).put(volume)
+    return found
+
+
 def matching_volume(
-    volumes: Iterable[PersistentVolume], claim: PersistentVolumeClaim, labels: dict[str, str], taken: Iterable[str]
+    among: Shelves, claim: PersistentVolumeClaim, labels: dict[str, str], taken: Container[str]
 ) -> PersistentVolume | None:
-    """For a node with `labels`: the one kept for the claim, else the smallest that is free, large enough, and reached
-    from there; of equals the first. `taken`: names of volumes that others get."""
-    smallest: PersistentVolume | None = None
-    for volume in volumes:
-        if volume.storage_class != claim.storage_class or volume.name in taken or not _could_serve(volume, claim):
-            continue
-        reached = volume.reached_from(labels)
-        if volume.is_kept_for(claim):
-            return volume if reached else None
-        if reached and _is_free_for(volume, claim) and (smallest is None or volume.capacity < smallest.capacity):
-            smallest = volume
-    return smallest
+    """For a node with `labels`: the one kept for the claim, else the smallest that is free, large enough, and reached from
+    there; of equals the first by name. `taken`: names of volumes that others get."""
+    shelf = among.get(claim.storage_class)
+    if shelf is None:
+        return None
+    for volume in shelf.kept.get(key_of(claim), ()):
+        if volume.is_kept_for(claim) and volume.name not in taken and _could_serve(volume, claim):
+            return volume if volume.reached_from(labels) else None
+    fit = [
+        volume
+        for volume in shelf.near(labels)
+        if volume.name not in taken
+        and _could_serve(volume, claim)
+        and _is_free_for(volume, claim)
+        and volume.reached_from(labels)
+    ]
+    return min(fit, key=lambda volume: (volume.capacity, volume.name), default=None)
 
 
 def _could_serve(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
     return (
-        (volume.claim is None or volume.is_kept_for(claim))
-        and volume.capacity >= claim.requested
+        volume.capacity >= claim.requested
         and volume.mode == claim.mode
         and volume.attributes_class == claim.attributes_class
         and not volume.deleting
@@ -100,10 +159,6 @@ def _is_free_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool
 # What was promised to pods that were placed and whose claims the cluster has not bound yet.
 
 
-Key = tuple[str, str]
-"""Namespace and name of a claim."""
-
-
 @dataclass(slots=True)
 class Promises:
     """`nodes`: claim -> the node of its pod. `volumes`: claim -> the volume that it gets; one that is not there has its volume
@@ -117,7 +172,7 @@ class Promises:
         return {volume.name for volume in self.volumes.values()}
 
 
-def promised(snapshot: Snapshot) -> Promises:
+def promised(snapshot: Snapshot, among: Shelves) -> Promises:
     """Node after node in order of name, its pods in order of arrival: the same pods have the same promises."""
     promises = Promises()
     taken: set[str] = set()
@@ -127,15 +182,11 @@ def promised(snapshot: Snapshot) -> Promises:
                 if (key := key_of(claim)) in promises.nodes:
                     continue
                 promises.nodes[key] = node.name
-                volume = matching_volume(snapshot.objects.volumes, claim, node.node.labels, taken)
+                volume = matching_volume(among, claim, node.node.labels, taken)
                 if volume is not None and not claim.selected_node:
                     promises.volumes[key] = volume
                     taken.add(volume.name)
     return promises
-
-
-def key_of(claim: PersistentVolumeClaim) -> Key:
-    return claim.namespace, claim.name
 
 
 def _waiting(objects: ClusterObjects, pod: Pod) -> Iterator[PersistentVolumeClaim]:

@@ -26,11 +26,13 @@ from wharfinger.engine.framework.status import SKIP, Status, unresolvable
 from wharfinger.engine.framework.volumes import (
     MissingClaimError,
     Promises,
+    Shelves,
     claims_of,
     is_bound,
     key_of,
     matching_volume,
     promised,
+    shelves,
     waits,
 )
 
@@ -51,6 +53,7 @@ class Claims:
 
     bound: tuple[PersistentVolumeClaim, ...]
     waiting: tuple[PersistentVolumeClaim, ...]
+    shelves: Shelves
     promises: Promises
 
 
@@ -87,10 +90,12 @@ class VolumeBinding:
         unbound = [claim for claim in claims if not is_bound(claim)]
         if not all(waits(objects, claim) for claim in unbound):
             return unresolvable(REASON_IMMEDIATE)
+        there = shelves(objects) if unbound else {}
         cycle.data[self.name] = Claims(
             tuple(claim for claim in claims if is_bound(claim)),
             tuple(sorted(unbound, key=lambda claim: claim.requested)),
-            promised(cycle.snapshot) if unbound else Promises(),
+            there,
+            promised(cycle.snapshot, there) if unbound else Promises(),
         )
         return None
 
@@ -159,7 +164,7 @@ def plan(objects: ClusterObjects, claims: Claims, node: Node) -> Plan:
     taken = claims.promises.taken
     to_make: list[PersistentVolumeClaim] = []
     for claim in claims.waiting:
-        volume = _volume(objects, claims.promises, claim, node, taken)
+        volume = _volume(claims, claim, node, taken)
         if volume is None:
             to_make.append(claim)
         else:
@@ -177,15 +182,13 @@ def _chosen(claim: PersistentVolumeClaim, promises: Promises) -> str:
     return claim.selected_node or promises.nodes.get(key_of(claim), "")
 
 
-def _volume(
-    objects: ClusterObjects, promises: Promises, claim: PersistentVolumeClaim, node: Node, taken: set[str]
-) -> PersistentVolume | None:
+def _volume(claims: Claims, claim: PersistentVolumeClaim, node: Node, taken: set[str]) -> PersistentVolume | None:
     """What another pod with the same claim was promised is this one's, too. None: a volume is to be made."""
     if claim.selected_node:
         return None
-    if key_of(claim) in promises.nodes:
-        return promises.volumes.get(key_of(claim))
-    return matching_volume(objects.volumes, claim, node.labels, taken)
+    if key_of(claim) in claims.promises.nodes:
+        return claims.promises.volumes.get(key_of(claim))
+    return matching_volume(claims.shelves, claim, node.labels, taken)
 
 
 def _made(objects: ClusterObjects, claim: PersistentVolumeClaim, node: Node, found: Plan) -> str | None:
