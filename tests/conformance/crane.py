@@ -68,9 +68,11 @@ def policy(case: Json) -> Json:
     loaded = load_manifests(case["input"], "policy.yaml")
     taken = bool(loaded.manifests) and isinstance(loaded.manifests[0].model, DynamicSchedulerPolicy)
     if not isinstance(read, DynamicSchedulerPolicy):
-        assert not taken or loaded.errors, "apply takes what crane's loader refuses"
+        if taken and not loaded.errors:
+            raise ValueError(f"apply takes what crane's loader refuses: {read}")
         return {"ok": False, "class": read}
-    assert taken, "apply refuses what crane's loader takes"
+    if not taken:
+        raise ValueError(f"apply refuses what crane's loader takes: {loaded.errors[0]}")
     spec = read.spec
     return {
         "ok": True,

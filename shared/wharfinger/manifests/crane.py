@@ -7,6 +7,7 @@ a text that is to be such a policy and says in the loader's terms what is wrong 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from fractions import Fraction
@@ -46,17 +47,26 @@ def duration_ns(value: object) -> int:
     text = value[1:] if value[:1] in ("+", "-") else value
     if text == "0":
         return 0
-    total, at = Fraction(0), 0
+    total, at = 0, 0
     while at < len(text):
         part = _PART.match(text, at)
         if part is None or not (part[1] or part[2]):
             raise expected
-        digits = part[2] or ""
-        total += Fraction(int((part[1] or "0") + digits), 10 ** len(digits)) * _UNITS[part[3]]
+        unit = _UNITS[part[3]]
+        total += int(part[1] or "0") * unit + _of_a_unit(part[2] or "", unit)
         at = part.end()
-    if not text or total >= 2**63:
+    negative = value[0] == "-" if value else False
+    if not text or total >= 2**63 + negative:
         raise expected
-    return -int(total) if value[0] == "-" else int(total)
+    return -total if negative else total
+
+
+def _of_a_unit(digits: str, unit: int) -> int:
+    """Whole nanoseconds of a decimal fraction of a unit, a part of one cut off: by one division and one
+    multiplication of doubles, as Go does it, which an exact fraction differs from by one now and then. Digits beyond
+    the 18th are not looked at."""
+    digits = digits[:18]
+    return int(float(int(digits)) * (float(unit) / float(10 ** len(digits)))) if digits.strip("0") else 0
 
 
 Duration = Annotated[int, BeforeValidator(duration_ns)]
@@ -174,8 +184,8 @@ _MEASURED = re.compile(r"[^,]{1,40},[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{5,30}Z")
 
 
 def measured(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Those by which crane's annotator tells a node's load: a metric's name, a value and a time. What the value means, and whether
-    it still counts, is the engine's to say (`engine.load.annotations`)."""
+    """Those by which crane's annotator tells a node's load: a metric's name, a value and a time. What the value
+    means, and whether it still counts, is the engine's to say (`engine.load.annotations`)."""
     return {
         key: text
         for key, text in sorted(annotations.items())
@@ -186,8 +196,9 @@ def measured(annotations: Mapping[str, str]) -> dict[str, str]:
 # As crane's loader says it.
 
 LoaderFault = Literal[
-    "unknown-field", "duplicate-key", "type-mismatch", "bad-duration", "missing-type", "unregistered-kind", "syntax"
-]
+    "unknown-field", "duplicate-key", "type-mismatch", "bad-duration", "missing-type", "unregistered-kind", "syntax",
+    "other",
+]  # fmt: skip
 
 
 def read_policy(text: str) -> DynamicSchedulerPolicy | LoaderFault:
@@ -200,6 +211,8 @@ def read_policy(text: str) -> DynamicSchedulerPolicy | LoaderFault:
     if not documents and errors:
         return "duplicate-key" if EACH_KEY_ONCE in errors[0].text else "syntax"
     raw = documents[0].value if documents else {}
+    if not _finite(raw):
+        return "other"
     if not isinstance(raw, dict):
         return "type-mismatch"
     version, kind = raw.get("apiVersion"), raw.get("kind")
@@ -218,13 +231,25 @@ def read_policy(text: str) -> DynamicSchedulerPolicy | LoaderFault:
         return _named_fault(found)
 
 
+def _finite(value: object) -> bool:
+    """What is no number, or infinite, can be said in YAML and not in JSON, through which the loader reads it."""
+    match value:
+        case dict():
+            return all(map(_finite, value.values()))
+        case list():
+            return all(map(_finite, value))
+        case float():
+            return math.isfinite(value)
+    return True
+
+
 def _named_fault(found: list[ErrorDetails]) -> LoaderFault:
     """`found` in the order in which the loader comes by them: it reads the fields in order of their names."""
     for error in found:
         if _is_duration(error):
             value = _found_duration(error)
             return "bad-duration" if isinstance(value, str | None) else "type-mismatch"
-    if any(error["type"] != "extra_forbidden" for error in found):
+    if any(error["type"] not in ("extra_forbidden", "invalid_key") for error in found):
         return "type-mismatch"
     return "unknown-field"
 
