@@ -193,6 +193,33 @@ def test_counts_that_follow_are_counts_made_anew(data: st.DataObject) -> None:
 
 
 @a_law(60)
+@given(
+    st.lists(st.sampled_from(("n0", "n1", "n2")), max_size=4),
+    st.lists(st.integers(0, 3), max_size=8),
+    st.integers(1, 2),
+)
+def test_the_emptiest_zone_is_known_while_pods_come_and_go(on_nodes: list[str], moved: list[int], skew: int) -> None:
+    """Each of `moved` goes, if it is there, and comes back, if it is not."""
+    nodes = [a_node("n0", "x"), a_node("n1", "y"), a_node("n2", "y")]
+    pods = [a_pod(f"p{i}", node, labels={"app": "a"}) for i, node in enumerate(on_nodes)]
+    spread = (TopologySpread(ZONE, skew, selector=LabelSelector({"app": "a"})),)
+    pod = a_pod("new", labels={"app": "a"}, spread=spread)
+    snapshot = Snapshot.of(nodes, pods)
+    cycle = SPREAD.begin(snapshot, pod).cycle
+    away: set[str] = set()
+    for other in (pods[i] for i in moved if i < len(pods)):
+        if other.uid in away:
+            snapshot.add(other)
+            SPREAD.pod_added(cycle, pod, other, snapshot.nodes[other.node])
+        else:
+            snapshot.remove(other)
+            SPREAD.pod_removed(cycle, pod, other, snapshot.nodes[other.node])
+        away ^= {other.uid}
+        passed = {name for name, info in snapshot.nodes.items() if SPREAD.refusal(cycle, pod, info) is None}
+        assert passed == feasible(SPREAD, snapshot, pod)
+
+
+@a_law(60)
 @given(st.data())
 def test_neither_the_order_of_pods_nor_that_of_nodes_is_seen(data: st.DataObject) -> None:
     nodes = data.draw(some_nodes())
