@@ -26,11 +26,12 @@ from wharfinger.domain.pod_traits import HostPort, PodTraits, VolumeUse
 from wharfinger.domain.resources import Device, DeviceRequest
 from wharfinger.domain.scheduler import Arguments, BalancedArgs, FitArgs, ScoringType, ShapePoint, WeightedResource
 from wharfinger.domain.selectors import NodeTerm, Requirement
-from wharfinger.domain.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from wharfinger.domain.storage import ClaimReference, CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.framework.cycle import Framework
 from wharfinger.engine.framework.device_allocation import Offers, allocate
 from wharfinger.engine.framework.snapshot import Snapshot, requested
+from wharfinger.engine.framework.volumes import matching_volume, shelves
 
 GPU = "example.com/gpu"
 ZONE = "topology.kubernetes.io/zone"
@@ -198,6 +199,55 @@ def test_no_volume_is_counted_on_by_two_claims(there: list[PersistentVolume], si
         largest = sorted(v.capacity for v in there if v.reached_from({ZONE: zone}))
         assert len(wanted) <= len(largest)
         assert all(a <= b for a, b in zip(reversed(wanted), reversed(largest), strict=False))
+
+
+node_terms = st.one_of(
+    st.none(),
+    st.just(()),
+    st.lists(
+        st.builds(
+            lambda expressions: NodeTerm(tuple(expressions)),
+            st.lists(
+                st.builds(
+                    lambda key, operator, values: Requirement(key, operator, tuple(values)),
+                    st.sampled_from((ZONE, "disk")),
+                    st.sampled_from(("In", "NotIn")),
+                    st.lists(st.sampled_from("xy"), max_size=3),
+                ),
+                max_size=2,
+            ),
+        ),
+        max_size=2,
+    ).map(tuple),
+)
+any_volumes = st.lists(
+    st.builds(
+        lambda capacity, terms, claim, available: PersistentVolume(
+            "", capacity, ("ReadWriteOnce",), "local", node_terms=terms, claim=claim, available=available
+        ),
+        st.integers(1, 3),
+        node_terms,
+        st.sampled_from((None, None, ClaimReference("default", "c"), ClaimReference("default", "c", "other-uid"))),
+        st.booleans(),
+    ),
+    max_size=5,
+).map(lambda some: [msgspec.structs.replace(volume, name=f"v{i}") for i, volume in enumerate(some)])
+
+
+@settings(max_examples=150, deadline=None)
+@given(any_volumes, st.integers(1, 3), st.dictionaries(st.sampled_from((ZONE, "disk")), st.sampled_from("xyz")))
+def test_a_node_finds_the_volume_that_a_look_at_all_would_find(
+    some: list[PersistentVolume], size: int, labels: dict[str, str]
+) -> None:
+    claim = PersistentVolumeClaim("default", "c", "uid", size, ("ReadWriteOnce",), "local")
+    large = [volume for volume in some if volume.capacity >= size]
+    kept = [volume for volume in large if volume.is_kept_for(claim)]
+    if kept:
+        expected = kept[0] if kept[0].reached_from(labels) else None
+    else:
+        free = [v for v in large if v.claim is None and v.available and v.reached_from(labels)]
+        expected = min(free, key=lambda v: (v.capacity, v.name), default=None)
+    assert matching_volume(shelves(ClusterObjects.of(some)), claim, labels, ()) == expected
 
 
 def _claims(
