@@ -19,11 +19,21 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from msgspec import structs
+from tests.cluster_world import Harness, a_node, needs
 from tests.integration.test_prometheus import free_port, says, server, vector
 
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.policy import HotWindow, LoadLimit, LoadPolicy, LoadWeight, Policy, SyncPeriod
-from wharfinger.domain.scheduler import Arguments, DynamicArgs, PluginUse, Point, Profile
+from wharfinger.domain.scheduler import (
+    DEFAULT_SCHEDULER,
+    Arguments,
+    DynamicArgs,
+    PluginUse,
+    Point,
+    Profile,
+    SchedulerConfig,
+)
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.framework.profile import framework
@@ -245,6 +255,26 @@ async def test_a_hot_node_is_avoided_and_a_burst_is_spread(tmp_path: Path) -> No
     assert placed["calm"] >= 10
     # Undamped all of them run to the node that was idle when it was last measured.
     assert burst(book, now, 30, DynamicArgs(damped=False)) == {"busy": 0, "calm": 0, "idle": 30}
+    assert_a_cluster_stream_places_by(book, now)
+
+
+def assert_a_cluster_stream_places_by(book: LoadBook, now: int) -> None:
+    """The same measurements as inputs of the stream that decides: one binding of thirty replicas, and twenty that come alone."""
+    plane = Harness(at=now)
+    plane.feed(PolicyApplied(Policy("DynamicSchedulerPolicy", "default", load=POLICY)))
+    config = SchedulerConfig((structs.replace(by_load_alone(DynamicArgs()), name=DEFAULT_SCHEDULER),))
+    plane.feed(PolicyApplied(Policy("KubeSchedulerConfiguration", "default", scheduler=config)))
+    plane.nodes(*(a_node(name, cpu=64_000, memory=2**38) for name in NODES))
+    plane.feed(*book.measured.values())
+    plane.assign("web", 30, needs(cpu=10))
+    for i in range(20):
+        plane.assign(f"db-{i}", 1, needs(cpu=10))
+    web = list(plane.where("web").values())
+    alone = [node for i in range(20) for node in plane.where(f"db-{i}").values()]
+    assert "busy" not in {*web, *alone}
+    assert web.count("calm") >= 10
+    assert alone.count("calm") >= 5
+    assert len(alone) == 20
 
 
 @needs_prometheus
