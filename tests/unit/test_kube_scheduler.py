@@ -335,6 +335,14 @@ def test_extenders_are_read_and_what_they_account_for_need_not_fit() -> None:
             "profiles[0].plugins: expected a plugin to be left at bind",
         ),
         (
+            'profiles: [{plugins: {preScore: {disabled: [{name: "*"}]}}}]',
+            "profiles[0].plugins.preScore: expected TaintToleration at preScore, too, as long as it is at score",
+        ),
+        (
+            "profiles: [{plugins: {preFilter: {disabled: [{name: NodePorts}]}}}]",
+            "profiles[0].plugins.preFilter: expected NodePorts at preFilter, too, as long as it is at filter",
+        ),
+        (
             "profiles: [{pluginConfig: [{name: NodeName, args: {a: 1}}]}]",
             "profiles[0].pluginConfig[0].args: expected no arguments of NodeName",
         ),

@@ -36,6 +36,22 @@ def complete(
     return {point: uses for point, uses in found.items() if uses}
 
 
+PREPARED: tuple[tuple[Point, Point], ...] = (("filter", "preFilter"), ("score", "preScore"))
+"""What a plugin does at the first it has prepared at the second."""
+
+
+def unprepared(
+    points: Mapping[Point, tuple[PluginUse, ...]], known: Mapping[str, KnownPlugin]
+) -> tuple[str, Point, Point] | None:
+    """The first plugin that stands at a point and is off at the one where it prepares for it: (plugin, point, missing point)."""
+    for point, before in PREPARED:
+        ready = {use.name for use in points.get(before, ())}
+        for use in points.get(point, ()):
+            if before in known[use.name].points and use.name not in ready:
+                return use.name, point, before
+    return None
+
+
 def _defaults(known: Mapping[str, KnownPlugin]) -> tuple[PluginUse, ...]:
     return tuple(PluginUse(plugin.name, plugin.weight) for plugin in known.values() if plugin.by_default)
 

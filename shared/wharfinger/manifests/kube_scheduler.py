@@ -25,7 +25,7 @@ from wharfinger.domain.scheduler import (
     SchedulerConfig,
 )
 from wharfinger.domain.scheduler_plugins import BY_NAME, KnownPlugin
-from wharfinger.domain.scheduler_points import ALL, PluginSet, complete
+from wharfinger.domain.scheduler_points import ALL, PluginSet, complete, unprepared
 from wharfinger.domain.value import canonical
 from wharfinger.manifests.crane import Duration
 from wharfinger.manifests.errors import Path
@@ -134,6 +134,9 @@ class Points(Model):
             raise ExpectedError(f"one plugin to be left at queueSort (there would be {names})", *path)
         if not points.get("bind"):
             raise ExpectedError("a plugin to be left at bind", *path)
+        if (lack := unprepared(points, known)) is not None:
+            name, point, before = lack
+            raise ExpectedError(f"{name} at {before}, too, as long as it is at {point}", *path, before)
         return points
 
 
