@@ -22,6 +22,7 @@ from wharfinger.domain.scheduler import (
 )
 from wharfinger.domain.scheduler_plugins import KnownPlugin
 from wharfinger.domain.scheduler_points import default_points
+from wharfinger.engine.devices.strategies import STRATEGIES
 from wharfinger.engine.framework.profile import default_profile
 from wharfinger.events.intake import compile_deletions, compile_manifests
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
@@ -251,6 +252,16 @@ def test_arguments_of_every_plugin_are_read() -> None:
     assert found.dynamic_resources.filter_timeout_s == 2
     assert found.dynamic == DynamicArgs("closed", False)
     assert found.devices == DevicesArgs()
+
+
+def test_every_strategy_for_devices_can_be_named_and_no_other() -> None:
+    for strategy in STRATEGIES:
+        found = profile(f"profiles: [{{pluginConfig: [{{name: Devices, args: {{strategy: {strategy}}}}}]}}]")
+        assert found.arguments.devices.strategy == strategy
+    (error,) = refused("profiles: [{pluginConfig: [{name: Devices, args: {strategy: worst-fit}}]}]")
+    assert "profiles[0].pluginConfig[0].args.strategy: expected" in error
+    for strategy in STRATEGIES:
+        assert repr(strategy) in error
 
 
 def test_extenders_are_read_and_what_they_account_for_need_not_fit() -> None:
