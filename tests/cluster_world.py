@@ -162,25 +162,30 @@ def observed(nodes: Iterable[Node], buckets: int = 4) -> list[NodesObserved]:
 
 
 class PlainCluster:
-    """Nodes with what is free on them, in dictionaries; chooses by trying every node."""
+    """Nodes with what is free on them, in dictionaries; chooses by trying every node, as the default profile has it for pods that
+    mind no others."""
 
     def __init__(self, nodes: Iterable[Node], strategy: str = "least-allocated") -> None:
         self.strategy = strategy
         self.nodes = {n.name: n for n in nodes}
         self.free = {n.name: dict(n.allocatable) for n in self.nodes.values()}
         self.devices = {n.name: [1000] * len(n.devices) for n in self.nodes.values()}
+        self.scored = {n.name: [0, 0] for n in self.nodes.values()}
 
     def place(self, r: Requirements) -> tuple[str, tuple[tuple[int, int], ...]] | None:
         """Where the next replica goes; it is put there."""
-        best: tuple[int, int, str] | None = None
         seed = stable_hash(r.class_key)
-        for name in self.nodes:
-            if self.why_not(name, r) is None:
-                key = (self.score(name, r), stable_hash(name) ^ seed, name)
-                best = key if best is None else max(best, key)
-        if best is None:
+        feasible = [name for name in self.nodes if self.why_not(name, r) is None]
+        if not feasible:
             return None
-        name = best[2]
+        unwelcome = {name: self.unwelcome(name, r) for name in feasible}
+        most = max(unwelcome.values())
+
+        def total(name: str) -> int:
+            welcome = 100 - 100 * unwelcome[name] // most if most else 100
+            return 3 * welcome + self.fit(name, r) + self.balance(name, r)
+
+        name = max(feasible, key=lambda name: (total(name), stable_hash(name) ^ seed, name))
         taken = self.pick(name, r)
         assert taken is not None
         self.put(name, r, taken)
@@ -194,19 +199,21 @@ class PlainCluster:
             free["pods"] -= sign
         for index, milli in taken:
             self.devices[name][index] -= sign * milli
+        for i, amount in enumerate(self.stand_ins(r)):
+            self.scored[name][i] += sign * amount
 
     def why_not(self, name: str, r: Requirements) -> str | None:
         node = self.nodes[name]
         cordon = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
         if node.unschedulable and not any(t.tolerates(cordon) for t in r.tolerations):
             return "Unschedulable"
+        for taint in node.taints:
+            if taint.effect != "PreferNoSchedule" and not any(t.tolerates(taint) for t in r.tolerations):
+                return "TaintToleration"
         if any(node.labels.get(k) != v for k, v in r.node_selector.items()):
             return "NodeAffinity"
         if r.node_terms and not any(t.matches(node.labels, name) for t in r.node_terms):
             return "NodeAffinity"
-        for taint in node.taints:
-            if taint.effect != "PreferNoSchedule" and not any(t.tolerates(taint) for t in r.tolerations):
-                return "TaintToleration"
         for resource, amount in r.requests.items():
             if amount > 0 and self.free[name].get(resource, 0) < amount:
                 return "InsufficientResources"
@@ -231,24 +238,35 @@ class PlainCluster:
                 taken.append((i, d.milli))
         return tuple(sorted(taken))
 
-    def score(self, name: str, r: Requirements) -> int:
+    def unwelcome(self, name: str, r: Requirements) -> int:
+        borne = [t for t in r.tolerations if t.effect in ("", "PreferNoSchedule")]
+        preferred = [t for t in self.nodes[name].taints if t.effect == "PreferNoSchedule"]
+        return sum(not any(t.tolerates(taint) for t in borne) for taint in preferred)
+
+    @staticmethod
+    def stand_ins(r: Requirements) -> tuple[int, int]:
+        return max(0, r.requests.get("cpu", 100)), max(0, r.requests.get("memory", 200 * 2**20))
+
+    def fit(self, name: str, r: Requirements) -> int:
         shares: list[int] = []
-        node = self.nodes[name]
-        for resource in ("cpu", "memory"):
-            whole = node.allocatable.get(resource, 0)
+        for i, resource in enumerate(("cpu", "memory")):
+            whole = self.nodes[name].allocatable.get(resource, 0)
+            taken = self.scored[name][i] + self.stand_ins(r)[i]
             if whole:
-                left = self.free[name].get(resource, 0) - r.requests.get(resource, 0)
-                shares.append(self._share(left, whole))
-        for kind in dict.fromkeys(d.kind for d in r.devices):
-            mine = [i for i, device in enumerate(node.devices) if device.kind == kind]
-            asked = sum(d.count * d.milli for d in r.devices if d.kind == kind)
-            if mine:
-                shares.append(self._share(sum(self.devices[name][i] for i in mine) - asked, 1000 * len(mine)))
+                least = self.strategy == "least-allocated"
+                shares.append((max(0, whole - taken) if least else min(whole, taken)) * 100 // whole)
         return sum(shares) // len(shares) if shares else 0
 
-    def _share(self, left: int, whole: int) -> int:
-        left = max(0, left)
-        return (left if self.strategy == "least-allocated" else whole - left) * 100 // whole
+    def balance(self, name: str, r: Requirements) -> int:
+        asked = [r.requests.get(resource, 0) for resource in ("cpu", "memory")]
+        if not any(asked):
+            return 0
+        shares: list[float] = []
+        for resource, amount in zip(("cpu", "memory"), asked, strict=True):
+            whole = self.nodes[name].allocatable.get(resource, 0)
+            if whole:
+                shares.append(min(1.0, (whole - self.free[name][resource] + amount) / whole))
+        return int((1 - abs(shares[0] - shares[1]) / 2) * 100) if len(shares) == 2 else 100
 
 
 def replicas_in(shares: Iterable[NodeShare]) -> list[tuple[str, int, tuple[tuple[int, int], ...]]]:

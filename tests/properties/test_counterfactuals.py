@@ -23,7 +23,7 @@ from wharfinger.engine.nodes.classes import compile_class
 from wharfinger.engine.nodes.counterfactual import refusals, ways_in
 from wharfinger.engine.nodes.fit import REASONS, usage_verdict
 from wharfinger.engine.nodes.occupancy import Occupancy
-from wharfinger.engine.nodes.score import score_parts, score_row
+from wharfinger.engine.nodes.place import Placer
 from wharfinger.events.cluster_state import into_buckets
 
 KEYS, VALUES = ("tier", "disk"), ("gold", "silver", "1", "7")
@@ -124,15 +124,15 @@ def test_a_node_takes_a_replica_that_asks_for_so_much_less_and_not_for_one_unit_
 
 @given(st.randoms(use_true_random=False))
 @settings(max_examples=100, deadline=None)
-def test_the_parts_of_a_score_are_what_it_is_the_mean_of(random: Random) -> None:
+def test_the_parts_of_a_score_are_what_it_is_the_sum_of(random: Random) -> None:
     book, asked = Occupancy(), asked_by(random)
     for said in into_buckets("oslo", [a_node(random)], 1):
         book.observe_nodes(said, 0)
-    row, cls = book.table.rows["n"], compile_class(book.table, asked, "asked")
-    if usage_verdict(row, cls):
-        return
-    parts = score_parts(row, cls, "least-allocated", book.table.kinds)
-    assert score_row(row, cls, "least-allocated") == (sum(parts.values()) // len(parts) if parts else 0)
+    cls = compile_class(book.table, asked, "asked")
+    placer = Placer(book.table, "least-allocated")
+    choice = placer.choose(cls)
+    if choice is not None:
+        assert sum(placer.score_parts(choice.row, cls).values()) == choice.score
 
 
 @given(st.integers(-5, 60), st.integers(0, 50))

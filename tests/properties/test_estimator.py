@@ -98,7 +98,7 @@ def test_it_counts_as_free_what_the_cluster_stage_has_free(history: tuple[str, l
             cls = book.class_of(requirements)
             fitting = list(placer.fill(cls, n + 1))
             for choice in fitting:
-                book.table.charge(choice.row, cls.amounts, -1, [(i, -m) for i, m in choice.devices])
+                book.table.charge(choice.row, cls, -1, [(i, -m) for i, m in choice.devices])
             assert len(fitting) == n
         assert OBSERVER.publish(state, 2) == []
 

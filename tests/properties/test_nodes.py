@@ -152,7 +152,7 @@ def test_the_count_of_a_class_is_how_many_can_be_placed_one_after_another(
             placed = list(placer.fill(cls, count + 1))
             assert len(placed) == count
             for choice in placed:
-                book.table.charge(choice.row, cls.amounts, -1, [(i, -m) for i, m in choice.devices])
+                book.table.charge(choice.row, cls, -1, [(i, -m) for i, m in choice.devices])
         else:
             assert not any(amount for code, amount in cls.amounts if code != 2)
 

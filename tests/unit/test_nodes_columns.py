@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from tests.cluster_world import a_node, needs, observed
 
 from wharfinger.domain.node import Node
 from wharfinger.domain.resources import Device, DeviceRequest
+from wharfinger.domain.scheduler import FitArgs, WeightedResource
 from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.value import stable_hash
 from wharfinger.domain.workload import Requirements
@@ -15,7 +17,8 @@ from wharfinger.engine.nodes.classes import bears_taints
 from wharfinger.engine.nodes.columns import AMOUNT_MAX, ChangeLog, NodeTable
 from wharfinger.engine.nodes.count import COUNT_MAX, Counter
 from wharfinger.engine.nodes.occupancy import Occupancy
-from wharfinger.engine.nodes.place import Placer
+from wharfinger.engine.nodes.place import Diagnosis, Placer
+from wharfinger.engine.nodes.score import profile_of
 from wharfinger.events.cluster_state import NodesObserved
 from wharfinger.events.decisions import NodeShare
 
@@ -66,7 +69,7 @@ def test_ties_are_ordered_by_hash_then_name_and_never_by_arrival(seed: int) -> N
     for arriving in (names, names[::-1]):
         table = NodeTable(capacity=4)
         for name in arriving:
-            table.set_usage(table.put(a_node(name), closed=False), [], [])
+            table.set_usage(table.put(a_node(name), closed=False), {}, [])
         ranks = table.tie_ranks(seed)
         orders.append(sorted(names, key=lambda name: int(ranks[table.rows[name].slot])))
     assert orders[0] == orders[1] == sorted(names, key=lambda name: (stable_hash(name) ^ seed, name))
@@ -77,7 +80,7 @@ def test_nodes_whose_hashes_collide_are_ordered_by_name() -> None:
     for arriving in (["a", "b", "c"], ["c", "b", "a"]):
         table = NodeTable()
         for name in arriving:
-            table.set_usage(table.put(a_node(name), closed=False), [], [])
+            table.set_usage(table.put(a_node(name), closed=False), {}, [])
         table.hashes[:] = np.uint64(7)
         ranks = table.tie_ranks(1)
         orders.append([int(ranks[table.rows[name].slot]) for name in "abc"])
@@ -94,6 +97,9 @@ def test_amounts_beyond_reason_are_clamped_and_negative_ones_are_nothing() -> No
     assert choice.row.name == "a"
 
 
+MIB = 2**20
+
+
 @pytest.mark.parametrize(
     ("strategy", "cpu", "memory", "score"),
     [
@@ -105,22 +111,41 @@ def test_amounts_beyond_reason_are_clamped_and_negative_ones_are_nothing() -> No
     ],
 )
 def test_scores_are_the_integers_of_kube_scheduler(strategy: str, cpu: int, memory: int, score: int) -> None:
+    """Of what is free once the pod is there; beside it stand how evenly that is taken, and that no taint is unwelcome."""
     book = book_of(a_node("a", cpu=4000, memory=100))
     placer = Placer(book.table, "least-allocated" if strategy.startswith("least") else "most-allocated")
-    choice = placer.choose(book.class_of(needs(cpu=cpu, memory=memory)))
+    cls = book.class_of(needs(cpu=cpu, memory=memory))
+    choice = placer.choose(cls)
     assert choice is not None
-    assert choice.score == score
+    parts = placer.score_parts(choice.row, cls)
+    assert parts.get("NodeResourcesFit", 0) == score
+    assert parts["TaintToleration"] == 300
+    assert parts["NodeResourcesBalancedAllocation"] == int((1 - abs(cpu / 4000 - memory / 100) / 2) * 100)
+    assert choice.score == sum(parts.values())
 
 
-def test_devices_enter_the_score_only_of_those_who_ask() -> None:
-    book = book_of(a_node("a", cpu=4000, memory=100, gpus=4))
+def test_a_pod_that_asks_for_nothing_counts_a_little_in_the_score_of_the_next() -> None:
+    """100m and 200 MiB, as kube-scheduler has it, and nothing in what is free."""
+    book = book_of(a_node("a", cpu=4000, memory=1000 * MIB))
     placer = Placer(book.table, "least-allocated")
-    without = placer.choose(book.class_of(needs(cpu=2000)))
-    asking = placer.choose(book.class_of(needs(cpu=2000, gpus=1, milli=500)))
-    assert without is not None
-    assert asking is not None
-    assert without.score == (50 + 100) // 2
-    assert asking.score == (50 + 100 + 87) // 3
+    silent = book.class_of(Requirements())
+    row = book.table.rows["a"]
+    assert placer.score_parts(row, silent)["NodeResourcesFit"] == (97 + 80) // 2
+    book.place("quiet", (NodeShare("a", (0,)),), Requirements(), 0)
+    assert row.free[:2] == row.allocatable[:2]
+    assert placer.score_parts(row, silent)["NodeResourcesFit"] == (95 + 60) // 2
+
+
+def test_devices_enter_the_score_where_the_profile_names_them() -> None:
+    """By default a pod's devices are no part of it; whole ones are a resource by the name of their kind."""
+    book = book_of(a_node("a", cpu=4000, memory=1000 * MIB, gpus=4))
+    asking = book.class_of(needs(cpu=2000, gpus=1))
+    row = book.table.rows["a"]
+    plain = profile_of("least-allocated")
+    fit = FitArgs(resources=(WeightedResource("cpu"), WeightedResource("nvidia.com/gpu", 3)))
+    named = msgspec.structs.replace(plain, arguments=msgspec.structs.replace(plain.arguments, fit=fit))
+    assert Placer(book.table, plain).score_parts(row, asking)["NodeResourcesFit"] == (50 + 80) // 2
+    assert Placer(book.table, named).score_parts(row, asking)["NodeResourcesFit"] == (50 + 3 * 75) // 4
 
 
 def test_several_device_requests_are_served_from_what_the_others_leave() -> None:
@@ -197,3 +222,15 @@ def test_the_best_few_outlast_what_was_kept_of_them() -> None:
         assert len(anew) == 80 - number
         book.place(f"b{number}", (NodeShare(ranked[0], (0,)),), cls.requirements, 0)
     assert kept.ranked(cls, 4) == []
+
+
+def test_a_slot_whose_node_went_is_no_candidate_whatever_is_asked() -> None:
+    nodes = [a_node(f"n{i}") for i in range(3)]
+    book = book_of(*nodes)
+    for bucket in observed(nodes[2:]):
+        book.observe_nodes(bucket, 0)
+    placer = Placer(book.table, "least-allocated")
+    nobody_has = book.class_of(Requirements({"example.com/port": 1}))
+    assert placer.diagnose(nobody_has) == Diagnosis(1, 0, {"InsufficientResources": 1})
+    assert placer.message(nobody_has) == "0/1 nodes are available: 1 Insufficient example.com/port."
+    assert placer.diagnose(book.class_of(Requirements())) == Diagnosis(1, 1, {})

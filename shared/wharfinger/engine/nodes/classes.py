@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from wharfinger.domain.pod_traits import PodTraits
 from wharfinger.domain.resources import DEVICE_MILLI, DeviceRequest, is_of_nodes
 from wharfinger.domain.selectors import NodeTerm
 from wharfinger.domain.taints import Taint, Toleration
+from wharfinger.domain.value import canonical
 from wharfinger.domain.workload import Requirements
+from wharfinger.engine.framework.snapshot import scored
 from wharfinger.engine.nodes.columns import (
-    CPU,
-    MEMORY,
     PODS,
     Column,
     DeviceView,
@@ -25,6 +26,7 @@ from wharfinger.engine.nodes.columns import (
     NodeTable,
     clamped,
 )
+from wharfinger.engine.nodes.tallies import Tally
 
 UNSCHEDULABLE, NODE_AFFINITY, TAINT_TOLERATION, INSUFFICIENT_RESOURCES, INSUFFICIENT_DEVICES, ABSENT = (
     -1, -2, -3, -4, -5, -7,
@@ -48,25 +50,38 @@ class DeviceNeed:
 class PodClass:
     """A compiled requirement class.
 
-    `amounts`: (column, amount > 0), always with one of `pods`. `scored`: the amounts of cpu and memory, zero or not.
-    `kinds`: (device kind, thousandths asked in all). `simple`: its device fit is one comparison per node; a class that asks for
-    several sorts of devices, or for shares of several devices at once, is looked at node by node. `claiming`: it selects nodes.
-    """
+    `key`: of the requirement class, by which estimates go; `pod_key`: of all that others can see of such a pod.
+    `amounts`: (column, amount > 0), always with one of `pods`. `scored`: cpu and memory as scoring counts them.
+    `wholes`: (device kind, whole devices). `kinds`: (device kind, thousandths asked in all). `claims`: its node
+    claims, tolerations and node preferences as bytes: classes with equal ones see the same in a node's facts.
+    `terminating`: about to end. `simple`: its device fit is one comparison per node; a class that asks for several
+    sorts of devices, or for shares of several devices at once, is looked at node by node. `claiming`: it selects
+    nodes."""
 
     key: str
+    pod_key: str
     requirements: Requirements
     amounts: tuple[tuple[int, int], ...]
-    scored: tuple[tuple[int, int], ...]
+    scored: tuple[int, int]
+    wholes: tuple[tuple[int, int], ...]
     needs: tuple[DeviceNeed, ...]
     kinds: tuple[tuple[int, int], ...]
     simple: bool
     claiming: bool
     seed: int
+    claims: bytes
+    terminating: bool = False
+    tallies: list[tuple[Tally, int]] = field(default_factory=list)
+    looked: tuple[int, int] = (-1, 0)
     verdicts: Column = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     position: int = -1
     _taints: dict[int, bool] = field(default_factory=dict)
     _claims: dict[tuple[str | None, ...], bool] = field(default_factory=dict)
     _keys: tuple[str, ...] | None = None
+
+    @property
+    def traits(self) -> PodTraits:
+        return self.requirements.traits
 
     def facts(self, table: NodeTable) -> Column:
         """The verdict of each slot as far as facts go: 0, or the first reason against it."""
@@ -109,7 +124,7 @@ class PodClass:
         keys = self._keys
         if keys is None:
             keys = self._keys = _label_keys(self.requirements)
-        by_name = any(term.fields for term in self.requirements.node_terms)
+        by_name = self.traits.node_name or any(term.fields for term in self.requirements.node_terms)
         seen = (row.name if by_name else None, *[row.labels.get(key) for key in keys])
         holds = self._claims.get(seen)
         if holds is None:
@@ -134,8 +149,10 @@ def bears_cordon(tolerations: tuple[Toleration, ...]) -> bool:
 
 
 def claims_hold(requirements: Requirements, labels: dict[str, str], name: str) -> bool:
-    """The node selector and, where there are terms, at least one of them."""
+    """The node selector, the name of the node where one is asked for and, where there are terms, at least one of them."""
     if any(labels.get(k) != v for k, v in requirements.node_selector.items()):
+        return False
+    if requirements.traits.node_name not in ("", name):
         return False
     terms: tuple[NodeTerm, ...] = requirements.node_terms
     return not terms or any(term.matches(labels, name) for term in terms)
@@ -155,7 +172,9 @@ def bears_taints(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...])
     return True
 
 
-def compile_class(table: NodeTable, requirements: Requirements, key: str) -> PodClass:
+def compile_class(
+    table: NodeTable, requirements: Requirements, key: str, pod_key: str = "", terminating: bool = False
+) -> PodClass:
     """Negative and zero amounts ask for nothing, nor does what no node has; a device request asks for nothing when its count or
     share is not positive."""
     amounts = {
@@ -165,20 +184,42 @@ def compile_class(table: NodeTable, requirements: Requirements, key: str) -> Pod
     }
     amounts.setdefault(PODS, 1)
     needs = _needs(table, requirements.devices)
+    wholes: dict[int, int] = {}
+    for request in requirements.devices:
+        if request.milli >= DEVICE_MILLI and request.count > 0:
+            kind = table.kind(request.kind)
+            wholes[kind] = wholes.get(kind, 0) + min(request.count, 2**20)
     kinds: dict[int, int] = {}
     for need in needs:
         kinds[need.view.kind] = kinds.get(need.view.kind, 0) + need.count * need.milli
+    cpu, memory = scored(requirements)
+    traits = requirements.traits
     return PodClass(
         key=key,
+        pod_key=pod_key or key,
         requirements=requirements,
         amounts=tuple(sorted(amounts.items())),
-        scored=((CPU, amounts.get(CPU, 0)), (MEMORY, amounts.get(MEMORY, 0))),
+        scored=(clamped(cpu), clamped(memory)),
+        wholes=tuple(sorted(wholes.items())),
         needs=needs,
         kinds=tuple(sorted(kinds.items())),
         simple=not needs or (len(needs) == 1 and (needs[0].count == 1 or needs[0].milli >= DEVICE_MILLI)),
-        claiming=bool(requirements.node_selector or requirements.node_terms),
+        claiming=bool(requirements.node_selector or requirements.node_terms or traits.node_name),
         seed=table.seed(key),
+        claims=_claims(requirements, traits),
+        terminating=terminating,
     )
+
+
+def _claims(requirements: Requirements, traits: PodTraits) -> bytes:
+    said = (
+        requirements.node_selector,
+        requirements.node_terms,
+        requirements.tolerations,
+        traits.node_name,
+        traits.preferences,
+    )
+    return canonical(said) if any(said) else b""
 
 
 def _needs(table: NodeTable, requests: tuple[DeviceRequest, ...]) -> tuple[DeviceNeed, ...]:

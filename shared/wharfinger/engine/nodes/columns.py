@@ -5,21 +5,25 @@ every node, and a column is the fastest way to read all. Rows are exact and lead
 holds. Whoever caches something per node asks the two change logs what was touched since it last looked:
 `usage` (free amounts and devices) and `facts` (labels, taints, cordons, a node that came or went).
 
-This module knows no pods and no bindings: `occupancy` decides what is charged to a row.
+It knows which *classes* of pods a row holds, since what others count (`tallies`) moves with them; which pods and bindings that
+are is nobody's business here: `occupancy` decides what is charged to a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from wharfinger.domain.cluster_objects import ClusterObjects
 from wharfinger.domain.node import Node
 from wharfinger.domain.resources import DEVICE_MILLI
 from wharfinger.domain.taints import Taint
 from wharfinger.domain.value import stable_hash
+from wharfinger.engine.nodes.tallies import Counted, Tallies, Tally
 
 Column = npt.NDArray[np.int64]
 
@@ -39,6 +43,18 @@ _CLIP = 2**62
 
 Taken = tuple[tuple[int, int], ...]
 """(device index, thousandths) for each device a replica holds."""
+
+
+class Held(Counted, Protocol):
+    """A class of pods, as a node holds them. `amounts`: (column, amount); `scored`: cpu and memory as scoring counts
+    them; `wholes`: (device kind, whole devices)."""
+
+    amounts: tuple[tuple[int, int], ...]
+    scored: tuple[int, int]
+    wholes: tuple[tuple[int, int], ...]
+
+
+H = TypeVar("H", bound=Held)
 
 
 class MissingTie(LookupError):  # noqa: N818  (named after what is the case)
@@ -97,16 +113,20 @@ class ChangeLog:
 
 
 class NodeRow:
-    """One node. `allocatable` and `free` by column; `free` may be negative when a cluster was filled by others. `closed`: takes no
-    new replicas, whoever asks; `unschedulable`: closed, or cordoned, which some tolerate.
+    """One node. `allocatable` and `free` by column; `free` may be negative when a cluster was filled by others.
+    `closed`: takes no new replicas, whoever asks; `unschedulable`: closed, or cordoned, which some tolerate.
 
-    `used`: thousandths held of each device, unclipped; `device_free`: what is left of each, 0..1000; `groups`: the code of
-    each device's (kind, model). `sole_group`: that code when all devices share it, -1 when not, -2 without devices.
-    """
+    `used`: thousandths held of each device, unclipped; `device_free`: what is left of each, 0..1000; `groups`: the
+    code of each device's (kind, model). `sole_group`: that code when all devices share it, -1 when not, -2 without
+    devices.
+
+    `classes`: how many pods of which class it holds; `scored`: their cpu and memory as scoring counts them;
+    `whole_left`: devices by kind that are not asked for as whole ones, whoever really has them. `images`: name ->
+    bytes."""
 
     __slots__ = (
-        "allocatable", "closed", "device_free", "free", "groups", "kind_allocatable", "kind_free", "labels", "name", "slot",
-        "sole_group", "taint_code", "unschedulable", "used",
+        "allocatable", "classes", "closed", "device_free", "free", "groups", "images", "kind_allocatable", "kind_free",
+        "labels", "name", "scored", "slot", "sole_group", "taint_code", "unschedulable", "used", "whole_left",
     )  # fmt: skip
 
     def __init__(self, slot: int, name: str) -> None:
@@ -124,6 +144,24 @@ class NodeRow:
         self.device_free: list[int] = []
         self.kind_allocatable: dict[int, int] = {}
         self.kind_free: dict[int, int] = {}
+        self.images: dict[str, int] = {}
+        self.classes: dict[Held, int] = {}
+        self.scored: list[int] = [0, 0]
+        self.whole_left: dict[int, int] = {}
+
+
+class Topology:
+    """A node label as domains. `codes` int64[slots]: the domain a node is in, -1: it has no such label; `values`:
+    domain by value."""
+
+    __slots__ = ("codes", "values")
+
+    def __init__(self, capacity: int) -> None:
+        self.codes: Column = np.full(capacity, -1, dtype=np.int64)
+        self.values: dict[str, int] = {}
+
+    def put(self, slot: int, value: str | None) -> None:
+        self.codes[slot] = -1 if value is None else self.values.setdefault(value, len(self.values))
 
 
 class DeviceView:
@@ -154,12 +192,18 @@ class NodeTable:
         self.facts = ChangeLog()
         self.resources: list[str] = []
         self.resource_codes: dict[str, int] = {}
-        self.allocatable: list[Column] = []
-        self.free: list[Column] = []
+        self.allocatable: Column = np.zeros((0, capacity), dtype=np.int64)
+        self.free: Column = np.zeros((0, capacity), dtype=np.int64)
+        self.scored: Column = np.zeros((2, capacity), dtype=np.int64)
         self.kinds: list[str] = []
         self.kind_codes: dict[str, int] = {}
         self.kind_allocatable: list[Column] = []
         self.kind_free: list[Column] = []
+        self.whole_left: list[Column] = []
+        self.topologies: dict[str, Topology] = {}
+        self.image_nodes: dict[str, dict[int, int]] = {}
+        self.tallies = Tallies(capacity)
+        self.objects = ClusterObjects()
         self.groups: list[tuple[int, str]] = []
         self.group_codes: dict[tuple[int, str], int] = {}
         self.group_views: list[list[DeviceView]] = []
@@ -203,8 +247,9 @@ class NodeTable:
         if code is None:
             code = self.resource_codes[name] = len(self.resources)
             self.resources.append(name)
-            self.allocatable.append(np.zeros(self.capacity, dtype=np.int64))
-            self.free.append(np.zeros(self.capacity, dtype=np.int64))
+            nothing = np.zeros((1, self.capacity), dtype=np.int64)
+            self.allocatable = np.concatenate((self.allocatable, nothing))
+            self.free = np.concatenate((self.free, nothing))
             for row in self.rows.values():
                 row.allocatable.append(0)
                 row.free.append(0)
@@ -217,7 +262,44 @@ class NodeTable:
             self.kinds.append(name)
             self.kind_allocatable.append(np.zeros(self.capacity, dtype=np.int64))
             self.kind_free.append(np.zeros(self.capacity, dtype=np.int64))
+            self.whole_left.append(np.zeros(self.capacity, dtype=np.int64))
         return code
+
+    def topology(self, key: str) -> Topology:
+        topology = self.topologies.get(key)
+        if topology is None:
+            topology = self.topologies[key] = Topology(self.capacity)
+            for name in sorted(self.rows):
+                row = self.rows[name]
+                topology.put(row.slot, row.labels.get(key))
+        return topology
+
+    def tally(self, key: Hashable, meets: Callable[[Counted], int]) -> Tally:
+        """The tally of a question; of a new one the pods that are there are counted, once."""
+        if self.tallies.full:
+            self._recount()
+        tally, new = self.tallies.asked(key, meets)
+        if new:
+            times: dict[Held, int] = {}
+            for row in self.rows.values():
+                for cls, count in row.classes.items():
+                    met = times.get(cls)
+                    if met is None:
+                        met = times[cls] = meets(cls)
+                    if met:
+                        tally.by_slot[row.slot] += met * count
+        return tally
+
+    def _recount(self) -> None:
+        """Forget all tallies; what pods carry is counted again, the rest when it is asked for."""
+        self.tallies.forget()
+        for row in self.rows.values():
+            for cls, count in row.classes.items():
+                self._tell(cls, row.slot, count)
+
+    def _tell(self, cls: Held, slot: int, times: int) -> None:
+        for tally, met in self.tallies.moved_by(cls):
+            tally.by_slot[slot] += met * times
 
     def view(self, kind: int, models: Iterable[str]) -> DeviceView:
         key = (kind, frozenset(models))
@@ -262,7 +344,11 @@ class NodeTable:
             row = self._open(node.name)
         for name in node.allocatable:
             self.resource(name)
+        slot = row.slot
         row.labels = node.labels
+        for key, topology in self.topologies.items():
+            topology.put(slot, node.labels.get(key))
+        self._put_images(row, node.images)
         row.taint_code = self._taints(node.taints)
         row.closed, row.unschedulable = closed, node.unschedulable or closed
         row.allocatable = [0] * len(self.resources)
@@ -278,13 +364,24 @@ class NodeTable:
         else:
             self.incomplete.add(node.name)
         self._put_devices(row, node)
-        slot = row.slot
         for column, amount in zip(self.allocatable, row.allocatable, strict=True):
             column[slot] = amount
         self.present[slot], self.cordoned[slot], self.closed[slot] = True, row.unschedulable, row.closed
         self.taint_code[slot] = row.taint_code
         self.facts.append(slot)
         return row
+
+    def _put_images(self, row: NodeRow, images: dict[str, int]) -> None:
+        if row.images == images:
+            return
+        for name in row.images:
+            on = self.image_nodes[name]
+            del on[row.slot]
+            if not on:
+                del self.image_nodes[name]
+        for name, size in images.items():
+            self.image_nodes.setdefault(name, {})[row.slot] = size
+        row.images = images
 
     def _put_devices(self, row: NodeRow, node: Node) -> None:
         devices = node.devices[:DEVICES_MAX]
@@ -308,11 +405,24 @@ class NodeTable:
     def drop(self, name: str) -> None:
         row = self.rows.pop(name)
         slot = row.slot
+        for cls, count in row.classes.items():
+            self._tell(cls, slot, -count)
+        self._put_images(row, {})
+        for topology in self.topologies.values():
+            topology.put(slot, None)
         self.by_slot[slot] = None
         self._vacant.append(slot)
         self.pods_unlimited.discard(name)
         self.incomplete.discard(name)
-        for column in (*self.allocatable, *self.free, *self.kind_allocatable, *self.kind_free):
+        columns = (
+            *self.allocatable,
+            *self.free,
+            *self.scored,
+            *self.kind_allocatable,
+            *self.kind_free,
+            *self.whole_left,
+        )
+        for column in columns:
             column[slot] = 0
         for view in self.views.values():
             view.top[slot], view.whole[slot] = -1, 0
@@ -343,8 +453,13 @@ class NodeTable:
         def doubled(column: Column, fill: int) -> Column:
             return np.concatenate((column, np.full_like(column, fill)))
 
-        self.allocatable = [doubled(c, 0) for c in self.allocatable]
-        self.free = [doubled(c, 0) for c in self.free]
+        self.allocatable, self.free, self.scored = (
+            np.concatenate((c, np.zeros_like(c)), axis=1) for c in (self.allocatable, self.free, self.scored)
+        )
+        self.whole_left = [doubled(c, 0) for c in self.whole_left]
+        for topology in self.topologies.values():
+            topology.codes = doubled(topology.codes, -1)
+        self.tallies.grow(2 * self.capacity)
         self.kind_allocatable = [doubled(c, 0) for c in self.kind_allocatable]
         self.kind_free = [doubled(c, 0) for c in self.kind_free]
         for view in self.views.values():
@@ -360,30 +475,62 @@ class NodeTable:
 
     # --- usage
 
-    def set_usage(self, row: NodeRow, used: Sequence[int], devices: Sequence[int]) -> None:
-        """Set what is held of a node: `used` by column (missing ones 0), `devices` in thousandths, in device order."""
-        row.free = list(row.allocatable)
-        for code, amount in enumerate(used):
-            row.free[code] -= amount
-        row.used = list(devices)
-        row.device_free = [max(0, DEVICE_MILLI - u) for u in row.used]
+    def set_usage(self, row: NodeRow, held: Mapping[H, int], devices: Sequence[int]) -> None:
+        """Set what is held of a node: how many pods of which class (`Held`), and `devices` in thousandths, in device order."""
         slot = row.slot
+        self._set_classes(row, held)
+        row.free = list(row.allocatable)
+        row.scored = [0, 0]
+        row.whole_left = {kind: milli // DEVICE_MILLI for kind, milli in row.kind_allocatable.items()}
+        for cls, count in held.items():
+            self._take(row, cls, count)
         for column, amount in zip(self.free, row.free, strict=True):
             column[slot] = max(amount, -_CLIP)
+        self.scored[0, slot], self.scored[1, slot] = min(row.scored[0], _CLIP), min(row.scored[1], _CLIP)
+        for kind, column in enumerate(self.whole_left):
+            column[slot] = row.whole_left.get(kind, 0)
+        row.used = list(devices)
+        row.device_free = [max(0, DEVICE_MILLI - u) for u in row.used]
         self.device_free[slot] = -1
         self._follow_devices(row)
         self.usage.append(slot)
 
-    def charge(
-        self, row: NodeRow, amounts: Sequence[tuple[int, int]], times: int, taken: Iterable[tuple[int, int]]
-    ) -> None:
-        """Take `times` replicas' amounts from a row, negative to give them back, and once each entry of `taken`
-        (thousandths, negative to give back)."""
-        free, columns, slot = row.free, self.free, row.slot
-        for code, amount in amounts:
-            left = free[code] - times * amount
-            free[code] = left
-            columns[code][slot] = left if left > -_CLIP else -_CLIP
+    def _set_classes(self, row: NodeRow, held: Mapping[H, int]) -> None:
+        before = row.classes
+        row.classes = {cls: count for cls, count in held.items() if count}
+        for cls, count in before.items():
+            if row.classes.get(cls) != count:
+                self._tell(cls, row.slot, -count)
+        for cls, count in row.classes.items():
+            if before.get(cls) != count:
+                self._tell(cls, row.slot, count)
+
+    @staticmethod
+    def _take(row: NodeRow, cls: Held, times: int) -> None:
+        for code, amount in cls.amounts:
+            row.free[code] -= times * amount
+        row.scored[0] += times * cls.scored[0]
+        row.scored[1] += times * cls.scored[1]
+        for kind, count in cls.wholes:
+            row.whole_left[kind] = row.whole_left.get(kind, 0) - times * count
+
+    def charge(self, row: NodeRow, cls: Held, times: int, taken: Iterable[tuple[int, int]]) -> None:
+        """`times` replicas of a class come to a node, negative: they go; and once each entry of `taken` (thousandths,
+        negative to give back)."""
+        slot = row.slot
+        count = row.classes.get(cls, 0) + times
+        if count:
+            row.classes[cls] = count
+        else:
+            del row.classes[cls]
+        self._tell(cls, slot, times)
+        self._take(row, cls, times)
+        free, columns = row.free, self.free
+        for code, _ in cls.amounts:
+            columns[code, slot] = max(free[code], -_CLIP)
+        self.scored[0, slot], self.scored[1, slot] = min(row.scored[0], _CLIP), min(row.scored[1], _CLIP)
+        for kind, _ in cls.wholes:
+            self.whole_left[kind][slot] = row.whole_left[kind]
         if taken:
             used = row.used
             for index, milli in taken:

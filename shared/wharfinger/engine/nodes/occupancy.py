@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from wharfinger.domain.cluster_objects import ClusterObjects
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.resources import DEVICE_MILLI
 from wharfinger.domain.taints import Taint
@@ -87,12 +88,13 @@ class Occupancy:
         self.pods: dict[str, tuple[Pod, ...]] = {}
         self.held: dict[str, Held] = {}
         self.on_node: dict[str, dict[ReplicaKey, Replica]] = {}
+        self.objects = ClusterObjects()
         self.lost: set[str] = set()
         self.unsettled: dict[str, None] = {}
         self.unbound: dict[str, int] = {}
         self.arrivals = 0
         self._unbound_classes: dict[str, PodClass] = {}
-        self._classes: dict[str, PodClass] = {}
+        self._classes: dict[tuple[str, bool], PodClass] = {}
         self._in_buckets: dict[str, set[int]] = {}
         self._own_pods: dict[str, dict[ReplicaKey, Pod]] = {}
         self._floating: set[str] = set()
@@ -102,14 +104,25 @@ class Occupancy:
     def known(self) -> bool:
         return self.bucket_count > 0 and len(self.buckets) == self.bucket_count
 
-    def class_of(self, requirements: Requirements) -> PodClass:
-        key = requirements.class_key
+    def class_of(self, requirements: Requirements, terminating: bool = False) -> PodClass:
+        """One class for all pods that are interchangeable on every node. `terminating`: about to end."""
+        key = (requirements.pod_key, terminating)
         cls = self._classes.get(key)
         if cls is None:
             if len(self._classes) >= _CLASSES_KNOWN:
                 self._classes.clear()  # replicas keep their own; this is only where equal ones meet
-            cls = self._classes[key] = compile_class(self.table, requirements, key)
+            cls = self._classes[key] = compile_class(
+                self.table, requirements, requirements.class_key, key[0], terminating
+            )
         return cls
+
+    def observe_objects(self, objects: ClusterObjects) -> bool:
+        """Take the cluster's other objects, all of them; True when anything changed."""
+        if objects == self.objects:
+            return False
+        self.objects = self.table.objects = objects
+        self.version += 1
+        return True
 
     def unbound_classes(self) -> list[tuple[PodClass, int]]:
         """Each class that has replicas assigned but on no node, and how many, in order of key."""
@@ -274,12 +287,31 @@ class Occupancy:
                 held.replace = bool(held.placed)
                 self._uncount(held)
                 held.cls, held.uid = cls, uid
+            elif cls is not held.cls:
+                self._relabel(binding, held, cls)
         else:
             held.replace = False  # all of it goes anyway
         held.assignment, held.desired, held.priority = assignment, replicas, priority
         self.arrivals += 1
         held.arrival = self.arrivals
         self._settle(binding)
+
+    def _relabel(self, binding: str, held: Held, cls: PodClass) -> None:
+        """As many fit as before, but others see them otherwise: what is placed stays and is of the new class."""
+        self._uncount(held)
+        held.cls = cls
+        for ordinal, replica in list(held.placed.items()):
+            new = msgspec.structs.replace(replica, cls=cls)
+            held.placed[ordinal] = self.on_node[replica.node][(binding, ordinal)] = new
+            row = self.table.rows.get(replica.node)
+            if row is None:
+                continue
+            if replica.node in self._floating or replica.node in self._own_pods:
+                self._write(replica.node)
+            else:
+                self.table.charge(row, replica.cls, -1, ())
+                self.table.charge(row, cls, 1, ())
+                self.version += 1
 
     def restore(
         self, binding: str, requirements: Requirements, uid: str, assignment: str, desired: int, priority: int,
@@ -331,7 +363,7 @@ class Occupancy:
             self._write(share.node)
         else:
             charged = [pair for taken in devices.values() for pair in sane(taken)] if share.devices else ()
-            self.table.charge(row, cls.amounts, len(devices), charged)
+            self.table.charge(row, cls, len(devices), charged)
             self.version += 1
 
     def release(self, binding: str, shares: Iterable[NodeShare], unbound: int = 0) -> None:
@@ -363,7 +395,7 @@ class Occupancy:
         if replica.node in self._floating or replica.node in self._own_pods:
             self._write(replica.node)
         else:
-            self.table.charge(row, replica.cls.amounts, -1, [(i, -milli) for i, milli in sane(replica.devices)])
+            self.table.charge(row, replica.cls, -1, [(i, -milli) for i, milli in sane(replica.devices)])
             self.version += 1
 
     def _settle(self, binding: str) -> None:
@@ -407,12 +439,12 @@ class Occupancy:
         self._floating.discard(name)
         if row is None:
             return
-        used = [0] * len(self.table.resources)
+        held: dict[PodClass, int] = {}
         devices = [0] * len(row.groups)
         own = self._own_pods.get(name, {})
         here = self.on_node.get(name, {})
         for key, replica in here.items():
-            _charge(used, replica.cls)
+            held[replica.cls] = held.get(replica.cls, 0) + 1
             pod = own.get(key)
             _hold(devices, pod.devices if pod is not None and pod.devices else replica.devices)
         floating: list[PodClass] = []
@@ -420,10 +452,8 @@ class Occupancy:
             key = (pod.binding, pod.ordinal)
             if key in here and own[key].uid == pod.uid:
                 continue  # of two pods that claim one replica, one is it and the other is charged
-            cls = self.class_of(pod.requirements)
-            if len(used) < len(self.table.resources):
-                used += [0] * (len(self.table.resources) - len(used))
-            _charge(used, cls)
+            cls = self.class_of(pod.requirements, pod.terminating)
+            held[cls] = held.get(cls, 0) + 1
             _hold(devices, pod.devices)
             if cls.needs and not pod.devices:
                 floating.append(cls)
@@ -432,7 +462,7 @@ class Occupancy:
             for cls in floating:
                 for need in cls.needs:
                     _reserve(row, devices, need)
-        self.table.set_usage(row, used, devices)
+        self.table.set_usage(row, held, devices)
         self.version += 1
 
 
@@ -457,11 +487,6 @@ def _devices(taken: list[Taken]) -> tuple[Taken, ...]:
 def sane(devices: Taken) -> list[tuple[int, int]]:
     """What of said thousandths is charged to a node."""
     return [(index, min(milli, DEVICE_MILLI)) for index, milli in devices if milli > 0]
-
-
-def _charge(used: list[int], cls: PodClass) -> None:
-    for code, amount in cls.amounts:
-        used[code] += amount
 
 
 def _hold(devices: list[int], taken: Taken) -> None:

@@ -1,39 +1,61 @@
-"""The best node for a class, kept at hand.
+"""The best node for a class under a profile, chosen among all nodes each time.
 
-For each class in use a column of keys: score and tie rank in one integer where the node is feasible, the verdict where it
-is not. Before choosing, only the nodes touched since the class was last asked for are judged again: one by one when they
-are few, as columns when they are many, all of them when the log has forgotten. The best few and the count of verdicts,
-which every decision records, follow a single node's change and are made anew only after a change of columns.
+What a profile's plugins say about a node is read from columns: facts by claims (`standing`), amounts and scores by
+rows of numbers (`forms`), other pods by tallies (`relations`); a kernel judges and weighs all nodes in one pass, and
+where equal or many pods are placed at once it goes on by itself, each pod in sight of the last. It chooses what
+`engine.framework` would: the same nodes are feasible, for the same reasons, with the same totals. What has no array
+form (volumes, device claims, a user's plugin) is asked of the framework's plugin, node by node, so that nothing is
+skipped.
 
-Ties: equal scores are broken by hash(node name) xor hash(class key), then by name. That order depends on names alone, so
-neither arrival order nor slot numbers reach a decision; it differs from class to class, so ties do not pile up on one
-node; and it costs nothing per decision. (A seed per binding would need a new order for every binding.)
-"""
+Ties: equal scores are broken by hash(node name) xor hash(class key), then by name. That order depends on names alone,
+so neither arrival order nor slot numbers reach a decision; it differs from class to class, so ties do not pile up on
+one node; and it costs nothing per decision. (A seed per binding would need a new order for every binding.)"""
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from wharfinger.domain.reasons import NodeReason
 from wharfinger.domain.resources import DEVICE_MILLI
-from wharfinger.engine.nodes.classes import ABSENT, INSUFFICIENT_DEVICES, INSUFFICIENT_RESOURCES, PodClass
-from wharfinger.engine.nodes.columns import CPU, MEMORY, PODS, Column, NodeRow, NodeTable, Taken
-from wharfinger.engine.nodes.fit import REASONS, take_devices, usage_verdict
-from wharfinger.engine.nodes.score import Strategy, score_row, score_rows
+from wharfinger.domain.scheduler import Profile
+from wharfinger.engine.framework.formulas import image_share, images_score
+from wharfinger.engine.framework.plugins.dynamic import EXEMPT_OWNER
+from wharfinger.engine.framework.plugins.pod_topology_spread import domains_weight
+from wharfinger.engine.framework.snapshot import Snapshot
+from wharfinger.engine.load.columns import LoadColumns
+from wharfinger.engine.nodes.asked import Asked
+from wharfinger.engine.nodes.classes import PodClass
+from wharfinger.engine.nodes.columns import Column, NodeRow, NodeTable, Taken
+from wharfinger.engine.nodes.compiled import Compiler
+from wharfinger.engine.nodes.fit import take_devices
+from wharfinger.engine.nodes.forms import Form, Forms, rows_of
+from wharfinger.engine.nodes.message import message
+from wharfinger.engine.nodes.relations import Relating, Relations, Run
+from wharfinger.engine.nodes.score import Strategy, profile_of
+from wharfinger.engine.nodes.standing import (
+    DETAIL,
+    GONE,
+    LOADED,
+    NO_DEVICES,
+    REASON_OF,
+    Standing,
+    Standings,
+)
 
-_SCORE = 2**32
 _FEW = 16
-_SHORT = 16
-_CLASSES_KEPT = 1024
+
+DEVICES_LAST = 60 * DETAIL + NO_DEVICES
+"""The verdict for want of devices where no plugin of the profile looks at them: a replica needs them all the same."""
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """A node for one replica. `score` 0..100; `devices` as the replica would hold them."""
+    """A node for one replica. `score`: the total of the profile, the sum of weight x 0..100; `devices` as the replica
+    would hold them."""
 
     row: NodeRow
     score: int
@@ -48,214 +70,522 @@ class Diagnosis(msgspec.Struct, frozen=True):
     refused: dict[NodeReason, int]
 
 
-class _Keys:
-    """One class's keys. `position`: how far in the usage log they are true; `names`, `verdicts_at`: for which facts.
-    `barred`: facts speak against some node.
+@dataclass(slots=True)
+class Look:
+    """All nodes as one class sees them now. `verdicts`, `scores` int64[capacity]: encoded verdict, 0 feasible; the
+    total where it is."""
 
-    `_best`: (key, slot) of every node whose key is at least `_floor`, ascending; None: to be made. `_tally`: how many slots
-    have which verdict, the feasible first; None: to be counted.
-    """
+    stamp: object
+    verdicts: Column
+    scores: Column
 
-    __slots__ = (
-        "_best",
-        "_diagnosis",
-        "_floor",
-        "_tally",
-        "barred",
-        "cls",
-        "facts",
-        "keys",
-        "names",
-        "position",
-        "ties",
-        "verdicts_at",
-    )
 
-    def __init__(self, cls: PodClass) -> None:
-        self.cls = cls
-        self.keys: Column = np.zeros(0, dtype=np.int64)
-        self.ties: Column = self.keys
-        self.barred = False
-        self.facts: Column = self.keys
-        self.position = -1
-        self.names = -1
-        self.verdicts_at = -1
-        self._best: list[tuple[int, int]] | None = None
-        self._floor = 0
-        self._tally: list[int] | None = None
-        self._diagnosis: Diagnosis | None = None
+class _Room:
+    """Arrays to work in, as large as the table."""
 
-    def put(self, slot: int, key: int) -> None:
-        was = int(self.keys[slot])
-        if key == was:
-            return
-        self.keys[slot] = key
-        if (was < 0 or key < 0) and self._tally is not None:
-            self._tally[-min(was, 0)] -= 1
-            self._tally[-min(key, 0)] += 1
-            self._diagnosis = None
-        if self._best is not None:
-            if was >= self._floor:
-                del self._best[bisect_left(self._best, (was, slot))]
-            if key >= self._floor:
-                insort(self._best, (key, slot))
-
-    def put_many(self, slots: Column | slice, keys: Column) -> None:
-        self.keys[slots] = keys
-        self._best = self._tally = self._diagnosis = None
-
-    def best(self, count: int) -> list[tuple[int, int]]:
-        """(key, slot) of the best `count` feasible nodes, or of all if they are fewer, best first."""
-        if self._best is None or (len(self._best) < count and self._floor > 0):
-            self._best = self._shortlist(max(count, _SHORT))
-        return self._best[: -count - 1 : -1]
-
-    def _shortlist(self, length: int) -> list[tuple[int, int]]:
-        keys = self.keys
-        slots = keys.argpartition(-length)[-length:] if len(keys) > length else np.arange(len(keys))
-        best = sorted([pair for pair in zip(keys[slots].tolist(), slots.tolist(), strict=True) if pair[0] >= 0])
-        self._floor = best[0][0] if len(best) == length else 0
-        return best
-
-    def diagnosis(self) -> Diagnosis:
-        if self._diagnosis is None:
-            if self._tally is None:
-                self._tally = np.bincount(-np.minimum(self.keys, 0), minlength=-ABSENT + 1).tolist()
-            tally = self._tally
-            refused = {reason: tally[i] for i, reason in enumerate(REASONS, 1) if tally[i]}
-            self._diagnosis = Diagnosis(sum(tally[:-ABSENT]), tally[0], refused)
-        return self._diagnosis
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.local_verdicts, self.local_scores = (np.zeros(capacity, dtype=np.int64) for _ in range(2))
+        self.feasible, self.raw = (np.zeros(capacity + 1, dtype=np.int64) for _ in range(2))
+        self.verdicts, self.scores = (np.zeros(capacity, dtype=np.int64) for _ in range(2))
+        self.sums = np.zeros(capacity, dtype=np.float64)
+        self.tree: Column = np.zeros(0, dtype=np.int64)
+        self.logs = np.zeros(capacity + 2, dtype=np.float64)
+        self.raws = np.zeros((2, capacity), dtype=np.int64)
 
 
 class Placer:
-    """Chooses nodes of one table by one strategy. Holds caches only: a new one over the same table chooses the same."""
+    """Chooses nodes of one table by one profile. Holds caches only: a new one over the same table chooses the same.
 
-    def __init__(self, table: NodeTable, strategy: Strategy) -> None:
+    `snapshot`: the cluster as the framework reads it, asked for only by classes with something that has no array form.
+    """
+
+    def __init__(
+        self, table: NodeTable, profile: Profile | Strategy, snapshot: Callable[[], Snapshot] | None = None
+    ) -> None:
         self.table = table
-        self.strategy: Strategy = strategy
-        self._classes: OrderedDict[str, _Keys] = OrderedDict()
+        self.profile = profile if isinstance(profile, Profile) else profile_of(profile)
+        self.weights = {use.name: use.weight for use in self.profile.at("score")}
+        self.standings = Standings(table, self.profile)
+        self.ranks = self.standings.ranks
+        self.forms = Forms(table, self.profile, self.ranks)
+        self.relating = Relating(table, self.profile, self.ranks)
+        self.asked = Asked(self.profile, self.ranks, snapshot)
+        self.loads: LoadColumns | None = None
+        self._load: Column = np.zeros((2, table.capacity), dtype=np.int64)
+        self._per: Column = np.zeros(0, dtype=np.int64)
+        self._changes = 0
+        self._room = _Room(table.capacity)
+        self._name_ranks: tuple[int, Column] = (-1, self._per)
+        self._plus: dict[tuple[str, ...], tuple[object, Column]] = {}
+        self._looks: dict[PodClass, Look] = {}
+        self._alone: dict[str, Placer] = {}
+
+    # --- one replica
 
     def choose(self, cls: PodClass) -> Choice | None:
         """The feasible node with the highest score, or None. Changes nothing: charging it is the caller's."""
         if not self.table.rows:
             return None
-        for key, slot in self._fresh(cls).best(1):
-            return self._choice(cls, key, slot, with_devices=True)
-        return None
+        look = self.look(cls)
+        best = self._kernels().best_of(
+            self.table.size, look.verdicts, look.scores, self.table.hashes, np.uint64(cls.seed), self._ranked_names()
+        )
+        return None if best < 0 else self._choice(cls, int(best), int(look.scores[best]), with_devices=True)
 
     def ranked(self, cls: PodClass, count: int) -> list[Choice]:
         """What `choose` gives and the next best nodes, best first, up to `count`; only the first knows its devices."""
         if not self.table.rows:
             return []
-        best = self._fresh(cls).best(count)
-        return [self._choice(cls, key, slot, with_devices=place == 0) for place, (key, slot) in enumerate(best)]
+        look = self.look(cls)
+        return [
+            self._choice(cls, slot, int(look.scores[slot]), with_devices=place == 0)
+            for place, slot in enumerate(self._best(cls, look, count))
+        ]
 
     def diagnose(self, cls: PodClass) -> Diagnosis:
         if not self.table.rows:
             return Diagnosis(0, 0, {})
-        return self._fresh(cls).diagnosis()
+        verdicts = self.look(cls).verdicts[: self.table.size]
+        refused: dict[NodeReason, int] = {}
+        tally = np.bincount(verdicts % DETAIL, minlength=DETAIL).tolist()
+        for detail, count in enumerate(tally[: len(REASON_OF)]):
+            if count and detail > GONE:
+                refused[REASON_OF[detail]] = refused.get(REASON_OF[detail], 0) + count
+        candidates = len(self.table.rows)
+        return Diagnosis(candidates, candidates - sum(refused.values()), _in_order(refused))
+
+    def message(self, cls: PodClass) -> str:
+        """Why no node is feasible, in the words users of Kubernetes know; empty where one is."""
+        return message(self, cls)
+
+    def score_parts(self, row: NodeRow, cls: PodClass) -> dict[str, int]:
+        """What each plugin adds to the total of a feasible node, weight included; plugins that add nothing are left out."""
+        parts: dict[str, int] = {}
+        for name in self.weights:
+            alone = self._alone.get(name)
+            if alone is None:
+                alone = self._alone[name] = Placer(self.table, _only_scoring(self.profile, name), self.asked.read)
+            if alone.loads is not self.loads:
+                alone.set_loads(self.loads)
+            part = int(alone.look(cls).scores[row.slot])
+            if part:
+                parts[name] = part
+        return parts
 
     def fill(self, cls: PodClass, limit: int) -> Iterator[Choice]:
         """Choose up to `limit` replicas one after another, each charged to the table before the next. The caller gives
         the charges back (`NodeTable.charge`), once per node."""
-        for _ in range(limit):
-            choice = self.choose(cls)
-            if choice is None:
-                return
-            self.table.charge(choice.row, cls.amounts, 1, choice.devices)
-            yield choice
+        placed: list[NodeRow] = []
+        try:
+            for _ in range(limit):
+                choice = self.choose(cls)
+                if choice is None:
+                    return
+                self._charge(cls, choice.row, 1, choice.devices)
+                placed.append(choice.row)
+                yield choice
+        finally:
+            for row in placed:
+                self._moved(cls, row, -1)
 
-    def _choice(self, cls: PodClass, key: int, slot: int, with_devices: bool) -> Choice:
-        row = self.table.by_slot[slot]
-        assert row is not None, "a slot without a node is never feasible"
-        return Choice(row, key // _SCORE, _devices(row, cls) if with_devices else ())
+    def set_loads(self, loads: LoadColumns | None) -> None:
+        """What is measured of the nodes, by slot; None: nothing is."""
+        self.loads = loads
+        self._lay_loads()
 
-    # --- keeping keys true
+    def _lay_loads(self) -> None:
+        loads, capacity = self.loads, self.table.capacity
+        windows = 0 if loads is None else len(loads.per)
+        self._load = np.zeros((2 + windows, capacity), dtype=np.int64)
+        self._changes += 1
+        if loads is not None:
+            n = min(len(loads.base), capacity)
+            self._load[0, :n] = loads.base[:n]
+            if windows:
+                self._load[2:, :n] = loads.recent[:, :n]
+        self._per = np.zeros(0, dtype=np.int64) if loads is None else loads.per.astype(np.int64)
 
-    def _fresh(self, cls: PodClass) -> _Keys:
+    # --- all nodes
+
+    def look(self, cls: PodClass) -> Look:
+        """Every node's verdict and total for one more replica, as of now."""
         table = self.table
-        k = self._classes.get(cls.key)
-        if k is None or k.cls is not cls:
-            k = self._classes[cls.key] = _Keys(cls)
-            if len(self._classes) > _CLASSES_KEPT:
-                self._classes.popitem(last=False)
-        end = table.usage.end
-        if k.position == end and k.verdicts_at == table.facts.end:
-            return k
-        self._classes.move_to_end(cls.key)
-        if k.verdicts_at != table.facts.end:
-            self._renew(k)
+        stamp = (table.usage.end, table.facts.end, id(table.objects), self._changes)
+        known = self._looks.get(cls)
+        if known is not None and known.stamp == stamp:
+            return known
+        self._fit_room()
+        look = Look(stamp, *self._judged(cls))
+        # What was seen before the last change is seen anew anyway: only what belongs together is kept.
+        if known is None and len(self._looks) >= _FEW:
+            self._looks.clear()
+        self._looks[cls] = look
+        return look
+
+    def _judged(self, cls: PodClass) -> tuple[Column, Column]:
+        table, room, size = self.table, self._room, self.table.size
+        k = self._kernels()
+        standing = self.standings.of(cls)
+        relations = self.relating.of(cls)
+        static = self._static(cls, standing)
+        asked = self.asked.of(cls)
+        if asked is not None:
+            asked.refuse(table, static := static.copy())
+        run = self._run(cls, standing, relations)
+        form = self.forms.of(cls)
+        local = self._local(cls, form, static, constant=run is None)
+        verdicts, scores = np.zeros(table.capacity, dtype=np.int64), np.zeros(table.capacity, dtype=np.int64)
+        if run is None:
+            k.judge(size, *local, verdicts, scores)
         else:
-            touched = table.usage.since(k.position)
-            if touched is None or 2 * len(touched) > table.size + 2 * _FEW:
-                self._judge_all(k)
-            elif len(touched) <= _FEW:
-                for slot in set(touched.tolist()):  # any order: each slot is judged by itself
-                    self._judge_one(k, slot)
-            else:
-                k.put_many(touched, self._judged(k, touched))
-        k.position = end
-        return k
+            k.judge(size, *local, room.local_verdicts, room.local_scores)
+            lows, seen = _scratch(run)
+            while True:
+                found = k.weigh(
+                    size, room.local_verdicts, room.local_scores, run.codes, run.counts, run.blocks, run.joins,
+                    run.joined, run.hard, run.likes, run.soft, run.needs_all, self._raws(standing), self._four(), room.logs,
+                    lows, seen, room.sums, room.raw, room.feasible, verdicts, scores,
+                )  # fmt: skip
+                if found >= 0:
+                    break
+                room.logs[-found - 1] = domains_weight(int(-found - 1))
+        if asked is not None:
+            asked.score(table, verdicts, scores)
+        return verdicts, scores
 
-    def _renew(self, k: _Keys) -> None:
-        """Facts have changed: verdicts, and, when nodes came or went, the order of ties."""
-        table = self.table
-        k.facts = k.cls.facts(table)
-        k.barred = bool(k.facts[: table.size].min() < 0)
-        if k.names != table.names:
-            k.ties = table.tie_ranks(k.cls.seed)
-            k.names = table.names
-            k.keys = np.full(table.size, ABSENT, dtype=np.int64)
-        k.verdicts_at = table.facts.end
-        self._judge_all(k)
+    def _static(self, cls: PodClass, standing: Standing) -> Column:
+        """Verdicts of facts, measured load and devices."""
+        static = standing.verdicts
+        loads = self.loads
+        if loads is not None and cls.traits.owner != EXEMPT_OWNER:
+            encoded = self.ranks.encoded("Dynamic", LOADED)
+            if encoded and loads.verdict.any():
+                static = static.copy()
+                n = min(len(loads.verdict), len(static))
+                here = static[:n]
+                np.putmask(here, (loads.verdict[:n] != 0) & ((here == 0) | (here > encoded)), encoded)
+        if cls.needs:
+            static = static.copy()
+            self._refuse_without_devices(cls, static)
+        return static
 
-    def _judge_all(self, k: _Keys) -> None:
-        k.put_many(slice(None), self._judged(k, np.arange(self.table.size)))
-
-    def _judge_one(self, k: _Keys, slot: int) -> None:
-        row = self.table.by_slot[slot]
-        facts = int(k.facts[slot]) if k.barred else 0
-        if row is None or facts < 0:
-            k.put(slot, facts)
-            return
-        verdict = usage_verdict(row, k.cls)
-        if verdict == 0:
-            verdict = score_row(row, k.cls, self.strategy) * _SCORE + int(k.ties[slot])
-        k.put(slot, verdict)
-
-    def _judged(self, k: _Keys, rows: Column) -> Column:
-        """The keys of the slots `rows`."""
-        table, cls = self.table, k.cls
-        cpu, memory = table.free[CPU].take(rows), table.free[MEMORY].take(rows)
-        short = np.zeros(len(rows), dtype=np.bool_)
-        for code, amount in cls.amounts:
-            if code == CPU:
-                cpu -= amount
-                short |= cpu < 0
-            elif code == MEMORY:
-                memory -= amount
-                short |= memory < 0
-            elif code != PODS or table.pods_limited:
-                short |= table.free[code].take(rows) < amount
-        keys = score_rows(table, cls, self.strategy, rows, cpu, memory)
-        keys *= _SCORE
-        keys += k.ties.take(rows)
+    def _refuse_without_devices(self, cls: PodClass, static: Column) -> None:
+        encoded = self.ranks.encoded("Devices", NO_DEVICES) or DEVICES_LAST
+        lacking = np.zeros(len(static), dtype=np.bool_)
         for need in cls.needs:
             # More than one whole device is a matter of counting; for a share, or one device, the freest device decides.
             several = need.count > 1 and need.milli == DEVICE_MILLI
-            column, least = (need.view.whole, need.count) if several else (need.view.top, need.milli)
-            lacking = column.take(rows) < least
-            np.putmask(keys, lacking, INSUFFICIENT_DEVICES)
-        np.putmask(keys, short, INSUFFICIENT_RESOURCES)
-        if k.barred:
-            facts = k.facts.take(rows)
-            np.copyto(keys, facts, where=facts < 0)
+            lacking |= need.view.whole < need.count if several else need.view.top < need.milli
         if not cls.simple:
-            for at in np.flatnonzero(keys >= 0).tolist():
-                row = table.by_slot[int(rows[at])]
-                if row is None or take_devices(row, cls.needs) is None:
-                    keys[at] = INSUFFICIENT_DEVICES
-        return keys
+            for slot in np.flatnonzero(~lacking & (static == 0)).tolist():
+                row = self.table.by_slot[slot]
+                lacking[slot] = row is None or take_devices(row, cls.needs) is None
+        np.putmask(static, lacking & ((static == 0) | (static > encoded)), encoded)
+
+    def _run(self, cls: PodClass, standing: Standing, relations: Relations) -> Run | None:
+        """None: neither other pods nor what others score matters to the class."""
+        if relations.none and not self._raw(standing):
+            return None
+        return self.relating.run(cls, relations, standing)
+
+    def _raw(self, standing: Standing) -> bool:
+        tainted = standing.taints is not None and "TaintToleration" in self.weights
+        return tainted or standing.preferences is not None
+
+    def _raws(self, standing: Standing) -> Column:
+        room = self._room
+        room.raws[0] = 0 if standing.taints is None else standing.taints
+        room.raws[1] = 0 if standing.preferences is None else standing.preferences
+        return room.raws
+
+    def _four(self) -> Column:
+        names = ("TaintToleration", "NodeAffinity", "PodTopologySpread", "InterPodAffinity")
+        return np.array([self.weights.get(name, 0) for name in names], dtype=np.int64)
+
+    def _local(self, cls: PodClass, form: Form, static: Column, constant: bool) -> tuple[Any, ...]:
+        """What `kernels.judge` takes after the size. `constant`: what all nodes get of preferred taints is in the score."""
+        table = self.table
+        free, alloc = table.free, table.allocatable
+        asks, fit, balance = form.asks, form.fit, form.balance
+        if form.with_kinds:
+            free, alloc = self._with_kinds()
+            rows = len(table.resources)
+            asks = tuple((_row(row, rows), amount, short) for row, amount, short in asks)
+            fit = tuple((source, _row(row, rows), weight, ask) for source, row, weight, ask in fit)
+            balance = tuple((_row(row, rows), ask) for row, ask in balance)
+        scoring = self._scoring(form)
+        return (
+            static, free, alloc, table.scored, self._plus_of(cls, constant), rows_of(asks, 3),
+            np.array(scoring, dtype=np.int64), rows_of(fit, 4), rows_of(balance, 2), self.forms.shape, self._load, self._per,
+        )  # fmt: skip
+
+    def _scoring(self, form: Form) -> tuple[int, ...]:
+        loaded = int(self.loads is not None and "Dynamic" in self.weights)
+        quick = int(form.quick and not loaded and self.forms.quick_table())
+        return (*form.form[:4], quick, *form.form[5:7], loaded, self.weights.get("Dynamic", 0) if loaded else 0)
+
+    def _with_kinds(self) -> tuple[Column, Column]:
+        table = self.table
+        whole = [column // DEVICE_MILLI for column in table.kind_allocatable]
+        return np.concatenate((table.free, table.whole_left)), np.concatenate((table.allocatable, whole))
+
+    def _plus_of(self, cls: PodClass, constant: bool) -> Column:
+        """What of the score is the same whatever is used: where the images lie, and preferred taints where there are none."""
+        images = cls.traits.images if "ImageLocality" in self.weights else ()
+        key = (str(constant), *images)
+        stamp = (self.table.facts.end, self.table.capacity)
+        known = self._plus.get(key)
+        if known is None or known[0] != stamp:
+            if len(self._plus) > 256:
+                self._plus.clear()
+            known = self._plus[key] = (stamp, self._plus_made(images, constant))
+        return known[1]
+
+    def _plus_made(self, images: tuple[str, ...], constant: bool) -> Column:
+        everywhere = 100 * self.weights.get("TaintToleration", 0) if constant else 0
+        plus = np.full(self.table.capacity, everywhere, dtype=np.int64)
+        totals: dict[int, int] = {}
+        nodes = len(self.table.rows)
+        for image in images:
+            on = self.table.image_nodes.get(image, {})
+            for slot, size in on.items():
+                totals[slot] = totals.get(slot, 0) + image_share(size, len(on), nodes)
+        for slot, total in totals.items():
+            plus[slot] += self.weights["ImageLocality"] * images_score(total, len(images))
+        return plus
+
+    # --- many replicas
+
+    def place_batch(
+        self, requests: Sequence[tuple[PodClass, int]], priorities: Sequence[int] | None = None
+    ) -> list[list[Choice]]:
+        """Nodes for all requested replicas, in sight of each other; fewer choices than asked: the rest does not fit.
+        The table stays as it was.
+
+        As given is one at a time, each request after the one before. Where that leaves some without a node, requests
+        of equal `priorities` (without: all) are tried in other orders, too: the largest first by their dominant
+        share, those with the largest devices first, the most restricted first. The order counts that places more of
+        the higher priority, and if equal of the next; among equals the one that was given. So the joint placement is
+        never worse than one at a time."""
+        placed = self._place_in_order(requests, range(len(requests)))
+        if len(requests) < 2 or not _short(requests, placed):
+            return placed
+        levels = list(priorities) if priorities is not None else [0] * len(requests)
+        best, objective = placed, _objective(placed, levels)
+        for order in self._other_orders(requests, levels):
+            tried = self._place_in_order(requests, order)
+            reached = _objective(tried, levels)
+            if reached > objective:
+                best, objective = tried, reached
+        return best
+
+    def _other_orders(self, requests: Sequence[tuple[PodClass, int]], levels: Sequence[int]) -> Iterator[list[int]]:
+        seen = {tuple(range(len(requests)))}
+        numbers = range(len(requests))
+        feasible = [self.diagnose(cls).feasible for cls, _ in requests]
+        shares = [self._dominant_share(cls) for cls, _ in requests]
+        devices = [sum(need.count * need.milli for need in cls.needs) for cls, _ in requests]
+        by_share = sorted(numbers, key=lambda i: (-levels[i], -shares[i], i))
+        by_devices = sorted(numbers, key=lambda i: (-levels[i], -devices[i], -shares[i], i))
+        by_choice = sorted(numbers, key=lambda i: (-levels[i], feasible[i], -shares[i], i))
+        for order in (by_share, by_devices, by_choice):
+            if tuple(order) not in seen:
+                seen.add(tuple(order))
+                yield order
+
+    def _dominant_share(self, cls: PodClass) -> int:
+        """In millionths of all the cluster has."""
+        whole = self.table.allocatable[:, : self.table.size].sum(axis=1).tolist()
+        return max((amount * 10**6 // whole[code] for code, amount in cls.amounts if whole[code]), default=0)
+
+    def _place_in_order(self, requests: Sequence[tuple[PodClass, int]], order: Sequence[int]) -> list[list[Choice]]:
+        placed: list[list[Choice]] = [[] for _ in requests]
+        charged: list[tuple[PodClass, list[Choice]]] = []
+        at = 0
+        try:
+            while at < len(order):
+                end, found = self._segment(requests, order, at)
+                for number, choices in zip(order[at:end], found, strict=True):
+                    placed[number] = choices
+                    if end < len(order) and choices:
+                        self._charge_all(requests[number][0], choices, 1)
+                        charged.append((requests[number][0], choices))
+                at = end
+        finally:
+            for cls, choices in charged:
+                self._charge_all(cls, choices, -1)
+        return placed
+
+    def _segment(
+        self, requests: Sequence[tuple[PodClass, int]], order: Sequence[int], at: int
+    ) -> tuple[int, list[list[Choice]]]:
+        """Place requests from `at` on as far as one kernel goes: those that mind nobody together, each other by itself."""
+        if not self.table.rows:
+            return len(order), [[] for _ in order[at:]]
+        self._fit_room()
+        alone: list[tuple[PodClass, int, Standing]] = []
+        end = at
+        while end < len(order):
+            cls, count = requests[order[end]]
+            standing = self.standings.of(cls)
+            if cls.needs or self.asked.of(cls) is not None or self._raw(standing) or not self.relating.of(cls).none:
+                break
+            alone.append((cls, count, standing))
+            end += 1
+        if alone:
+            return end, self._place_many(alone)
+        cls, count = requests[order[at]]
+        if cls.needs or self.asked.of(cls) is not None:
+            return at + 1, [self._one_by_one(cls, count)]
+        return at + 1, [self._place_run(cls, count)]
+
+    def _one_by_one(self, cls: PodClass, count: int) -> list[Choice]:
+        choices = list(self.fill(cls, count))
+        for choice in choices:
+            self.table.charge(choice.row, cls, -1, [(i, -milli) for i, milli in choice.devices])
+        return choices
+
+    def _place_run(self, cls: PodClass, count: int) -> list[Choice]:
+        table, room = self.table, self._room
+        k = self._kernels(count)
+        standing = self.standings.of(cls)
+        run = self.relating.run(cls, self.relating.of(cls), standing)
+        static, free, alloc, held, *rest = self._local(
+            cls, self.forms.of(cls), self._static(cls, standing), constant=False
+        )
+        plus, asks, form, fit, balance, shape, load, per = rest
+        free, held, load = free.copy(), held.copy(), load.copy()
+        nodes, totals = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        lows, seen = _scratch(run)
+        done = 0
+        while True:
+            found = k.place_run(
+                count, done, table.size, static, free, alloc, held, plus, asks, form, fit, balance, shape, load, per,
+                run.codes, run.counts, run.blocks, run.joins, run.joined, run.hard, run.admits, run.likes, run.soft, run.needs_all,
+                self._raws(standing), self._four(), room.logs, table.hashes, np.uint64(cls.seed), self._ranked_names(), lows, seen,
+                room.sums, room.raw, room.feasible, room.local_verdicts, room.local_scores, room.verdicts, room.scores, nodes,
+                totals,
+            )  # fmt: skip
+            if found >= 0:
+                break
+            done = int(run.joined[3])
+            room.logs[-found - 1] = domains_weight(int(-found - 1))
+        return [
+            self._choice(cls, slot, total, with_devices=False)
+            for slot, total in zip(nodes[:found].tolist(), totals[:found].tolist(), strict=True)
+        ]
+
+    def _place_many(self, wanted: list[tuple[PodClass, int, Standing]]) -> list[list[Choice]]:
+        table, room = self.table, self._room
+        statics: dict[int, int] = {}
+        static_columns: list[Column] = []
+        pluses: dict[int, int] = {}
+        plus_columns: list[Column] = []
+        static_of, plus_of, asked = [], [], []
+        forms = [self.forms.of(cls) for cls, _, _ in wanted]
+        for cls, _, standing in wanted:
+            exempt = cls.traits.owner == EXEMPT_OWNER
+            key = id(standing) * 2 + exempt
+            if key not in statics:
+                statics[key] = len(static_columns)
+                static_columns.append(self._static(cls, standing))
+            static_of.append(statics[key])
+            plus = self._plus_of(cls, constant=True)
+            if id(plus) not in pluses:
+                pluses[id(plus)] = len(plus_columns)
+                plus_columns.append(plus)
+            plus_of.append(pluses[id(plus)])
+        groups = _alike(forms)
+        counts = [count for _, count, _ in wanted]
+        offsets = np.cumsum([0, *counts])
+        nodes, totals = np.full(int(offsets[-1]), -1, dtype=np.int64), np.zeros(int(offsets[-1]), dtype=np.int64)
+        leaves = 1 << max(0, (table.size - 1).bit_length())
+        if len(room.tree) < 2 * leaves:
+            room.tree = np.zeros(2 * leaves, dtype=np.int64)
+        free, held, load = table.free.copy(), table.scored.copy(), self._load.copy()
+        k = self._kernels(sum(1 if c == 1 else 3 for c in counts))
+        most = max(len(f.asks) for f in forms)
+        asks = np.zeros((len(forms), most, 3), dtype=np.int64)
+        for i, f in enumerate(forms):
+            asks[i, : len(f.asks)] = f.asks
+            asked.append(len(f.asks))
+        scoring = np.array([self._scoring(f) for f in forms], dtype=np.int64)
+        int_arrays = [np.array(a, dtype=np.int64) for a in (static_of, plus_of, asked, counts)]
+        seeds = np.array([cls.seed for cls, _, _ in wanted], dtype=np.uint64)
+        static_stack, plus_stack = np.stack(static_columns), np.stack(plus_columns)
+        for first, last in groups:
+            fits = np.array([f.fit for f in forms[first:last]], dtype=np.int64).reshape(last - first, -1, 4)
+            balances = np.array([f.balance for f in forms[first:last]], dtype=np.int64).reshape(last - first, -1, 2)
+            part = slice(first, last)
+            k.place_many(
+                0, last - first, table.size, static_stack, int_arrays[0][part], free, table.allocatable, held, plus_stack,
+                int_arrays[1][part], asks[part], int_arrays[2][part], scoring[part], fits, balances, self.forms.shape, load,
+                self._per, table.hashes, seeds[part], self._ranked_names(), int_arrays[3][part], offsets[part], room.tree, leaves,
+                room.verdicts, room.scores, nodes, totals,
+            )  # fmt: skip
+        return self._choices(wanted, offsets.tolist(), nodes.tolist(), totals.tolist())
+
+    def _choices(
+        self, wanted: list[tuple[PodClass, int, Standing]], offsets: list[int], nodes: list[int], totals: list[int]
+    ) -> list[list[Choice]]:
+        by_slot = self.table.by_slot
+        found: list[list[Choice]] = []
+        for i in range(len(wanted)):
+            part = range(offsets[i], offsets[i + 1])
+            found.append([Choice(by_slot[nodes[at]], totals[at], ()) for at in part if nodes[at] >= 0])  # type: ignore[arg-type]
+        return found
+
+    def _charge(self, cls: PodClass, row: NodeRow, times: int, devices: Taken) -> None:
+        taken = [(i, times * milli) for i, milli in devices]
+        self.table.charge(row, cls, times, taken)
+        self._moved(cls, row, times)
+
+    def _moved(self, cls: PodClass, row: NodeRow, times: int) -> None:
+        """What only this placer counts, since no book holds it yet."""
+        self._load[1, row.slot] += times
+        self._changes += 1
+        if self.asked.read is not None:
+            self.asked.moved(cls, row.name, times)
+
+    def _charge_all(self, cls: PodClass, choices: Sequence[Choice], times: int) -> None:
+        for choice in choices:
+            self._charge(cls, choice.row, times, choice.devices)
+
+    # --- small things
+
+    def _kernels(self, looks: int = 1) -> Any:
+        return COMPILER.kernels(looks * self.table.size)
+
+    def _ranked_names(self) -> Column:
+        if self._name_ranks[0] != self.table.names or len(self._name_ranks[1]) != self.table.capacity:
+            ranks = np.zeros(self.table.capacity, dtype=np.int64)
+            for rank, name in enumerate(sorted(self.table.rows)):
+                ranks[self.table.rows[name].slot] = rank
+            self._name_ranks = (self.table.names, ranks)
+        return self._name_ranks[1]
+
+    def _fit_room(self) -> None:
+        if self._room.capacity != self.table.capacity:
+            self._room = _Room(self.table.capacity)
+            self._lay_loads()
+
+    def _best(self, cls: PodClass, look: Look, count: int) -> list[int]:
+        size = self.table.size
+        slots = np.flatnonzero(look.verdicts[:size] == 0)
+        scores = look.scores[slots]
+        if len(slots) > count:
+            least = np.partition(scores, len(slots) - count)[len(slots) - count]
+            slots, scores = slots[scores >= least], scores[scores >= least]
+        mixed = self.table.hashes[slots] ^ np.uint64(cls.seed)
+        order = np.lexsort((self._ranked_names()[slots], mixed, scores))[::-1]
+        found: list[int] = slots[order[:count]].tolist()
+        return found
+
+    def _choice(self, cls: PodClass, slot: int, score: int, with_devices: bool) -> Choice:
+        row = self.table.by_slot[slot]
+        assert row is not None, "a slot without a node is never feasible"
+        return Choice(row, score, _devices(row, cls) if with_devices else ())
 
 
 def _devices(row: NodeRow, cls: PodClass) -> Taken:
@@ -264,3 +594,61 @@ def _devices(row: NodeRow, cls: PodClass) -> Taken:
     devices = take_devices(row, cls.needs)
     assert devices is not None, "the columns call feasible what the row does not"
     return devices
+
+
+def _only_scoring(profile: Profile, name: str) -> Profile:
+    scores = tuple(use for use in profile.at("score") if use.name == name)
+    return msgspec.structs.replace(profile, points={**profile.points, "score": scores})
+
+
+def _row(row: int, resources: int) -> int:
+    return row if row >= 0 else resources - 1 - row
+
+
+def _scratch(run: Run) -> tuple[Column, Column]:
+    """`lows` and `seen` of `kernels.weigh`."""
+    return np.zeros(len(run.hard), dtype=np.int64), np.zeros(run.room + 1, dtype=np.int64)
+
+
+def _alike(forms: Sequence[Form]) -> list[tuple[int, int]]:
+    """Stretches of forms with as many rows each, so that they make one array."""
+    groups: list[tuple[int, int]] = []
+    first = 0
+    for at in range(1, len(forms) + 1):
+        if at == len(forms) or _shape(forms[at]) != _shape(forms[first]):
+            groups.append((first, at))
+            first = at
+    return groups
+
+
+def _shape(form: Form) -> tuple[int, int]:
+    return len(form.fit), len(form.balance)
+
+
+def _short(requests: Sequence[tuple[PodClass, int]], placed: Sequence[Sequence[Choice]]) -> bool:
+    return any(len(choices) < count for (_, count), choices in zip(requests, placed, strict=True))
+
+
+def _objective(placed: Sequence[Sequence[Choice]], levels: Sequence[int]) -> tuple[int, ...]:
+    """How many are placed of each priority, the highest first."""
+    counts = dict.fromkeys(sorted(set(levels), reverse=True), 0)
+    for level, choices in zip(levels, placed, strict=True):
+        counts[level] += len(choices)
+    return tuple(counts.values())
+
+
+_ORDER: tuple[NodeReason, ...] = tuple(dict.fromkeys(REASON_OF))
+
+
+def _in_order(refused: dict[NodeReason, int]) -> dict[NodeReason, int]:
+    return {reason: refused[reason] for reason in _ORDER if reason in refused}
+
+
+def _warm(kernels: Any) -> None:
+    """Every kernel once, over one node, with arrays of the kinds a Placer makes."""
+    from wharfinger.engine.nodes.warm import place_everything
+
+    place_everything(kernels)
+
+
+COMPILER = Compiler(_warm)
