@@ -13,14 +13,19 @@ V = TypeVar("V")
 
 
 class Shelves(Generic[K, V]):
-    """Keys begin with the cluster. Things have names within their key."""
+    """Keys begin with the cluster. Things have names within their key. `_found`: where a name was seen, and may lie still."""
 
     def __init__(self, known: Mapping[K, Iterable[tuple[str, V]]]) -> None:
         self._lying = {key: dict(things) for key, things in known.items()}
         self._touched: dict[K, None] = {}
+        self._found: dict[tuple[str, str], dict[K, None]] = {}
+        for key, things in self._lying.items():
+            for name in things:
+                self._found.setdefault((key[0], name), {})[key] = None
 
     def put(self, key: K, name: str, thing: V) -> None:
         self._lying.setdefault(key, {})[name] = thing
+        self._found.setdefault((key[0], name), {})[key] = None
         self._touched[key] = None
 
     def take(self, key: K, name: str) -> None:
@@ -29,7 +34,8 @@ class Shelves(Generic[K, V]):
             self._touched[key] = None
 
     def take_anywhere(self, cluster: str, name: str) -> None:
-        for key in [key for key in self._lying if key[0] == cluster]:
+        """From wherever in the cluster it lies."""
+        for key in self._found.pop((cluster, name), {}):
             self.take(key, name)
 
     def clear(self, cluster: str) -> None:
