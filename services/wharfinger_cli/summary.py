@@ -10,6 +10,7 @@ from wharfinger.events.decisions import (
     BindingReleased,
     ClusterRecovered,
     ClusterSilenced,
+    ExtenderAsked,
     FailoverHeld,
     FailoverResumed,
     NodeRemovalDecided,
@@ -48,6 +49,8 @@ def summary(data: Value) -> str:
             unbound = f", {data.unbound} not yet bound" if data.unbound else ""
             reason = f": {data.reason}" if data.reason else ""
             return f"let go on {shares(data.released) or 'no node'}{unbound}{reason}"
+        case ExtenderAsked():
+            return f"{data.verb} of {data.extender} about {count(len(data.nodes), 'node')}"
         case ReplicasNominated():
             return f"room for {count(data.replicas, 'replica')} is being made on {data.node} until {as_clock(data.until_us)}"
         case NodeRemovalDecided():

@@ -47,7 +47,7 @@ class Curious(Counter):
         self.said: dict[str, str] = {}
 
     def _ask(self, cause: UUID, name: str) -> Ask:
-        return Ask(self._extender, "filter", f'{{"binding":"{name}"}}', str(cause))
+        return Ask(str(cause), self._extender, "filter", f'{{"binding":"{name}"}}')
 
     def initial(self, stream: str) -> Counts:
         self.said = {}
@@ -209,7 +209,8 @@ async def test_no_answer_is_an_answer_with_its_reason(ledger: Ledger, oracle: Or
 
 async def test_a_certificate_that_is_not_there_is_a_reason_too() -> None:
     asker = HttpAsker()
-    answer, error = await asker.ask(Ask(Extender("https://127.0.0.1:9", ca_file="/nowhere/ca.pem"), "filter", "{}"))
+    nobody = Extender("https://127.0.0.1:9", ca_file="/nowhere/ca.pem")
+    answer, error = await asker.ask(Ask("1", nobody, "filter", "{}"))
     assert answer == ""
     assert error.startswith("https://127.0.0.1:9/filter: ")
     await asker.close()

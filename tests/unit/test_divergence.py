@@ -18,6 +18,7 @@ from wharfinger.events.decisions import (
     ClusterRecovered,
     ClusterSilenced,
     Explanation,
+    ExtenderAsked,
     FailoverHeld,
     FailoverResumed,
     NodeRemovalDecided,
@@ -153,6 +154,11 @@ def test_runs_of_ordinals_are_told_by_their_ends() -> None:
 PAIRS: tuple[tuple[Value, Value, str], ...] = (
     (BindingReleased("b", "u", (TargetCluster("oslo", 1),)), BindingReleased("b", "u"), "held"),
     (BindingReleased("b", "u", former=("jm",)), BindingReleased("b", "u"), "held"),
+    (
+        ExtenderAsked("oslo", "b", "a", "http://x", "filter", ("n", "m")),
+        ExtenderAsked("oslo", "b", "a", "http://x", "filter", ("m", "n")),
+        "filter",
+    ),
     (ReplicasNominated("oslo", "b", "a", "n", 1, 5), ReplicasNominated("oslo", "b", "a", "m", 1, 5), "selection"),
     (
         ScheduleDecided("b", "u", "FirstSchedule", 0, (), components=(Component("jm", 1),)),

@@ -218,6 +218,18 @@ class ReplicasReleased(Value, frozen=True):
     reason: str = ""
 
 
+class ExtenderAsked(Value, frozen=True):
+    """An extender is asked about one replica of the binding: `verb` is filter, prioritize or bind; `nodes`: those it is asked about,
+    the best first by what the plugins say. The binding waits for the answer, which is recorded as an input."""
+
+    cluster: str
+    binding: str
+    assignment: str
+    extender: str
+    verb: str
+    nodes: tuple[str, ...]
+
+
 class ReplicasNominated(Value, frozen=True):
     """Room is being made: `replicas` of the binding are to go to `node` once all that was released there for them has gone. The
     node is kept for them until then, and at `until_us` at the latest; then they are refused."""

@@ -80,6 +80,7 @@ EVENT_TYPES: tuple[EventType, ...] = (
     EventType("replicas.refused", 1, decisions.ReplicasRefused, streams.DECISIONS),
     EventType("replicas.released", 1, decisions.ReplicasReleased, streams.DECISIONS),
     EventType("replicas.nominated", 1, decisions.ReplicasNominated, streams.DECISIONS),
+    EventType("extender.asked", 1, decisions.ExtenderAsked, streams.DECISIONS),
     EventType("node-removal.decided", 1, decisions.NodeRemovalDecided, streams.DECISIONS),
     EventType("plan.committed", 1, decisions.PlanCommitted, streams.DECISIONS),
     EventType("plan.refused", 1, decisions.PlanRefused, streams.DECISIONS),

@@ -70,6 +70,7 @@ from wharfinger.events.decisions import (
     ClusterRecovered,
     ClusterSilenced,
     Explanation,
+    ExtenderAsked,
     FailoverSets,
     NodeRemovalDecided,
     NodeShare,
@@ -330,7 +331,7 @@ TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
     cluster_state._Placed: {"node": M.NODE, "class_key": M.CLASS_KEY},
     cluster_state._Stream: {
         "seen": Pairs(M.STREAM), "proposals": M.EVENT_ID, "causes": Pairs(M.NODE, M.EVENT_ID),
-        "nominated": Pairs(M.BINDING),
+        "nominated": Pairs(M.BINDING), "extending": Pairs(M.BINDING),
     },
     cluster_state.WaitingGroup: {"namespace": M.NAMESPACE, "name": M.POLICY},
     cluster_state.Nomination: {"node": M.NODE},
@@ -591,8 +592,11 @@ def _policy(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
 
 
 def _answered(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
-    assert isinstance(value, ExtenderAnswered)
-    raise RedactionError(f"{value.stream} was answered by an extender, in words of its own that hold names")
+    where = getattr(value, "stream", "") or getattr(value, "cluster", "") or "a cluster"
+    raise RedactionError(f"{where} was answered by an extender, in words of its own that hold names")
+
+
+_EXTENDERS = (ExtenderAnswered, ExtenderAsked, cluster_state.Question, cluster_state.Extending)
 
 
 def _claimed(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
@@ -628,7 +632,7 @@ _SPECIAL: dict[type[msgspec.Struct], Callable[[Walk, msgspec.Struct], msgspec.St
     Propagation: _scheduled_by,
     ObjectRef: _object,
     Policy: _policy,
-    ExtenderAnswered: _answered,
+    **dict.fromkeys(_EXTENDERS, _answered),
     PlacementDecided: _selected,
     PlacementHeld: _selected,
     PlacementReleased: _selected,
@@ -672,7 +676,7 @@ _SELECTIONS: tuple[type[msgspec.Struct], ...] = (
 
 SPECIAL_FIELDS = {
     *((kind, field) for kind in (*_SELECTIONS, *_CLAIMED, *_SCHEDULERS) for field in kind.__struct_fields__),
-    *((ExtenderAnswered, field) for field in ExtenderAnswered.__struct_fields__),
+    *((kind, field) for kind in _EXTENDERS for field in kind.__struct_fields__),
     (ProposalRefused, "target"),
     (Scored, "name"),
     (Outcome, "subject"),

@@ -23,6 +23,7 @@ from wharfinger.events.decisions import (
     BindingReleased,
     ClusterSilenced,
     Explanation,
+    ExtenderAsked,
     FailoverHeld,
     FailoverResumed,
     NodeRemovalDecided,
@@ -265,6 +266,10 @@ def results(data: Value, cause: UUID | None) -> Iterator[Result]:
             yield _because_of(cause, assignment=data.assignment, reason=data.reason)
             yield Result("selection", {"outcome": "released", **{share.node: "" for share in data.released}})
             yield from _shared(data.released, {"not yet placed": str(data.unbound)})
+        case ExtenderAsked():
+            yield _because_of(cause, assignment=data.assignment)
+            yield Result("selection", {"outcome": "asked", f"{data.extender} {data.verb}": ""})
+            yield Result("filter", {f"{i}": name for i, name in enumerate(data.nodes)})
         case ReplicasNominated():
             yield _because_of(cause, assignment=data.assignment)
             yield Result("selection", {"outcome": "nominated", data.node: f"until {data.until_us}"})

@@ -25,6 +25,7 @@ from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, Pods
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.codec import made
 from wharfinger.events.envelope import Event, derived_id
+from wharfinger.events.extenders import ExtenderAnswered
 from wharfinger.events.fanout import Fanout, InternalMessage, message_id
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.outcomes import OutcomesDecided
@@ -33,7 +34,7 @@ from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.proposals import EvictionProposed, FailoverProposed, NodeRemovalProposed, RescheduleProposed
 from wharfinger.events.registry import type_of
 from wharfinger.events.streams import CLUSTER, FLEET, cluster_stream, fleet_stream
-from wharfinger.kernel.decider import Decider, Micros
+from wharfinger.kernel.decider import Ask, Asking, Decider, Micros
 from wharfinger.kernel.observer import Publication
 from wharfinger.kernel.recover import RecordedRound
 from wharfinger.kernel.round import Head
@@ -51,6 +52,9 @@ from wharfinger.stages.fleet.state import FleetState
 
 TURNS_MAX = 10_000
 """A plane that has not come to rest after so many turns at one moment never will: that is a bug in a stage."""
+
+
+NOBODY_ASKED = "extenders are not asked about what did not happen"
 
 
 @dataclass(slots=True)
@@ -235,11 +239,18 @@ class World:
             return None
         round_ = step(decider, state, running.head, inputs, max(running.head.at, self.at), {})
         running.head = round_.head()
+        if isinstance(decider, Asking):
+            running.inbox += [self._unanswered(name, ask) for ask in decider.asks(state)]
         fanout = Fanout(self._shard_of)
         messages = [m for d in round_.decisions for m in fanout.add(name, d.seq, str(d.id), d.data)]
         for message in (*messages, *fanout.rest()):
             self._deliver(self._event(message, message_id(message), name, message.cluster))
         return RecordedRound(round_, inputs)
+
+    def _unanswered(self, name: str, ask: Ask) -> Event[Value]:
+        """Nobody outside is asked: the extender that would have been counts as one that does not answer."""
+        data = ExtenderAnswered(name, ask.id, "", NOBODY_ASKED)
+        return made(data, id=derived_id("answer", name, ask.id), source=f"/wharfinger/{name}", subject=name)
 
     def _in_order(self) -> list[str]:
         """Fleet streams, then cluster streams, each in order of name: a fleet round's assignments are placed in the same turn."""

@@ -14,7 +14,7 @@ from wharfinger.engine.nodes.place import Choice, Diagnosis, Placer
 from wharfinger.events.decisions import Explanation, NodeShare, ReplicasPlaced, ReplicasRefused, ReplicasReleased
 from wharfinger.events.envelope import uuid_of
 from wharfinger.kernel.decider import Draft
-from wharfinger.stages.cluster.choosing import REPLICAS_MAX, placer_of, room_kept
+from wharfinger.stages.cluster.choosing import REPLICAS_MAX, extenders_of, placer_of, room_kept
 from wharfinger.stages.cluster.explain import NAMED, cut, explained
 from wharfinger.stages.cluster.state import ClusterState
 
@@ -39,6 +39,11 @@ def barred(state: ClusterState, held: Held) -> tuple[ReplicaReason, str] | None:
         return "Gated", f"it waits for its scheduling gates: {', '.join(traits.gates)}"
     if state.profiles.profile(traits.scheduler) is None:
         return "UnknownScheduler", f"no profile of a scheduler is called {traits.scheduler}"
+    if traits.group and extenders_of(state, held):
+        return (
+            "Extender",
+            f"group {traits.group}: extenders have a say about one pod at a time, and a group is placed whole",
+        )
     return None
 
 

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from wharfinger.domain.resources import DEVICE_MILLI
+from wharfinger.domain.scheduler import Extender
+from wharfinger.engine.framework import extenders
 from wharfinger.engine.nodes.classes import PodClass
 from wharfinger.engine.nodes.columns import NodeRow, Taken
 from wharfinger.engine.nodes.fit import take_devices
@@ -41,9 +43,15 @@ def placer_of(state: ClusterState, binding: str) -> Placer:
     return placer
 
 
+def extenders_of(state: ClusterState, held: Held) -> list[Extender]:
+    """Those that have a say about such a replica, in order."""
+    wants = held.cls.requirements
+    return [e for e in state.profiles.extenders(wants.traits.scheduler) if extenders.interested(e, wants)]
+
+
 def batch_of(state: ClusterState, todo: Sequence[str]) -> list[str]:
     """The first of `todo` and those right behind it that are placed like it: of its priority, by its profile. Who has room made
-    for it is placed alone, since that room is kept from all others."""
+    for it is placed alone, since that room is kept from all others; so is what extenders have a say about."""
     held = state.book.held
     first = held[todo[0]]
     if todo[0] in state.nominated:
@@ -53,7 +61,7 @@ def batch_of(state: ClusterState, todo: Sequence[str]) -> list[str]:
         other = held[binding]
         traits = other.cls.requirements.traits
         alike = other.priority == first.priority and traits.scheduler == first.cls.requirements.traits.scheduler
-        if not alike or traits.group or traits.gates or binding in state.nominated:
+        if not alike or traits.group or traits.gates or binding in state.nominated or extenders_of(state, other):
             break
         batch.append(binding)
     return batch
@@ -95,7 +103,8 @@ def _batch(state: ClusterState, placer: Placer, run: Sequence[tuple[str, int]]) 
     held = state.book.held
     wants = [(held[b].cls, max(0, min(n, REPLICAS_MAX - len(held[b].placed)))) for b, n in run]
     if len(wants) == 1 and wants[0][1] == 1:
-        return [placer.ranked(wants[0][0], 1)]
+        choice = placer.choose(wants[0][0])
+        return [[choice] if choice is not None else []]
     return placer.place_batch(wants)
 
 

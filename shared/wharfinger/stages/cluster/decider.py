@@ -20,6 +20,7 @@ from wharfinger.engine.nodes.columns import Ties
 from wharfinger.events.assignments import AssignmentsDecided
 from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved
 from wharfinger.events.decisions import (
+    ExtenderAsked,
     NodeRemovalDecided,
     PlanCommitted,
     PlanRefused,
@@ -30,13 +31,14 @@ from wharfinger.events.decisions import (
     ReplicasReleased,
 )
 from wharfinger.events.envelope import Event, derived_id
+from wharfinger.events.extenders import ExtenderAnswered
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.plans import PlanRequested, Step
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.proposals import NodeRemovalProposed
-from wharfinger.kernel.decider import Decision, Draft, Micros
+from wharfinger.kernel.decider import Ask, Decision, Draft, Micros
 from wharfinger.kernel.step import number
-from wharfinger.stages.cluster import driven_away
+from wharfinger.stages.cluster import driven_away, extending
 from wharfinger.stages.cluster.driven_away import release_driven_away
 from wharfinger.stages.cluster.groups import WAIT_US, waiting_groups
 from wharfinger.stages.cluster.picture import seeing
@@ -103,6 +105,8 @@ class ClusterDecider:
                 state.proposals.setdefault(str(event.id), proposed)
             case PlanRequested() as request if request.stream == state.stream:
                 state.requested.setdefault(event.id, request)
+            case ExtenderAnswered() as said if said.stream == state.stream:
+                extending.take_answer(state, said.ask, said.answer, said.error)
             case _:
                 pass  # ticks bring only the time; anything else is not for this stream
 
@@ -113,15 +117,19 @@ class ClusterDecider:
             case ReplicasPlaced() as placed:
                 book.place(placed.binding, placed.placed, placed.requirements, at)
                 state.loads.came(placed.binding, placed.placed, at)
+                extending.forget(state, placed.binding)
                 state.members.follow(placed.binding, book.held.get(placed.binding))
             case ReplicasRefused() as refused:
                 book.refuse(refused.binding, refused.assignment, refused.count)
+                extending.forget(state, refused.binding)
                 state.members.follow(refused.binding, book.held.get(refused.binding))
             case ReplicasReleased() as released:
                 book.release(released.binding, released.released, released.unbound)
                 state.loads.left(released.binding, released.released)
                 state.members.follow(released.binding, book.held.get(released.binding))
                 forget_causes(state)
+            case ExtenderAsked() as asked:
+                extending.take_question(state, asked, decision.id)
             case ReplicasNominated() as nominated:
                 room = Nomination(nominated.node, nominated.replicas, nominated.until_us)
                 state.nominated[nominated.binding] = (*state.nominated.get(nominated.binding, ()), room)
@@ -179,6 +187,11 @@ class ClusterDecider:
             state.members.stirred.clear()
         if state.nominated:
             state.nominated = {b: rooms for b, rooms in state.nominated.items() if b in state.book.unsettled}
+        for binding in [b for b in state.extending if b not in state.book.unsettled]:
+            extending.forget(state, binding)
+
+    def asks(self, state: ClusterState) -> Sequence[Ask]:
+        return extending.asks(state)
 
     def next_due(self, state: ClusterState) -> Micros | None:
         if not state.book.known:

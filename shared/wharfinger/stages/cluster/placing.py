@@ -3,7 +3,7 @@
 First everything that has to go, then, by priority and then by arrival, what is to be placed. Bindings of one priority are placed as
 one batch, in sight of each other; a lower priority only sees what the higher left. What fits nowhere may make room for itself
 (`preempting`), waits for its room, or is refused, once and for good: the fleet stage asks again when it wants to. A group of pods
-is placed whole or not at all (`groups`).
+is placed whole or not at all (`groups`), and a replica that extenders have a say about when they have had it (`extending`).
 
 Requirements that changed replace every replica: all are released, then placed anew in the same round; a replica whose new
 shape fits nowhere is refused, it does not keep its old place.
@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 from wharfinger.events.envelope import uuid_of
 from wharfinger.kernel.decider import Draft, Micros
 from wharfinger.stages.cluster.answers import barred, does_not_fit, in_order, placed, refused, released
-from wharfinger.stages.cluster.choosing import batch_of, lacking, planned
+from wharfinger.stages.cluster.choosing import batch_of, extenders_of, lacking, planned
+from wharfinger.stages.cluster.extending import settle_extended
 from wharfinger.stages.cluster.groups import is_broken, settle_group
 from wharfinger.stages.cluster.members import group_of
 from wharfinger.stages.cluster.preempting import make_room
@@ -42,6 +43,8 @@ def settle(state: ClusterState, at: Micros) -> Iterator[Draft]:
         elif (no := barred(state, first)) is not None:
             handled.add(todo[0])
             yield refused(state, todo[0], lacking(first), *no)
+        elif extenders_of(state, first):
+            yield from settle_extended(state, todo[0], at, handled)
         else:
             yield from _settle_batch(state, batch_of(state, todo), at, handled)
 

@@ -28,7 +28,7 @@ from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.plans import PlanRequested
 from wharfinger.events.proposals import NodeRemovalProposed
 from wharfinger.events.streams import CLUSTER
-from wharfinger.kernel.decider import Micros
+from wharfinger.kernel.decider import Ask, Micros
 from wharfinger.stages.cluster.loads import Loads
 from wharfinger.stages.cluster.members import Group, Members
 from wharfinger.stages.cluster.objects import Objects
@@ -44,6 +44,27 @@ class Nomination(Value, frozen=True, array_like=True):
     until: Micros
 
 
+class Question(Value, frozen=True, array_like=True):
+    """To the extender at `url`; `id`: of the decision to ask it."""
+
+    id: str
+    url: str
+    verb: str
+    nodes: tuple[str, ...]
+
+
+class Extending(Value, frozen=True):
+    """What extenders were asked about one replica, and what they have said: question -> (answer, why there is none)."""
+
+    questions: tuple[Question, ...] = ()
+    answers: dict[str, tuple[str, str]] = {}
+
+    def about(self, url: str, verb: str) -> tuple[Question | None, tuple[str, str] | None]:
+        """The question and its answer, as far as there are."""
+        question = next((q for q in self.questions if (q.url, q.verb) == (url, verb)), None)
+        return question, None if question is None else self.answers.get(question.id)
+
+
 @dataclass(slots=True)
 class ClusterState:
     """`seen`: fleet stream -> highest seq taken in. `proposals`: event id -> what is still to be answered, in order.
@@ -54,8 +75,10 @@ class ClusterState:
 
     `window`: the setting. `gathering`: when the first and the last of what waits for company came; None: nothing does. `groups`:
     group of pods -> since when it is not whole. `nominated`: binding -> room that is being made for it. `members`: of groups.
+    `extending`: binding -> what extenders were asked about its next replica.
 
     Never stored: `at` of the round, and of the round as well `tries`: binding -> how often it has looked for room to be made.
+    `open_asks`: the questions that are open, as they are put; made once each.
     `besides`: (binding, ordinal, replica) of those that are charged to nodes and not in the book, which is so in a focused state.
     """
 
@@ -74,9 +97,11 @@ class ClusterState:
     gathering: tuple[Micros, Micros] | None = None
     groups: dict[Group, Micros] = field(default_factory=dict)
     nominated: dict[str, tuple[Nomination, ...]] = field(default_factory=dict)
+    extending: dict[str, Extending] = field(default_factory=dict)
     members: Members = field(default_factory=Members)
     at: Micros = 0
     tries: dict[str, int] = field(default_factory=dict)
+    open_asks: dict[str, Ask] = field(default_factory=dict)
     besides: Callable[[], Iterable[tuple[str, int, Replica]]] = tuple
 
     @property
@@ -156,6 +181,7 @@ class _Stream(Value, frozen=True):
     gathering: tuple[Micros, Micros] | None = None
     groups: tuple[WaitingGroup, ...] = ()
     nominated: dict[str, tuple[Nomination, ...]] = {}
+    extending: dict[str, Extending] = {}
 
 
 class _Told(Value, frozen=True):
@@ -200,7 +226,7 @@ def dump(state: ClusterState) -> dict[str, bytes]:
             _Stream(
                 state.seen, tuple(state.proposals.items()), state.causes, tuple(state.requested.items()),
                 state.gathering, tuple([WaitingGroup(*group, since) for group, since in sorted(state.groups.items())]),
-                state.nominated,
+                state.nominated, state.extending,
             )
         ),
         "told": canonical(_told(state)),
@@ -286,6 +312,7 @@ def _load_facts(state: ClusterState, sections: Mapping[str, bytes]) -> _Bindings
     state.gathering = told.gathering
     state.groups = {(g.namespace, g.name): g.since for g in told.groups}
     state.nominated = dict(told.nominated)
+    state.extending = dict(told.extending)
     _load_told(state, sections.get("told"))
     bindings = msgspec.json.decode(sections["bindings"], type=_Bindings)
     book.arrivals = bindings.arrivals

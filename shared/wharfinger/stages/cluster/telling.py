@@ -11,6 +11,7 @@ from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.streams import FLEET
 from wharfinger.kernel.decider import Micros
+from wharfinger.stages.cluster.extending import forget
 from wharfinger.stages.cluster.profile import IMMEDIATE
 from wharfinger.stages.cluster.state import ClusterState, count_placed, loads_written, objects_changed
 
@@ -38,11 +39,14 @@ def _assign(state: ClusterState, item: Assigned) -> None:
     book = state.book
     before = book.held.get(item.binding)
     was = None if before is None else (before.cls.key, before.uid)
+    said_of = None if before is None else (before.cls.pod_key, before.uid)
     book.assign(item.binding, item.uid, item.decision, item.replicas, item.requirements, item.priority)
     now = book.held.get(item.binding)
     state.members.follow(item.binding, now)
     if item.binding in state.nominated and (now is None or (now.cls.key, now.uid) != was):
         del state.nominated[item.binding]  # room was made for something else
+    if now is None or (now.cls.pod_key, now.uid) != said_of:
+        forget(state, item.binding)
 
 
 def _gather(state: ClusterState, at: Micros) -> None:
