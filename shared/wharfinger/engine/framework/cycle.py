@@ -233,11 +233,16 @@ class Framework:
         if plugin.name in cycle.skipped["score"]:
             return None
         raw = {node.name: cast(Score, plugin).score(cycle, pod, node) for node in nodes}
-        normalised = plugin.normalise(cycle, pod, raw) if isinstance(plugin, Normalise) else raw
-        for name, score in normalised.items():
-            if not 0 <= score <= SCORE_MAX:
-                raise PluginError(f"plugin {plugin.name}: expected a score of 0 to {SCORE_MAX} for {name}, got {score}")
-        return Scored(self.weights[plugin.name], raw, normalised)
+        return Scored(self.weights[plugin.name], raw, normalised(plugin, cycle, pod, raw))
+
+
+def normalised(plugin: Plugin, cycle: Cycle, pod: Pod, raw: dict[str, int]) -> dict[str, int]:
+    """A plugin's raw scores as they are weighed. Raises PluginError where one is outside of 0..100 then."""
+    scores = plugin.normalise(cycle, pod, raw) if isinstance(plugin, Normalise) else raw
+    for name, score in scores.items():
+        if not 0 <= score <= SCORE_MAX:
+            raise PluginError(f"plugin {plugin.name}: expected a score of 0 to {SCORE_MAX} for {name}, got {score}")
+    return scores
 
 
 def _by(plugin: Plugin, status: Status) -> Status:
