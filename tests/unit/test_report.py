@@ -329,6 +329,10 @@ def test_what_cannot_be_changed_is_one_line(text: str, says: str) -> None:
 def test_a_file_has_to_hold_policies_alone(tmp_path: Path) -> None:
     path = tmp_path / "web.yaml"
     path.write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n")
+    classes = tmp_path / "classes.yaml"
+    classes.write_text("apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: high}\nvalue: 5\n")
+    with pytest.raises(ChangeError, match=r"expected policies that decide, got a PriorityClass \(.*classes.yaml:2\)"):
+        changes_of([str(classes)])
     with pytest.raises(ChangeError, match=r"web.yaml: expected policies only, got a ConfigMap \(.*web.yaml:2\)"):
         changes_of([str(path)])
     assert (

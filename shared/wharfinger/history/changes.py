@@ -16,7 +16,7 @@ import msgspec
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.policy import Policy
 from wharfinger.engine.nodes.score import Strategy
-from wharfinger.events.intake import BY_HAND, PolicyModel, compile_manifests, has_own_placement, under
+from wharfinger.events.intake import BY_HAND, LevelModel, PolicyModel, compile_manifests, has_own_placement, under
 from wharfinger.events.policies import PolicyApplied
 from wharfinger.manifests.parse import load_files
 from wharfinger.manifests.selection import policy_for
@@ -136,6 +136,12 @@ def _policies_in(file: str) -> list[Policy]:
     if other is not None:
         raise ChangeError(
             f"--with {file}: expected policies only, got a {other.kind.kind} ({other.file}:{other.line_of('kind')})"
+        )
+    levels = next((m for m in loaded.manifests if isinstance(m.model, LevelModel)), None)
+    if levels is not None:
+        raise ChangeError(
+            f"--with {file}: expected policies that decide, got a {levels.kind.kind} ({file}:{levels.line_of('kind')}): "
+            "what it said went with the bindings that named it"
         )
     intake = compile_manifests(loaded.manifests)
     errors = [str(error) for error in (*loaded.errors, *intake.errors)]
