@@ -26,6 +26,7 @@ from wharfinger.engine.framework.snapshot import Snapshot
 from wharfinger.engine.nodes.classes import compile_class
 from wharfinger.engine.nodes.columns import NodeTable
 from wharfinger.engine.nodes.fit import take_devices
+from wharfinger.engine.nodes.place import Placer
 
 MODELS = ("T4", "V100", "A10")
 NPU = "example.com/npu"
@@ -258,7 +259,8 @@ def test_a_table_scores_as_the_plugin_does_whatever_was_touched_between(
     table, pods = NodeTable(), {}
     there = [Node(f"n{i}", {"cpu": cpu, "memory": memory}, tuple(has))
              for i, ((has, _), cpu, memory) in enumerate(nodes)]  # fmt: skip
-    scores = DeviceScores(table, profile, workload)
+    scores, placer = DeviceScores(table, profile, workload), Placer(table, profile)
+    placer.set_workload(workload)
     for node, ((_, free), _, _) in zip(there, nodes, strict=True):
         pods[node.name] = a_holder(node, [DEVICE_MILLI - left for left in free])
         table.set_usage(table.put(node, closed=False), {}, [DEVICE_MILLI - left for left in free])
@@ -275,6 +277,9 @@ def test_a_table_scores_as_the_plugin_does_whatever_was_touched_between(
         scores.add(cls, verdicts, column)
         found = {name: int(column[table.rows[name].slot]) for name in outcome.feasible}
         assert found == ({} if said is None else said.normalised)
+        look = placer.look(cls)
+        assert {name for name, row in table.rows.items() if look.verdicts[row.slot] == 0} == set(outcome.feasible)
+        assert {name: int(look.scores[table.rows[name].slot]) for name in outcome.feasible} == outcome.totals
         touched = data.draw(st.sampled_from(there))
         free = [data.draw(left_of_devices) for _ in touched.devices]
         table.set_usage(table.rows[touched.name], {}, [DEVICE_MILLI - left for left in free])

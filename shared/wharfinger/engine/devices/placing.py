@@ -35,11 +35,12 @@ class _Costs:
 
 
 class DeviceScores:
-    """Of one profile over one table. `workload`: what is typically asked for; whoever has another one sets it."""
+    """Of one profile over one table. `workload`: what is typically asked for, set by whoever knows it; None: nobody has said, and
+    nothing can be scored here."""
 
     def __init__(self, table: NodeTable, profile: Profile, workload: Workload | None = None) -> None:
         self.table = table
-        self.workload = workload or Workload()
+        self.workload = workload
         self._strategy = profile.arguments.devices.strategy
         self._fit = profile.arguments.fit
         self._weight = next((use.weight for use in profile.at("score") if use.name == "Devices"), 0)
@@ -48,23 +49,24 @@ class DeviceScores:
 
     @property
     def wanted(self) -> bool:
-        """Whether the profile scores devices at all."""
-        return bool(self._strategy and self._weight)
+        """Whether there is anything to add."""
+        return bool(self._strategy and self._weight) and self.workload is not None
 
     def add(self, cls: PodClass, verdicts: Column, scores: Column) -> None:
         """Adds the weighted score to `scores` where `verdicts` is 0. Both by slot."""
         feasible = np.flatnonzero(verdicts[: self.table.size] == 0)
         if not self.wanted or not len(feasible):
             return
-        costs = self._costs(cls).take(feasible)
+        assert self.workload is not None  # or it would not be wanted
+        costs = self._costs(cls, self.workload).take(feasible)
         low, high = int(costs.min()), int(costs.max())
         if low == high:
             scores[feasible] += self._weight * SCORE_MAX
         else:
             scores[feasible] += self._weight * ((high - costs) * SCORE_MAX // (high - low))
 
-    def _costs(self, cls: PodClass) -> Column:
-        table, scorer = self.table, self._current()
+    def _costs(self, cls: PodClass, workload: Workload) -> Column:
+        table, scorer = self.table, self._current(workload)
         kept = self._kept.get(cls)
         if kept is None or kept.scorer is not scorer or len(kept.costs) < table.size:
             if len(self._kept) >= CLASSES_MAX:
@@ -86,15 +88,15 @@ class DeviceScores:
             return np.arange(self.table.size, dtype=np.int64)
         return np.unique(np.concatenate((usage, facts)))
 
-    def _current(self) -> DeviceScorer:
+    def _current(self, workload: Workload) -> DeviceScorer:
         table = self.table
         stamp = (table.facts.end, len(table.groups))
         made = self._scorer
-        if made is None or made[0] != stamp or made[1].made_of[0] is not self.workload:
-            made = self._scorer = (stamp, self._made(None if made is None else made[1]))
+        if made is None or made[0] != stamp or made[1].made_of[0] is not workload:
+            made = self._scorer = (stamp, self._made(workload, None if made is None else made[1]))
         return made[1]
 
-    def _made(self, before: DeviceScorer | None) -> DeviceScorer:
+    def _made(self, workload: Workload, before: DeviceScorer | None) -> DeviceScorer:
         """The scorer before, where it still is the right one."""
         table = self.table
         groups = tuple((table.kinds[kind], model) for kind, model in table.groups)
@@ -103,9 +105,9 @@ class DeviceScores:
             int(table.allocatable[MEMORY].max(initial=0)),
             int((table.device_group >= 0).sum(axis=1).max(initial=0)),
         )
-        if before is not None and before.made_of == (self.workload, groups, largest):
+        if before is not None and before.made_of == (workload, groups, largest):
             return before
-        return DeviceScorer(self._strategy, self.workload, groups, largest)
+        return DeviceScorer(self._strategy, workload, groups, largest)
 
     def _looked_at(self, requirements: Requirements) -> Requirements:
         """Without what the profile leaves to somebody else."""
