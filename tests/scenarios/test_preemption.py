@@ -116,6 +116,14 @@ def test_a_budget_is_broken_where_nothing_else_will_do() -> None:
     assert found.chosen.violations == 1
 
 
+def test_a_pod_whose_disruption_was_let_through_is_not_counted_twice() -> None:
+    budget = DisruptionBudget("default", "g", selecting(app="g"), allowed=0, disrupted=("let-go",))
+    pods = [a_pod("let-go", "n", 4000, 0, labels={"app": "g"})]
+    found = preempted([a_node("n")], pods, a_pod("new", cpu=2000, priority=9), budget)
+    assert found.chosen is not None
+    assert found.chosen.violations == 0
+
+
 @pytest.mark.parametrize(
     ("said", "left"),
     [

@@ -8,7 +8,7 @@ from tests.framework_world import ZONE, a_node, a_pod, only, selecting
 from wharfinger.domain.node import Pod
 from wharfinger.domain.pod_traits import PodTerm
 from wharfinger.engine.framework.gang import GATHERING
-from wharfinger.engine.framework.queue import POOL_US, SECOND_US, SchedulingQueue
+from wharfinger.engine.framework.queue import PATIENCE_US, POOL_US, SECOND_US, SchedulingQueue
 
 PLUGINS = only("SchedulingGates", "InterPodAffinity", "PodTopologySpread", "GangScheduling")
 
@@ -145,6 +145,27 @@ def test_after_a_failure_of_the_scheduler_the_pod_waits_all_the_same() -> None:
     queue.failed("p", 0)
     assert popped(queue, SECOND_US) is None
     assert popped(queue, 2 * SECOND_US) == "p"
+
+
+def test_a_refusal_ends_a_row_of_failures() -> None:
+    """Two failures, then a first refusal: it backs off one second, not four."""
+    queue = a_queue(a_pod("p"))
+    for at_s in (0, 10):
+        assert popped(queue, at_s * SECOND_US) == "p"
+        queue.failed("p", at_s * SECOND_US)
+    assert popped(queue, 20 * SECOND_US) == "p"
+    queue.refused("p", ["SomebodysOwn"], 20 * SECOND_US)
+    queue.happened("*", 20 * SECOND_US)
+    assert queue.next_due_us() == 22 * SECOND_US
+
+
+def test_the_patient_take_turns_with_the_important() -> None:
+    waited = [a_pod("w0"), a_pod("w1")]
+    queue = a_queue(*waited)
+    late_us = PATIENCE_US + SECOND_US
+    for i in range(4):
+        queue.add(a_pod(f"big{i}", priority=9), late_us)
+    assert [popped(queue, late_us) for _ in range(6)] == ["big0", "w0", "big1", "w1", "big2", "big3"]
 
 
 def test_who_only_waited_for_something_does_not_back_off() -> None:
