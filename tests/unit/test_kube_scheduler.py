@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -27,8 +28,9 @@ from wharfinger.engine.framework.profile import default_profile
 from wharfinger.events.intake import compile_deletions, compile_manifests
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.manifests.installed_plugins import known_plugins
-from wharfinger.manifests.parse import load_manifests
+from wharfinger.manifests.parse import load_files, load_manifests
 
+SCHEDULERS = Path(__file__).parent / "schedulers.yaml"
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 
 
@@ -613,6 +615,17 @@ def test_an_older_shape_is_refused_by_name_too(body: str, head: str, said: str) 
 
 
 # As a policy of the plane.
+
+
+def test_every_shape_with_everything_that_can_be_said_is_taken() -> None:
+    manifests = load_files([SCHEDULERS]).manifests
+    assert [m.kind.api_version.rpartition("/")[2] + " " + m.kind.kind for m in manifests] == [
+        "v1 KubeSchedulerConfiguration", "v1beta2 KubeSchedulerConfiguration", "v1alpha1 KubeSchedulerConfiguration", "v1 Policy",
+    ]  # fmt: skip
+    for manifest in manifests:
+        assert compile_manifests([manifest]).errors == ()
+        assert compile_manifests([manifest]).unacted == ()
+        assert compile_deletions([manifest]).errors == ()
 
 
 def test_all_shapes_are_one_policy() -> None:

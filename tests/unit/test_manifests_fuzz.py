@@ -16,9 +16,11 @@ from wharfinger.manifests.parse import Loaded, load_manifests
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OF_EVERY_KIND = Path(__file__).parent / "manifests"
+SCHEDULERS = Path(__file__).parent / "schedulers.yaml"
+"""Apart, since of these only one is applied at a time."""
 OBJECTS: list[dict[str, object]] = [
     document.value
-    for file in sorted([*EXAMPLES.rglob("*.yaml"), *OF_EVERY_KIND.rglob("*.yaml")])
+    for file in sorted([*EXAMPLES.rglob("*.yaml"), *OF_EVERY_KIND.rglob("*.yaml"), SCHEDULERS])
     for document in read_documents(file.read_text(), file.name)[0]
     if isinstance(document.value, dict)
 ]
