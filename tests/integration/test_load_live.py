@@ -28,7 +28,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlaneUnderTest]:
         pytest.MonkeyPatch.context() as environment,
         a_plane() as plane,
     ):
-        environment.setitem(os.environ, "WHARFINGER_PROMETHEUS_URL", url)  # type: ignore[arg-type]
+        environment.setitem(os.environ, "WHARFINGER_PROMETHEUS_URL", url)
         plane.up()
         yield plane
 
