@@ -21,7 +21,7 @@ from wharfinger.engine.devices.columns import CompiledNeed, DeviceScorer, compil
 from wharfinger.engine.devices.outlook import Outlook
 from wharfinger.engine.devices.placing import DeviceScores
 from wharfinger.engine.devices.strategies import STRATEGIES, State
-from wharfinger.engine.devices.workload import FADING, STEP, Ask, Demand, Weighted, Workload, ask_of
+from wharfinger.engine.devices.workload import FADING, SORTS_MAX, STEP, Ask, Demand, Weighted, Workload, ask_of
 from wharfinger.engine.framework.snapshot import Snapshot
 from wharfinger.engine.nodes.classes import compile_class
 from wharfinger.engine.nodes.columns import NodeTable
@@ -326,6 +326,15 @@ def test_what_was_asked_long_ago_fades() -> None:
         demand.ask(asking(300), FADING)
     weights = {entry.ask.device.milli: entry.weight for entry in demand.workload.asks if entry.ask.device}
     assert weights[300] > 50 * weights.get(500, 0)
+
+
+def test_pods_that_all_ask_for_something_else_do_not_pile_up() -> None:
+    demand = Demand()
+    demand.ask(asking(500), 100)
+    for cpu in range(1, 3 * SORTS_MAX):
+        demand.ask(asking(300, cpu), 1)
+    assert len(demand.seen().counts) <= 2 * SORTS_MAX
+    assert demand.workload.asks[0].ask == ask_of(asking(500))
 
 
 def test_a_workload_is_the_same_in_whatever_order_it_was_counted() -> None:

@@ -20,6 +20,9 @@ ASKS_MAX = 128
 """Rarer ones are left out. In the openb trace this many are 99 of 100 pods."""
 
 FADING = 1 << 16
+SORTS_MAX = 4096
+"""Where every pod asks for something else the rarer half of what was counted is forgotten."""
+
 STEP = 8
 """A new workload when the count has grown by a part of so many."""
 
@@ -83,6 +86,11 @@ def ask_of(requirements: Requirements) -> Ask:
     return Ask(max(0, amounts.get("cpu", 0)), max(0, amounts.get("memory", 0)), devices[0] if devices else None)
 
 
+def _ranked(counts: dict[Ask, int]) -> list[tuple[int, Ask]]:
+    """The most asked first."""
+    return sorted(((n, ask) for ask, n in counts.items() if n > 0), key=lambda entry: (-entry[0], _order(entry[1])))
+
+
 def _order(ask: Ask) -> tuple[object, ...]:
     device = ask.device
     named = () if device is None else (device.kind, device.count, device.milli, device.models)
@@ -118,13 +126,15 @@ class Demand:
             return False
         self.workload = Workload.counted(self._counts)
         while self._total > FADING:
-            self._fade()
+            self._counted({ask: n >> 1 for ask, n in self._counts.items() if n > 1})
+        if len(self._counts) > SORTS_MAX:
+            self._counted({ask: n for n, ask in _ranked(self._counts)[: SORTS_MAX // 2]})
         self._step = self._total
         return True
 
-    def _fade(self) -> None:
-        self._counts = {ask: n >> 1 for ask, n in self._counts.items() if n > 1}
-        self._total = sum(self._counts.values())
+    def _counted(self, counts: dict[Ask, int]) -> None:
+        self._counts = counts
+        self._total = sum(counts.values())
 
     def seen(self) -> DemandSeen:
         """What makes the same `Demand` again."""
