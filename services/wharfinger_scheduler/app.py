@@ -19,6 +19,7 @@ from wharfinger.runtime.stage_service import Stage, StageService
 from wharfinger.stages.cluster import ClusterDecider, ClusterProfile
 from wharfinger.stages.cluster.profile import IMMEDIATE, Window
 from wharfinger.stages.fleet import FleetDecider
+from wharfinger_scheduler.extender import ClusterStageService
 from wharfinger_scheduler.routing import ClusterRouting, FleetRouting
 
 NAME = "scheduler"
@@ -46,7 +47,7 @@ def cluster_stage(context: ServiceContext) -> Service:
         partitioned=(CLUSTER_STATE, NODE_LOAD, ASSIGNMENTS), broadcast=(POLICIES, PROPOSALS),
         of_profile=ClusterDecider.of_profile,
     )  # fmt: skip
-    return StageService(stage, context)
+    return ClusterStageService(stage, context)
 
 
 BUILDERS = {FLEET_STAGE: fleet_stage, CLUSTER_STAGE: cluster_stage}

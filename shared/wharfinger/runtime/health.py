@@ -21,8 +21,8 @@ Page = Callable[[Mapping[str, str]], Awaitable[object]]
 
 
 Door = Callable[[Mapping[str, str], bytes], Awaitable[object]]
-"""From what the path names and the body of a POST to what is answered as JSON. ValueError: as for a page. NotHereError: what the
-path names is not known to this process."""
+"""From what the path names and the body of a POST to what is answered as JSON, or JSON in bytes already. ValueError: as for a
+page. NotHereError: what the path names is not known to this process."""
 
 BODY_MAX = 64 * 1024 * 1024
 """Bytes of a POST: five thousand nodes as a kube-scheduler sends them are some 30 MB."""
@@ -140,7 +140,10 @@ def _received(door: Door) -> Callable[[web.Request], Awaitable[web.Response]]:
 def _guarded(ask: Callable[[web.Request], Awaitable[object]]) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def answer(request: web.Request) -> web.Response:
         try:
-            return web.json_response(await ask(request))
+            found = await ask(request)
+            if isinstance(found, bytes):
+                return web.Response(body=found, content_type="application/json")
+            return web.json_response(found)
         except ValueError as error:
             return web.json_response({"error": str(error)}, status=400)
         except NotHereError as error:

@@ -156,6 +156,11 @@ class Settings(BaseSettings):
     batch_idle_s: NonNegativeFloat = 1.0  # a batch is placed when nothing more has come for so long
     batch_max_s: NonNegativeFloat = 0.0  # and after so long at the latest; 0: what comes is placed at once
 
+    # a cluster's own kube-scheduler asking us as its extender: where a binding is written, for who configures bindVerb
+    cluster_api_url: HttpUrl | None = None  # of API servers; {cluster} stands for the cluster's name
+    cluster_api_token_file: Path | None = None  # read again for every binding: tokens rotate
+    cluster_api_ca_file: Path | None = None
+
     # annotator
     prometheus_url: HttpUrl | None = None  # unset: the annotator only folds hot values
     prometheus_username: str | None = None
