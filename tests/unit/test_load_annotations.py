@@ -25,8 +25,11 @@ from wharfinger.engine.load.annotations import (
 )
 from wharfinger.engine.load.book import LoadBook, Written
 from wharfinger.engine.load.crane import bound
+from wharfinger.engine.load.policy import METRIC
 from wharfinger.events.node_load import NodeLoadObserved
 from wharfinger.events.rendering import annotated_node
+from wharfinger.history.redaction import Meaning
+from wharfinger.history.renaming import Collector, Renamer
 from wharfinger.manifests import kubernetes
 from wharfinger.manifests.crane import DynamicSchedulerPolicy, read_policy
 from wharfinger.manifests.parse import load_manifests
@@ -155,3 +158,10 @@ def test_a_measurement_written_on_the_node_counts_when_it_is_the_newer_and_no_ti
     for seconds, load in ((-60, 10_000), (60, 90_000), (8 * 3600, 10_000)):
         book.written_on("a", Written({"cpu": (90_000, NOON_US + seconds * 1_000_000)}))
         assert book.load("cpu", "a", NOON_US + 61_000_000) == load
+
+
+def test_a_metric_whose_name_was_replaced_can_still_be_one() -> None:
+    """Else a history without names would be decided otherwise: what cannot be a metric is measured by nobody."""
+    renamed = Renamer(b"k" * 32, Collector()).text(Meaning.METRIC, "cpu_usage_avg_5m")
+    assert METRIC.fullmatch(renamed)
+    assert read({renamed: "0.5,2026-03-01T12:00:00Z"}) == Written({renamed: (50_000, NOON_US)})
