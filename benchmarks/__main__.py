@@ -80,7 +80,14 @@ def measure_load(figures: list[Figure]) -> None:
     cost = load.measured()
     n = f"{cost.nodes:,} nodes"
     figures += [
-        Figure(f"{n}: load filter and score of a pod", cost.judged_ms, "ms", load.MUST_MS, False, f"crane {load.CRANE_MS:g} ms"),
+        Figure(
+            f"{n}: load filter and score of a pod",
+            cost.judged_ms,
+            "ms",
+            load.MUST_MS,
+            False,
+            f"crane {load.CRANE_MS:g} ms",
+        ),
         Figure(f"{n}: load at the begin of a batch", cost.batch_ms, "ms"),
         Figure(f"{n}: every metric measured once, processor", cost.minute_s, "s", 60, False, "each minute"),
     ]
