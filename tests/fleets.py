@@ -16,6 +16,7 @@ import msgspec
 
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import Cluster, NodeGrade, ResourceSummary
+from wharfinger.domain.cluster_objects import DisruptionBudget, NamespaceLabels, PodSelecting
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.placement import (
     ClusterAffinity,
@@ -24,17 +25,23 @@ from wharfinger.domain.placement import (
     SpreadConstraint,
     StaticWeight,
 )
+from wharfinger.domain.pod_traits import HostPort, PodTerm, PodTraits, TopologySpread, WeightedPodTerm
+from wharfinger.domain.policy import HotWindow, LoadLimit, LoadPolicy, LoadWeight, Policy, SyncPeriod
 from wharfinger.domain.quota import Quota
 from wharfinger.domain.resources import Device, DeviceRequest
+from wharfinger.domain.scheduler import Arguments, FitArgs, Profile, SchedulerConfig
+from wharfinger.domain.scheduler_points import default_points
 from wharfinger.domain.selectors import LabelSelector, Requirement
 from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.cluster_state import PodsObserved, QuotasObserved, into_buckets
+from wharfinger.events.cluster_state import ObjectsObserved, PodsObserved, QuotasObserved, into_buckets
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.codec import made
 from wharfinger.events.envelope import Event, derived_id
+from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
+from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.proposals import EvictionProposed, FailoverProposed, NodeRemovalProposed, RescheduleProposed
 from wharfinger.events.streams import cluster_stream, fleet_stream
 from wharfinger.kernel.decider import Decider
@@ -63,6 +70,35 @@ CLASSES = (
     Requirements({"cpu": 300}, tolerations=(Toleration("dying", "Exists", seconds=20),)),
     Requirements(),
 )
+APPS = tuple(LabelSelector({"app": app}) for app in "xy")
+TRAITS = (
+    PodTraits(labels={"app": "x"}, spread=(TopologySpread("disk", 1, selector=APPS[0]),)),
+    PodTraits(labels={"app": "x"}, spread=(TopologySpread("disk", 1, hard=False, selector=APPS[0]),)),
+    PodTraits(labels={"app": "y"}, anti_affinity=(PodTerm("host", APPS[1]),)),
+    PodTraits(labels={"app": "z"}, anti_affinity=(PodTerm("disk", APPS[1]),)),
+    PodTraits(labels={"app": "y"}, affinity=(PodTerm("disk", APPS[1]),)),
+    PodTraits(labels={"app": "v"}, preferred_affinity=(WeightedPodTerm(10, PodTerm("disk", APPS[1])),)),
+    PodTraits(labels={"app": "l"}, ports=(HostPort(80),)),
+    PodTraits(labels={"app": "g"}, group="crew", min_count=3),
+    PodTraits(labels={"app": "p"}, never_preempts=True),
+    PodTraits(labels={"app": "w"}, gates=("example.com/wait",)),
+)
+TRAITED = tuple(Requirements({"cpu": 400}, pod=traits) for traits in TRAITS)
+LOAD_POLICY = PolicyApplied(
+    Policy(
+        "DynamicSchedulerPolicy", "load",
+        load=LoadPolicy(
+            (SyncPeriod("cpu", 15),), (LoadLimit("cpu", 80_000),), (LoadWeight("cpu", 1000),), (HotWindow(60, 2),)
+        ),
+    )
+)  # fmt: skip
+PACKER = PolicyApplied(
+    Policy(
+        "KubeSchedulerConfiguration", "packer",
+        scheduler=SchedulerConfig((Profile("packer", default_points(), Arguments(fit=FitArgs("MostAllocated"))),)),
+    )
+)  # fmt: skip
+PACKED = Requirements({"cpu": 400}, pod=PodTraits(scheduler="packer"))
 DIVISIONS = (
     ReplicaScheduling("Duplicated"),
     ReplicaScheduling("Divided", "Aggregated"),
@@ -100,11 +136,14 @@ TOLERATIONS: tuple[tuple[Toleration, ...], ...] = (
 class Fleet:
     """`facts`: what its clusters last said of themselves, `nodes` of their nodes; `bindings`: those requested and not withdrawn;
     `mute`: clusters that say nothing at present. `rounds`: all that was decided, in order. `quotas`: its bindings lie in
-    namespaces, and its clusters have quotas and grades."""
+    namespaces, and its clusters have quotas and grades. `traits`: its pods mind each other and wait for each other, and there are
+    load policies and objects; `configured`: there are configurations of schedulers as well."""
 
     number: int
     random: Random
     quotas: bool = False
+    traits: bool = False
+    configured: bool = False
     world: World = field(init=False)
     rounds: list[RecordedRound] = field(default_factory=list)
     facts: dict[str, Cluster] = field(default_factory=dict)
@@ -176,13 +215,27 @@ class Fleet:
         return self.random.choice(there) if there else f"{self.number:03d}-nobody"
 
 
-def a_fleet(number: int, random: Random | None = None, happenings: int = 24, quotas: bool = False) -> Fleet:
+def a_fleet(
+    number: int,
+    random: Random | None = None,
+    happenings: int = 24,
+    quotas: bool = False,
+    traits: bool = False,
+    configured: bool = False,
+) -> Fleet:
     """The same number, the same story, byte for byte; with `random` the choices are its."""
-    fleet = Fleet(number, random or Random(f"fleet {number}"), quotas)
+    fleet = Fleet(number, random or Random(f"fleet {number}"), quotas, traits, configured)
     fleet.tell(_clusters(fleet))
     fleet.tell(_bindings(fleet, 4 + fleet.random.randrange(8)), after_s=0.5)
     for _ in range(happenings):
-        happening = fleet.random.choice((*HAPPENINGS, *OF_QUOTAS) if quotas else HAPPENINGS)
+        happening = fleet.random.choice(
+            (
+                *HAPPENINGS,
+                *(OF_QUOTAS if quotas else ()),
+                *(OF_TRAITS if traits else ()),
+                *(CONFIGURED if configured else ()),
+            )
+        )
         fleet.tell(happening(fleet), after_s=fleet.random.choice((0.01, 0.2, 1, 5, 20)))
     return fleet
 
@@ -219,7 +272,7 @@ def _node(fleet: Fleet, name: str) -> Node:
         name,
         {"cpu": fleet.random.choice((2000, 4000, 8000)), "memory": 16 * GIB, "pods": fleet.random.choice((5, 20))},
         (Device(fleet.random.choice(("T4", "A100"))),) * gpus,
-        {"disk": fleet.random.choice(("ssd", "hdd"))},
+        {"disk": fleet.random.choice(("ssd", "hdd")), **({"host": name} if fleet.traits else {})},
         (NODE_TAINTS[0],) if gpus and fleet.chance(2) else (),
     )
 
@@ -228,12 +281,17 @@ def _bindings(fleet: Fleet, count: int) -> list[Value]:
     return [_requested(fleet, f"{fleet.number:03d}/app-{len(fleet.bindings) + i}") for i in range(count)]
 
 
+def _classes(fleet: Fleet) -> tuple[Requirements, ...]:
+    more = (*(TRAITED if fleet.traits else ()), *((PACKED,) if fleet.configured else ()))
+    return (*CLASSES, *more)
+
+
 def _requested(fleet: Fleet, name: str) -> BindingRequested:
     choice = fleet.random.choice
     placement = Placement(choice(AFFINITIES), choice(TOLERATIONS), choice(SPREADS), choice(DIVISIONS))
     fleet.bindings[name] = Binding(
         name, f"uid-{name}", ObjectRef("apps/v1", choice(("Deployment", "Job")), name), fleet.random.randrange(9),
-        choice(CLASSES), placement, fleet.random.randrange(3), fleet.chance(12),
+        choice(_classes(fleet)), placement, fleet.random.randrange(3), fleet.chance(12),
     )  # fmt: skip
     if fleet.quotas:
         ref = ObjectRef("apps/v1", "Deployment", name.partition("/")[2], name.partition("/")[0])
@@ -258,7 +316,7 @@ def binding_changed(fleet: Fleet) -> list[Value]:
         return []
     changes: tuple[dict[str, Any], ...] = (
         {"replicas": fleet.random.randrange(14)},
-        {"requirements": fleet.random.choice(CLASSES)},
+        {"requirements": fleet.random.choice(_classes(fleet))},
         {"reschedule": f"again-{fleet.told}"},
         {"suspended": not fleet.bindings[name].suspended},
         {"placement": msgspec.structs.replace(fleet.bindings[name].placement, replicas=fleet.random.choice(DIVISIONS))},
@@ -336,7 +394,8 @@ def pods_seen(fleet: Fleet) -> list[Value]:
         return []
     node = fleet.one(own)
     pods = [
-        Pod(f"{node}-p{i}", f"p{i}", fleet.random.choice(CLASSES[:2]), node) for i in range(fleet.random.randrange(4))
+        Pod(f"{node}-p{i}", f"p{i}", fleet.random.choice((*CLASSES[:2], *_classes(fleet)[len(CLASSES) :])), node)
+        for i in range(fleet.random.randrange(4))
     ]
     return [PodsObserved(cluster, node, tuple(pods))]
 
@@ -406,7 +465,64 @@ def grades_seen(fleet: Fleet) -> list[Value]:
     return [ClusterObserved(fleet.facts[name])]
 
 
+def load_measured(fleet: Fleet) -> list[Value]:
+    """Of some nodes; of one cluster; or the policy that makes anything of it comes or goes."""
+    cluster = fleet.one(fleet.nodes)
+    if fleet.chance(3):
+        return [LOAD_POLICY if fleet.chance(2) else PolicyRemoved("DynamicSchedulerPolicy", "load")]
+    loads = {
+        n: fleet.random.choice((5_000, 40_000, 90_000))
+        for n in sorted(fleet.nodes.get(cluster, ()))
+        if not fleet.chance(4)
+    }
+    hot = {n: 2 for n in loads if fleet.chance(3)}
+    return [NodeLoadObserved(cluster, "cpu", 15, fleet.world.at, loads), HotValueObserved(cluster, fleet.world.at, hot)]
+
+
+def objects_seen(fleet: Fleet) -> list[Value]:
+    cluster = fleet.one(fleet.nodes)
+    budget = DisruptionBudget("", "app", fleet.random.choice(APPS), allowed=fleet.random.randrange(2))
+    return [
+        ObjectsObserved(cluster, "PodDisruptionBudget", "", (budget,) if fleet.chance(2) else ()),
+        ObjectsObserved(cluster, "Namespace", "", (NamespaceLabels("default", {"tier": "gold"}),)),
+        ObjectsObserved(
+            cluster, "Service", "", (PodSelecting("Service", "", "y", APPS[1]),) if fleet.chance(2) else ()
+        ),
+    ]
+
+
+def replicas_run(fleet: Fleet) -> list[Value]:
+    """What was placed on a node is seen there, or some of it, or what was let go still is."""
+    states = [s for s in fleet.world.cluster_states() if s.book.on_node]
+    if not states:
+        return []
+    state = fleet.random.choice(states)
+    node = fleet.random.choice(sorted({*state.book.on_node, *state.book.pods}))
+    own = [
+        Pod(f"{b}-{o}", f"pod-{o}", r.cls.requirements, node, b, o, tuple(r.devices))
+        for (b, o), r in sorted(state.book.on_node.get(node, {}).items())
+        if not fleet.chance(3)
+    ]
+    late = [pod for pod in state.book.pods.get(node, ()) if pod.binding and fleet.chance(2)]
+    return [PodsObserved(state.cluster, node, tuple({p.uid: p for p in (*late, *own)}.values()))]
+
+
+def scheduler_configured(fleet: Fleet) -> list[Value]:
+    return [PACKER if not fleet.chance(3) else PolicyRemoved("KubeSchedulerConfiguration", "packer")]
+
+
 Happening = Callable[[Fleet], list[Value]]
+
+OF_TRAITS: tuple[Happening, ...] = (
+    load_measured,
+    load_measured,
+    objects_seen,
+    replicas_run,
+    replicas_run,
+    replicas_run,
+)
+
+CONFIGURED: tuple[Happening, ...] = (scheduler_configured,)
 
 OF_QUOTAS: tuple[Happening, ...] = (quotas_seen, quotas_seen, quotas_seen, grades_seen)
 

@@ -99,6 +99,23 @@ async def test_every_decision_of_fleets_with_faults_comes_out_again(ledger: Ledg
     assert whole <= looked_at // 50, "the focused state is nearly always enough"
 
 
+async def test_so_does_every_one_where_pods_mind_each_other(ledger: Ledger) -> None:
+    """By plugins over other pods, by load, by configured profiles, with victims and whole groups: seldom without the others."""
+    for number in range(70, 74):
+        fleet = a_fleet(number, happenings=50, traits=True, configured=True)
+        await committed(ledger, fleet)
+        await followed(ledger, list(fleet.by_stream()), Cadence(whole_rows=70, delta_rows=15))
+    reasons: set[str] = set()
+    for row in await about_bindings(ledger, "cluster/"):
+        found = await derive(ledger, row)
+        assert found.again.same, (row.stream, row.seq, row.outcome, found.again)
+        if found.trace is not None:
+            assert found.recorded is not None
+            reasons |= found.recorded.refused.keys()
+            contains(found)
+    assert len(reasons) > 4, reasons
+
+
 async def test_what_is_derived_from_a_focus_is_what_the_whole_state_gives(ledger: Ledger) -> None:
     """Not only the decision, whose bytes are compared: every cluster and node that was asked, with its numbers and ways."""
     fleet = a_fleet(1)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.fleets import a_fleet
+from tests.fleets import Fleet, a_fleet
 
 from wharfinger.history.deciders import DECIDERS, decider_of
 from wharfinger.kernel.audit import audit
@@ -20,7 +20,16 @@ CUTS = 4
 
 @pytest.mark.parametrize("number", FLEETS)
 def test_a_stream_taken_up_anywhere_goes_on_alike(number: int) -> None:
-    for stream, rounds in a_fleet(number).by_stream().items():
+    taken_up(a_fleet(number))
+
+
+@pytest.mark.parametrize("number", range(30, 44))
+def test_so_does_one_whose_pods_mind_each_other(number: int) -> None:
+    taken_up(a_fleet(number, happenings=40, traits=True, configured=True))
+
+
+def taken_up(fleet: Fleet) -> None:
+    for stream, rounds in fleet.by_stream().items():
         for cut in sorted({len(rounds) * part // (CUTS + 1) for part in range(1, CUTS + 1)}):
             before, after = rounds[:cut], rounds[cut:]
             if not before or not after:

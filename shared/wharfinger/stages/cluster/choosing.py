@@ -31,7 +31,7 @@ def lacking(held: Held) -> int:
 
 
 def placer_of(state: ClusterState, binding: str) -> Placer:
-    """Told of the load. The binding's profile is there."""
+    """Told of the load and of what is typically asked for. The binding's profile is there."""
     placer = state.profiles.placer(state.book.held[binding].cls.requirements.traits.scheduler)
     assert placer is not None, "a binding whose scheduler is unknown is not placed"
     if not state.load.idle:
@@ -40,6 +40,10 @@ def placer_of(state: ClusterState, binding: str) -> Placer:
             placer.set_loads(loads)
     elif placer.loads is not None:
         placer.set_loads(None)
+    if placer.profile.arguments.devices.strategy and placer.devices.workload is not state.demand.workload:
+        placer.set_workload(state.demand.workload)
+    if placer.devices.workload is not state.demand.workload:
+        placer.set_workload(state.demand.workload)
     return placer
 
 

@@ -27,6 +27,7 @@ def pictured(state: ClusterState, promised_but_to: str | None = None) -> Snapsho
     if promised_but_to is not None:
         for pod in _promised(state, promised_but_to):
             snapshot.add(pod)
+    snapshot.demand = state.demand.workload
     if not state.load.idle:
         snapshot.load = LoadView(state.load, state.at)
     return snapshot

@@ -18,6 +18,7 @@ from wharfinger.domain.policy import LoadPolicy
 from wharfinger.domain.scheduler import SchedulerConfig
 from wharfinger.domain.value import Value, canonical
 from wharfinger.domain.workload import Requirements
+from wharfinger.engine.devices.workload import Demand, DemandSeen
 from wharfinger.engine.load.annotations import written_of
 from wharfinger.engine.load.book import LoadBook
 from wharfinger.engine.nodes.columns import Taken, Ties
@@ -75,6 +76,7 @@ class ClusterState:
 
     `window`: the setting. `gathering`: when the first and the last of what waits for company came; None: nothing does. `groups`:
     group of pods -> since when it is not whole. `nominated`: binding -> room that is being made for it. `members`: of groups.
+    `demand`: what was asked of this cluster, by which leftovers of devices are valued.
     `extending`: binding -> what extenders were asked about its next replica.
 
     Never stored: `at` of the round, and of the round as well `tries`: binding -> how often it has looked for room to be made.
@@ -99,6 +101,7 @@ class ClusterState:
     nominated: dict[str, tuple[Nomination, ...]] = field(default_factory=dict)
     extending: dict[str, Extending] = field(default_factory=dict)
     members: Members = field(default_factory=Members)
+    demand: Demand = field(default_factory=Demand)
     at: Micros = 0
     tries: dict[str, int] = field(default_factory=dict)
     open_asks: dict[str, Ask] = field(default_factory=dict)
@@ -157,6 +160,7 @@ class _Bindings(Value, frozen=True):
     arrivals: int
     classes: dict[str, Requirements]
     held: tuple[SavedHeld, ...]
+    demand: DemandSeen = DemandSeen()
 
 
 class WaitingGroup(Value, frozen=True, array_like=True):
@@ -221,7 +225,7 @@ def dump(state: ClusterState) -> dict[str, bytes]:
             )
         ),
         "pods": canonical(_Pods(book.pods)),
-        "bindings": canonical(_Bindings(book.arrivals, classes, tuple(held))),
+        "bindings": canonical(_Bindings(book.arrivals, classes, tuple(held), state.demand.seen())),
         "stream": canonical(
             _Stream(
                 state.seen, tuple(state.proposals.items()), state.causes, tuple(state.requested.items()),
@@ -316,6 +320,7 @@ def _load_facts(state: ClusterState, sections: Mapping[str, bytes]) -> _Bindings
     _load_told(state, sections.get("told"))
     bindings = msgspec.json.decode(sections["bindings"], type=_Bindings)
     book.arrivals = bindings.arrivals
+    state.demand = Demand(bindings.demand)
     return bindings
 
 

@@ -39,10 +39,13 @@ def _assign(state: ClusterState, item: Assigned) -> None:
     book = state.book
     before = book.held.get(item.binding)
     was = None if before is None else (before.cls.key, before.uid)
+    had = 0 if before is None else before.desired
     said_of = None if before is None else (before.cls.pod_key, before.uid)
     book.assign(item.binding, item.uid, item.decision, item.replicas, item.requirements, item.priority)
     now = book.held.get(item.binding)
     state.members.follow(item.binding, now)
+    if now is not None:
+        state.demand.ask(item.requirements, now.desired - (had if (now.cls.key, now.uid) == was else 0))
     if item.binding in state.nominated and (now is None or (now.cls.key, now.uid) != was):
         del state.nominated[item.binding]  # room was made for something else
     if now is None or (now.cls.pod_key, now.uid) != said_of:
