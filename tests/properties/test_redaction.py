@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from types import UnionType
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -67,13 +68,13 @@ def decompressed(path: Path) -> bytes:
 
 
 @settings(max_examples=12, deadline=None)
-@given(number=st.integers(1, 10_000), first=st.sampled_from([1, 2, 9]))
+@given(number=st.integers(1, 10_000), first=st.sampled_from([1, 2, 9]), traits=st.booleans())
 def test_a_redacted_history_is_decided_again_to_the_same(
-    number: int, first: int, tmp_path_factory: pytest.TempPathFactory
+    number: int, first: int, traits: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """That it is the same up to renaming, decision by decision, is what the export itself insists on. A history that today's
     deciders would not repeat under its own names is not repeated under others either, and gives no file."""
-    fleet = a_fleet(number)
+    fleet = a_fleet(number, traits=traits)
     directory = tmp_path_factory.mktemp("files")
     plain = asyncio.run(write_plain(directory / "plain", parts_of(fleet.by_stream(), first), "ab"))
     if replay_file(plain.path).result.divergences:
@@ -311,14 +312,18 @@ def test_pods_and_those_who_select_them_still_find_each_other() -> None:
     for value in (told, *others):
         Walk(collector).value(value)
     walk = Walk(Renamer(KEY, collector))
-    seen, (service, namespace, budget, group) = walk.value(told), [walk.value(other) for other in others]
+    seen = walk.value(told)
+    under_new_names: list[Any] = [walk.value(other) for other in others]
+    service, namespace, budget, group = under_new_names
     assert "acme" not in repr((seen, service, namespace, budget, group)).replace("kubernetes.io/hostname", "")
     traits = seen.pods[0].requirements.traits
     for selecting in (service.objects[0], budget.objects[0]):
         assert selecting.selector.matches(traits.labels)
         assert selecting.namespace == traits.namespace == namespace.objects[0].name
-    assert traits.anti_affinity[0].selector.matches(traits.labels)
-    assert (traits.anti_affinity[0].key, traits.anti_affinity[0].namespaces) == (
+    (apart,) = traits.anti_affinity
+    assert apart.selector is not None
+    assert apart.selector.matches(traits.labels)
+    assert (apart.key, apart.namespaces) == (
         "kubernetes.io/hostname", (traits.namespace,),
     )  # fmt: skip
     assert traits.node_name == seen.node == seen.pods[0].node
