@@ -85,6 +85,12 @@ class Asked:
         self._others = (set(self.weights) | self._filters) - IN_ARRAYS - OF_VOLUMES - OF_CLAIMS
         self._scoring_others = set(self.weights) - own - OF_VOLUMES - OF_CLAIMS
 
+    def leave_devices(self) -> None:
+        """The score of devices is in the arrays from now on."""
+        if "Devices" in self._scoring_others:
+            self._scoring_others.discard("Devices")
+            self._questions.clear()
+
     def of(self, cls: PodClass) -> Question | None:
         """None: everything about the class is in the arrays."""
         traits = cls.traits

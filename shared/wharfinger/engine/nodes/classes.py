@@ -61,6 +61,7 @@ class PodClass:
     key: str
     pod_key: str
     requirements: Requirements
+    traits: PodTraits
     amounts: tuple[tuple[int, int], ...]
     scored: tuple[int, int]
     wholes: tuple[tuple[int, int], ...]
@@ -78,10 +79,6 @@ class PodClass:
     _taints: dict[int, bool] = field(default_factory=dict)
     _claims: dict[tuple[str | None, ...], bool] = field(default_factory=dict)
     _keys: tuple[str, ...] | None = None
-
-    @property
-    def traits(self) -> PodTraits:
-        return self.requirements.traits
 
     def facts(self, table: NodeTable) -> Column:
         """The verdict of each slot as far as facts go: 0, or the first reason against it."""
@@ -198,6 +195,7 @@ def compile_class(
         key=key,
         pod_key=pod_key or key,
         requirements=requirements,
+        traits=traits,
         amounts=tuple(sorted(amounts.items())),
         scored=(clamped(cpu), clamped(memory)),
         wholes=tuple(sorted(wholes.items())),

@@ -55,7 +55,12 @@ class Forms:
             and fit.strategy != "RequestedToCapacityRatio"
         )
         self._plain_balance = tuple(r.name for r in balanced.resources) == _TWO and not balanced.by_change
+        self._fit_weight = self.weights.get("NodeResourcesFit", 0)
+        self._balance_weight = self.weights.get("NodeResourcesBalancedAllocation", 0)
+        self._strategy = _STRATEGIES[fit.strategy]
+        self._two_weights = (fit.resources[0].weight, fit.resources[1].weight) if self._plain_fit else (0, 0)
         self._ignores = bool(fit.ignored_groups or fit.ignored_resources)
+        self._plain = self._plain_fit and self._plain_balance and self.checks_fit and not self._ignores
         self._known: dict[PodClass, Form] = {}
         self._named = (0, 0)
         self._quick_at = -1
@@ -81,16 +86,44 @@ class Forms:
         return self._quick
 
     def _made(self, cls: PodClass) -> Form:
+        if self._plain and not cls.wholes:
+            return self._made_plainly(cls)
         asks = self._asks(cls)
         fit, balance = self._fit(cls), self._balance(cls)
-        fit_weight = self.weights.get("NodeResourcesFit", 0)
-        balances = any(row[1] for row in balance)
-        balance_weight = self.weights.get("NodeResourcesBalancedAllocation", 0) if balances else 0
-        strategy = _STRATEGIES[self.arguments.fit.strategy]
-        form = (strategy, fit_weight, balance_weight, int(self.arguments.balanced.by_change), 0, *cls.scored, 0, 0)
+        balance_weight = self._balance_weight if any(row[1] for row in balance) else 0
+        form = (
+            self._strategy,
+            self._fit_weight,
+            balance_weight,
+            int(self.arguments.balanced.by_change),
+            0,
+            *cls.scored,
+            0,
+            0,
+        )
         quick = self._plain_fit and self._plain_balance
         kinds = any(row[0] < 0 for row in (*asks, *balance)) or any(row[1] < 0 for row in fit)
         return Form(asks, form, fit, balance, quick, kinds)
+
+    def _made_plainly(self, cls: PodClass) -> Form:
+        """What `_made` gives where cpu and memory are all that is scored, without looking them up."""
+        cpu = memory = 0
+        for code, amount in cls.amounts:
+            if code == CPU:
+                cpu = amount
+            elif code == MEMORY:
+                memory = amount
+        short = self.short
+        one, two = self._two_weights
+        balance_weight = self._balance_weight if cpu or memory else 0
+        return Form(
+            tuple([(row, amount, short) for row, amount in cls.amounts]),
+            (self._strategy, self._fit_weight, balance_weight, 0, 0, *cls.scored, 0, 0),
+            ((0, CPU, one, cls.scored[0]), (0, MEMORY, two, cls.scored[1])),
+            ((CPU, cpu), (MEMORY, memory)),
+            quick=True,
+            with_kinds=False,
+        )
 
     def _asks(self, cls: PodClass) -> tuple[Row, ...]:
         taken: list[tuple[int, int]] = [*cls.amounts, *((-1 - kind, count) for kind, count in cls.wholes)]

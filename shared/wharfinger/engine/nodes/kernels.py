@@ -33,6 +33,9 @@ LEAST, MOST, RATIO = 1, 2, 3
 QUICK_MAX = 2**46
 """100 times this is exact in a double, and so is the integer part of a quotient of two such."""
 
+FAR = 2**62
+"""Beyond any raw score."""
+
 HOT_COST = 10
 SCORE_MAX = 100
 
@@ -223,153 +226,147 @@ def domains_of(hard, counts, lows):
 
 
 def refuse(size, codes, counts, blocks, joins, joined, hard, lows, verdicts):
-    """Lowers `verdicts` where other pods speak against a node: row by row over all nodes, which is how it is quick."""
+    """Lowers `verdicts` where other pods speak against a node: row by row over all nodes and without branches, which is how it is
+    quick. A node without the label reads the first count of the stretch, and does not use it."""
     for b in range(len(blocks)):
         key, base, verdict = blocks[b, 0], blocks[b, 1], blocks[b, 3]
-        if key < 0:
-            for n in range(size):
-                if counts[base + n] > 0 and (verdicts[n] == 0 or verdict < verdicts[n]):
-                    verdicts[n] = verdict
-        else:
-            for n in range(size):
-                code = codes[key, n]
-                if code >= 0 and counts[base + code] > 0 and (verdicts[n] == 0 or verdict < verdicts[n]):
-                    verdicts[n] = verdict
+        for n in range(size):
+            code = n if key < 0 else codes[max(key, 0), n]
+            before = verdicts[n]
+            against = (code >= 0) & (counts[base + max(code, 0)] > 0) & ((before == 0) | (verdict < before))
+            verdicts[n] = verdict if against else before
     # The first of a group that wants to stand together goes anywhere where the labels are.
     first = len(joins) > 0 and joined[0] == 0 and joined[1] != 0
     for j in range(len(joins)):
         key, base, verdict = joins[j, 0], joins[j, 1], joined[2]
         for n in range(size):
             code = codes[key, n]
-            there = code >= 0 and (first or counts[base + code] > 0)
-            if not there and (verdicts[n] == 0 or verdict < verdicts[n]):
-                verdicts[n] = verdict
+            before = verdicts[n]
+            there = (code >= 0) & (first | (counts[base + max(code, 0)] > 0))
+            verdicts[n] = before if there | ((before != 0) & (before <= verdict)) else verdict
     # Of several constraints the first that fails is told, so they are gone through from the last.
     for h in range(len(hard) - 1, -1, -1):
         key, base, most = hard[h, 0], hard[h, 1], hard[h, 3] + lows[h] - hard[h, 4]
         missing, skewed = hard[h, 6], hard[h, 7]
         for n in range(size):
             code = codes[key, n]
-            verdict = missing if code < 0 else (skewed if max(counts[base + code], 0) > most else 0)
             before = verdicts[n]
-            if verdict != 0 and (before == 0 or verdict < before or before in (missing, skewed)):
-                verdicts[n] = verdict
+            verdict = missing if code < 0 else skewed
+            fails = (code < 0) | (max(counts[base + max(code, 0)], 0) > most)
+            counts_for = (before == 0) | (verdict < before) | (before == missing) | (before == skewed)
+            verdicts[n] = verdict if fails & counts_for else before
 
 
-def weigh_facts(found, feasible, raws, weights, scores):
+def weigh_facts(size, verdicts, raws, weights, scores):
     """Preferred taints and node affinity, in proportion to the most there is of them on a feasible node."""
     top_0, top_1 = 0, 0
-    for i in range(found):
-        n = feasible[i]
-        top_0 = max(top_0, raws[0, n])
-        top_1 = max(top_1, raws[1, n])
+    for n in range(size):
+        top_0 = max(top_0, raws[0, n] if verdicts[n] == 0 else 0)
+        top_1 = max(top_1, raws[1, n] if verdicts[n] == 0 else 0)
     if top_0 == 0 and top_1 == 0:
-        for i in range(found):
-            scores[feasible[i]] += weights[0] * 100
+        for n in range(size):
+            scores[n] += weights[0] * 100
         return
-    for i in range(found):
-        n = feasible[i]
-        borne = 100 if top_0 == 0 else 100 - 100 * raws[0, n] // top_0
-        liked = 0 if top_1 == 0 else 100 * raws[1, n] // top_1
-        scores[n] += weights[0] * borne + weights[1] * liked
+    for n in range(size):
+        if verdicts[n] == 0:
+            borne = 100 if top_0 == 0 else 100 - 100 * raws[0, n] // top_0
+            liked = 0 if top_1 == 0 else 100 * raws[1, n] // top_1
+            scores[n] += weights[0] * borne + weights[1] * liked
 
 
-def weigh_likes(found, feasible, codes, counts, likes, weight, raw, scores):
+def weigh_likes(size, verdicts, codes, counts, likes, weight, raw, scores):
     """Affinity between pods, between the least and the most of it on a feasible node. `raw` int64[N]: room to work in."""
-    for i in range(found):
-        raw[i] = 0
+    for n in range(size):
+        raw[n] = 0
     for k in range(len(likes)):
         key, base = likes[k, 0], likes[k, 1]
-        for i in range(found):
-            code = codes[key, feasible[i]]
-            if code >= 0:
-                raw[i] += counts[base + code]
-    low, high = raw[0], raw[0]
-    for i in range(found):
-        low = min(low, raw[i])
-        high = max(high, raw[i])
+        for n in range(size):
+            code = codes[key, n]
+            here = counts[base + max(code, 0)]
+            raw[n] += here if code >= 0 else 0
+    low, high = FAR, -FAR
+    for n in range(size):
+        low = min(low, raw[n] if verdicts[n] == 0 else FAR)
+        high = max(high, raw[n] if verdicts[n] == 0 else -FAR)
     if high == low:
         return
     span = float(high - low)
-    for i in range(found):
-        scores[feasible[i]] += weight * int(100.0 * (float(raw[i] - low) / span))
+    for n in range(size):
+        scores[n] += weight * int(100.0 * (float(raw[n] - low) / span))
 
 
-def weigh_spread(found, feasible, codes, counts, soft, needs_all, weight, logs, seen, sums, raw, scores):
+def weigh_spread(size, verdicts, codes, counts, soft, needs_all, weight, logs, seen, sums, raw, scores):
     """Soft spread; 0, or -k - 1 when the weight of k domains is not in `logs`. `sums` float64[N]: below zero: not scored."""
-    for i in range(found):
-        sums[i] = 0.0
+    for n in range(size):
+        sums[n] = 0.0 if verdicts[n] == 0 else -1.0
     if needs_all != 0:
         for s in range(len(soft)):
-            for i in range(found):
-                if codes[soft[s, 0], feasible[i]] < 0:
-                    sums[i] = -1.0
+            for n in range(size):
+                sums[n] = -1.0 if codes[soft[s, 0], n] < 0 else sums[n]
     for s in range(len(soft)):
         key, base, room, slack = soft[s, 0], soft[s, 1], soft[s, 2], float(soft[s, 3] - 1)
         domains = 0
         if soft[s, 5] != 0:
-            for i in range(found):
-                domains += 1 if sums[i] >= 0.0 else 0
+            for n in range(size):
+                domains += 1 if sums[n] >= 0.0 else 0
         else:
             for d in range(room + 1):
                 seen[d] = 0
-            for i in range(found):
-                if sums[i] >= 0.0:
-                    code = codes[key, feasible[i]]
+            for n in range(size):
+                if sums[n] >= 0.0:
+                    code = codes[key, n]
                     seen[code if code >= 0 else room] = 1
             for d in range(room + 1):
                 domains += seen[d]
         if domains >= len(logs) or logs[domains] == 0.0:
             return -domains - 1
         per = logs[domains]
-        for i in range(found):
-            n = feasible[i]
+        for n in range(size):
             code = codes[key, n]
-            if code >= 0 and sums[i] >= 0.0:
+            if code >= 0 and sums[n] >= 0.0:
                 there = counts[base + n] if soft[s, 5] != 0 else counts[base + code]
-                sums[i] += there * per + slack
+                sums[n] += there * per + slack
     low, high = -1, 0
-    for i in range(found):
-        if sums[i] >= 0.0:
-            whole = int(sums[i])
-            if sums[i] - whole >= 0.5:
+    for n in range(size):
+        if sums[n] >= 0.0:
+            whole = int(sums[n])
+            if sums[n] - whole >= 0.5:
                 whole += 1
-            raw[i] = whole
+            raw[n] = whole
             low = whole if low < 0 else min(low, whole)
             high = max(high, whole)
-    for i in range(found):
-        if sums[i] >= 0.0:
-            scores[feasible[i]] += weight * (100 if high == 0 else 100 * (high + low - raw[i]) // high)
+    for n in range(size):
+        if sums[n] >= 0.0:
+            scores[n] += weight * (100 if high == 0 else 100 * (high + low - raw[n]) // high)
     return 0
 
 
 def weigh(
     size, local_verdicts, local_scores, codes, counts, blocks, joins, joined, hard, likes, soft, needs_all, raws, weights, logs,
-    lows, seen, sums, raw, feasible, verdicts, scores,
+    lows, seen, sums, raw, verdicts, scores,
 ):  # fmt: skip
     """Verdict and total of every slot; returns how many are feasible, or -k - 1 when the weight of k domains is not in `logs`.
 
     `raws` [2, N]: preferred taints not borne, preferred node affinity; `weights` [4]: of those, of spread, of affinity between
-    pods. `sums` float64[N], `raw` [N], `feasible` [N], `seen`, `lows` are room to work in.
+    pods. `sums` float64[N], `raw` [N], `seen`, `lows` are room to work in. Scores of nodes that are not feasible mean nothing.
     """
     domains_of(hard, counts, lows)
     for n in range(size):
         verdicts[n] = local_verdicts[n]
+        scores[n] = local_scores[n]
     refuse(size, codes, counts, blocks, joins, joined, hard, lows, verdicts)
     found = 0
     for n in range(size):
-        scores[n] = local_scores[n]
-        feasible[found] = n
         found += 1 if verdicts[n] == 0 else 0
     if found == 0:
         return 0
     if weights[0] != 0 or weights[1] != 0:
-        weigh_facts(found, feasible, raws, weights, scores)
+        weigh_facts(size, verdicts, raws, weights, scores)
     if weights[3] != 0 and len(likes) > 0:
-        weigh_likes(found, feasible, codes, counts, likes, weights[3], raw, scores)
+        weigh_likes(size, verdicts, codes, counts, likes, weights[3], raw, scores)
     if weights[2] != 0 and len(soft) > 0:
         missing = weigh_spread(
-            found, feasible, codes, counts, soft, needs_all, weights[2], logs, seen, sums, raw, scores
+            size, verdicts, codes, counts, soft, needs_all, weights[2], logs, seen, sums, raw, scores
         )
         if missing < 0:
             return missing
@@ -378,7 +375,7 @@ def weigh(
 
 def place_run(
     count, done, size, static, free, alloc, held, plus, asks, form, fit, balance, shape, load, per, codes, counts, blocks, joins,
-    joined, hard, admits, likes, soft, needs_all, raws, weights, logs, hashes, seed, ranks, lows, seen, sums, raw, feasible,
+    joined, hard, admits, likes, soft, needs_all, raws, weights, logs, hashes, seed, ranks, lows, seen, sums, raw,
     local_verdicts, local_scores, verdicts, scores, nodes, totals,
 ):  # fmt: skip
     """Up to `count` equal pods one after another, from number `done` on, which go by other pods: each sees the last.
@@ -391,7 +388,7 @@ def place_run(
     while done < count:
         found = weigh(
             size, local_verdicts, local_scores, codes, counts, blocks, joins, joined, hard, likes, soft, needs_all, raws, weights,
-            logs, lows, seen, sums, raw, feasible, verdicts, scores,
+            logs, lows, seen, sums, raw, verdicts, scores,
         )  # fmt: skip
         if found < 0:
             joined[3] = done
@@ -462,16 +459,16 @@ def climb(tree, leaves, n, size, verdicts, scores, hashes, seed, ranks):
 
 
 def place_many(
-    first, last, size, statics, static_of, free, alloc, held, pluses, plus_of, asks, asked, forms, fits, balances, shape, load,
+    first, last, size, statics, static_of, free, alloc, held, pluses, plus_of, asks, forms, fits, balances, shape, load,
     per, hashes, seeds, ranks, counts, offsets, tree, leaves, verdicts, scores, nodes, totals,
 ):  # fmt: skip
     """Classes `first` to `last`, one after another, of whom none goes by other pods or by what the best of others scores: so a
     placed replica changes one node for its class, and the best is found by a tournament.
 
-    `asks` [classes, most, 3] of which the first `asked` count; `placed` from `offsets` on in `nodes` and `totals`. Returns nothing:
-    a slot of -1 ends a class's nodes."""
+    `statics`, `pluses`: columns that `static_of`, `plus_of` number; the other arrays of a class have one dimension more than
+    those of `judge`. A class's nodes lie from its offset on in `nodes` and `totals`; a slot of -1 ends them."""
     for c in range(first, last):
-        ask, form, fit, balance = asks[c, : asked[c]], forms[c], fits[c], balances[c]
+        ask, form, fit, balance = asks[c], forms[c], fits[c], balances[c]
         static, plus, seed = statics[static_of[c]], pluses[plus_of[c]], seeds[c]
         judge(size, static, free, alloc, held, plus, ask, form, fit, balance, shape, load, per, verdicts, scores)
         at, end = offsets[c], offsets[c] + counts[c]

@@ -23,6 +23,8 @@ import numpy as np
 from wharfinger.domain.reasons import NodeReason
 from wharfinger.domain.resources import DEVICE_MILLI
 from wharfinger.domain.scheduler import Profile
+from wharfinger.engine.devices.placing import DeviceScores
+from wharfinger.engine.devices.workload import Workload
 from wharfinger.engine.framework.formulas import image_share, images_score
 from wharfinger.engine.framework.plugins.dynamic import EXEMPT_OWNER
 from wharfinger.engine.framework.plugins.pod_topology_spread import domains_weight
@@ -86,7 +88,7 @@ class _Room:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.local_verdicts, self.local_scores = (np.zeros(capacity, dtype=np.int64) for _ in range(2))
-        self.feasible, self.raw = (np.zeros(capacity + 1, dtype=np.int64) for _ in range(2))
+        self.raw = np.zeros(capacity, dtype=np.int64)
         self.verdicts, self.scores = (np.zeros(capacity, dtype=np.int64) for _ in range(2))
         self.sums = np.zeros(capacity, dtype=np.float64)
         self.tree: Column = np.zeros(0, dtype=np.int64)
@@ -111,13 +113,14 @@ class Placer:
         self.forms = Forms(table, self.profile, self.ranks)
         self.relating = Relating(table, self.profile, self.ranks)
         self.asked = Asked(self.profile, self.ranks, snapshot)
+        self.devices = DeviceScores(table, self.profile)
         self.loads: LoadColumns | None = None
         self._load: Column = np.zeros((2, table.capacity), dtype=np.int64)
         self._per: Column = np.zeros(0, dtype=np.int64)
         self._changes = 0
         self._room = _Room(table.capacity)
         self._name_ranks: tuple[int, Column] = (-1, self._per)
-        self._plus: dict[tuple[str, ...], tuple[object, Column]] = {}
+        self._plus: dict[tuple[bool, tuple[str, ...]], tuple[int, Column]] = {}
         self._looks: dict[PodClass, Look] = {}
         self._alone: dict[str, Placer] = {}
 
@@ -168,6 +171,8 @@ class Placer:
                 alone = self._alone[name] = Placer(self.table, _only_scoring(self.profile, name), self.asked.read)
             if alone.loads is not self.loads:
                 alone.set_loads(self.loads)
+            if self.devices.workload is not None and alone.devices.workload is not self.devices.workload:
+                alone.set_workload(self.devices.workload)
             part = int(alone.look(cls).scores[row.slot])
             if part:
                 parts[name] = part
@@ -193,6 +198,13 @@ class Placer:
         """What is measured of the nodes, by slot; None: nothing is."""
         self.loads = loads
         self._lay_loads()
+
+    def set_workload(self, workload: Workload) -> None:
+        """What is typically asked for, by which a strategy of devices measures. Until it is told, that score is asked of the
+        framework's plugin, which counts what the pods hold."""
+        self.devices.workload = workload
+        self.asked.leave_devices()
+        self._changes += 1
 
     def _lay_loads(self) -> None:
         loads, capacity = self.loads, self.table.capacity
@@ -245,13 +257,15 @@ class Placer:
                 found = k.weigh(
                     size, room.local_verdicts, room.local_scores, run.codes, run.counts, run.blocks, run.joins,
                     run.joined, run.hard, run.likes, run.soft, run.needs_all, self._raws(standing), self._four(), room.logs,
-                    lows, seen, room.sums, room.raw, room.feasible, verdicts, scores,
+                    lows, seen, room.sums, room.raw, verdicts, scores,
                 )  # fmt: skip
                 if found >= 0:
                     break
                 room.logs[-found - 1] = domains_weight(int(-found - 1))
         if asked is not None:
             asked.score(table, verdicts, scores)
+        if self.devices.wanted:
+            self.devices.add(cls, verdicts, scores)
         return verdicts, scores
 
     def _static(self, cls: PodClass, standing: Standing) -> Column:
@@ -314,16 +328,16 @@ class Placer:
             asks = tuple((_row(row, rows), amount, short) for row, amount, short in asks)
             fit = tuple((source, _row(row, rows), weight, ask) for source, row, weight, ask in fit)
             balance = tuple((_row(row, rows), ask) for row, ask in balance)
-        scoring = self._scoring(form)
+        scoring = _scoring(form, *self._way())
         return (
             static, free, alloc, table.scored, self._plus_of(cls, constant), rows_of(asks, 3),
             np.array(scoring, dtype=np.int64), rows_of(fit, 4), rows_of(balance, 2), self.forms.shape, self._load, self._per,
         )  # fmt: skip
 
-    def _scoring(self, form: Form) -> tuple[int, ...]:
-        loaded = int(self.loads is not None and "Dynamic" in self.weights)
-        quick = int(form.quick and not loaded and self.forms.quick_table())
-        return (*form.form[:4], quick, *form.form[5:7], loaded, self.weights.get("Dynamic", 0) if loaded else 0)
+    def _way(self) -> tuple[int, bool]:
+        """The weight of measured load, and whether cpu and memory alone may be scored the quick way."""
+        loaded = self.weights.get("Dynamic", 0) if self.loads is not None else 0
+        return loaded, not loaded and self.forms.quick_table()
 
     def _with_kinds(self) -> tuple[Column, Column]:
         table = self.table
@@ -333,8 +347,8 @@ class Placer:
     def _plus_of(self, cls: PodClass, constant: bool) -> Column:
         """What of the score is the same whatever is used: where the images lie, and preferred taints where there are none."""
         images = cls.traits.images if "ImageLocality" in self.weights else ()
-        key = (str(constant), *images)
-        stamp = (self.table.facts.end, self.table.capacity)
+        key = (constant, images)
+        stamp = self.table.facts.end
         known = self._plus.get(key)
         if known is None or known[0] != stamp:
             if len(self._plus) > 256:
@@ -429,16 +443,20 @@ class Placer:
         while end < len(order):
             cls, count = requests[order[end]]
             standing = self.standings.of(cls)
-            if cls.needs or self.asked.of(cls) is not None or self._raw(standing) or not self.relating.of(cls).none:
+            if self._singly(cls) or self._raw(standing) or not self.relating.of(cls).none:
                 break
             alone.append((cls, count, standing))
             end += 1
         if alone:
             return end, self._place_many(alone)
         cls, count = requests[order[at]]
-        if cls.needs or self.asked.of(cls) is not None:
+        if self._singly(cls):
             return at + 1, [self._one_by_one(cls, count)]
         return at + 1, [self._place_run(cls, count)]
+
+    def _singly(self, cls: PodClass) -> bool:
+        """Whether no kernel places several of the class: its devices or what is asked about it are looked at each time."""
+        return bool(cls.needs) or self.devices.wanted or self.asked.of(cls) is not None
 
     def _one_by_one(self, cls: PodClass, count: int) -> list[Choice]:
         choices = list(self.fill(cls, count))
@@ -464,7 +482,7 @@ class Placer:
                 count, done, table.size, static, free, alloc, held, plus, asks, form, fit, balance, shape, load, per,
                 run.codes, run.counts, run.blocks, run.joins, run.joined, run.hard, run.admits, run.likes, run.soft, run.needs_all,
                 self._raws(standing), self._four(), room.logs, table.hashes, np.uint64(cls.seed), self._ranked_names(), lows, seen,
-                room.sums, room.raw, room.feasible, room.local_verdicts, room.local_scores, room.verdicts, room.scores, nodes,
+                room.sums, room.raw, room.local_verdicts, room.local_scores, room.verdicts, room.scores, nodes,
                 totals,
             )  # fmt: skip
             if found >= 0:
@@ -482,7 +500,7 @@ class Placer:
         static_columns: list[Column] = []
         pluses: dict[int, int] = {}
         plus_columns: list[Column] = []
-        static_of, plus_of, asked = [], [], []
+        static_of, plus_of = [], []
         forms = [self.forms.of(cls) for cls, _, _ in wanted]
         for cls, _, standing in wanted:
             exempt = cls.traits.owner == EXEMPT_OWNER
@@ -505,23 +523,20 @@ class Placer:
             room.tree = np.zeros(2 * leaves, dtype=np.int64)
         free, held, load = table.free.copy(), table.scored.copy(), self._load.copy()
         k = self._kernels(sum(1 if c == 1 else 3 for c in counts))
-        most = max(len(f.asks) for f in forms)
-        asks = np.zeros((len(forms), most, 3), dtype=np.int64)
-        for i, f in enumerate(forms):
-            asks[i, : len(f.asks)] = f.asks
-            asked.append(len(f.asks))
-        scoring = np.array([self._scoring(f) for f in forms], dtype=np.int64)
-        int_arrays = [np.array(a, dtype=np.int64) for a in (static_of, plus_of, asked, counts)]
+        loaded, quick = self._way()
+        scoring = np.array([_scoring(f, loaded, quick) for f in forms], dtype=np.int64)
+        int_arrays = [np.array(a, dtype=np.int64) for a in (static_of, plus_of, counts)]
         seeds = np.array([cls.seed for cls, _, _ in wanted], dtype=np.uint64)
         static_stack, plus_stack = np.stack(static_columns), np.stack(plus_columns)
         for first, last in groups:
+            asks = np.array([f.asks for f in forms[first:last]], dtype=np.int64)
             fits = np.array([f.fit for f in forms[first:last]], dtype=np.int64).reshape(last - first, -1, 4)
             balances = np.array([f.balance for f in forms[first:last]], dtype=np.int64).reshape(last - first, -1, 2)
             part = slice(first, last)
             k.place_many(
                 0, last - first, table.size, static_stack, int_arrays[0][part], free, table.allocatable, held, plus_stack,
-                int_arrays[1][part], asks[part], int_arrays[2][part], scoring[part], fits, balances, self.forms.shape, load,
-                self._per, table.hashes, seeds[part], self._ranked_names(), int_arrays[3][part], offsets[part], room.tree, leaves,
+                int_arrays[1][part], asks, scoring[part], fits, balances, self.forms.shape, load,
+                self._per, table.hashes, seeds[part], self._ranked_names(), int_arrays[2][part], offsets[part], room.tree, leaves,
                 room.verdicts, room.scores, nodes, totals,
             )  # fmt: skip
         return self._choices(wanted, offsets.tolist(), nodes.tolist(), totals.tolist())
@@ -621,8 +636,13 @@ def _alike(forms: Sequence[Form]) -> list[tuple[int, int]]:
     return groups
 
 
-def _shape(form: Form) -> tuple[int, int]:
-    return len(form.fit), len(form.balance)
+def _shape(form: Form) -> tuple[int, int, int]:
+    return len(form.asks), len(form.fit), len(form.balance)
+
+
+def _scoring(form: Form, loaded: int, quick: bool) -> tuple[int, ...]:
+    strategy, fit, balance, by_change, _, cpu, memory, _, _ = form.form
+    return strategy, fit, balance, by_change, int(quick and form.quick), cpu, memory, int(loaded > 0), loaded
 
 
 def _short(requests: Sequence[tuple[PodClass, int]], placed: Sequence[Sequence[Choice]]) -> bool:

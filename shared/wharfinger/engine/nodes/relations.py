@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wharfinger.domain.node import Pod
-from wharfinger.domain.pod_traits import TopologySpread
+from wharfinger.domain.pod_traits import PodTraits, TopologySpread
 from wharfinger.domain.scheduler import Profile
 from wharfinger.domain.selectors import LabelSelector
 from wharfinger.engine.framework.plugins.pod_topology_spread import BUILT_IN, HOSTNAME
@@ -101,6 +101,7 @@ class Relating:
         self.filters = {use.name for use in profile.at("filter")}
         self.scores = {use.name for use in profile.at("score")}
         self._known: dict[PodClass, tuple[object, Relations]] = {}
+        self._silent: tuple[object, dict[Hashable, Relations]] = (None, {})
 
     def of(self, cls: PodClass) -> Relations:
         tallies = self.table.tallies
@@ -111,6 +112,10 @@ class Relating:
             return known[1]
         if len(self._known) > 4096:
             self._known.clear()
+        if _says_nothing(cls.traits):
+            relations = self._of_silent(cls, stamp)
+            self._known[cls] = (stamp, relations)
+            return relations
         relations = self._found(cls)
         # Making tallies may have begun a new epoch, and what was made before it is then of no use.
         if tallies.epoch != stamp[0]:
@@ -118,6 +123,19 @@ class Relating:
             stamp = (tallies.epoch, len(tallies.carried), stamp[2])
             relations = self._found(cls)
         self._known[cls] = (stamp, relations)
+        return relations
+
+    def _of_silent(self, cls: PodClass, stamp: object) -> Relations:
+        """Of classes that say nothing of others themselves, those with the same labels are the same to others."""
+        if self._silent[0] != stamp:
+            self._silent = (stamp, {})
+        traits = cls.traits
+        key = (traits.home, traits.owner, tuple(traits.labels.items()))
+        relations = self._silent[1].get(key)
+        if relations is None:
+            relations = self._found(cls)
+            if len(self._silent[1]) < 4096:
+                self._silent[1][key] = relations
         return relations
 
     def _found(self, cls: PodClass) -> Relations:
@@ -313,13 +331,26 @@ class _Tables:
         return self.keys.setdefault(key, len(self.keys))
 
     def _lay(self, counts: Column) -> int:
+        """A stretch has one count at least, which a node in no domain reads and does not use."""
         base = self.length
+        counts = counts if len(counts) else np.zeros(1, dtype=np.int64)
         self.stretches.append(counts)
         self.length += len(counts)
         return base
 
     def _stretch(self, at: int) -> Column:
         return self.stretches[at]
+
+
+def _says_nothing(traits: PodTraits) -> bool:
+    return not (
+        traits.ports
+        or traits.spread
+        or traits.affinity
+        or traits.anti_affinity
+        or traits.preferred_affinity
+        or traits.preferred_anti_affinity
+    )
 
 
 def _by_domain(codes: Column, here: Column, domains: int) -> Column:

@@ -36,8 +36,9 @@ smallest is what the first plugin of the profile says, which is the one that cou
 
 REASON_OF: tuple[NodeReason, ...] = (
     "Unschedulable", "Unschedulable", "Unschedulable", "NodeAffinity", "NodeAffinity", "NodeName", "TaintToleration",
-    "NodeAffinity", "NodeAffinity", "NodePorts", "InsufficientResources", "InsufficientDevices", "InsufficientDevices", "LoadTooHigh", "PodTopologySpread",
-    "PodTopologySpread", "InterPodAffinity", "InterPodAffinity", "InterPodAffinity", "Volumes", "DynamicResources", "Plugin",
+    "NodeAffinity", "NodeAffinity", "NodePorts", "InsufficientResources", "InsufficientDevices", "InsufficientDevices",
+    "LoadTooHigh", "PodTopologySpread", "PodTopologySpread", "InterPodAffinity", "InterPodAffinity", "InterPodAffinity",
+    "Volumes", "DynamicResources", "Plugin",
 )  # fmt: skip
 """By detail; the first two are none."""
 

@@ -32,12 +32,10 @@ class Counted(Protocol):
     """A class of pods, as far as tallies know it. `tallies`: those it moves, and by how much a pod; `looked`: which
     of them it has looked at: (epoch, number)."""
 
+    traits: PodTraits
     terminating: bool
     tallies: list[tuple[Tally, int]]
     looked: tuple[int, int]
-
-    @property
-    def traits(self) -> PodTraits: ...
 
 
 class Tally:
@@ -127,6 +125,8 @@ class Tallies:
 
 def carried_by(traits: PodTraits) -> list[Carried]:
     """What a pod that is there says of those that come."""
+    if not (traits.anti_affinity or traits.affinity or traits.preferred_affinity or traits.preferred_anti_affinity):
+        return []
     said = [Carried("avoids", term, 0) for t in traits.anti_affinity if (term := others_term(t, traits))]
     said += [Carried("requires", term, 0) for t in traits.affinity if (term := others_term(t, traits))]
     for terms, sign in ((traits.preferred_affinity, 1), (traits.preferred_anti_affinity, -1)):
