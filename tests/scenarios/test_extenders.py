@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from tests.cluster_world import GIB, STREAM, Harness, a_node, needs, outcomes
 
+from wharfinger.domain.pod_traits import PodTraits
 from wharfinger.domain.policy import Policy
-from wharfinger.domain.scheduler import DEFAULT_SCHEDULER, Extender, ManagedResource, SchedulerConfig
+from wharfinger.domain.scheduler import Extender, ManagedResource, SchedulerConfig
 from wharfinger.domain.scheduler_points import default_profile
 from wharfinger.domain.workload import Requirements
 from wharfinger.events.decisions import ExtenderAsked, ReplicasPlaced, ReplicasRefused
@@ -227,9 +228,40 @@ def test_a_profile_of_another_configuration_has_not_these_extenders() -> None:
     profile = default_profile()
     other = SchedulerConfig((type(profile)("quiet", profile.points, profile.arguments),))
     cluster.plane.feed(PolicyApplied(Policy("KubeSchedulerConfiguration", "quiet", scheduler=other)))
-    from wharfinger.domain.pod_traits import PodTraits
-
     quiet = Requirements({"cpu": 1000}, pod=PodTraits(scheduler="quiet"))
     (placed,) = cluster.plane.assign("shop/web", 1, quiet)
     assert isinstance(placed.data, ReplicasPlaced)
-    assert DEFAULT_SCHEDULER != "quiet"
+
+
+def test_an_extender_says_on_which_nodes_others_may_have_to_go() -> None:
+    guard = Extender("http://guard", preempt_verb="preempt", node_cache_capable=True)
+    cluster = Extended(guard)
+    for name in ("low-1", "low-2", "low-3"):
+        cluster.plane.assign(f"shop/{name}", 1, needs(cpu=3000))
+    (asked,) = cluster.plane.assign("shop/high", 1, needs(cpu=3000), priority=100)
+    assert isinstance(asked.data, ExtenderAsked)
+    assert (asked.data.verb, sorted(asked.data.nodes)) == ("preempt", ["a", "b", "c"])
+    victims = cluster.plane.where("shop/low-2")
+
+    def only_low_2(ask: Ask) -> Any:
+        told = json.loads(ask.body)["NodeNameToMetaVictims"]
+        assert all(len(said["Pods"]) == 1 for said in told.values())
+        return {"NodeNameToMetaVictims": {node: said for node, said in told.items() if node == victims[0]}}
+
+    cluster.answer(only_low_2)
+    assert cluster.where("shop/high") == [victims[0]]
+    assert cluster.where("shop/low-2") == []
+    assert len(cluster.where("shop/low-1")) == len(cluster.where("shop/low-3")) == 1
+
+
+def test_where_an_extender_lets_nobody_go_the_replica_is_refused() -> None:
+    guard = Extender("http://guard", preempt_verb="preempt", node_cache_capable=True)
+    cluster = Extended(guard)
+    for name in ("low-1", "low-2", "low-3"):
+        cluster.plane.assign(f"shop/{name}", 1, needs(cpu=3000))
+    cluster.plane.assign("shop/high", 1, needs(cpu=3000), priority=100)
+    decided = cluster.answer(lambda _: {"NodeNameToMetaVictims": {}})
+    assert outcomes(decided) == [("refused", "shop/high")]
+    cluster.plane.assign("shop/high", 1, needs(cpu=3000), priority=100)
+    assert outcomes(cluster.answer(lambda _: ValueError("no answer"))) == [("refused", "shop/high")]
+    assert len(cluster.where("shop/low-1")) == 1

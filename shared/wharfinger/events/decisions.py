@@ -14,10 +14,10 @@ from wharfinger.domain.workload import Requirements
 
 
 class Scored(Value, frozen=True, gc=False):
-    """A candidate with its score (of a cluster 0..100, of a node the total of its profile), its estimate (how many more replicas
-    fit), and where that number is from:
-    `class` counted by the estimator, `totals` divided out of free totals, `grades` bounded by the sizes of nodes, too,
-    `summary` the cluster's own, `quota` what a quota of its namespace leaves there; empty when none was needed."""
+    """A candidate with its score (of a cluster 0..100, of a node the total of its profile), its estimate (how many
+    more replicas fit), and where that number is from: `class` counted by the estimator, `totals` divided out of free
+    totals, `grades` bounded by the sizes of nodes, too, `summary` the cluster's own, `quota` what a quota of its
+    namespace leaves there; empty when none was needed."""
 
     name: str
     score: int = 0
@@ -26,9 +26,9 @@ class Scored(Value, frozen=True, gc=False):
 
 
 class FailoverSets(Value, frozen=True):
-    """The four sets of a failover, a few names of each and how many there are: targets that stay as they are (`reserved`), other
-    clusters that are heard and not tainted (`available`), those of them that pass the filters (`candidates`), and the targets that
-    are replaced (`failed`)."""
+    """The four sets of a failover, a few names of each and how many there are: targets that stay as they are
+    (`reserved`), other clusters that are heard and not tainted (`available`), those of them that pass the filters
+    (`candidates`), and the targets that are replaced (`failed`)."""
 
     reserved: tuple[str, ...] = ()
     available: tuple[str, ...] = ()
@@ -56,12 +56,12 @@ class Explanation(Value, frozen=True):
 class ScheduleDecided(Value, frozen=True):
     """The binding now has exactly `targets`; before it had `previous`. Fully placed: the targets hold all replicas.
 
-    `suspect`: clusters among the targets that are silent and whose replicas are also counted elsewhere meanwhile. `answers`: id
-    of the proposal that this answers, where that is not the decision's cause: it then was made for a plan or a replay. `move`:
-    where nobody asked and the policy's steadiness allows it, what kind of move this is (`failback`, `rebalance`). `components`: of
-    a workload that has several, each target gets one whole set of them (its `replicas` are 0); `former`: names of components that
-    clusters were told of before, which they get none of any more.
-    """
+    `suspect`: clusters among the targets that are silent and whose replicas are also counted elsewhere meanwhile.
+    `answers`: id of the proposal that this answers, where that is not the decision's cause: it then was made for a
+    plan or a replay. `move`: where nobody asked and the policy's steadiness allows it, what kind of move this is
+    (`failback`, `rebalance`). `components`: of a workload that has several, each target gets one whole set of them
+    (its `replicas` are 0); `former`: names of components that clusters were told of before, which they get none of
+    any more. """
 
     binding: str
     uid: str
@@ -81,11 +81,11 @@ class ScheduleDecided(Value, frozen=True):
 
 
 class ScheduleRefused(Value, frozen=True):
-    """No (further) place was found. What the binding holds stays as it is in `targets`; it waits until something changes.
+    """No (further) place was found. What the binding holds stays as it is in `targets`; it waits until something
+    changes.
 
-    `answers`: as in `ScheduleDecided`. `former`: names of the components that clusters were told of, none of which they have any
-    more where they are no target.
-    """
+    `answers`: as in `ScheduleDecided`. `former`: names of the components that clusters were told of, none of which
+    they have any more where they are no target. """
 
     binding: str
     uid: str
@@ -123,7 +123,8 @@ class ClusterRecovered(Value, frozen=True):
 
 
 class FailoverHeld(Value, frozen=True):
-    """Over half the fleet is silent: the fault is more likely ours. No failover until `silent` is at most half of `clusters`."""
+    """Over half the fleet is silent: the fault is more likely ours. No failover until `silent` is at most half of
+    `clusters`."""
 
     silent: int
     clusters: int
@@ -165,8 +166,9 @@ class PlanCommitted(Value, frozen=True):
 
 
 class PlanRefused(Value, frozen=True):
-    """The plan is out of date and nothing of it happened. `subject`: of the first difference; `expected` and `found`: what was to
-    come of it and what would, None: nothing. `changed`: which inputs are not what the plan was made from, the nearest first."""
+    """The plan is out of date and nothing of it happened. `subject`: of the first difference; `expected` and `found`:
+    what was to come of it and what would, None: nothing. `changed`: which inputs are not what the plan was made from,
+    the nearest first."""
 
     plan: str
     reason: PlanRefusal
@@ -219,8 +221,9 @@ class ReplicasReleased(Value, frozen=True):
 
 
 class ExtenderAsked(Value, frozen=True):
-    """An extender is asked about one replica of the binding: `verb` is filter, prioritize or bind; `nodes`: those it is asked about,
-    the best first by what the plugins say. The binding waits for the answer, which is recorded as an input."""
+    """An extender is asked about one replica of the binding: `verb` is filter, prioritize, preempt or bind; `nodes`:
+    those it is asked about, the best first by what the plugins say. The binding waits for the answer, which is
+    recorded as an input."""
 
     cluster: str
     binding: str

@@ -166,6 +166,11 @@ def preempt_answer(body: str | bytes, asked: Mapping[str, tuple[Sequence[Pod], i
     return left
 
 
+def preempt_nodes(body: str | bytes) -> tuple[str, ...]:
+    """The nodes that are left, for who keeps to the victims it found itself. Raises ValueError."""
+    return tuple(_mapping(_object(body, "an answer to preempt"), "nodenametometavictims"))
+
+
 def bind_answer(body: str | bytes) -> str:
     """The error; empty: bound. Raises ValueError."""
     return _text(_object(body, "an answer to bind"), "error")

@@ -1,13 +1,15 @@
 """Extenders: HTTP services of the user that have a say in where a replica goes, by the protocol of kube-scheduler.
 
 A replica that an extender is interested in is placed by itself, in steps: what the plugins call feasible goes from
-filter to filter; what is left is prioritised by all of them; and whoever binds is asked last. Each question is a
+filter to filter; what is left is prioritised by all of them; and whoever binds is asked last. Where nothing is
+feasible and others would have to go, those that want to be asked say on which nodes they may. Each question is a
 decision (`ExtenderAsked`), its answer an input (`ExtenderAnswered`), and between the two the binding waits and
 everybody else goes on.
 
 An answer holds for the nodes it was asked about. The cluster moves on meanwhile: a node that is no longer feasible is
 passed over, and one that has become so was not asked about; where nothing is left of either, the question is put
-again. What was bound is placed where it was bound, whatever has happened since. """
+again. What was bound is placed where it was bound, whatever has happened since.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,20 @@ from wharfinger.kernel.decider import Ask, Draft, Micros
 from wharfinger.stages.cluster.answers import does_not_fit, lowest_free, placed, refused
 from wharfinger.stages.cluster.choosing import extenders_of, lacking, placer_of, room_kept
 from wharfinger.stages.cluster.picture import wanted_pod
-from wharfinger.stages.cluster.preempting import make_room
+from wharfinger.stages.cluster.preempting import candidates, make_room, may_preempt
 from wharfinger.stages.cluster.state import ClusterState, Extending, Question
 
-Verb = Literal["filter", "prioritize", "bind"]
+Verb = Literal["filter", "prioritize", "preempt", "bind"]
 
-LATER: Mapping[str, tuple[str, ...]] = {"filter": ("prioritize", "bind"), "prioritize": ("bind",), "bind": ()}
+_Asking = tuple[Extender, Verb, list[str]]
+"""Who is asked what, about which nodes."""
+
+LATER: Mapping[str, tuple[str, ...]] = {
+    "filter": ("prioritize", "bind"),
+    "prioritize": ("bind",),
+    "preempt": (),
+    "bind": (),
+}
 """What has to be asked anew when a question is."""
 
 _NOTHING = Extending()
@@ -58,17 +68,50 @@ def settle_extended(state: ClusterState, binding: str, at: Micros, handled: set[
                 yield from [_asked(state, binding, held, *question) for question in questions]
                 return
             case None:
-                room = make_room(state, binding, lacking(held), at)
-                yield from room or [does_not_fit(state, binding, lacking(held))]
-                handled.difference_update([draft.subject for draft in room])
+                yield from _make_room(state, binding, held, at, handled)
                 return
+
+
+def _make_room(state: ClusterState, binding: str, held: Held, at: Micros, handled: set[str]) -> Iterator[Draft]:
+    """As for everybody, on the nodes on which the extenders let it happen."""
+    agreed = _agreed(state, binding, held) if may_preempt(state, binding) else frozenset[str]()
+    if isinstance(agreed, list):
+        yield from [_asked(state, binding, held, *question) for question in agreed]
+        return
+    room = make_room(state, binding, lacking(held), at, agreed)
+    yield from room or [does_not_fit(state, binding, lacking(held))]
+    if room:  # who has let go is looked at again, and so is the one they went for
+        handled.difference_update([binding, *[draft.subject for draft in room]])
+
+
+def _agreed(state: ClusterState, binding: str, held: Held) -> frozenset[str] | list[_Asking] | None:
+    """The nodes that are left when all were asked, None: nobody wants to be; or what is to be asked first, nothing
+    new where that is open. One that cannot answer and may be ignored lets everything happen, one that may not,
+    nothing."""
+    said = state.extending.get(binding, _NOTHING)
+    agreed: frozenset[str] | None = None
+    for extender in [e for e in extenders_of(state, held) if e.preempt_verb]:
+        question, answer = said.about(extender.url, "preempt")
+        if question is None:
+            nodes = [c.node for c in candidates(state, binding) if agreed is None or c.node in agreed]
+            return [(extender, "preempt", nodes)] if nodes else frozenset()
+        if answer is None:
+            return []
+        try:
+            left = frozenset(extenders.preempt_nodes(_said(answer))) & frozenset(question.nodes)
+        except ValueError:
+            if not extender.ignorable:
+                return frozenset()
+            left = frozenset(question.nodes)
+        agreed = left if agreed is None else agreed & left
+    return agreed
 
 
 class _Refusal(msgspec.Struct, frozen=True):
     note: str
 
 
-_Step = Choice | _Refusal | list[tuple[Extender, Verb, list[str]]] | None
+_Step = Choice | _Refusal | list[_Asking] | None
 """A node; no; questions to put, none of them new where all are open; or there is no room for a replica at all."""
 
 
@@ -234,6 +277,10 @@ def _ask(state: ClusterState, binding: str, held: Held, question: Question, exte
     pod = _pod(binding, held)
     if question.verb == "bind":
         return Ask(question.id, extender, extender.bind_verb, extenders.bind_body(pod, question.nodes[0]).decode())
+    if question.verb == "preempt":
+        victims = {c.node: (c.victims, c.violations) for c in candidates(state, binding) if c.node in question.nodes}
+        body = extenders.preempt_body(extender, pod, victims)
+        return Ask(question.id, extender, extender.preempt_verb, body.decode())
     verb = extender.filter_verb if question.verb == "filter" else extender.prioritize_verb
     nodes = [state.book.nodes[name] for name in question.nodes if name in state.book.nodes]
     return Ask(question.id, extender, verb, extenders.nodes_body(extender, pod, nodes).decode())

@@ -8,7 +8,7 @@ it until the pod has gone, for five minutes at most.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from uuid import UUID
 
 import msgspec
@@ -34,40 +34,46 @@ TRIES_MAX = 16
 """Victims of one binding are sought so often in a round; what then has no room is refused, and asked for again."""
 
 
-def make_room(state: ClusterState, binding: str, missing: int, at: Micros) -> list[Draft]:
-    """For one replica at least: the releases, and the nomination where the room is not free at once. Empty: nothing can be done."""
-    held = state.book.held[binding]
-    if missing <= 0 or held.cls.requirements.traits.never_preempts or not _anybody_below(state, held.priority):
-        return []
-    if state.tries.get(binding, 0) >= TRIES_MAX:
+def make_room(
+    state: ClusterState, binding: str, missing: int, at: Micros, agreed: Container[str] | None = None
+) -> list[Draft]:
+    """For one replica at least: the releases, and the nomination where the room is not free at once. Empty: nothing can be done.
+    `agreed`: the nodes on which others let it happen; None: nobody else is asked."""
+    if missing <= 0 or state.tries.get(binding, 0) >= TRIES_MAX or not may_preempt(state, binding):
         return []
     state.tries[binding] = state.tries.get(binding, 0) + 1
     with room_kept(state, binding):
-        if placer_of(state, binding).diagnose(held.cls).feasible:
+        if placer_of(state, binding).diagnose(state.book.held[binding].cls).feasible:
             return []  # there was room, and the binding has all it may have
-    found = _sought(state, binding)
+    found = next((c for c in candidates(state, binding) if agreed is None or c.node in agreed), None)
     return [] if found is None else _drafts(state, binding, found, at)
+
+
+def may_preempt(state: ClusterState, binding: str) -> bool:
+    """Whether there is any sense in looking for victims."""
+    held = state.book.held[binding]
+    return not held.cls.requirements.traits.never_preempts and _anybody_below(state, held.priority)
 
 
 def _anybody_below(state: ClusterState, priority: int) -> bool:
     return any(held.placed and held.priority < priority for held in state.book.held.values())
 
 
-def _sought(state: ClusterState, binding: str) -> preemption.Candidate | None:
-    """Where it would fit, and whose replicas would have to go."""
+def candidates(state: ClusterState, binding: str) -> list[preemption.Candidate]:
+    """Where it would fit, and whose replicas would have to go; what costs least first."""
     held = state.book.held[binding]
     framework = state.profiles.framework(held.cls.requirements.traits.scheduler)
     if all(plugin.name != PREEMPTING for plugin in framework.at("postFilter")):
-        return None  # the profile has switched it off
+        return []  # the profile has switched it off
     snapshot, pod = pictured(state, promised_but_to=binding), wanted_pod(held, binding)
     outcome = framework.run(snapshot, pod)
     arguments = msgspec.structs.replace(framework.profile.arguments.preemption, whole_groups=True)
     found = preemption.find(
         outcome.cycle, pod, framework.refused(outcome), arguments, may_go=lambda other: is_placed(state, other)
-    ).chosen
-    if outcome.feasible or found is None or found.violations or found.node in state.book.closed:
-        return None
-    return found
+    ).candidates
+    if outcome.feasible:
+        return []
+    return sorted((c for c in found if not c.violations and c.node not in state.book.closed), key=preemption.cost)
 
 
 def _drafts(state: ClusterState, binding: str, found: preemption.Candidate, at: Micros) -> list[Draft]:
