@@ -17,8 +17,8 @@ Arrays, all int64 unless said otherwise; N = slots, of which the first `size` ar
 - `shape` [points, 2]: utilization, score 0..100, of RequestedToCapacityRatio.
 - `load` [2 + windows, N]: base, placed in this batch, recent by window; `per` [windows].
 
-`quick` says: cpu and memory alone decide fit, score and balance, every node has both, and no amount is so large that a product
-with 100 would not be exact in a double. Such passes are vectors to the compiler; the result is the same.
+`quick` says: cpu and memory alone decide score and balance, every node has both, and no amount is so large that a product with 100
+would not be exact in a double. Such passes are vectors to the compiler; the result is the same.
 """
 
 # What a compiler sees as the type of an array is not what a type checker knows.
@@ -39,8 +39,9 @@ FAR = 2**62
 HOT_COST = 10
 SCORE_MAX = 100
 
-ORDER = ("share", "local_score", "judge_one", "judge_quick", "judge", "better", "best_of", "apply", "domains_of", "refuse",
-         "weigh_facts", "weigh_likes", "weigh_spread", "weigh", "place_run", "climb", "place_many")  # fmt: skip
+ORDER = ("share", "local_score", "judge_one", "judge_quick", "judge", "better", "best_of", "top_of", "tally_of",
+         "apply", "domains_of", "refuse", "weigh_facts", "weigh_likes", "weigh_spread", "weigh", "place_run",
+         "climb", "place_many")  # fmt: skip
 """The functions below, callees first."""
 
 
@@ -146,7 +147,8 @@ def judge_quick(size, free, alloc, held, plus, cpu, memory, form, fit, scores):
     weights = float(weight_cpu + weight_memory)
     least = form[0] == LEAST
     for n in range(size):
-        whole_cpu, whole_memory = float(alloc[0, n]), float(alloc[1, n])
+        # A slot without a node has none, and its score is never read.
+        whole_cpu, whole_memory = float(max(alloc[0, n], 1)), float(max(alloc[1, n], 1))
         asked_cpu, asked_memory = float(held[0, n] + scored_cpu), float(held[1, n] + scored_memory)
         left_cpu, left_memory = max(whole_cpu - asked_cpu, 0.0), max(whole_memory - asked_memory, 0.0)
         if not least:
@@ -166,6 +168,12 @@ def judge(size, static, free, alloc, held, plus, asks, form, fit, balance, shape
     """`judge_one` of every slot."""
     if form[4] != 0:
         judge_quick(size, free, alloc, held, plus, balance[0, 1], balance[1, 1], form, fit, scores)
+        if form[7] != 0:
+            for n in range(size):
+                hot = 0
+                for w in range(len(per)):
+                    hot += max(load[2 + w, n] + load[1, n], 0) // per[w]
+                scores[n] += form[8] * max(0, min(SCORE_MAX, load[0, n] - HOT_COST * hot))
         for n in range(size):
             verdicts[n] = static[n]
         for i in range(len(asks)):
@@ -201,6 +209,32 @@ def best_of(size, verdicts, scores, hashes, seed, ranks):
         if scores[n] == top and verdicts[n] == 0 and (best < 0 or better(n, best, scores, hashes, seed, ranks)):
             best = n
     return best
+
+
+def top_of(size, verdicts, scores, hashes, seed, ranks, top):
+    """The best feasible slots, best first, as many as `top` takes; how many there are. Few: they are inserted one by one."""
+    found = 0
+    least = -1
+    for n in range(size):
+        if verdicts[n] != 0 or scores[n] < least:
+            continue
+        if found == len(top) and not better(n, top[found - 1], scores, hashes, seed, ranks):
+            continue
+        found = min(found + 1, len(top))
+        at = found - 1
+        while at > 0 and better(n, top[at - 1], scores, hashes, seed, ranks):
+            top[at] = top[at - 1]
+            at -= 1
+        top[at] = n
+        if found == len(top):
+            least = scores[top[found - 1]]
+    return found
+
+
+def tally_of(size, verdicts, tally):
+    """How many slots have each verdict, by its detail: what of it is below the length of `tally`, a power of two."""
+    for n in range(size):
+        tally[verdicts[n] & (len(tally) - 1)] += 1
 
 
 def apply(n, free, held, load, asks, form):

@@ -14,7 +14,7 @@ one node; and it costs nothing per decision. (A seed per binding would need a ne
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -75,11 +75,14 @@ class Diagnosis(msgspec.Struct, frozen=True):
 @dataclass(slots=True)
 class Look:
     """All nodes as one class sees them now. `verdicts`, `scores` int64[capacity]: encoded verdict, 0 feasible; the
-    total where it is."""
+    total where it is. `best`: the first of the feasible slots, as far as they were asked for; `all_best`: there are no
+    more."""
 
     stamp: object
     verdicts: Column
     scores: Column
+    best: list[int] = field(default_factory=list)
+    all_best: bool = False
 
 
 class _Room:
@@ -149,10 +152,10 @@ class Placer:
     def diagnose(self, cls: PodClass) -> Diagnosis:
         if not self.table.rows:
             return Diagnosis(0, 0, {})
-        verdicts = self.look(cls).verdicts[: self.table.size]
         refused: dict[NodeReason, int] = {}
-        tally = np.bincount(verdicts % DETAIL, minlength=DETAIL).tolist()
-        for detail, count in enumerate(tally[: len(REASON_OF)]):
+        tally = np.zeros(DETAIL, dtype=np.int64)
+        self._kernels().tally_of(self.table.size, self.look(cls).verdicts, tally)
+        for detail, count in enumerate(tally[: len(REASON_OF)].tolist()):
             if count and detail > GONE:
                 refused[REASON_OF[detail]] = refused.get(REASON_OF[detail], 0) + count
         candidates = len(self.table.rows)
@@ -337,7 +340,7 @@ class Placer:
     def _way(self) -> tuple[int, bool]:
         """The weight of measured load, and whether cpu and memory alone may be scored the quick way."""
         loaded = self.weights.get("Dynamic", 0) if self.loads is not None else 0
-        return loaded, not loaded and self.forms.quick_table()
+        return loaded, self.forms.quick_table()
 
     def _with_kinds(self) -> tuple[Column, Column]:
         table = self.table
@@ -587,11 +590,16 @@ class Placer:
 
     def _best(self, cls: PodClass, look: Look, count: int) -> list[int]:
         size = self.table.size
+        if count <= _FEW:
+            if len(look.best) < count and not look.all_best:
+                top = np.zeros(count, dtype=np.int64)
+                there = self._kernels().top_of(
+                    size, look.verdicts, look.scores, self.table.hashes, np.uint64(cls.seed), self._ranked_names(), top
+                )
+                look.best, look.all_best = top[:there].tolist(), there < count
+            return look.best[:count]
         slots = np.flatnonzero(look.verdicts[:size] == 0)
         scores = look.scores[slots]
-        if len(slots) > count:
-            least = np.partition(scores, len(slots) - count)[len(slots) - count]
-            slots, scores = slots[scores >= least], scores[scores >= least]
         mixed = self.table.hashes[slots] ^ np.uint64(cls.seed)
         order = np.lexsort((self._ranked_names()[slots], mixed, scores))[::-1]
         found: list[int] = slots[order[:count]].tolist()

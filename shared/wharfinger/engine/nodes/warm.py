@@ -24,4 +24,6 @@ def place_everything(kernels: Any) -> None:
     minding = compile_class(table, Requirements({"cpu": 1}, pod=together), "minding")
     placer.choose(plain)
     placer.choose(minding)
+    placer.diagnose(plain)
+    placer.ranked(plain, 2)
     placer.place_batch([(plain, 2), (minding, 2)])

@@ -17,6 +17,7 @@ from wharfinger.engine.nodes.columns import NodeRow, Taken
 from wharfinger.engine.nodes.fit import take_devices
 from wharfinger.engine.nodes.occupancy import Held
 from wharfinger.engine.nodes.place import Choice, Placer
+from wharfinger.stages.cluster.explain import NAMED
 from wharfinger.stages.cluster.state import ClusterState
 
 REPLICAS_MAX = 200_000
@@ -107,8 +108,7 @@ def _batch(state: ClusterState, placer: Placer, run: Sequence[tuple[str, int]]) 
     held = state.book.held
     wants = [(held[b].cls, max(0, min(n, REPLICAS_MAX - len(held[b].placed)))) for b, n in run]
     if len(wants) == 1 and wants[0][1] == 1:
-        choice = placer.choose(wants[0][0])
-        return [[choice] if choice is not None else []]
+        return [placer.ranked(wants[0][0], NAMED + 1)[:1]]  # the next best are named in the explanation
     return placer.place_batch(wants)
 
 
