@@ -13,7 +13,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import fleet, load, placement, replay
+from benchmarks import fleet, load, nodes, placement, replay
 from benchmarks.growth import growth
 from benchmarks.latency import latency
 from benchmarks.openb import data_directory, openb
@@ -55,11 +55,14 @@ def main() -> int:
         asyncio.run(measure(plane, figures, options.processes, not options.skip_latency))
     costs = measure_fleet(figures, options.processes)
     selections = measure_placements(figures)
+    rates = measure_nodes(figures)
     measure_load(figures)
     show(figures)
     console = Console(width=150 if not sys.stdout.isatty() else None)
     console.print(fleet.table(costs))
     console.print(placement.table(selections))
+    console.print(nodes.table(rates))
+    console.print(nodes.costs())
     return 0
 
 
@@ -91,6 +94,18 @@ def measure_load(figures: list[Figure]) -> None:
         Figure(f"{n}: load at the begin of a batch", cost.batch_ms, "ms"),
         Figure(f"{n}: every metric measured once, processor", cost.minute_s, "s", 60, False, "each minute"),
     ]
+
+
+def measure_nodes(figures: list[Figure]) -> list[nodes.Rate]:
+    """Pods placed on the nodes of one cluster, all nodes looked at for each."""
+    Console(stderr=True).print("pods on nodes ...")
+    rates = nodes.measured()
+    figures += [
+        Figure(f"{r.nodes:,} nodes: {r.workload.name}, placed", r.placed, "pods/s", r.workload.must[r.nodes],
+               ratio=f"kube-scheduler {r.workload.kube[r.nodes]:,}")
+        for r in rates if r.nodes in r.workload.must
+    ]  # fmt: skip
+    return rates
 
 
 def measure_fleet(figures: list[Figure], processes: str) -> list[fleet.Cost]:

@@ -33,7 +33,9 @@ class Loaded(Both):
     def tell(self) -> None:
         table = self.book.table
         names = ["" if row is None else row.name for row in table.by_slot]
-        self.placer.set_loads(self.table.columns(names, table.names, self.now, self.args))
+        columns = self.table.columns(names, table.names, self.now, self.args)
+        # Where no policy says anything of load, the stage has none to tell, and the plugin is silent.
+        self.placer.set_loads(None if self.load.idle else columns)
 
     def outcome(self, requirements: Requirements) -> Outcome:
         snapshot = Snapshot.of(self.nodes, self.pods, self.objects)

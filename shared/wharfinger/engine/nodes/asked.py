@@ -12,9 +12,9 @@ from typing import cast
 
 from wharfinger.domain.node import Pod
 from wharfinger.domain.scheduler import Point, Profile
-from wharfinger.engine.framework.cycle import Framework, Outcome
+from wharfinger.engine.framework.cycle import Framework, Outcome, normalised
 from wharfinger.engine.framework.profile import framework
-from wharfinger.engine.framework.protocols import Normalise, Plugin, PreScore, Score
+from wharfinger.engine.framework.protocols import Plugin, PreScore, Score
 from wharfinger.engine.framework.snapshot import Snapshot
 from wharfinger.engine.framework.status import Status
 from wharfinger.engine.nodes.classes import PodClass
@@ -63,8 +63,7 @@ class Question:
             if not nodes or (isinstance(plugin, PreScore) and plugin.pre_score(cycle, pod, nodes) is not None):
                 continue
             raw = {node.name: cast(Score, plugin).score(cycle, pod, node) for node in nodes}
-            normalised = plugin.normalise(cycle, pod, raw) if isinstance(plugin, Normalise) else raw
-            for name, score in normalised.items():
+            for name, score in normalised(plugin, cycle, pod, raw).items():
                 scores[slots[name]] += self.asked.weights[plugin.name] * score
 
 

@@ -81,7 +81,7 @@ class Forms:
         table = self.table
         if self._quick_at != table.facts.end:
             largest = int(table.allocatable[:2, : table.size].max()) if table.size else 0
-            self._quick = table.complete and largest <= QUICK_MAX
+            self._quick = not table.incomplete and largest <= QUICK_MAX
             self._quick_at = table.facts.end
         return self._quick
 
