@@ -396,8 +396,9 @@ def test_the_quick_pass_is_the_exact_one() -> None:
             for quick in (0, 1):
                 form = np.array([strategy, 2, 3, 0, quick, cpu, memory, 0, 0])
                 verdicts, scores = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
-                way = (static, free, alloc, held, nothing, asks, form, fit, balance, empty, np.zeros((2, size), dtype=np.int64),
-                       np.zeros(0, dtype=np.int64), verdicts, scores)  # fmt: skip
+                inverse = 1.0 / alloc[:2]
+                way = (static, free, alloc, inverse, held, nothing, asks, form, fit, balance, empty,
+                       np.zeros((2, size), dtype=np.int64), np.zeros(0, dtype=np.int64), verdicts, scores)  # fmt: skip
                 kernels.judge(size, *way)  # type: ignore[no-untyped-call]
                 answers.append((verdicts.tolist(), scores[verdicts == 0].tolist()))
             assert answers[0] == answers[1]

@@ -61,7 +61,7 @@ class ScheduleDecided(Value, frozen=True):
     plan or a replay. `move`: where nobody asked and the policy's steadiness allows it, what kind of move this is
     (`failback`, `rebalance`). `components`: of a workload that has several, each target gets one whole set of them
     (its `replicas` are 0); `former`: names of components that clusters were told of before, which they get none of
-    any more. """
+    any more."""
 
     binding: str
     uid: str
@@ -85,7 +85,7 @@ class ScheduleRefused(Value, frozen=True):
     changes.
 
     `answers`: as in `ScheduleDecided`. `former`: names of the components that clusters were told of, none of which
-    they have any more where they are no target. """
+    they have any more where they are no target."""
 
     binding: str
     uid: str

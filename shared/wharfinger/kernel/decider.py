@@ -57,8 +57,8 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Ask(Value, frozen=True):
-    """A question to an extender: `body` (JSON text) is posted to its `url`/`verb`. `id`: of the decision to ask it, so that no answer
-    is taken for that of another question, equal or not."""
+    """A question to an extender: `body` (JSON text) is posted to its `url`/`verb`. `id`: of the decision to ask it, so that no
+    answer is taken for that of another question, equal or not."""
 
     id: str
     extender: Extender
@@ -126,8 +126,8 @@ class Incremental(Protocol[S_contra]):
 
 @runtime_checkable
 class Asking(Protocol[S_contra]):
-    """A decider that cannot go on without answers from outside. That it asks is a decision, what is open is a function of its state,
-    and the answer an input (`ExtenderAnswered`): it is asked again after a restart, and never in a replay."""
+    """A decider that cannot go on without answers from outside. That it asks is a decision, what is open is a function of its
+    state, and the answer an input (`ExtenderAnswered`): it is asked again after a restart, and never in a replay."""
 
     def asks(self, state: S_contra) -> Sequence[Ask]:
         """What is to be answered before the next decisions, in a fixed order. The same questions until their answers are folded."""

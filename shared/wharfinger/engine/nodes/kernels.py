@@ -7,7 +7,8 @@ another as the formula has them, so that the last bit is the same everywhere.
 
 Arrays, all int64 unless said otherwise; N = slots, of which the first `size` are looked at; a domain is a code of a topology key:
 
-- `free`, `alloc` [resources, N]: amounts; `held` [2, N]: cpu and memory of the pods there as scoring counts them.
+- `free`, `alloc` [resources, N]: amounts; `inverse` float64[2, N]: of the cpu and memory there is, at least of 1.
+- `held` [2, N]: cpu and memory of the pods there as scoring counts them.
 - `static` [N]: 0 or an encoded verdict (see `terms`): the smaller, the earlier the plugin stands in the profile.
 - `plus` [N]: score that neither usage nor other nodes change.
 - `asks` [n, 3]: (row of `free`, amount, encoded verdict when it is short; 0: it is taken, and not asked for).
@@ -36,10 +37,13 @@ QUICK_MAX = 2**46
 FAR = 2**62
 """Beyond any raw score."""
 
+STRETCH = 64
+"""So many slots are looked at together first."""
+
 HOT_COST = 10
 SCORE_MAX = 100
 
-ORDER = ("share", "local_score", "judge_one", "judge_quick", "judge", "better", "best_of", "top_of", "tally_of",
+ORDER = ("share", "local_score", "judge_one", "whole_part", "judge_quick", "judge", "better", "best_of", "top_of", "tally_of",
          "apply", "domains_of", "refuse", "weigh_facts", "weigh_likes", "weigh_spread", "weigh", "place_run",
          "climb", "place_many")  # fmt: skip
 """The functions below, callees first."""
@@ -140,11 +144,20 @@ def judge_one(n, static, free, alloc, held, plus, asks, form, fit, balance, shap
         scores[n] = local_score(n, free, alloc, held, plus, form, fit, balance, shape, load, per)
 
 
-def judge_quick(size, free, alloc, held, plus, cpu, memory, form, fit, scores):
+def whole_part(dividend, divisor, inverse):
+    """The integer part of a quotient of two whole doubles, by the divisor's inverse: that is never off by more than one, and
+    the remainder, which is exact, tells."""
+    quotient = np.floor(dividend * inverse)
+    rest = dividend - quotient * divisor
+    return quotient + (1.0 if rest >= divisor else 0.0) - (1.0 if rest < 0.0 else 0.0)
+
+
+def judge_quick(size, free, alloc, inverse, held, plus, cpu, memory, form, fit, scores):
     """`scores` of all slots, feasible or not, as `local_score` has them, without a branch. `cpu`, `memory`: what is asked."""
     weight_cpu, weight_memory = fit[0, 2], fit[1, 2]
     scored_cpu, scored_memory = form[5], form[6]
     weights = float(weight_cpu + weight_memory)
+    part = 1.0 / weights
     least = form[0] == LEAST
     for n in range(size):
         # A slot without a node has none, and its score is never read.
@@ -154,20 +167,21 @@ def judge_quick(size, free, alloc, held, plus, cpu, memory, form, fit, scores):
         if not least:
             left_cpu, left_memory = whole_cpu - left_cpu, whole_memory - left_memory
         parts = (
-            np.floor(left_cpu * 100.0 / whole_cpu) * weight_cpu
-            + np.floor(left_memory * 100.0 / whole_memory) * weight_memory
+            whole_part(left_cpu * 100.0, whole_cpu, inverse[0, n]) * weight_cpu
+            + whole_part(left_memory * 100.0, whole_memory, inverse[1, n]) * weight_memory
         )
-        total = np.floor(parts / weights) * form[1]
+        total = whole_part(parts, weights, part) * form[1]
+        # The deviation's last bit counts, so these are divided as the formula has it.
         of_cpu = min(1.0, (whole_cpu - float(free[0, n]) + cpu) / whole_cpu)
         of_memory = min(1.0, (whole_memory - float(free[1, n]) + memory) / whole_memory)
         total += np.floor((1.0 - abs((of_cpu - of_memory) / 2.0)) * 100.0) * form[2]
         scores[n] = int(total) + plus[n]
 
 
-def judge(size, static, free, alloc, held, plus, asks, form, fit, balance, shape, load, per, verdicts, scores):
+def judge(size, static, free, alloc, inverse, held, plus, asks, form, fit, balance, shape, load, per, verdicts, scores):
     """`judge_one` of every slot."""
     if form[4] != 0:
-        judge_quick(size, free, alloc, held, plus, balance[0, 1], balance[1, 1], form, fit, scores)
+        judge_quick(size, free, alloc, inverse, held, plus, balance[0, 1], balance[1, 1], form, fit, scores)
         if form[7] != 0:
             for n in range(size):
                 hot = 0
@@ -232,9 +246,18 @@ def top_of(size, verdicts, scores, hashes, seed, ranks, top):
 
 
 def tally_of(size, verdicts, tally):
-    """How many slots have each verdict, by its detail: what of it is below the length of `tally`, a power of two."""
-    for n in range(size):
-        tally[verdicts[n] & (len(tally) - 1)] += 1
+    """How many slots have each verdict, by its detail: what of it is below the length of `tally`, a power of two. The feasible ones
+    are passed over by stretches."""
+    for first in range(0, size, STRETCH):
+        last = min(first + STRETCH, size)
+        against = 0
+        for n in range(np.uint64(first), np.uint64(last)):  # a sign would have to be looked at each time
+            against |= verdicts[n]
+        if against == 0:
+            tally[0] += last - first
+            continue
+        for n in range(first, last):
+            tally[verdicts[n] & (len(tally) - 1)] += 1
 
 
 def apply(n, free, held, load, asks, form):
@@ -408,8 +431,8 @@ def weigh(
 
 
 def place_run(
-    count, done, size, static, free, alloc, held, plus, asks, form, fit, balance, shape, load, per, codes, counts, blocks, joins,
-    joined, hard, admits, likes, soft, needs_all, raws, weights, logs, hashes, seed, ranks, lows, seen, sums, raw,
+    count, done, size, static, free, alloc, inverse, held, plus, asks, form, fit, balance, shape, load, per, codes, counts, blocks,
+    joins, joined, hard, admits, likes, soft, needs_all, raws, weights, logs, hashes, seed, ranks, lows, seen, sums, raw,
     local_verdicts, local_scores, verdicts, scores, nodes, totals,
 ):  # fmt: skip
     """Up to `count` equal pods one after another, from number `done` on, which go by other pods: each sees the last.
@@ -417,8 +440,9 @@ def place_run(
     Returns how many are placed by now, or -k as `weigh`, when it shall be called again. `nodes`, `totals` [count]: where to, and
     what the node scored. `admits` [constraints, N]: whether pods on the node count for a constraint, the hard ones first."""
     judge(
-        size, static, free, alloc, held, plus, asks, form, fit, balance, shape, load, per, local_verdicts, local_scores
-    )
+        size, static, free, alloc, inverse, held, plus, asks, form, fit, balance, shape, load, per, local_verdicts,
+        local_scores,
+    )  # fmt: skip
     while done < count:
         found = weigh(
             size, local_verdicts, local_scores, codes, counts, blocks, joins, joined, hard, likes, soft, needs_all, raws, weights,
@@ -493,18 +517,29 @@ def climb(tree, leaves, n, size, verdicts, scores, hashes, seed, ranks):
 
 
 def place_many(
-    first, last, size, statics, static_of, free, alloc, held, pluses, plus_of, asks, forms, fits, balances, shape, load,
-    per, hashes, seeds, ranks, counts, offsets, tree, leaves, verdicts, scores, nodes, totals,
+    first, last, size, statics, static_of, free, alloc, inverse, held, pluses, plus_of, asks, forms, fits, balances, shape, load,
+    per, hashes, seeds, ranks, counts, offsets, tree, leaves, verdicts, scores, nodes, totals, tops, top_scores, tallies,
 ):  # fmt: skip
     """Classes `first` to `last`, one after another, of whom none goes by other pods or by what the best of others scores: so a
     placed replica changes one node for its class, and the best is found by a tournament.
 
     `statics`, `pluses`: columns that `static_of`, `plus_of` number; the other arrays of a class have one dimension more than
-    those of `judge`. A class's nodes lie from its offset on in `nodes` and `totals`; a slot of -1 ends them."""
+    those of `judge`. A class's nodes lie from its offset on in `nodes` and `totals`; a slot of -1 ends them.
+
+    Where `tops` has room, what there was before the class was placed is recorded: the best slots in `tops` (-1 ends them) with
+    `top_scores`, and in `tallies` how many slots have which verdict."""
+    recorded = tops.shape[1] > 0
     for c in range(first, last):
         ask, form, fit, balance = asks[c], forms[c], fits[c], balances[c]
         static, plus, seed = statics[static_of[c]], pluses[plus_of[c]], seeds[c]
-        judge(size, static, free, alloc, held, plus, ask, form, fit, balance, shape, load, per, verdicts, scores)
+        judge(
+            size, static, free, alloc, inverse, held, plus, ask, form, fit, balance, shape, load, per, verdicts, scores
+        )
+        if recorded:
+            found = top_of(size, verdicts, scores, hashes, seed, ranks, tops[c])
+            for i in range(found):
+                top_scores[c, i] = scores[tops[c, i]]
+            tally_of(size, verdicts, tallies[c])
         at, end = offsets[c], offsets[c] + counts[c]
         if counts[c] > 1:
             for n in range(leaves):
@@ -518,7 +553,12 @@ def place_many(
                 else:
                     tree[i] = left if better(left, right, scores, hashes, seed, ranks) else right
         while at < end:
-            best = tree[1] if counts[c] > 1 else best_of(size, verdicts, scores, hashes, seed, ranks)
+            if counts[c] > 1:
+                best = tree[1]
+            elif recorded:
+                best = tops[c, 0]
+            else:
+                best = best_of(size, verdicts, scores, hashes, seed, ranks)
             nodes[at] = best
             if best < 0:
                 break

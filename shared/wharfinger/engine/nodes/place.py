@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from wharfinger.domain.reasons import NodeReason
 from wharfinger.domain.resources import DEVICE_MILLI
@@ -72,6 +73,21 @@ class Diagnosis(msgspec.Struct, frozen=True):
     refused: dict[NodeReason, int]
 
 
+class Seen(msgspec.Struct, frozen=True):
+    """What there was for a class at the moment it was placed: how the nodes fared, and the best of them without their devices."""
+
+    diagnosis: Diagnosis
+    ranked: list[Choice]
+
+
+@dataclass(slots=True)
+class _Recording:
+    """What is seen on the way, by the number of the request; the best `count` nodes of each."""
+
+    count: int
+    seen: dict[int, Seen] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class Look:
     """All nodes as one class sees them now. `verdicts`, `scores` int64[capacity]: encoded verdict, 0 feasible; the
@@ -123,9 +139,11 @@ class Placer:
         self._changes = 0
         self._room = _Room(table.capacity)
         self._name_ranks: tuple[int, Column] = (-1, self._per)
+        self._inverses: tuple[object, npt.NDArray[np.float64]] = (None, np.zeros((2, 0)))
         self._plus: dict[tuple[bool, tuple[str, ...]], tuple[int, Column]] = {}
         self._looks: dict[PodClass, Look] = {}
         self._alone: dict[str, Placer] = {}
+        self._recording: _Recording | None = None
 
     # --- one replica
 
@@ -152,10 +170,16 @@ class Placer:
     def diagnose(self, cls: PodClass) -> Diagnosis:
         if not self.table.rows:
             return Diagnosis(0, 0, {})
-        refused: dict[NodeReason, int] = {}
         tally = np.zeros(DETAIL, dtype=np.int64)
         self._kernels().tally_of(self.table.size, self.look(cls).verdicts, tally)
-        for detail, count in enumerate(tally[: len(REASON_OF)].tolist()):
+        return self._diagnosed(tally.tolist())
+
+    def _diagnosed(self, tally: list[int]) -> Diagnosis:
+        """`tally`: how many slots have each detail of a verdict."""
+        if tally[0] == len(self.table.rows):
+            return Diagnosis(tally[0], tally[0], {})
+        refused: dict[NodeReason, int] = {}
+        for detail, count in enumerate(tally[: len(REASON_OF)]):
             if count and detail > GONE:
                 refused[REASON_OF[detail]] = refused.get(REASON_OF[detail], 0) + count
         candidates = len(self.table.rows)
@@ -333,9 +357,16 @@ class Placer:
             balance = tuple((_row(row, rows), ask) for row, ask in balance)
         scoring = _scoring(form, *self._way())
         return (
-            static, free, alloc, table.scored, self._plus_of(cls, constant), rows_of(asks, 3),
+            static, free, alloc, self._inverse(), table.scored, self._plus_of(cls, constant), rows_of(asks, 3),
             np.array(scoring, dtype=np.int64), rows_of(fit, 4), rows_of(balance, 2), self.forms.shape, self._load, self._per,
         )  # fmt: skip
+
+    def _inverse(self) -> npt.NDArray[np.float64]:
+        """Of the cpu and the memory each node has."""
+        stamp = (self.table.facts.end, self.table.capacity)
+        if self._inverses[0] != stamp:
+            self._inverses = (stamp, 1.0 / np.maximum(self.table.allocatable[:2], 1))
+        return self._inverses[1]
 
     def _way(self) -> tuple[int, bool]:
         """The weight of measured load, and whether cpu and memory alone may be scored the quick way."""
@@ -385,7 +416,28 @@ class Placer:
         share, those with the largest devices first, the most restricted first. The order counts that places more of
         the higher priority, and if equal of the next; among equals the one that was given. So the joint placement is
         never worse than one at a time."""
-        placed = self._place_in_order(requests, range(len(requests)))
+        return self._placed(requests, priorities, None)
+
+    def place_batch_seen(
+        self, requests: Sequence[tuple[PodClass, int]], priorities: Sequence[int] | None, named: int
+    ) -> list[tuple[list[Choice], Seen | None]]:
+        """As `place_batch`, with what there was for each request when those before it were placed: the best `named` nodes, and the
+        diagnosis. None where that was not seen on the way, and has to be looked at."""
+        recording = _Recording(named)
+        placed = self._placed(requests, priorities, recording)
+        return [(choices, recording.seen.get(number)) for number, choices in enumerate(placed)]
+
+    def _placed(
+        self,
+        requests: Sequence[tuple[PodClass, int]],
+        priorities: Sequence[int] | None,
+        recording: _Recording | None,
+    ) -> list[list[Choice]]:
+        self._recording = recording
+        try:
+            placed = self._place_in_order(requests, range(len(requests)))
+        finally:
+            self._recording = None
         if len(requests) < 2 or not _short(requests, placed):
             return placed
         levels = list(priorities) if priorities is not None else [0] * len(requests)
@@ -395,6 +447,8 @@ class Placer:
             reached = _objective(tried, levels)
             if reached > objective:
                 best, objective = tried, reached
+                if recording is not None:
+                    recording.seen.clear()  # what was seen is of another order
         return best
 
     def _other_orders(self, requests: Sequence[tuple[PodClass, int]], levels: Sequence[int]) -> Iterator[list[int]]:
@@ -451,11 +505,14 @@ class Placer:
             alone.append((cls, count, standing))
             end += 1
         if alone:
-            return end, self._place_many(alone)
+            return end, self._place_many(alone, order[at:end])
         cls, count = requests[order[at]]
         if self._singly(cls):
             return at + 1, [self._one_by_one(cls, count)]
-        return at + 1, [self._place_run(cls, count)]
+        choices = self._place_run(cls, count)
+        if self._recording is not None and count == 1:
+            self._recording.seen[order[at]] = self._seen_now(cls, self._recording.count)
+        return at + 1, [choices]
 
     def _singly(self, cls: PodClass) -> bool:
         """Whether no kernel places several of the class: its devices or what is asked about it are looked at each time."""
@@ -472,7 +529,7 @@ class Placer:
         k = self._kernels(count)
         standing = self.standings.of(cls)
         run = self.relating.run(cls, self.relating.of(cls), standing)
-        static, free, alloc, held, *rest = self._local(
+        static, free, alloc, inverse, held, *rest = self._local(
             cls, self.forms.of(cls), self._static(cls, standing), constant=False
         )
         plus, asks, form, fit, balance, shape, load, per = rest
@@ -482,7 +539,7 @@ class Placer:
         done = 0
         while True:
             found = k.place_run(
-                count, done, table.size, static, free, alloc, held, plus, asks, form, fit, balance, shape, load, per,
+                count, done, table.size, static, free, alloc, inverse, held, plus, asks, form, fit, balance, shape, load, per,
                 run.codes, run.counts, run.blocks, run.joins, run.joined, run.hard, run.admits, run.likes, run.soft, run.needs_all,
                 self._raws(standing), self._four(), room.logs, table.hashes, np.uint64(cls.seed), self._ranked_names(), lows, seen,
                 room.sums, room.raw, room.local_verdicts, room.local_scores, room.verdicts, room.scores, nodes,
@@ -497,7 +554,25 @@ class Placer:
             for slot, total in zip(nodes[:found].tolist(), totals[:found].tolist(), strict=True)
         ]
 
-    def _place_many(self, wanted: list[tuple[PodClass, int, Standing]]) -> list[list[Choice]]:
+    def _seen_now(self, cls: PodClass, count: int) -> Seen:
+        """From the room of a run of one: as it stands there, that one is not placed yet."""
+        room, k, size = self._room, self._kernels(), self.table.size
+        top, tally = np.zeros(count, dtype=np.int64), np.zeros(DETAIL, dtype=np.int64)
+        ranks, seed = self._ranked_names(), np.uint64(cls.seed)
+        there = k.top_of(size, room.verdicts, room.scores, self.table.hashes, seed, ranks, top)
+        k.tally_of(size, room.verdicts, tally)
+        best = top[:there]
+        return self._seen(cls, tally.tolist(), best.tolist(), room.scores[best].tolist())
+
+    def _seen(self, cls: PodClass, tally: list[int], best: list[int], scores: list[int]) -> Seen:
+        ranked = [
+            self._choice(cls, slot, score, with_devices=False)
+            for slot, score in zip(best, scores, strict=True)
+            if slot >= 0
+        ]
+        return Seen(self._diagnosed(tally), ranked)
+
+    def _place_many(self, wanted: list[tuple[PodClass, int, Standing]], numbers: Sequence[int]) -> list[list[Choice]]:
         table, room = self.table, self._room
         statics: dict[int, int] = {}
         static_columns: list[Column] = []
@@ -531,17 +606,26 @@ class Placer:
         int_arrays = [np.array(a, dtype=np.int64) for a in (static_of, plus_of, counts)]
         seeds = np.array([cls.seed for cls, _, _ in wanted], dtype=np.uint64)
         static_stack, plus_stack = np.stack(static_columns), np.stack(plus_columns)
+        recording = self._recording
+        tops = np.full((len(wanted), 0 if recording is None else recording.count), -1, dtype=np.int64)
+        top_scores = np.zeros_like(tops)
+        tallies = np.zeros((len(wanted), DETAIL if tops.shape[1] else 0), dtype=np.int64)
         for first, last in groups:
             asks = np.array([f.asks for f in forms[first:last]], dtype=np.int64)
             fits = np.array([f.fit for f in forms[first:last]], dtype=np.int64).reshape(last - first, -1, 4)
             balances = np.array([f.balance for f in forms[first:last]], dtype=np.int64).reshape(last - first, -1, 2)
             part = slice(first, last)
             k.place_many(
-                0, last - first, table.size, static_stack, int_arrays[0][part], free, table.allocatable, held, plus_stack,
+                0, last - first, table.size, static_stack, int_arrays[0][part], free, table.allocatable, self._inverse(), held,
+                plus_stack,
                 int_arrays[1][part], asks, scoring[part], fits, balances, self.forms.shape, load,
                 self._per, table.hashes, seeds[part], self._ranked_names(), int_arrays[2][part], offsets[part], room.tree, leaves,
-                room.verdicts, room.scores, nodes, totals,
+                room.verdicts, room.scores, nodes, totals, tops[part], top_scores[part], tallies[part],
             )  # fmt: skip
+        if recording is not None:
+            rows = zip(tallies.tolist(), tops.tolist(), top_scores.tolist(), strict=True)
+            for number, (cls, _, _), row in zip(numbers, wanted, rows, strict=True):
+                recording.seen[number] = self._seen(cls, *row)
         return self._choices(wanted, offsets.tolist(), nodes.tolist(), totals.tolist())
 
     def _choices(

@@ -27,3 +27,4 @@ def place_everything(kernels: Any) -> None:
     placer.diagnose(plain)
     placer.ranked(plain, 2)
     placer.place_batch([(plain, 2), (minding, 2)])
+    placer.place_batch_seen([(plain, 1), (minding, 1)], None, 2)

@@ -10,7 +10,7 @@ from uuid import UUID
 from wharfinger.domain.reasons import ReplicaReason
 from wharfinger.engine.nodes.fit import most_common
 from wharfinger.engine.nodes.occupancy import Held, shares_of
-from wharfinger.engine.nodes.place import Choice, Diagnosis, Placer
+from wharfinger.engine.nodes.place import Choice, Diagnosis, Placer, Seen
 from wharfinger.events.decisions import Explanation, NodeShare, ReplicasPlaced, ReplicasRefused, ReplicasReleased
 from wharfinger.events.envelope import uuid_of
 from wharfinger.kernel.decider import Draft
@@ -58,13 +58,13 @@ def released(
         yield Draft(data, binding, "released", cause)
 
 
-def placed(state: ClusterState, binding: str, choices: Sequence[Choice]) -> Iterator[Draft]:
-    """The explanation is of the moment before any of them is placed."""
+def placed(state: ClusterState, binding: str, choices: Sequence[Choice], seen: Seen | None = None) -> Iterator[Draft]:
+    """The explanation is of the moment before any of them is placed. `seen`: what there was then, where that is known."""
     if not choices:
         return
     held = state.book.held[binding]
     cls, cause = held.cls, uuid_of(held.assignment)
-    explanation = _why(state, binding, choices)
+    explanation = _why(state, binding, choices, seen)
     ordinals = lowest_free(held, len(choices))
     for start in range(0, len(choices), SHARE_MAX):
         shares = _shares(choices[start : start + SHARE_MAX], ordinals[start : start + SHARE_MAX])
@@ -72,10 +72,12 @@ def placed(state: ClusterState, binding: str, choices: Sequence[Choice]) -> Iter
         yield Draft(data, binding, "placed", cause)
 
 
-def _why(state: ClusterState, binding: str, choices: Sequence[Choice]) -> Explanation:
+def _why(state: ClusterState, binding: str, choices: Sequence[Choice], seen: Seen | None) -> Explanation:
     cls, placer = state.book.held[binding].cls, placer_of(state, binding)
-    with room_kept(state, binding):
-        return explained(placer.diagnose(cls), choices, placer.ranked(cls, NAMED + 1)[1:], _unknown_load(state, placer))
+    if seen is None:
+        with room_kept(state, binding):
+            seen = Seen(placer.diagnose(cls), placer.ranked(cls, NAMED + 1))
+    return explained(seen.diagnosis, choices, seen.ranked[1:], _unknown_load(state, placer))
 
 
 def lowest_free(held: Held, wanted: int) -> list[int]:

@@ -16,7 +16,7 @@ from wharfinger.engine.nodes.classes import PodClass
 from wharfinger.engine.nodes.columns import NodeRow, Taken
 from wharfinger.engine.nodes.fit import take_devices
 from wharfinger.engine.nodes.occupancy import Held
-from wharfinger.engine.nodes.place import Choice, Placer
+from wharfinger.engine.nodes.place import Choice, Placer, Seen
 from wharfinger.stages.cluster.explain import NAMED
 from wharfinger.stages.cluster.state import ClusterState
 
@@ -72,17 +72,17 @@ def batch_of(state: ClusterState, todo: Sequence[str]) -> list[str]:
     return batch
 
 
-def planned(state: ClusterState, wants: Sequence[tuple[str, int]]) -> list[list[Choice]]:
+def planned(state: ClusterState, wants: Sequence[tuple[str, int]]) -> list[tuple[list[Choice], Seen | None]]:
     """Nodes for (binding, how many) each, chosen in sight of each other; fewer than asked for where no more fit. All of one
-    priority."""
-    found: list[list[Choice]] = []
+    priority. With each what there was when those before it were placed, where that was seen on the way."""
+    found: list[tuple[list[Choice], Seen | None]] = []
     charged: list[tuple[PodClass, list[Choice]]] = []
     with room_kept(state, *(binding for binding, _ in wants)):
         for placer, run in _by_placer(state, wants):
             plan = _batch(state, placer, run)
             found += plan
             if len(found) < len(wants):  # another profile's placer comes next and must see what this one has taken
-                for (binding, _), choices in zip(run, plan, strict=True):
+                for (binding, _), (choices, _) in zip(run, plan, strict=True):
                     charged.append((state.book.held[binding].cls, choices))
                     _charge(state, *charged[-1], 1)
         for cls, choices in charged:
@@ -104,12 +104,14 @@ def _by_placer(state: ClusterState, wants: Sequence[tuple[str, int]]) -> Iterato
         yield of_run, run
 
 
-def _batch(state: ClusterState, placer: Placer, run: Sequence[tuple[str, int]]) -> list[list[Choice]]:
+def _batch(
+    state: ClusterState, placer: Placer, run: Sequence[tuple[str, int]]
+) -> list[tuple[list[Choice], Seen | None]]:
     held = state.book.held
     wants = [(held[b].cls, max(0, min(n, REPLICAS_MAX - len(held[b].placed)))) for b, n in run]
     if len(wants) == 1 and wants[0][1] == 1:
-        return [placer.ranked(wants[0][0], NAMED + 1)[:1]]  # the next best are named in the explanation
-    return placer.place_batch(wants)
+        return [(placer.ranked(wants[0][0], NAMED + 1)[:1], None)]  # the next best are named in the explanation
+    return placer.place_batch_seen(wants, None, NAMED + 1)
 
 
 def _charge(state: ClusterState, cls: PodClass, choices: Sequence[Choice], sign: int) -> None:

@@ -56,7 +56,8 @@ def settle_group(state: ClusterState, group: Group, at: Micros, handled: set[str
     if (no := next((no for h in held if (no := barred(state, h)) is not None), None)) is not None:
         yield from _given_back(state, members, *no)
         return
-    plan = planned(state, [(name, max(0, lacking(h))) for name, h in zip(members, held, strict=True)])
+    wants = [(name, max(0, lacking(h))) for name, h in zip(members, held, strict=True)]
+    plan = [choices for choices, _ in planned(state, wants)]
     room = sum(map(len, plan))
     if there + room < least:
         yield from _given_back(state, members, DOES_NOT_FIT, _no_room(group, least, there + room, wanted))

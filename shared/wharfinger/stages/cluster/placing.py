@@ -62,9 +62,9 @@ def _let_go(state: ClusterState, binding: str) -> Iterator[Draft]:
 def _settle_batch(state: ClusterState, batch: Sequence[str], at: Micros, handled: set[str]) -> Iterator[Draft]:
     """Stops where room was made: then what is left is looked at afresh."""
     plan = planned(state, [(binding, lacking(state.book.held[binding])) for binding in batch])
-    for binding, choices in zip(batch, plan, strict=True):
+    for binding, (choices, seen) in zip(batch, plan, strict=True):
         held = state.book.held[binding]
-        yield from placed(state, binding, choices)
+        yield from placed(state, binding, choices, seen)
         missing = lacking(held)
         if missing <= 0:
             continue
