@@ -40,8 +40,9 @@ from wharfinger.domain.workload import Requirements
 from wharfinger.engine.framework.cycle import Outcome
 from wharfinger.engine.framework.profile import default_profile, framework
 from wharfinger.engine.framework.snapshot import Snapshot
-from wharfinger.engine.nodes import kernels, place
+from wharfinger.engine.nodes import kernels, place, vectors
 from wharfinger.engine.nodes.columns import NodeTable
+from wharfinger.engine.nodes.compiled import mixed
 from wharfinger.engine.nodes.occupancy import Occupancy
 from wharfinger.engine.nodes.place import COMPILER, Placer
 from wharfinger.events.cluster_state import PodsObserved
@@ -366,13 +367,13 @@ def test_machine_code_and_the_plain_functions_place_alike(
     asked = data.draw(st.lists(st.tuples(some_requirements(simple=True), st.integers(1, 4)), min_size=1, max_size=4))
     requests = [(both.book.class_of(requirements), count) for requirements, count in asked]
     found = []
-    for way in (compiled, kernels):
+    for way in (compiled, kernels, mixed(kernels, vectors)):
         placer = Placer(both.book.table, profile)
         placer._kernels = lambda looks=1, way=way: way  # type: ignore[method-assign, misc]
         batches = [[(c.row.name, c.score, c.devices) for c in choices] for choices in placer.place_batch(requests)]
         looks = [placer.look(cls) for cls, _ in requests]
         found.append((batches, [(look.verdicts.tolist(), look.scores[look.verdicts == 0].tolist()) for look in looks]))
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]
 
 
 def test_the_quick_pass_is_the_exact_one() -> None:
@@ -393,15 +394,15 @@ def test_the_quick_pass_is_the_exact_one() -> None:
             balance = np.array([(0, cpu), (1, memory)])
             asks = np.array([(0, cpu, 5), (1, memory, 5), (2, 1, 5)])
             answers = []
-            for quick in (0, 1):
+            for quick, judge in ((0, kernels.judge), (1, kernels.judge), (1, vectors.judge)):
                 form = np.array([strategy, 2, 3, 0, quick, cpu, memory, 0, 0])
                 verdicts, scores = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
                 inverse = 1.0 / alloc[:2]
                 way = (static, free, alloc, inverse, held, nothing, asks, form, fit, balance, empty,
                        np.zeros((2, size), dtype=np.int64), np.zeros(0, dtype=np.int64), verdicts, scores)  # fmt: skip
-                kernels.judge(size, *way)  # type: ignore[no-untyped-call]
+                judge(size, *way)
                 answers.append((verdicts.tolist(), scores[verdicts == 0].tolist()))
-            assert answers[0] == answers[1]
+            assert answers[0] == answers[1] == answers[2]
 
 
 def test_the_kernels_that_are_compiled_are_all_there_are() -> None:

@@ -1,9 +1,9 @@
 """The kernels as machine code, when there is some.
 
-Whoever places asks `kernels()` and gets functions: compiled ones when they are ready, the plain ones until then. Both are made from
-the same lines and give the same integers, so it cannot be seen in a decision which of them it was. Compiling takes seconds on a
-machine's first day and is read from disk later; it begins by itself in a thread of its own once the plain functions have had
-enough to do, so that a command which places a few pods never pays for it.
+Whoever places asks `kernels()` and gets functions: compiled ones when they are ready; until then the plain ones, or arrays' own
+operations in the place of the slowest of them (`vectors`). All give the same integers: no decision shows which it was.
+Compiling takes seconds on a machine's first day and is read from disk later; it begins by itself in a thread of its own once the
+plain functions have had enough to do, so that a command which places a few pods never pays for it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ WORTH_IT = 20_000
 
 class Compiler:
     """`warm`: calls each kernel once with arrays of the kinds it will get, so that it is compiled for them. `module`: of plain
-    functions, with their names in `ORDER`, callees first."""
+    functions, with their names in `ORDER`, callees first. `instead`: a module of those that are called in the place of plain ones
+    of the same name, with their names in `INSTEAD`."""
 
-    def __init__(self, warm: Callable[[Any], None], module: Any = plain) -> None:
+    def __init__(self, warm: Callable[[Any], None], module: Any = plain, instead: Any = None) -> None:
         self._warm = warm
         self._module = module
+        self._plain = module if instead is None else mixed(module, instead)
         self._ready: Any = None
         self._looked = 0
         self._begun = False
@@ -40,7 +42,7 @@ class Compiler:
         if self._looked > WORTH_IT and not self._begun:
             self._begun = True
             threading.Thread(target=self.compile_now, name="compile-kernels", daemon=True).start()
-        return self._module
+        return self._plain
 
     def compile_now(self) -> None:
         """Compile in this thread. What cannot be compiled is placed by plain functions; `failure` says why."""
@@ -61,6 +63,16 @@ class Compiler:
                 self.failure = why
                 return
             self._ready = made
+
+
+def mixed(module: Any, instead: Any) -> Any:
+    """The plain functions, which call those of `instead` where there are any."""
+    names: dict[str, Any] = {**vars(module)}
+    for name in module.ORDER:
+        names[name] = FunctionType(getattr(module, name).__code__, names, name)
+    for name in instead.INSTEAD:
+        names[name] = getattr(instead, name)
+    return SimpleNamespace(**{name: names[name] for name in module.ORDER})
 
 
 def jitted(module: Any, cached: bool) -> Any:

@@ -31,6 +31,7 @@ from wharfinger.engine.framework.plugins.dynamic import EXEMPT_OWNER
 from wharfinger.engine.framework.plugins.pod_topology_spread import domains_weight
 from wharfinger.engine.framework.snapshot import Snapshot
 from wharfinger.engine.load.columns import LoadColumns
+from wharfinger.engine.nodes import vectors
 from wharfinger.engine.nodes.asked import Asked
 from wharfinger.engine.nodes.classes import PodClass
 from wharfinger.engine.nodes.columns import Column, NodeRow, NodeTable, Taken
@@ -51,6 +52,9 @@ from wharfinger.engine.nodes.standing import (
 )
 
 _FEW = 16
+
+LOOKS_BYTES = 16 * 2**20
+"""What the looks of all classes may hold together; at least a few of them are kept."""
 
 DEVICES_LAST = 60 * DETAIL + NO_DEVICES
 """The verdict for want of devices where no plugin of the profile looks at them: a replica needs them all the same."""
@@ -89,14 +93,26 @@ class _Recording:
 
 
 @dataclass(slots=True)
+class _Following:
+    """What it takes to judge a node anew that was touched, for a class that minds neither other pods nor other nodes. `base`: the
+    verdicts before devices; `local`: what `kernels.judge_one` takes after the slot. `with_kinds`: its amounts are copies."""
+
+    base: Column
+    local: tuple[Any, ...]
+    with_kinds: bool
+
+
+@dataclass(slots=True)
 class Look:
     """All nodes as one class sees them now. `verdicts`, `scores` int64[capacity]: encoded verdict, 0 feasible; the
     total where it is. `best`: the first of the feasible slots, as far as they were asked for; `all_best`: there are no
-    more."""
+    more. `usage`, `stamp`: as of which change of what is held, and of anything else."""
 
+    usage: int
     stamp: object
     verdicts: Column
     scores: Column
+    following: _Following | None = None
     best: list[int] = field(default_factory=list)
     all_best: bool = False
 
@@ -250,24 +266,50 @@ class Placer:
     def look(self, cls: PodClass) -> Look:
         """Every node's verdict and total for one more replica, as of now."""
         table = self.table
-        stamp = (table.usage.end, table.facts.end, id(table.objects), self._changes)
+        stamp = (
+            table.facts.end, id(table.objects), self._changes, table.tallies.epoch, len(table.tallies.carried),
+            len(table.resources), len(table.kinds),
+        )  # fmt: skip
         known = self._looks.get(cls)
         if known is not None and known.stamp == stamp:
-            return known
+            if known.usage == table.usage.end:
+                return known
+            if known.following is not None and self._follow(cls, known, known.following):
+                return known
         self._fit_room()
-        look = Look(stamp, *self._judged(cls))
-        # What was seen before the last change is seen anew anyway: only what belongs together is kept.
-        if known is None and len(self._looks) >= _FEW:
+        look = Look(table.usage.end, stamp, *self._judged(cls))
+        if known is None and len(self._looks) >= max(_FEW, LOOKS_BYTES // (16 * table.capacity)):
             self._looks.clear()
         self._looks[cls] = look
         return look
 
-    def _judged(self, cls: PodClass) -> tuple[Column, Column]:
+    def _follow(self, cls: PodClass, look: Look, following: _Following) -> bool:
+        """Judge those nodes anew that were touched since; False: they are many, or nobody knows which."""
+        table, local = self.table, following.local
+        touched = table.usage.since(look.usage)
+        if touched is None or len(touched) > _FEW + table.size // 8:
+            return False
+        judge_one = self._kernels(0).judge_one
+        static, free = local[0], local[1]
+        for slot in set(touched.tolist()):  # any order: each slot is judged by itself
+            if following.with_kinds:
+                rows = len(table.resources)
+                free[:rows, slot] = table.free[:, slot]
+                for kind, column in enumerate(table.whole_left):
+                    free[rows + kind, slot] = column[slot]
+            if cls.needs:
+                static[slot] = self._with_devices(cls, slot, int(following.base[slot]))
+            judge_one(slot, *local, look.verdicts, look.scores)
+        look.usage, look.best, look.all_best = table.usage.end, [], False
+        return True
+
+    def _judged(self, cls: PodClass) -> tuple[Column, Column, _Following | None]:
         table, room, size = self.table, self._room, self.table.size
         k = self._kernels()
         standing = self.standings.of(cls)
         relations = self.relating.of(cls)
-        static = self._static(cls, standing)
+        base = self._base(cls, standing)
+        static = self._with_all_devices(cls, base) if cls.needs else base
         asked = self.asked.of(cls)
         if asked is not None:
             asked.refuse(table, static := static.copy())
@@ -293,10 +335,18 @@ class Placer:
             asked.score(table, verdicts, scores)
         if self.devices.wanted:
             self.devices.add(cls, verdicts, scores)
-        return verdicts, scores
+        if run is not None or asked is not None or self.devices.wanted:
+            return verdicts, scores, None
+        static, free, alloc, _, *rest = local
+        return verdicts, scores, _Following(base, (static, free, alloc, *rest), form.with_kinds)
 
     def _static(self, cls: PodClass, standing: Standing) -> Column:
         """Verdicts of facts, measured load and devices."""
+        base = self._base(cls, standing)
+        return self._with_all_devices(cls, base) if cls.needs else base
+
+    def _base(self, cls: PodClass, standing: Standing) -> Column:
+        """Verdicts of facts and measured load."""
         static = standing.verdicts
         loads = self.loads
         if loads is not None and cls.traits.owner != EXEMPT_OWNER:
@@ -306,12 +356,27 @@ class Placer:
                 n = min(len(loads.verdict), len(static))
                 here = static[:n]
                 np.putmask(here, (loads.verdict[:n] != 0) & ((here == 0) | (here > encoded)), encoded)
-        if cls.needs:
-            static = static.copy()
-            self._refuse_without_devices(cls, static)
         return static
 
-    def _refuse_without_devices(self, cls: PodClass, static: Column) -> None:
+    def _with_devices(self, cls: PodClass, slot: int, verdict: int) -> int:
+        """The verdict of a slot, which is `verdict` but for devices."""
+        encoded = self.ranks.encoded("Devices", NO_DEVICES) or DEVICES_LAST
+        if verdict and verdict <= encoded:
+            return verdict
+        lacking = any(
+            need.view.whole[slot] < need.count
+            if need.count > 1 and need.milli == DEVICE_MILLI
+            else need.view.top[slot] < need.milli
+            for need in cls.needs
+        )
+        if not lacking and not cls.simple and not verdict:
+            row = self.table.by_slot[slot]
+            lacking = row is None or take_devices(row, cls.needs) is None
+        return encoded if lacking else verdict
+
+    def _with_all_devices(self, cls: PodClass, base: Column) -> Column:
+        """`_with_devices` of all slots."""
+        static = base.copy()
         encoded = self.ranks.encoded("Devices", NO_DEVICES) or DEVICES_LAST
         lacking = np.zeros(len(static), dtype=np.bool_)
         for need in cls.needs:
@@ -323,6 +388,7 @@ class Placer:
                 row = self.table.by_slot[slot]
                 lacking[slot] = row is None or take_devices(row, cls.needs) is None
         np.putmask(static, lacking & ((static == 0) | (static > encoded)), encoded)
+        return static
 
     def _run(self, cls: PodClass, standing: Standing, relations: Relations) -> Run | None:
         """None: neither other pods nor what others score matters to the class."""
@@ -476,6 +542,13 @@ class Placer:
         at = 0
         try:
             while at < len(order):
+                cls, count = requests[order[at]]
+                if self.table.rows and self._singly(cls):
+                    # It is charged as it is chosen, and stays so for those behind it.
+                    placed[order[at]] = choices = self._one_by_one(cls, count, order[at])
+                    charged.append((cls, choices))
+                    at += 1
+                    continue
                 end, found = self._segment(requests, order, at)
                 for number, choices in zip(order[at:end], found, strict=True):
                     placed[number] = choices
@@ -507,8 +580,6 @@ class Placer:
         if alone:
             return end, self._place_many(alone, order[at:end])
         cls, count = requests[order[at]]
-        if self._singly(cls):
-            return at + 1, [self._one_by_one(cls, count)]
         choices = self._place_run(cls, count)
         if self._recording is not None and count == 1:
             self._recording.seen[order[at]] = self._seen_now(cls, self._recording.count)
@@ -518,10 +589,14 @@ class Placer:
         """Whether no kernel places several of the class: its devices or what is asked about it are looked at each time."""
         return bool(cls.needs) or self.devices.wanted or self.asked.of(cls) is not None
 
-    def _one_by_one(self, cls: PodClass, count: int) -> list[Choice]:
-        choices = list(self.fill(cls, count))
-        for choice in choices:
-            self.table.charge(choice.row, cls, -1, [(i, -milli) for i, milli in choice.devices])
+    def _one_by_one(self, cls: PodClass, count: int, number: int) -> list[Choice]:
+        """Each charged to the table before the next is chosen."""
+        if self._recording is not None:
+            self._recording.seen[number] = Seen(self.diagnose(cls), self.ranked(cls, self._recording.count))
+        choices: list[Choice] = []
+        while len(choices) < count and (choice := self.choose(cls)) is not None:
+            self._charge(cls, choice.row, 1, choice.devices)
+            choices.append(choice)
         return choices
 
     def _place_run(self, cls: PodClass, count: int) -> list[Choice]:
@@ -646,7 +721,8 @@ class Placer:
     def _moved(self, cls: PodClass, row: NodeRow, times: int) -> None:
         """What only this placer counts, since no book holds it yet."""
         self._load[1, row.slot] += times
-        self._changes += 1
+        if self.loads is not None:
+            self._changes += 1
         if self.asked.read is not None:
             self.asked.moved(cls, row.name, times)
 
@@ -763,4 +839,4 @@ def _warm(kernels: Any) -> None:
     place_everything(kernels)
 
 
-COMPILER = Compiler(_warm)
+COMPILER = Compiler(_warm, instead=vectors)
