@@ -400,7 +400,7 @@ def test_the_quick_pass_is_the_exact_one() -> None:
                 inverse = 1.0 / alloc[:2]
                 way = (static, free, alloc, inverse, held, nothing, asks, form, fit, balance, empty,
                        np.zeros((2, size), dtype=np.int64), np.zeros(0, dtype=np.int64), verdicts, scores)  # fmt: skip
-                judge(size, *way)
+                judge(size, *way)  # type: ignore[no-untyped-call]
                 answers.append((verdicts.tolist(), scores[verdicts == 0].tolist()))
             assert answers[0] == answers[1] == answers[2]
 
