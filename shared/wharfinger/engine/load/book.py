@@ -151,11 +151,6 @@ class LoadBook:
             if not records.placed:
                 del self.records[node]
 
-    def node_gone(self, node: str) -> None:
-        self.written_on(node, None)
-        if self.records.pop(node, None) is not None:
-            self._touch(node)
-
     def _touch(self, node: str) -> None:
         if len(self.touched) >= TOUCHED_MAX:
             self.forgotten += len(self.touched)

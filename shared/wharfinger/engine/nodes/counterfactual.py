@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-import msgspec
-
 from wharfinger.domain.node import Node
 from wharfinger.domain.reasons import NodeReason
 from wharfinger.domain.resources import is_of_nodes
@@ -155,11 +153,3 @@ def _copy(row: NodeRow) -> NodeRow:
     other.free, other.groups, other.device_free = list(row.free), row.groups, list(row.device_free)
     other.sole_group = row.sole_group
     return other
-
-
-def with_tolerations(asked: Requirements, way: Way, table: NodeTable, row: NodeRow) -> Requirements:
-    """The requirements that bear the taints of which `way` says so."""
-    said = {change.what for change in way if change.kind == "toleration"}
-    added = [tolerating(t) for t in table.taint_sets[row.taint_code] if toleration(t).what in said]
-    kept = [t for t in asked.tolerations if not any(t.tolerates(taint) for taint in table.taint_sets[row.taint_code])]
-    return msgspec.structs.replace(asked, tolerations=(*kept, *added)) if added else asked

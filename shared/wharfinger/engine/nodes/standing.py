@@ -17,6 +17,7 @@ from wharfinger.domain.scheduler import Profile
 from wharfinger.domain.selectors import NodeTerm
 from wharfinger.domain.taints import Taint, Toleration, first_untolerated
 from wharfinger.domain.workload import Requirements
+from wharfinger.engine.framework.plugins.node_affinity import narrowed
 from wharfinger.engine.nodes.classes import PodClass, bears_cordon, bears_taints
 from wharfinger.engine.nodes.columns import Column, NodeTable
 
@@ -180,18 +181,3 @@ def _against(verdicts: Column, where: Bools, encoded: int) -> None:
     """Where the verdict is not an earlier plugin's already."""
     if encoded:
         np.putmask(verdicts, where & ((verdicts == 0) | (verdicts > encoded)), encoded)
-
-
-def narrowed(terms: Sequence[NodeTerm]) -> frozenset[str] | None:
-    """The names that the terms allow; None: one of them names none, so that any node may do. Empty: they contradict
-    each other."""
-    allowed: set[str] = set()
-    for term in terms:
-        names: set[str] | None = None
-        for field in term.fields:
-            if field.key == NODE_NAME_FIELD and field.operator == "In":
-                names = set(field.values) if names is None else names & set(field.values)
-        if names is None:
-            return None
-        allowed |= names
-    return frozenset(allowed) if terms else None

@@ -34,7 +34,7 @@ class NodeAffinity:
         asked = pod.requirements
         if not asked.node_terms and not asked.node_selector and self._added.required is None:
             return SKIP
-        named = _named(asked.node_terms)
+        named = narrowed(asked.node_terms)
         if named is None:
             return None
         return Narrowed(named) if named else unresolvable(REASON_CONFLICT)
@@ -74,8 +74,9 @@ def _any_matches(terms: Iterable[NodeTerm], node: Node) -> bool:
     return any(term.matches(node.labels, node.name) for term in terms)
 
 
-def _named(terms: Sequence[NodeTerm]) -> frozenset[str] | None:
-    """The names that the terms allow; None: one of them names none, so that any node may do."""
+def narrowed(terms: Sequence[NodeTerm]) -> frozenset[str] | None:
+    """The names that the terms allow; None: one of them names none, so that any node may do. Empty: they contradict
+    each other."""
     allowed: set[str] = set()
     for term in terms:
         names: set[str] | None = None
