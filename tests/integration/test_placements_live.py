@@ -20,7 +20,7 @@ from wharfinger.manifests.parse import load_manifests
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow
 from wharfinger.runtime.settings import load_settings
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(600)]
 
 LABEL = "cluster.open-cluster-management.io/placement"
 
