@@ -16,7 +16,7 @@ import pytest
 from benchmarks.plane import PlaneUnderTest, a_plane
 from tests.planes import assert_whole, settled, until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(600)]
 
 
 class Other:

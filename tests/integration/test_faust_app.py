@@ -215,7 +215,7 @@ async def test_an_event_arrives_soon_after_it_was_sent(backend: Backend, topic: 
         await _until(lambda: len(delays) == 20)
     finally:
         await _stopped(app)
-    assert sorted(delays)[10] < 0.15
+    assert sorted(delays)[10] < 0.3  # a busy machine adds what it adds; the long poll would add more than that to each
 
 
 async def test_the_fetch_wait_is_the_backends_own(backend: Backend, topic: str) -> None:

@@ -11,8 +11,10 @@ from wharfinger.domain.selectors import LabelSelector
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.framework.profile import default_profile
 from wharfinger.engine.framework.snapshot import Snapshot
+from wharfinger.engine.nodes.count import Counter
 from wharfinger.engine.nodes.occupancy import Occupancy
 from wharfinger.engine.nodes.place import Choice, Placer
+from wharfinger.events.cluster_state import PodsObserved
 from wharfinger.events.decisions import NodeShare
 
 HOST = "kubernetes.io/hostname"
@@ -107,3 +109,14 @@ def test_a_new_look_of_pods_is_charged_to_the_same_nodes() -> None:
     assert not book.held["web"].replace
     assert placer.diagnose(book.class_of(shy)).feasible == 1
     assert choice.row.free[0] == 7900
+
+
+def test_who_asks_for_whole_devices_is_counted_by_what_he_asks_whatever_he_says_he_holds() -> None:
+    book = book_of(a_node("a", gpus=3))
+    two = book.class_of(needs(gpus=2))
+    pod = Pod("p", "p", needs(gpus=2), "a", devices=((0, 500),))
+    book.observe_pods(PodsObserved("oslo", "a", (pod,)))
+    counter = Counter(book.table)
+    counter.keep([two])
+    assert counter.count() == [0]
+    assert Placer(book.table, default_profile()).place_batch([(two, 1)]) == [[]]

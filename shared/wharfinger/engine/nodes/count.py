@@ -41,6 +41,7 @@ class Counter:
         self._usage_at = -1
         self._verdicts: Column = self._counts
         self._resources: list[tuple[int, Column, Column]] = []
+        self._kinds: list[tuple[int, Column, Column]] = []
         self._views: list[tuple[DeviceView, Column, Column, Column, Column]] = []
         self._slow: list[int] = []
         self._alone: list[tuple[int, PodClass]] = []
@@ -100,6 +101,7 @@ class Counter:
     def _compile(self) -> None:
         """Group the classes by what they ask for, so that each resource and each device view is one operation."""
         by_resource: dict[int, list[tuple[int, int]]] = {}
+        by_kind: dict[int, list[tuple[int, int]]] = {}
         shares: dict[int, list[tuple[int, int]]] = {}
         wholes: dict[int, list[tuple[int, int]]] = {}
         views: dict[int, DeviceView] = {}
@@ -117,7 +119,10 @@ class Counter:
                 asked.setdefault(id(need.view), []).append(
                     (at, need.count if need.milli == DEVICE_MILLI else need.milli)
                 )
+            for kind, count in cls.wholes:
+                by_kind.setdefault(kind, []).append((at, count))
         self._resources = [(code, *_two_columns(pairs)) for code, pairs in sorted(by_resource.items())]
+        self._kinds = [(kind, *_two_columns(pairs)) for kind, pairs in sorted(by_kind.items())]
         self._views = []
         for key, view in views.items():
             share_at, share = _two_columns(shares.get(key, []))
@@ -130,6 +135,9 @@ class Counter:
         for code, at, amount in self._resources:
             free = np.maximum(table.free[code].take(rows), 0)
             _lower(counts, at, free[None, :] // amount[:, None])
+        for kind, at, asked in self._kinds:  # whole ones are asked for, whoever says that he holds which
+            left = np.maximum(table.whole_left[kind].take(rows), 0)
+            _lower(counts, at, left[None, :] // asked[:, None])
         for view, at, share, whole_at, whole in self._views:
             if len(at):
                 _lower(counts, at, _shares_that_fit(table.allowed_free(view, rows), share))
