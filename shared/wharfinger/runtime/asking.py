@@ -16,6 +16,7 @@ import structlog
 
 from wharfinger.domain.scheduler import Extender
 from wharfinger.domain.value import Value
+from wharfinger.engine.framework.extenders import url as url_of
 from wharfinger.events.codec import made
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.extenders import ExtenderAnswered
@@ -45,7 +46,7 @@ class HttpAsker:
         self._clients: dict[tuple[str, str, str, bool], httpx.AsyncClient] = {}
 
     async def ask(self, ask: Ask) -> tuple[str, str]:
-        url = f"{ask.extender.url.rstrip('/')}/{ask.verb.lstrip('/')}"
+        url = url_of(ask.extender, ask.verb)
         try:
             async with asyncio.timeout(ask.extender.timeout_ms / 1000):
                 return await self._post(url, ask), ""
@@ -118,10 +119,6 @@ class Questions:
 
     def take(self, stream: str) -> list[Event[Value]]:
         return list(self._answers.pop(stream, ()))
-
-    def answered(self) -> list[str]:
-        """The streams for which answers wait."""
-        return sorted(self._answers)
 
     def drop(self, stream: str) -> None:
         self.put(stream, ())

@@ -85,7 +85,7 @@ def interested(extender: Extender, requirements: Requirements) -> bool:
 
 
 def url(extender: Extender, verb: str) -> str:
-    return f"{extender.url.rstrip('/')}/{verb}"
+    return f"{extender.url.rstrip('/')}/{verb.lstrip('/')}"
 
 
 def nodes_body(extender: Extender, pod: Pod, nodes: Iterable[Node]) -> bytes:
@@ -182,7 +182,9 @@ def bind_answer(body: str | bytes) -> str:
 def filtered(feasible: Sequence[str], said: Filtered) -> tuple[tuple[str, ...], dict[str, Status]]:
     """The nodes that are left, in their order, and why each of the others is out. Where one is refused in both ways,
     nothing can be done about it. Raises ValueError where it lets a node pass that it was not asked about."""
-    if said.nodes is not None and (foreign := [name for name in said.nodes if name not in feasible]):
+    asked = frozenset(feasible)
+    passing = asked if said.nodes is None else frozenset(said.nodes)
+    if said.nodes is not None and (foreign := [name for name in said.nodes if name not in asked]):
         raise ValueError(f"an answer to filter: expected nodes that it was asked about, got {foreign[0]!r}")
     refused: dict[str, Status] = {}
     for name in feasible:
@@ -190,7 +192,7 @@ def filtered(feasible: Sequence[str], said: Filtered) -> tuple[tuple[str, ...], 
             refused[name] = unresolvable(said.unresolvable[name])
         elif name in said.failed:
             refused[name] = unschedulable(said.failed[name])
-        elif said.nodes is not None and name not in said.nodes:
+        elif name not in passing:
             refused[name] = unresolvable(LEFT_OUT)
     return tuple(name for name in feasible if name not in refused), refused
 

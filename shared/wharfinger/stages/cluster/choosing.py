@@ -43,8 +43,6 @@ def placer_of(state: ClusterState, binding: str) -> Placer:
         placer.set_loads(None)
     if placer.profile.arguments.devices.strategy and placer.devices.workload is not state.demand.workload:
         placer.set_workload(state.demand.workload)
-    if placer.devices.workload is not state.demand.workload:
-        placer.set_workload(state.demand.workload)
     return placer
 
 

@@ -141,13 +141,14 @@ def _next(state: ClusterState, binding: str, held: Held) -> _Step:
                 continue
             return _Refusal(f"extender {extender.url}: {error}")
         why |= no
-        before, left = left, [name for name in left if name in passed]
+        passing = frozenset(passed)
+        before, left = left, [name for name in left if name in passing]
         if not left:
-            unheard = [name for name in before if name not in question.nodes]
-            return (
-                [(extender, "filter", before)] if unheard else _Refusal(f"extenders: {unavailable(len(ranked), why)}")
-            )
-    return _by_priority(has_say, said, {choice.row.name: choice for choice in ranked if choice.row.name in left}, held)
+            if frozenset(before) <= frozenset(question.nodes):
+                return _Refusal(f"extenders: {unavailable(len(ranked), why)}")
+            return [(extender, "filter", before)]
+    by_name = {choice.row.name: choice for choice in ranked}
+    return _by_priority(has_say, said, {name: by_name[name] for name in left}, held)
 
 
 def _by_priority(has_say: Sequence[Extender], said: Extending, left: Mapping[str, Choice], held: Held) -> _Step:

@@ -82,11 +82,9 @@ def _unknown(known: Mapping[str, NodeInfo], told: Iterable[Node]) -> list[Node]:
 
 def _refused(framework: Framework, outcome: Outcome, asked: extenders.Asked) -> dict[str, Status]:
     """Why not, of the nodes in question."""
-    known = [name for name in asked.names if name in outcome.cycle.snapshot.nodes]
-    refused = framework.refusals(outcome, asked.pod, known)
-    return {
-        name: unresolvable(UNKNOWN_NODE) for name in asked.names if name not in outcome.cycle.snapshot.nodes
-    } | refused
+    nodes = outcome.cycle.snapshot.nodes
+    unknown = {name: unresolvable(UNKNOWN_NODE) for name in asked.names if name not in nodes}
+    return unknown | framework.refusals(outcome, asked.pod, [name for name in asked.names if name not in unknown])
 
 
 def _framework(state: ClusterState, name: str) -> Framework:
