@@ -10,8 +10,9 @@ import pytest
 from wharfinger.domain.binding import Binding, Component
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.node_pool import NodePoolPolicy
 from wharfinger.domain.placement import ClusterAffinity, Placement, ReplicaScheduling
-from wharfinger.domain.policy import ConditionMatch, ConditionTaints, NodePoolPolicy, Policy
+from wharfinger.domain.policy import ConditionMatch, ConditionTaints, Policy
 from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import ObjectRef, Requirements

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.node_pool import NodePoolPolicy
 from wharfinger.domain.placement import Placement, ReplicaScheduling
-from wharfinger.domain.policy import NodePoolPolicy, Policy
+from wharfinger.domain.policy import Policy
 from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import ObjectRef, Requirements

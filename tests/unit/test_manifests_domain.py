@@ -11,13 +11,13 @@ from wharfinger.domain.binding import TargetCluster
 from wharfinger.domain.cluster import Cluster as KnownCluster
 from wharfinger.domain.cluster import ResourceSummary
 from wharfinger.domain.node import Node as KnownNode
+from wharfinger.domain.node_pool import NodePoolPolicy
 from wharfinger.domain.placement import ClusterAffinity, Placement, ReplicaScheduling, SpreadConstraint, StaticWeight
 from wharfinger.domain.policy import (
     HotWindow,
     LoadLimit,
     LoadPolicy,
     LoadWeight,
-    NodePoolPolicy,
     Propagation,
     ResourceSelector,
     SyncPeriod,

@@ -20,6 +20,7 @@ from wharfinger.domain.storage import (
     StorageClass,
 )
 from wharfinger.domain.value import Name, Value
+from wharfinger.domain.workload import Requirements
 
 T = TypeVar("T")
 
@@ -54,9 +55,40 @@ class DisruptionBudget(Value, frozen=True, tag="PodDisruptionBudget"):
     disrupted: tuple[str, ...] = ()
 
 
+class DaemonPods(Value, frozen=True, tag="DaemonSet"):
+    """A DaemonSet, of which matters what one pod of it asks of each node that will have it."""
+
+    namespace: str
+    name: Name
+    requirements: Requirements
+    priority: int = 0
+
+
+class NodeClaimStatus(Value, frozen=True, tag="NodeClaim"):
+    """A Karpenter NodeClaim as its cluster has it. `launched`, `registered`, `initialized`: its conditions; None: not
+    said. `failure`: why it was not launched, as `InsufficientCapacityError`. `node`: what became of it. `requests`:
+    what it was made to hold."""
+
+    name: Name
+    pool: str
+    instance_type: str = ""
+    zone: str = ""
+    capacity_type: str = ""
+    node: str = ""
+    launched: bool | None = None
+    registered: bool | None = None
+    initialized: bool | None = None
+    failure: str = ""
+    requests: dict[str, int] = {}
+    capacity: dict[str, int] = {}
+    allocatable: dict[str, int] = {}
+    deleting: bool = False
+    created_us: int = 0
+
+
 ClusterObject = (
     NamespaceLabels | PodSelecting | DisruptionBudget | PersistentVolume | PersistentVolumeClaim | StorageClass | CSINode
-    | CSIDriver | CSIStorageCapacity | DeviceClass | ResourceSlice | ResourceClaim
+    | CSIDriver | CSIStorageCapacity | DeviceClass | ResourceSlice | ResourceClaim | DaemonPods | NodeClaimStatus
 )  # fmt: skip
 
 
@@ -75,6 +107,8 @@ class ClusterObjects(Value, frozen=True):
     device_classes: tuple[DeviceClass, ...] = ()
     slices: tuple[ResourceSlice, ...] = ()
     resource_claims: tuple[ResourceClaim, ...] = ()
+    daemons: tuple[DaemonPods, ...] = ()
+    node_claims: tuple[NodeClaimStatus, ...] = ()
 
     @classmethod
     def of(cls, objects: Iterable[ClusterObject]) -> ClusterObjects:
@@ -98,6 +132,8 @@ class ClusterObjects(Value, frozen=True):
             only(DeviceClass),
             only(ResourceSlice),
             only(ResourceClaim),
+            only(DaemonPods),
+            only(NodeClaimStatus),
         )
 
     def volume(self, name: str) -> PersistentVolume | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from wharfinger.domain.pod_upkeep import PodUpkeep
 from wharfinger.domain.resources import Device
 from wharfinger.domain.taints import Taint
 from wharfinger.domain.value import Name, Value
@@ -13,7 +14,8 @@ class Node(Value, frozen=True):
 
     `addresses`: under which others know it (IPs, DNS names, without port); by them measured series find their node.
     `images`: name -> size in bytes of what lies there already. `measured`: annotations by which crane's annotator says how
-    loaded the node is, as they stand there: metric -> `0.65000,2026-03-01T12:00:00Z`."""
+    loaded the node is, as they stand there: metric -> `0.65000,2026-03-01T12:00:00Z`. `annotations`: those of Karpenter.
+    `created_us`: 0 where it is not known. `ready`: the node says so, or says nothing of it."""
 
     name: Name
     allocatable: dict[str, int]
@@ -24,6 +26,9 @@ class Node(Value, frozen=True):
     addresses: tuple[str, ...] = ()
     images: dict[str, int] = {}
     measured: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    created_us: int = 0
+    ready: bool = True
 
 
 class Pod(Value, frozen=True):
@@ -31,7 +36,7 @@ class Pod(Value, frozen=True):
 
     `devices`: (device index, thousandths) for each device it holds, in the node's device order. `started_us`: when it
     started, 0: not known. `terminating`: its deletion has begun. Namespace and labels are among its requirements'
-    traits."""
+    traits. `upkeep`: by which it is decided whether it may be taken off its node; None: nothing is known of that."""
 
     uid: str
     name: Name
@@ -43,3 +48,4 @@ class Pod(Value, frozen=True):
     priority: int = 0
     started_us: int = 0
     terminating: bool = False
+    upkeep: PodUpkeep | None = None

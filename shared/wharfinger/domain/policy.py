@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+from wharfinger.domain.descheduling import DeschedulingPolicy
+from wharfinger.domain.instance_types import Catalogue
+from wharfinger.domain.node_pool import NodeOverlay, NodePoolPolicy
 from wharfinger.domain.placement import ClusterAffinity, Placement
+from wharfinger.domain.rebalancing import RebalancePolicy
 from wharfinger.domain.scheduler import SchedulerConfig
 from wharfinger.domain.selection import ClusterScores, ClusterSet, Selection, SetBinding
 from wharfinger.domain.selectors import LabelSelector
@@ -107,14 +111,6 @@ class LoadPolicy(Value, frozen=True):
     hot: tuple[HotWindow, ...] = ()
 
 
-class NodePoolPolicy(Value, frozen=True):
-    """What of a Karpenter NodePool the descheduler acts on: nodes labelled `karpenter.sh/nodepool=<name>` that stay empty
-    for `empty_after_s` are proposed for removal; None: never."""
-
-    name: str
-    empty_after_s: int | None = None
-
-
 class PriorityLevel(Value, frozen=True):
     """A PriorityClass. `global_default`: of pods that name no class."""
 
@@ -146,6 +142,10 @@ class Policy(Value, frozen=True):
     scheduler: SchedulerConfig | None = None
     priority_level: PriorityLevel | None = None
     pod_groups: PodGroups | None = None
+    overlay: NodeOverlay | None = None
+    catalogue: Catalogue | None = None
+    descheduling: DeschedulingPolicy | None = None
+    rebalancing: RebalancePolicy | None = None
     manifest: str = ""
     """The user's object as JSON text."""
 

@@ -63,9 +63,16 @@ ProposalRefusal = Literal[
     "NoRoom",
     "SpreadConstraint",
     "NotBetter",
+    "Changed",
+    "BudgetSpent",
+    "Protected",
+    "Held",
 ]
-"""The last five are for proposals that name their targets: what is asked for now is another number of replicas, a target is not
-feasible, has no room, the targets together break the spread, or are no better by the objective that was stated."""
+"""`ReplicasDiffer` and the four that follow are for proposals that name their targets: what is asked for now is
+another number of replicas, a target is not feasible, has no room, the targets together break the spread, or are no
+better by the objective that was stated (which a disruption may not be, either). The last four are of what would be
+disrupted: it is not what it was when that was proposed, its pool allows no more at present, it may not be disrupted
+at all, or what is known of the cluster is too old to go by."""
 
 PlanRefusal = Literal["InputChanged", "OutcomeDiffers", "NotPlannable"]
 """What the plan would replace was replaced meanwhile; the same steps would lead elsewhere now; or the stream cannot take such

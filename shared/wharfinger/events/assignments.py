@@ -67,7 +67,55 @@ class Recovered(Value, frozen=True, tag="recovered"):
     decision: str
 
 
-AssignmentItem = Assigned | Placed | Refused | Released | NodeClosed | Silenced | Recovered
+class Claimed(Value, frozen=True, tag="claimed"):
+    """A node of `pool` was asked for."""
+
+    seq: int
+    decision: str
+    claim: str
+    pool: str
+    instance_types: tuple[str, ...]
+    requests: dict[str, int]
+    replicas: dict[str, int]
+    command: str
+    until_us: int
+
+
+class ClaimEnded(Value, frozen=True, tag="claim-ended"):
+    seq: int
+    decision: str
+    claim: str
+    pool: str
+    outcome: str
+    node: str
+
+
+class Disrupting(Value, frozen=True, tag="disrupting"):
+    """A command began: its nodes take nothing new."""
+
+    seq: int
+    decision: str
+    command: str
+    method: str
+    nodes: tuple[str, ...]
+
+
+class Disrupted(Value, frozen=True, tag="disrupted"):
+    """A command ended; `reopened`: the nodes that take replicas again."""
+
+    seq: int
+    decision: str
+    command: str
+    method: str
+    outcome: str
+    reopened: tuple[str, ...]
+    reason: str
+
+
+AssignmentItem = (
+    Assigned | Placed | Refused | Released | NodeClosed | Silenced | Recovered | Claimed | ClaimEnded
+    | Disrupting | Disrupted
+)  # fmt: skip
 
 
 class AssignmentsDecided(Value, frozen=True):

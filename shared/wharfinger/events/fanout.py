@@ -24,6 +24,10 @@ from wharfinger.events.assignments import (
     Assigned,
     AssignmentItem,
     AssignmentsDecided,
+    Claimed,
+    ClaimEnded,
+    Disrupted,
+    Disrupting,
     NodeClosed,
     Placed,
     Recovered,
@@ -42,8 +46,10 @@ from wharfinger.events.decisions import (
     ScheduleDecided,
     ScheduleRefused,
 )
+from wharfinger.events.disruption import DisruptionDecided, DisruptionEnded
 from wharfinger.events.envelope import derived_id
 from wharfinger.events.outcomes import OutcomeItem, OutcomesDecided
+from wharfinger.events.provisioning import NodeClaimEnded, NodeClaimRequested
 
 InternalMessage = AssignmentsDecided | OutcomesDecided
 
@@ -132,6 +138,19 @@ def assignment_items(seq: int, decision: str, data: Value) -> Iterator[tuple[str
             yield data.cluster, _released(seq, decision, data)
         case NodeRemovalDecided():
             yield data.cluster, NodeClosed(seq, decision, data.node)
+        case NodeClaimRequested():
+            yield data.cluster, Claimed(
+                seq, decision, data.claim, data.pool, data.instance_types, data.requests, data.replicas, data.command,
+                data.until_us,
+            )  # fmt: skip
+        case NodeClaimEnded():
+            yield data.cluster, ClaimEnded(seq, decision, data.claim, data.pool, data.outcome, data.node)
+        case DisruptionDecided():
+            names = tuple([node.name for node in data.nodes])
+            yield data.cluster, Disrupting(seq, decision, data.command, data.method, names)
+        case DisruptionEnded():
+            reopened = tuple([name for name in data.nodes if name not in data.removed])
+            yield data.cluster, Disrupted(seq, decision, data.command, data.method, data.outcome, reopened, data.reason)
         case _:
             return
 

@@ -6,8 +6,24 @@ commits it as decisions, or refuses it with a reason.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from wharfinger.domain.binding import TargetCluster
+from wharfinger.domain.node_pool import PoolRequirement
 from wharfinger.domain.value import Name, Value
+
+DisruptionMethod = Literal[
+    "emptiness",
+    "expiry",
+    "static-drift",
+    "static-scale-down",
+    "drift",
+    "multi-node",
+    "single-node",
+]
+"""How it was found that nodes can go, in the order in which it is looked for."""
+
+EvictionCause = Literal["taint", "unhealthy", "unschedulable"]
 
 
 class FailoverProposed(Value, frozen=True):
@@ -20,12 +36,17 @@ class FailoverProposed(Value, frozen=True):
 
 
 class EvictionProposed(Value, frozen=True):
-    """Let go what `binding` has in `cluster` (its NoExecute toleration ended) and place it elsewhere."""
+    """Let go what `binding` has in `cluster` and place it elsewhere: its NoExecute toleration ended (`taint`), it has been ill for
+    longer than its policy bears (`unhealthy`), or `replicas` of it have found no node for so long (`unschedulable`; 0: all it has
+    there). `assignment`: id of the decision by which it had what is to go; empty: not known, and not compared."""
 
     stream: Name
     binding: Name
     cluster: Name
     reason: str = ""
+    cause: EvictionCause = "taint"
+    replicas: int = 0
+    assignment: str = ""
 
 
 class RescheduleProposed(Value, frozen=True):
@@ -51,4 +72,52 @@ class NodeRemovalProposed(Value, frozen=True):
     stream: Name
     cluster: Name
     node: Name
+    reason: str = ""
+
+
+class NewNode(Value, frozen=True):
+    """A node to be made: of which pool, by which requirements beyond the pool's, of which instance types (the cheapest first), for
+    which amounts (daemons and what is to go there), and for how much an hour at least (billionths of a dollar)."""
+
+    pool: Name
+    requirements: tuple[PoolRequirement, ...]
+    instance_types: tuple[str, ...]
+    requests: dict[str, int]
+    price: int
+
+
+class DisruptionProposed(Value, frozen=True):
+    """`nodes` can go, all or none of them, if `replacements` come first. `contents`: node -> a digest of what it held when that was
+    found; when it holds something else the proposal is refused. `saving`: billionths of a dollar an hour, by the prices known then;
+    `disruption`: thousandths, see `engine.disruption.costs`. `reason`: in words, with the arithmetic."""
+
+    stream: Name
+    cluster: Name
+    method: DisruptionMethod
+    nodes: tuple[Name, ...]
+    contents: dict[str, str]
+    replacements: tuple[NewNode, ...] = ()
+    saving: int = 0
+    disruption: int = 0
+    reason: str = ""
+
+
+class Unseating(Value, frozen=True):
+    """One pod that should leave its node: a replica (`binding` and `ordinal`) or the pod of somebody else (`pod`: its uid)."""
+
+    node: Name
+    binding: str = ""
+    ordinal: int = -1
+    pod: str = ""
+
+
+class DeschedulingProposed(Value, frozen=True):
+    """What `strategy` of `profile` found: each of `unseatings` by itself should be somewhere else. Each is moved where there is a
+    place for it, and stays where there is none."""
+
+    stream: Name
+    cluster: Name
+    strategy: str
+    profile: str
+    unseatings: tuple[Unseating, ...]
     reason: str = ""

@@ -24,6 +24,7 @@ from wharfinger.domain.binding import Binding, Component, TargetCluster
 from wharfinger.domain.cluster import Cluster, Managed, ManagedTaint, NodeGrade, ResourceSummary
 from wharfinger.domain.cluster_objects import DisruptionBudget, NamespaceLabels, PodSelecting
 from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.node_pool import NodePoolPolicy
 from wharfinger.domain.placement import (
     ClusterAffinity,
     Placement,
@@ -37,7 +38,6 @@ from wharfinger.domain.policy import (
     FederatedQuota,
     LoadLimit,
     LoadWeight,
-    NodePoolPolicy,
     PodGroups,
     Policy,
     Propagation,

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator
 
-from wharfinger.domain.policy import NodePoolPolicy, Policy
+from wharfinger.domain.node_pool import NodePoolPolicy
+from wharfinger.domain.policy import Policy
 from wharfinger.manifests.crane import SECOND_NS, duration_ns
 from wharfinger.manifests.errors import Path
 from wharfinger.manifests.model import Amounts, Carried, Count, ExpectedError, Int32, Labels, Model, Object

@@ -223,6 +223,16 @@ class Occupancy:
             self.table.put(node, True)
             self._write(name)
 
+    def reopen(self, name: str) -> None:
+        """The node takes new replicas again, as far as it says so itself."""
+        if name not in self.closed:
+            return
+        self.closed.discard(name)
+        node = self.nodes.get(name)
+        if node is not None:
+            self.table.put(node, False)
+            self._write(name)
+
     # --- facts: pods
 
     def observe_pods(self, event: PodsObserved) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from wharfinger.domain.binding import Binding
-from wharfinger.domain.policy import NodePoolPolicy
+from wharfinger.domain.node_pool import NodePoolPolicy
 from wharfinger.domain.taints import Taint
 from wharfinger.engine.fleet.taints import Tainting
 from wharfinger.events.envelope import event_id

@@ -1,0 +1,99 @@
+"""Pools of nodes that may be made and taken away: Karpenter's NodePool and NodeOverlay, as the stages read them.
+
+Every cluster may have nodes of a pool; which node belongs to which is said by the node's label `karpenter.sh/nodepool`.
+Prices are in billionths of a dollar an hour, as everywhere (`domain.instance_types`).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from wharfinger.domain.taints import Taint
+from wharfinger.domain.value import Value
+
+POOL_LABEL = "karpenter.sh/nodepool"
+CAPACITY_TYPE_LABEL = "karpenter.sh/capacity-type"
+INITIALIZED_LABEL = "karpenter.sh/initialized"
+INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type"
+ZONE_LABEL = "topology.kubernetes.io/zone"
+CLAIM_LABEL = "wharfinger.io/node-claim"
+"""On a node: the claim it was made for."""
+DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+POOL_HASH = "karpenter.sh/nodepool-hash"
+"""Annotation of a node: `NodePoolPolicy.digest` as it was when the node was asked for."""
+
+PoolOperator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"]
+
+DisruptionReason = Literal["Empty", "Underutilized", "Drifted"]
+"""By which budgets tell disruptions apart."""
+
+
+class PoolRequirement(Value, frozen=True):
+    """What a label of the nodes must be. Gt, Lt, Gte and Lte compare with the one integer of `values`, the last two
+    inclusively.
+
+    `min_values`: at least so many values of the label must remain among the instance types that could be launched."""
+
+    key: str
+    operator: PoolOperator
+    values: tuple[str, ...] = ()
+    min_values: int = 0
+
+
+class NodeBudget(Value, frozen=True):
+    """How many nodes of a pool may be disrupted at once: a number, or a share as `10%`, rounded up. `reasons`: empty for all.
+    `schedule`: cron in UTC, from whose hits on the budget holds for `duration_s`; empty: always."""
+
+    nodes: str = "10%"
+    reasons: tuple[DisruptionReason, ...] = ()
+    schedule: str = ""
+    duration_s: int = 0
+
+
+class NodePoolPolicy(Value, frozen=True):
+    """A Karpenter NodePool: nodes labelled `karpenter.sh/nodepool=<name>`.
+
+    `empty_after_s`: consolidateAfter; a node may be consolidated when for so long no pod has come to it or left it
+    (None: never). `consolidation`: which nodes are. `expire_after_s`, `termination_grace_s`: None is never. `limits`:
+    of the capacities of its nodes together; `nodes` is their number. `weight`: a heavier pool is tried first.
+    `replicas`: a pool of exactly so many nodes, which is not consolidated. `catalogue`: which catalogue of instance
+    types it takes from. `clusters`: where nodes of it may be made; empty: in every cluster. `digest`: of what a node
+    is made by; a node that was made by another has drifted."""
+
+    name: str
+    empty_after_s: int | None = None
+    requirements: tuple[PoolRequirement, ...] = ()
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    startup_taints: tuple[Taint, ...] = ()
+    node_class: str = ""
+    expire_after_s: int | None = None
+    termination_grace_s: int | None = None
+    consolidation: Literal["WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced"] = "WhenEmpty"
+    budgets: tuple[NodeBudget, ...] = (NodeBudget(),)
+    limits: dict[str, int] = {}
+    weight: int = 0
+    replicas: int | None = None
+    catalogue: str = "default"
+    clusters: tuple[str, ...] = ()
+    digest: str = ""
+
+    def is_of(self, cluster: str) -> bool:
+        return not self.clusters or cluster in self.clusters
+
+
+class NodeOverlay(Value, frozen=True):
+    """Karpenter's NodeOverlay: instance types that `requirements` match cost and hold otherwise than their catalogue
+    says.
+
+    `price`: in its stead, in dollars an hour; `price_adjustment`: added to it, as `+0.05`, `-0.01`, `+10%` or `-5%`.
+    One of both, or none. `capacity`: in addition. Of several that match the heaviest counts, of equal ones the first
+    by name."""
+
+    name: str
+    requirements: tuple[PoolRequirement, ...] = ()
+    weight: int = 0
+    price: str = ""
+    price_adjustment: str = ""
+    capacity: dict[str, int] = {}
