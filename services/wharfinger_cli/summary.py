@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from wharfinger.domain.binding import TargetCluster
+from wharfinger.domain.instance_types import PRICE_UNIT
 from wharfinger.domain.value import Value
 from wharfinger.events.decisions import (
     BindingReleased,
@@ -25,7 +26,9 @@ from wharfinger.events.decisions import (
     ScheduleDecided,
     ScheduleRefused,
 )
+from wharfinger.events.disruption import DisruptionDecided, DisruptionEnded
 from wharfinger.events.placements import MISCONFIGURED, PlacementDecided, PlacementHeld, PlacementReleased
+from wharfinger.events.provisioning import NodeClaimEnded, NodeClaimRequested
 from wharfinger_cli.output import as_clock, count
 
 SHOWN_MAX = 4
@@ -55,6 +58,21 @@ def summary(data: Value) -> str:
             return f"room for {count(data.replicas, 'replica')} is being made on {data.node} until {as_clock(data.until_us)}"
         case NodeRemovalDecided():
             return f"{data.cluster}: {data.reason}"
+        case NodeClaimRequested():
+            ceiling = f", for less than {dollars(data.ceiling)}" if data.ceiling else ""
+            held = count(sum(data.replicas.values()), "replica")
+            return f"{data.pool}: {some(data.instance_types)} from {dollars(data.price)}{ceiling}, for {held}"
+        case NodeClaimEnded():
+            made = f": {data.node}, {data.instance_type} at {dollars(data.price)}" if data.node else ""
+            return f"{data.outcome}{made or f': {data.reason}'}"
+        case DisruptionDecided():
+            return f"{data.method} of {some(node.name for node in data.nodes)}: {data.reason}"
+        case DisruptionEnded(outcome="done"):
+            gone = count(len(data.removed), "node")
+            saves = f"{dollars(data.realised)} ({dollars(data.predicted)} predicted)"
+            return f"{gone} removed, {count(data.moved, 'replica')} moved; saves {saves}"
+        case DisruptionEnded():
+            return f"rolled back: {data.reason}"
         case ClusterSilenced():
             return f"nothing heard since {as_clock(data.silent_since_us)}"
         case ClusterRecovered():
@@ -96,6 +114,13 @@ def _selection(data: PlacementDecided) -> str:
 def targets(clusters: Iterable[TargetCluster]) -> str:
     """`oslo 3, bergen 2`; a workload without a count goes as it is: `oslo`."""
     return some(f"{t.cluster} {t.replicas}" if t.replicas else t.cluster for t in clusters)
+
+
+def dollars(nanos: int) -> str:
+    """`0.096 $/h`: as many places as it takes, at most six."""
+    whole = f"{nanos / PRICE_UNIT:.6f}".rstrip("0")
+    places = len(whole) - whole.index(".") - 1
+    return f"{nanos / PRICE_UNIT:.{max(3, places)}f} $/h"
 
 
 def shares(nodes: Iterable[NodeShare]) -> str:

@@ -34,8 +34,10 @@ from wharfinger.events.decisions import (
     ScheduleRefused,
     Scored,
 )
+from wharfinger.events.disruption import DisruptionDecided, DisruptionEnded, PricedNode
 from wharfinger.events.envelope import derived_id
 from wharfinger.events.placements import PlacementDecided, PlacementHeld, PlacementReleased
+from wharfinger.events.provisioning import NodeClaimEnded, NodeClaimRequested
 from wharfinger.events.registry import EVENT_TYPES, type_of
 from wharfinger.events.streams import DECISIONS
 from wharfinger.kernel.audit import AuditResult, audit
@@ -181,6 +183,22 @@ PAIRS: tuple[tuple[Value, Value, str], ...] = (
         "selection",
     ),
     (ScheduleDecided("b", "u", "FirstSchedule", 1, ()), ScheduleDecided("b", "v", "FirstSchedule", 1, ()), "request"),
+    (
+        NodeClaimRequested("oslo", "c", "pool", (), ("m5.large",), {}, {"b": 1}, 96, 5),
+        NodeClaimRequested("oslo", "c", "pool", (), ("m5.large",), {}, {"b": 2}, 96, 5),
+        "division",
+    ),
+    (NodeClaimEnded("oslo", "c", "p", "registered", "n"), NodeClaimEnded("oslo", "c", "p", "timed-out"), "selection"),
+    (
+        DisruptionDecided("oslo", "c", "emptiness", (PricedNode("n", "p", price=96),), 5),
+        DisruptionDecided("oslo", "c", "emptiness", (PricedNode("n", "p", price=97),), 5),
+        "estimate",
+    ),
+    (
+        DisruptionEnded("oslo", "c", "emptiness", "done", ("n",), ("n",), 96, 96),
+        DisruptionEnded("oslo", "c", "emptiness", "done", ("n",), ("n",), 96, 95),
+        "score",
+    ),
     (ProposalRefused("p", "k", "t", "NothingToDo"), ProposalRefused("p", "k", "t", "FleetHeld"), "selection"),
     (NodeRemovalDecided("c", "n", "r"), NodeRemovalDecided("c", "m", "r"), "selection"),
     (ClusterSilenced("c", 1), ClusterSilenced("c", 2), "trigger"),

@@ -38,7 +38,9 @@ from wharfinger.events.decisions import (
     ScheduleDecided,
     ScheduleRefused,
 )
+from wharfinger.events.disruption import DisruptionDecided, DisruptionEnded
 from wharfinger.events.placements import PlacementDecided
+from wharfinger.events.provisioning import NodeClaimEnded, NodeClaimRequested
 from wharfinger.kernel.decider import Decision
 
 Step = Literal[
@@ -285,6 +287,38 @@ def results(data: Value, cause: UUID | None) -> Iterator[Result]:
         case NodeRemovalDecided():
             yield _because_of(cause, proposal=data.proposal, reason=data.reason)
             yield Result("selection", {"outcome": "removed", data.node: ""})
+        case NodeClaimRequested():
+            yield _because_of(cause, command=data.command)
+            yield Result("request", {"requests": _text(canonical(data.requests)), "until": str(data.until_us)})
+            yield _filtered(data.explanation, {"ceiling": str(data.ceiling)})
+            types = {name: str(place) for place, name in enumerate(data.instance_types)}
+            yield Result("estimate", {"price": str(data.price), **types})
+            made_of = {"requirements": _text(canonical(data.requirements)), "taints": _text(canonical(data.taints))}
+            yield Result("selection", {"outcome": "claimed", data.pool: "", data.claim: "", **made_of})
+            yield Result("division", {binding: str(count) for binding, count in data.replicas.items()})
+            yield Result("explanation", {"note": data.explanation.note})
+        case NodeClaimEnded():
+            yield _because_of(cause, claim=data.claim)
+            yield Result("selection", {"outcome": data.outcome, data.node: data.instance_type, "reason": data.reason})
+            yield Result("estimate", {"price": str(data.price)})
+        case DisruptionDecided():
+            yield _because_of(cause, proposal=data.proposal, method=data.method)
+            yield Result("filter", {"why": data.explanation.note})
+            yield Result("estimate", {node.name: f"{node.price} {node.disruption}" for node in data.nodes})
+            yield Result("score", {"saving": str(data.saving), "disruption": str(data.disruption)})
+            nodes = {node.name: node.instance_type for node in data.nodes}
+            yield Result(
+                "selection", {"outcome": "disrupted", **nodes, **{f"claim {name}": "" for name in data.claims}}
+            )
+            yield Result("division", {f"{m.binding} {m.ordinal}": f"{m.source} to {m.target}" for m in data.moves})
+            yield Result("explanation", {"reason": data.reason, "until": str(data.until_us)})
+        case DisruptionEnded():
+            yield _because_of(cause, command=data.command)
+            yield Result(
+                "selection", {"outcome": data.outcome, "reason": data.reason, **dict.fromkeys(data.removed, "")}
+            )
+            yield Result("score", {"predicted": str(data.predicted), "realised": str(data.realised)})
+            yield Result("division", {"moved": str(data.moved)})
         case PlanCommitted():
             yield _because_of(cause, plan=data.plan)
             yield Result("request", {"steps": str(data.steps)})
