@@ -93,6 +93,7 @@ def test_a_killed_service_is_restarted_and_nothing_is_lost(plane: PlaneUnderTest
     assert plane.json("status")["processes"][service]["pid"] != victim
 
 
+@pytest.mark.long
 def test_a_killed_broker_forgets_everything_and_nothing_is_lost(plane: PlaneUnderTest) -> None:
     plane.up()
     feeding = feed(plane)
@@ -102,6 +103,7 @@ def test_a_killed_broker_forgets_everything_and_nothing_is_lost(plane: PlaneUnde
     assert_nothing_lost(plane)
 
 
+@pytest.mark.long
 def test_a_killed_database_is_recovered_and_nothing_is_lost(plane: PlaneUnderTest) -> None:
     """The postmaster: its backends end with it, in whatever transaction they are. What was answered is on the disk."""
     plane.up()
@@ -142,6 +144,7 @@ def test_the_openb_run_goes_on_without_its_broker_and_its_scheduler(plane: Plane
     assert len(fleet) == 8152
 
 
+@pytest.mark.long
 def test_a_killed_supervisor_is_replaced_by_the_next_up(plane: PlaneUnderTest) -> None:
     plane.up()
     feeding = feed(plane)

@@ -14,7 +14,7 @@ from benchmarks.plane import PlaneUnderTest, a_plane
 from tests.integration.test_node_load import CPU, MEMORY, Machines, a_prometheus, an_exporter, needs_prometheus
 from tests.planes import until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300), needs_prometheus]
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(300), needs_prometheus]
 
 LOADS = {"10.0.0.1:9100": (0.9, 0.3), "10.0.0.2:9100": (0.3, 0.3), "10.0.0.3:9100": (0.1, 0.3)}
 NODES = ("busy", "calm", "idle")

@@ -115,6 +115,7 @@ def test_what_cannot_be_asked_is_one_line(plane: PlaneUnderTest, arguments: Sequ
     assert done.stdout == ""
 
 
+@pytest.mark.long
 def test_proposals_killed_half_way_and_asked_for_again_are_made_once(plane: PlaneUnderTest) -> None:
     """Within the budget, answered by the scheduler, with the replay as the cause of what it committed."""
     asyncio.run(propose_and_die(plane.plane()["database_url"], after=2))
