@@ -25,7 +25,7 @@ class Scene:
     -> when a pod last came to it or left it. `nominated`: nodes that somebody is promised. `disrupting`: node -> the
     reason it is being disrupted for. `reserved`: moves and room that are promised already, as pods on the nodes they
     will go to. `waiting`: pods without a place. `epsilon`: a command saves at least so much an hour (billionths of a
-    dollar), or it is none. `moved`: (node, times) it has received what was moved lately. `at`: microseconds."""
+    dollar), or it is none. `resting`: node -> why it is left alone for now, and until when. `at`: microseconds."""
 
     at: int
     nodes: Sequence[Node]
@@ -45,6 +45,7 @@ class Scene:
     sold_out: frozenset[tuple[str, str, str]] = frozenset()
     options: Options = field(default_factory=Options)
     epsilon: int = 1_000_000
+    resting: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
