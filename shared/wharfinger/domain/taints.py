@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
+from wharfinger.domain.selectors import Requirement
 from wharfinger.domain.value import Value
 
 Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
@@ -19,11 +20,12 @@ class Taint(Value, frozen=True):
 class Toleration(Value, frozen=True):
     """An empty `key` with Exists tolerates every taint; an empty `effect` every effect.
 
+    Gt and Lt: the taint's value is an integer above, or below, `value`.
     `seconds` bounds how long a NoExecute taint is borne: None for ever, zero or less not at all.
     """
 
     key: str = ""
-    operator: Literal["Equal", "Exists"] = "Equal"
+    operator: Literal["Equal", "Exists", "Gt", "Lt"] = "Equal"
     value: str = ""
     effect: Effect | Literal[""] = ""
     seconds: int | None = None
@@ -33,9 +35,15 @@ class Toleration(Value, frozen=True):
             return False
         if self.key and self.key != taint.key:
             return False
-        if self.operator == "Exists":
-            return True
-        return bool(self.key) and self.value == taint.value
+        match self.operator:
+            case "Exists":
+                return True
+            case "Equal":
+                return bool(self.key) and self.value == taint.value
+            case "Gt" | "Lt":
+                return bool(self.key) and Requirement(self.key, self.operator, (self.value,)).holds(
+                    {taint.key: taint.value}
+                )
 
 
 def first_untolerated(

@@ -41,7 +41,7 @@ class Taint(Model):
 
 class Toleration(Model):
     key: str = ""
-    operator: Literal["Equal", "Exists", ""] = "Equal"
+    operator: Literal["Equal", "Exists", "Gt", "Lt", ""] = "Equal"
     value: str = ""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute", ""] = ""
     toleration_seconds: Int | None = None
