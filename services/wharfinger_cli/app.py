@@ -334,6 +334,20 @@ def diff(
     module.diff(_request(context, data_dir, output), a, b, stream)
 
 
+@app.command(rich_help_panel=ANSWERS)
+def savings(
+    context: typer.Context,
+    cluster: Annotated[str, typer.Option("--cluster", metavar="NAME", help="Of this cluster only.")] = "",
+    since: Annotated[str, typer.Option("--since", metavar="TIME", help="Decided since: a time, or an age as 2d.")] = "",
+    data_dir: Dir = None,
+    output: Out = None,
+) -> None:
+    """What each consolidation promised and what came of it, moves per saved dollar, and moves that were taken back."""
+    from wharfinger_cli import savings as module
+
+    module.show_savings(_request(context, data_dir, output), cluster, since)
+
+
 plans = typer.Typer(
     help="See what would happen before it does. Ends with 0 when nothing would, with 1 when something would.",
     invoke_without_command=True,
