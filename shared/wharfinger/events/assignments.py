@@ -6,6 +6,7 @@ of each item name the decision it came from. FIFO of the partition is what makes
 
 from __future__ import annotations
 
+from wharfinger.domain.node_pool import PoolRequirement
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import Requirements
 from wharfinger.events.decisions import NodeShare
@@ -79,15 +80,21 @@ class Claimed(Value, frozen=True, tag="claimed"):
     replicas: dict[str, int]
     command: str
     until_us: int
+    requirements: tuple[PoolRequirement, ...] = ()
 
 
 class ClaimEnded(Value, frozen=True, tag="claim-ended"):
+    """`instance_type`, `zone`, `capacity_type`: what came, or what could not be had; empty where that is not known."""
+
     seq: int
     decision: str
     claim: str
     pool: str
     outcome: str
     node: str
+    instance_type: str = ""
+    zone: str = ""
+    capacity_type: str = ""
 
 
 class Disrupting(Value, frozen=True, tag="disrupting"):

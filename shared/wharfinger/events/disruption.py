@@ -30,12 +30,14 @@ class PricedNode(Value, frozen=True):
 
 
 class ReplicaMove(Value, frozen=True, array_like=True):
-    """`target`: a node, or a claim that is to become one."""
+    """`target`: a node, or a claim that is to become one. `pod`: its uid, where it is none of ours; then nobody here moves
+    it, and only room is kept for it."""
 
     binding: str
     ordinal: int
     source: str
     target: str
+    pod: str = ""
 
 
 class DisruptionDecided(Value, frozen=True):

@@ -141,10 +141,13 @@ def assignment_items(seq: int, decision: str, data: Value) -> Iterator[tuple[str
         case NodeClaimRequested():
             yield data.cluster, Claimed(
                 seq, decision, data.claim, data.pool, data.instance_types, data.requests, data.replicas, data.command,
-                data.until_us,
+                data.until_us, data.requirements,
             )  # fmt: skip
         case NodeClaimEnded():
-            yield data.cluster, ClaimEnded(seq, decision, data.claim, data.pool, data.outcome, data.node)
+            yield data.cluster, ClaimEnded(
+                seq, decision, data.claim, data.pool, data.outcome, data.node, data.instance_type, data.zone,
+                data.capacity_type,
+            )  # fmt: skip
         case DisruptionDecided():
             names = tuple([node.name for node in data.nodes])
             yield data.cluster, Disrupting(seq, decision, data.command, data.method, names)

@@ -1,6 +1,6 @@
 """The cluster as the scheduling framework sees it: every node with the pods on it, made from the book.
 
-A placed replica is a pod of its binding, whether or not it was observed already; an observed pod that is no placed replica of ours
+A placed replica is a pod of its binding, whether or not it was observed already (`stages.scenes.pods_of`); an observed pod that is none
 counts as what it was observed to be. Nodes that are closed to new replicas are told as unschedulable.
 """
 
@@ -14,8 +14,9 @@ import msgspec
 from wharfinger.domain.node import Node, Pod
 from wharfinger.engine.framework.snapshot import Snapshot
 from wharfinger.engine.load.book import LoadView
-from wharfinger.engine.nodes.occupancy import Held, Replica
+from wharfinger.engine.nodes.occupancy import Held
 from wharfinger.stages.cluster.state import ClusterState
+from wharfinger.stages.scenes import pods_of, replica_pod, uid_of
 
 
 def pictured(state: ClusterState, promised_but_to: str | None = None) -> Snapshot:
@@ -23,7 +24,7 @@ def pictured(state: ClusterState, promised_but_to: str | None = None) -> Snapsho
     but for those of this binding."""
     book = state.book
     nodes = [_told(node, name in book.closed) for name, node in book.nodes.items()]
-    snapshot = Snapshot.of(nodes, (*_pods(state), *_besides(state)), state.objects.all)
+    snapshot = Snapshot.of(nodes, (*pods_of(state.book), *_besides(state)), state.objects.all)
     if promised_but_to is not None:
         for pod in _promised(state, promised_but_to):
             snapshot.add(pod)
@@ -41,20 +42,6 @@ def seeing(state: ClusterState) -> ClusterState:
 
 def _told(node: Node, closed: bool) -> Node:
     return msgspec.structs.replace(node, unschedulable=True) if closed else node
-
-
-def _pods(state: ClusterState) -> Iterator[Pod]:
-    book = state.book
-    for name in sorted(book.nodes):
-        here = book.on_node.get(name, {})
-        seen = {(pod.binding, pod.ordinal): pod for pod in book.pods.get(name, ())}
-        for pod in book.pods.get(name, ()):
-            key = (pod.binding, pod.ordinal)
-            if key in here and seen[key].uid == pod.uid:
-                continue  # of two pods that claim one replica, one is it and the other is a pod of its own, as in the book
-            yield msgspec.structs.replace(pod, node=name)
-        for (binding, ordinal), replica in sorted(here.items(), key=lambda item: item[0]):
-            yield replica_pod(book.held[binding].priority, binding, ordinal, replica, seen.get((binding, ordinal)))
 
 
 def _besides(state: ClusterState) -> Iterator[Pod]:
@@ -75,25 +62,12 @@ def _promised(state: ClusterState, but: str) -> Iterator[Pod]:
                 yield msgspec.structs.replace(pod, node=room.node)
 
 
-def replica_pod(priority: int, binding: str, ordinal: int, replica: Replica, seen: Pod | None = None) -> Pod:
-    """`seen`: as it was observed."""
-    devices = seen.devices if seen is not None and seen.devices else replica.devices
-    return Pod(
-        uid_of(binding, ordinal), f"{binding}-{ordinal}", replica.cls.requirements, replica.node, binding, ordinal,
-        tuple(devices), priority, replica.at, False,
-    )  # fmt: skip
-
-
 def wanted_pod(held: Held, binding: str, ordinal: int = -1) -> Pod:
     """One replica that is on no node yet."""
     return Pod(
         uid_of(binding, ordinal), f"{binding}-{ordinal}", held.cls.requirements, binding=binding, ordinal=ordinal,
         priority=held.priority,
     )  # fmt: skip
-
-
-def uid_of(binding: str, ordinal: int) -> str:
-    return f"replica {binding} {ordinal}"
 
 
 def is_placed(state: ClusterState, pod: Pod) -> bool:
