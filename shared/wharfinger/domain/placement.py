@@ -96,12 +96,26 @@ class Steadiness(Value, frozen=True):
     budget_percent: int = 25
 
 
+class ApplicationFailover(Value, frozen=True):
+    """What runs in a cluster and has been ill there for longer than `toleration_s` leaves it.
+
+    `purge`: `Directly`, its copy goes at once; `Gracefully`, when what replaces it stands, or after `grace_s` at the latest; `Never`,
+    when somebody says so."""
+
+    toleration_s: int = 300
+    purge: Literal["Directly", "Gracefully", "Never"] = "Gracefully"
+    grace_s: int = 600
+
+
 class Placement(Value, frozen=True):
     """`affinities` are alternatives in order, the first that schedules wins; empty: any cluster.
 
     `affinity_label` and `anti_affinity_label`: workloads with equal values of this label go to the same clusters, or to none that
     another has. `failover`: `evict` lets go and refills; `reserve` keeps the healthy targets as they are and replaces the failed
     ones by as many candidates, or does nothing. `strict`: as Karmada does it, where we would do better.
+
+    `application`: whether, and how, a binding leaves a cluster where it is ill (None: never). `cluster_purge`: how it leaves one whose
+    NoExecute taint it does not bear any more; Gracefully waits for its replacement, ten minutes at most.
     """
 
     affinities: tuple[ClusterAffinity, ...] = ()
@@ -113,3 +127,5 @@ class Placement(Value, frozen=True):
     failover: Literal["evict", "reserve"] = "evict"
     steadiness: Steadiness = Steadiness()
     strict: bool = False
+    application: ApplicationFailover | None = None
+    cluster_purge: Literal["Directly", "Gracefully"] = "Directly"

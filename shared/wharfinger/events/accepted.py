@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from wharfinger.domain.value import Value
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved, QuotasObserved
+from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved, QuotasObserved, WorkloadObserved
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.registry import LATEST
@@ -22,6 +22,7 @@ Fact = (
     | PodsObserved
     | QuotasObserved
     | ObjectsObserved
+    | WorkloadObserved
     | PolicyApplied
     | PolicyRemoved
     | BindingRequested
@@ -60,6 +61,8 @@ def accepted(data: Fact) -> Accepted:
             return Accepted(data, name, f"{name}/quotas/{namespace}", name)
         case ObjectsObserved(cluster=name, kind=kind, namespace=namespace):
             return Accepted(data, name, f"{name}/objects/{kind}/{namespace}", name)
+        case WorkloadObserved(cluster=name, binding=binding_name):
+            return Accepted(data, name, f"{name}/workloads/{binding_name}", name)
         case PolicyApplied(policy=policy):
             return _keyed(data, policy.key)
         case PolicyRemoved(kind=kind, namespace=namespace, name=name):

@@ -35,7 +35,8 @@ class CapacityEstimated(Value, frozen=True):
     `accounted_through`: stream -> highest seq of it that is counted in, sound because one cluster's `assignments`
     partition carries every decision that touches the cluster in stream order. `quotas`: whoever is placed has to find room
     in each of them that covers it, too. `grades`: how `free` lies scattered where no nodes are reported, for classes not
-    counted yet.
+    counted yet. `provisionable`: requirement class key -> how many more replicas would fit on nodes that the cluster's pools may
+    still make; `price_of`: class key -> what one of them costs there at least (billionths of a dollar an hour).
     """
 
     cluster: str
@@ -46,3 +47,5 @@ class CapacityEstimated(Value, frozen=True):
     devices: tuple[DeviceTotals, ...] = ()
     quotas: tuple[QuotaRoom, ...] = ()
     grades: tuple[NodeGrade, ...] = ()
+    provisionable: dict[str, int] = {}
+    price_of: dict[str, int] = {}

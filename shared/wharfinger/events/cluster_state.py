@@ -4,7 +4,7 @@ State model: nodes lie in `buckets` fixed buckets by stable hash of the node's n
 absent from its bucket is gone. Pods lie by node, key = cluster/pods/node; a pod absent is gone. A cluster's nodes are
 known only once every bucket has been seen. Quotas lie by namespace, key = cluster/quotas/namespace; a quota absent is gone.
 Whatever else pods are placed by (services, budgets, namespaces, volumes, claims) lies by kind and namespace, key =
-cluster/objects/kind/namespace; an object absent is gone.
+cluster/objects/kind/namespace; an object absent is gone. How a binding fares lies by binding, key = cluster/workloads/binding.
 
 Who reports both tells pods before the quotas that count them: what a quota says is used is taken to hold the pods seen by then.
 """
@@ -12,6 +12,7 @@ Who reports both tells pods before the quotas that count them: what a quota says
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 from wharfinger.domain.cluster_objects import ClusterObject
 from wharfinger.domain.node import Node, Pod
@@ -48,6 +49,23 @@ class ObjectsObserved(Value, frozen=True):
     kind: str
     namespace: str
     objects: tuple[ClusterObject, ...]
+
+
+Health = Literal["Healthy", "Unhealthy", "Unknown"]
+
+
+class WorkloadObserved(Value, frozen=True):
+    """How what a binding has in a cluster fares there. `health`: as whoever watches it there judges. `ready`: replicas that
+    serve; `unschedulable`: replicas for which no node has been found. `ill_since_us`, `unschedulable_since_us`: since when without
+    a break; 0: it was not said, and time counts from when this was heard."""
+
+    cluster: Name
+    binding: Name
+    health: Health = "Unknown"
+    ready: int = 0
+    unschedulable: int = 0
+    ill_since_us: int = 0
+    unschedulable_since_us: int = 0
 
 
 def into_buckets(cluster: str, nodes: Iterable[Node], buckets: int) -> list[NodesObserved]:

@@ -53,10 +53,20 @@ class Explanation(Value, frozen=True):
     why: str = ""
 
 
+class Leaving(Value, frozen=True):
+    """A cluster that was to let the binding go and keeps it until what replaces it stands: until then, at the latest, in
+    microseconds of the epoch (0: until somebody says so). `cause`: as in `EvictionProposed`."""
+
+    cluster: Name
+    until_us: int = 0
+    cause: str = ""
+
+
 class ScheduleDecided(Value, frozen=True):
     """The binding now has exactly `targets`; before it had `previous`. Fully placed: the targets hold all replicas.
 
-    `suspect`: clusters among the targets that are silent and whose replicas are also counted elsewhere meanwhile.
+    `suspect`: clusters among the targets that are silent, or on their way out, and whose replicas are also counted
+    elsewhere meanwhile; `leaving`: those on their way out.
     `answers`: id of the proposal that this answers, where that is not the decision's cause: it then was made for a
     plan or a replay. `move`: where nobody asked and the policy's steadiness allows it, what kind of move this is
     (`failback`, `rebalance`). `components`: of a workload that has several, each target gets one whole set of them
@@ -78,6 +88,7 @@ class ScheduleDecided(Value, frozen=True):
     move: str = ""
     components: tuple[Component, ...] = ()
     former: tuple[str, ...] = ()
+    leaving: tuple[Leaving, ...] = ()
 
 
 class ScheduleRefused(Value, frozen=True):

@@ -23,7 +23,7 @@ DisruptionMethod = Literal[
 ]
 """How it was found that nodes can go, in the order in which it is looked for."""
 
-EvictionCause = Literal["taint", "unhealthy", "unschedulable"]
+EvictionCause = Literal["taint", "unhealthy", "unschedulable", "replaced"]
 
 
 class FailoverProposed(Value, frozen=True):
@@ -38,7 +38,7 @@ class FailoverProposed(Value, frozen=True):
 class EvictionProposed(Value, frozen=True):
     """Let go what `binding` has in `cluster` and place it elsewhere: its NoExecute toleration ended (`taint`), it has been ill for
     longer than its policy bears (`unhealthy`), or `replicas` of it have found no node for so long (`unschedulable`; 0: all it has
-    there). `assignment`: id of the decision by which it had what is to go; empty: not known, and not compared."""
+    there); or it was let go there already and only waited for what replaces it (`replaced`), which stands now. `assignment`: id of the decision by which it had what is to go; empty: not known, and not compared."""
 
     stream: Name
     binding: Name
@@ -53,8 +53,9 @@ class RescheduleProposed(Value, frozen=True):
     """Decide `binding` afresh; or, where `targets` are named, move it to exactly these.
 
     `replay`: id of the replay that found them: it becomes the cause of the decision. `objective`: by which they are better than
-    what there is (`spread`, `pack`, `cost`, `moves`; empty: no such claim), checked again against the present; `gain`: by how much
-    they were better when that was found, in the objective's own unit.
+    what there is (`spread`, `pack`, `cost`, `moves`, `even`; empty: no such claim), checked again against the present; `gain`: by how
+    much they were better when that was found, in the objective's own unit. `policy`: key of the RebalancePolicy that asks for
+    it, whose gain and budgets are kept (empty: somebody else asks).
     """
 
     stream: Name
@@ -64,6 +65,7 @@ class RescheduleProposed(Value, frozen=True):
     replay: str = ""
     objective: str = ""
     gain: int = 0
+    policy: Name = ""
 
 
 class NodeRemovalProposed(Value, frozen=True):

@@ -56,6 +56,7 @@ EVENT_TYPES: tuple[EventType, ...] = (
     EventType("pods.observed", 1, cluster_state.PodsObserved, streams.CLUSTER_STATE),
     EventType("quotas.observed", 1, cluster_state.QuotasObserved, streams.CLUSTER_STATE),
     EventType("objects.observed", 1, cluster_state.ObjectsObserved, streams.CLUSTER_STATE),
+    EventType("workload.observed", 1, cluster_state.WorkloadObserved, streams.CLUSTER_STATE),
     EventType("node-load.observed", 1, node_load.NodeLoadObserved, streams.NODE_LOAD),
     EventType("hot-value.observed", 1, node_load.HotValueObserved, streams.NODE_LOAD),
     EventType("policy.applied", 1, policies.PolicyApplied, streams.POLICIES),

@@ -43,9 +43,9 @@ CLUSTERS = Topic(
 )  # fmt: skip
 CLUSTER_STATE = Topic(
     "wharfinger.cluster-state",
-    "cluster/nodes/bucket, cluster/pods/node, cluster/quotas/namespace, cluster/objects/kind/namespace",
+    "cluster/nodes/bucket, cluster/pods/node, cluster/quotas/namespace, cluster/objects/kind/namespace, cluster/workloads/binding",
     PartitionBy.CLUSTER, "partitioned", ("intake", "collectors"), None,
-    "nodes, pods, quotas and other objects of member clusters",
+    "nodes, pods, quotas and other objects of member clusters, and how bindings fare there",
 )  # fmt: skip
 NODE_LOAD = Topic(
     "wharfinger.node-load", "cluster/metric", PartitionBy.CLUSTER, "partitioned", ("annotator",), DAY_MS,

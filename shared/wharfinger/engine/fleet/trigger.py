@@ -97,7 +97,12 @@ def placement_changed(applied: Placement, placement: Placement, observed: str) -
         return True
     if not (_alternatives(applied) and _alternatives(placement)) and applied.affinities != placement.affinities:
         return True
-    return msgspec.structs.replace(applied, affinities=()) != msgspec.structs.replace(placement, affinities=())
+    return _where(applied) != _where(placement)
+
+
+def _where(placement: Placement) -> Placement:
+    """What of it says where replicas go, besides the affinities: not how they leave what has failed."""
+    return msgspec.structs.replace(placement, affinities=(), application=None, cluster_purge="Directly")
 
 
 def _alternatives(placement: Placement) -> bool:
