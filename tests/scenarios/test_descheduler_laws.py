@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.node import Node, Pod
-from wharfinger.domain.node_pool import NodePoolPolicy
+from wharfinger.domain.node_pool import POOL_LABEL, NodePoolPolicy
 from wharfinger.domain.placement import Placement, ReplicaScheduling
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.taints import Taint, Toleration
@@ -226,9 +226,9 @@ def test_what_is_proposed_holds_at_that_moment(history: list[Step]) -> None:
                 assert cluster.shares[binding].replicas > 0
             case NodeRemovalProposed(_, name, node):
                 cluster = run.state.clusters[name]
-                assert node in cluster.nodes.nodes
-                assert node not in cluster.closed
-                assert not [r for r, where in cluster.where.items() if where == node]
+                assert node in cluster.book.nodes
+                assert node not in cluster.book.closed
+                assert not [r for held in cluster.book.held.values() for r in held.placed.values() if r.node == node]
             case _:
                 raise AssertionError(p.data)
 
@@ -243,8 +243,9 @@ def test_the_indexes_agree_with_the_facts(history: list[Step]) -> None:
             where.setdefault(binding, set()).add(name)
             assert share.live == (share.stream not in cluster.silenced)
             live[binding] += share.replicas if share.live else 0
-        assert cluster.where == {r: node for node, held in cluster.replicas.items() for r in held}
-        assert all(node in cluster.nodes.nodes for node in cluster.pool_of)
+        assert cluster.pool_of == {
+            n: node.labels[POOL_LABEL] for n, node in cluster.book.nodes.items() if node.labels.get(POOL_LABEL)
+        }
         assert set(cluster.empty) == {n for n in cluster.pool_of if not cluster.holds_something(n)}
     assert {b: set(s.clusters) for b, s in state.spreads.items()} == where
     assert {b: s.live for b, s in state.spreads.items()} == {b: live[b] for b in where}

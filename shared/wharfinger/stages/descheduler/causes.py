@@ -17,10 +17,13 @@ from typing import Literal
 from uuid import UUID
 
 from wharfinger.events.envelope import derived_id
+from wharfinger.events.proposals import EvictionProposed, FailoverProposed, NodeRemovalProposed, RescheduleProposed
 from wharfinger.kernel.decider import Micros
 from wharfinger.stages.agenda import Agenda
 
-Kind = Literal["failover", "eviction", "node-removal"]
+Kind = Literal["failover", "eviction", "unhealthy", "unschedulable", "node-removal"]
+
+Proposal = FailoverProposed | EvictionProposed | RescheduleProposed | NodeRemovalProposed
 
 CauseKey = tuple[str, str, str]
 """Kind, cluster, and the binding or node."""
@@ -30,17 +33,16 @@ _Rank = tuple[int, int, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """`stream`: whose target it is. `origin`: what raised it, in words that a redelivery gives again. `episode`: within which
-    the pause is kept even if the origin changes, say from one taint of a cluster to another. `by`: the decision or event
-    that raised it. `live_wanted`: for a failover, how many replicas elsewhere make up for the lost ones."""
+    """`proposal`: what is proposed while it stands. `origin`: what raised it, in words that a redelivery gives again. `episode`:
+    within which the pause is kept even if the origin changes, say from one taint of a cluster to another. `by`: the decision
+    or event that raised it. `live_wanted`: for a failover, how many replicas elsewhere make up for the lost ones."""
 
     kind: Kind
     cluster: str
     target: str
-    stream: str
+    proposal: Proposal
     origin: str
     episode: str
-    reason: str
     by: UUID | None = None
     priority: int = 0
     live_wanted: int = 0
@@ -48,6 +50,11 @@ class Cause:
     @property
     def key(self) -> CauseKey:
         return (self.kind, self.cluster, self.target)
+
+    @property
+    def stream(self) -> str:
+        """Whose target it is."""
+        return self.proposal.stream
 
     @property
     def rank(self) -> _Rank:

@@ -2,27 +2,23 @@
 
 A node is empty when no replica is placed on it and no pod is seen on it; the pod of a released replica keeps it as long
 as it is seen. Nodes of no pool, and pools of no policy, are never proposed.
+
+This is the rule of pools of which no more is known than how long a node may be empty. Where the prices of a pool's nodes
+are known its nodes are looked at as a whole (`disruption`), the empty ones too, within the pool's budgets; then nothing is
+proposed here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from wharfinger.domain.node_pool import POOL_LABEL
 from wharfinger.domain.policy import Policy
-from wharfinger.events.cluster_state import NodesObserved
-from wharfinger.events.decisions import NodeShare
+from wharfinger.events.proposals import NodeRemovalProposed
 from wharfinger.events.streams import cluster_stream
 from wharfinger.kernel.decider import Micros
 from wharfinger.stages.descheduler.causes import Cause
-from wharfinger.stages.descheduler.facts import (
-    POOL_LABEL,
-    SECOND,
-    ClusterFacts,
-    DeschedulerState,
-    Replica,
-    Sighting,
-    as_id,
-)
+from wharfinger.stages.descheduler.facts import SECOND, ClusterFacts, DeschedulerState, Sighting, as_id
 
 
 def fold_policy(state: DeschedulerState, policy: Policy, at: Micros) -> None:
@@ -37,26 +33,28 @@ def fold_policy(state: DeschedulerState, policy: Policy, at: Micros) -> None:
         state.pools.setdefault(pool, {})[policy.key] = policy.node_pool
         touched.append(pool)
     for pool in dict.fromkeys(touched):
-        for name, node in state.pool_nodes.get(pool, ()):
-            _judge_removal(state, name, state.clusters[name], node, at)
+        judge_pool(state, pool, at)
 
 
-def fold_nodes(state: DeschedulerState, nodes: NodesObserved, sighting: Sighting) -> None:
-    name = nodes.cluster
-    cluster = state.cluster(name)
-    change = cluster.nodes.fold(nodes)
-    for node in change.gone:
-        cluster.closed.discard(node)
-        cluster.pods.discard(node)
-        leave_pool(state, name, cluster, node)
-    for facts in change.seen:
-        pool = facts.labels.get(POOL_LABEL, "")
-        if pool != cluster.pool_of.get(facts.name, ""):
-            leave_pool(state, name, cluster, facts.name)
+def judge_pool(state: DeschedulerState, pool: str, at: Micros) -> None:
+    for name, node in state.pool_nodes.get(pool, ()):
+        _judge(state, name, state.clusters[name], node, at)
+
+
+def nodes_changed(
+    state: DeschedulerState, name: str, cluster: ClusterFacts, told: Iterable[str], sighting: Sighting
+) -> None:
+    """`told`: the nodes of which something was said, those that went among them."""
+    nodes = cluster.book.nodes
+    for node in told:
+        facts = nodes.get(node)
+        pool = "" if facts is None else facts.labels.get(POOL_LABEL, "")
+        if pool != cluster.pool_of.get(node, ""):
+            leave_pool(state, name, cluster, node)
             if pool:
-                cluster.pool_of[facts.name] = pool
-                state.pool_nodes.setdefault(pool, {})[(name, facts.name)] = None
-                contents_changed(state, name, cluster, facts.name, sighting)
+                cluster.pool_of[node] = pool
+                state.pool_nodes.setdefault(pool, {})[(name, node)] = None
+                contents_changed(state, name, cluster, node, sighting)
 
 
 def leave_pool(state: DeschedulerState, name: str, cluster: ClusterFacts, node: str) -> None:
@@ -75,45 +73,16 @@ def contents_changed(state: DeschedulerState, name: str, cluster: ClusterFacts, 
         cluster.empty.pop(node, None)
     else:
         cluster.empty.setdefault(node, sighting)
-    _judge_removal(state, name, cluster, node, sighting.at)
+    _judge(state, name, cluster, node, sighting.at)
 
 
-def _judge_removal(state: DeschedulerState, name: str, cluster: ClusterFacts, node: str, at: Micros) -> None:
+def _judge(state: DeschedulerState, name: str, cluster: ClusterFacts, node: str, at: Micros) -> None:
     pool = cluster.pool_of[node]
     patience, empty = state.empty_after_s(pool), cluster.empty.get(node)
-    if patience is None or empty is None or node in cluster.closed:
+    if patience is None or empty is None or node in cluster.book.closed:
         state.causes.remove(("node-removal", name, node))
         return
     reason = f"node {node} of pool {pool} has held nothing for {patience} s"
-    cause = Cause("node-removal", name, node, cluster_stream(name), empty.by, empty.by, reason, as_id(empty.by))
+    proposal = NodeRemovalProposed(cluster_stream(name), name, node, reason)
+    cause = Cause("node-removal", name, node, proposal, empty.by, empty.by, as_id(empty.by))
     state.causes.stand(cause, empty.at + patience * SECOND, at)
-
-
-def place(
-    state: DeschedulerState, name: str, cluster: ClusterFacts, node: str, replica: Replica, sighting: Sighting
-) -> None:
-    before = cluster.where.get(replica)
-    if before == node:
-        return
-    if before is not None:  # told on a new node before its release from the old one was: it moved
-        take_back(state, name, cluster, before, replica, sighting)
-    cluster.where[replica] = node
-    cluster.replicas.setdefault(node, set()).add(replica)
-    contents_changed(state, name, cluster, node, sighting)
-
-
-def take_back(
-    state: DeschedulerState, name: str, cluster: ClusterFacts, node: str, replica: Replica, sighting: Sighting
-) -> None:
-    if cluster.where.get(replica) != node:  # it is elsewhere by now
-        return
-    del cluster.where[replica]
-    held = cluster.replicas[node]
-    held.discard(replica)
-    if not held:
-        del cluster.replicas[node]
-        contents_changed(state, name, cluster, node, sighting)
-
-
-def replicas(binding: str, shares: Iterable[NodeShare]) -> Iterable[tuple[str, Replica]]:
-    return ((share.node, (binding, ordinal)) for share in shares for ordinal in share.ordinals)

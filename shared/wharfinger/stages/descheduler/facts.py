@@ -1,4 +1,4 @@
-"""What the descheduler knows, indexed by what its rules ask: bindings by cluster, nodes by pool, replicas by node."""
+"""What the descheduler knows, indexed by what its rules ask: bindings by cluster, nodes by pool, the book of each cluster."""
 
 from __future__ import annotations
 
@@ -10,17 +10,13 @@ from wharfinger.domain.binding import Binding
 from wharfinger.domain.node_pool import NodePoolPolicy
 from wharfinger.domain.taints import Taint
 from wharfinger.engine.fleet.taints import Tainting
+from wharfinger.engine.nodes.occupancy import Occupancy
 from wharfinger.events.envelope import event_id
 from wharfinger.kernel.decider import Micros
+from wharfinger.stages.cluster.objects import Objects
 from wharfinger.stages.descheduler.causes import Causes
-from wharfinger.stages.node_buckets import NodeBuckets
 
 SECOND: Micros = 1_000_000
-
-POOL_LABEL = "karpenter.sh/nodepool"
-
-Replica = tuple[str, int]
-"""Binding and ordinal."""
 
 ShardOf = Callable[[str], int]
 """The fleet shard that owns a binding: the partition function of `wharfinger.bindings`."""
@@ -49,25 +45,25 @@ class Share:
 @dataclass(slots=True)
 class ClusterFacts:
     """`taints`: the NoExecute ones. `silenced`: fleet stream -> the decision that silenced the cluster. `shares`: by binding.
-    `through`: stream -> highest seq folded. `pool_of`: the nodes that belong to a pool. `replicas` and `where`: placed
-    replicas by node, and the node of each. `pods`: nodes with pods seen on them. `empty`: since when each node of a pool
-    holds nothing. `closed`: nodes already decided to go. `parts`: of a binding with several components, what each has here."""
+    `through`: stream -> highest seq folded. `book`: its nodes, and what is on them; `objects`: what else it has. `pool_of`: the
+    nodes that belong to a pool. `empty`: since when each node of a pool holds nothing. `parts`: of a binding with several
+    components, what each has here. `heard`: when it last said anything; `lease_s`: how soon it promised to say something again
+    (None: it promised nothing)."""
 
     taints: dict[Taint, Sighting] = field(default_factory=dict)
     silenced: dict[str, str] = field(default_factory=dict)
     shares: dict[str, Share] = field(default_factory=dict)
     through: dict[str, int] = field(default_factory=dict)
-    nodes: NodeBuckets = field(default_factory=NodeBuckets)
+    book: Occupancy = field(default_factory=Occupancy)
+    objects: Objects = field(default_factory=Objects)
     pool_of: dict[str, str] = field(default_factory=dict)
-    replicas: dict[str, set[Replica]] = field(default_factory=dict)
-    where: dict[Replica, str] = field(default_factory=dict)
-    pods: set[str] = field(default_factory=set)
     empty: dict[str, Sighting] = field(default_factory=dict)
-    closed: set[str] = field(default_factory=set)
     parts: dict[str, dict[str, int]] = field(default_factory=dict)
+    heard: Micros = 0
+    lease_s: int | None = None
 
     def holds_something(self, node: str) -> bool:
-        return node in self.replicas or node in self.pods
+        return node in self.book.on_node or node in self.book.pods
 
 
 @dataclass(slots=True)
@@ -80,10 +76,12 @@ class Spread:
 
 @dataclass(slots=True)
 class DeschedulerState:
-    """`causes`: what is to be proposed. `spreads`: by binding. `pools`: pool -> policy key -> policy. `pool_nodes`: pool ->
-    (cluster, node), in order of arrival. `tainting`: the taints that policies give to clusters by their conditions."""
+    """`causes`: what is to be proposed. `stale_after_s`: see `held`. `spreads`: by binding. `pools`: pool -> policy key -> policy.
+    `pool_nodes`: pool -> (cluster, node), in order of arrival. `tainting`: the taints that policies give to clusters by their
+    conditions."""
 
     causes: Causes
+    stale_after_s: int = 300
     clusters: dict[str, ClusterFacts] = field(default_factory=dict)
     bindings: dict[str, Binding] = field(default_factory=dict)
     spreads: dict[str, Spread] = field(default_factory=dict)
@@ -93,7 +91,10 @@ class DeschedulerState:
     tainting: Tainting = field(default_factory=Tainting)
 
     def cluster(self, name: str) -> ClusterFacts:
-        return self.clusters.setdefault(name, ClusterFacts())
+        found = self.clusters.get(name)
+        if found is None:
+            found = self.clusters[name] = ClusterFacts()
+        return found
 
     def clusters_of(self, binding: str) -> list[str]:
         spread = self.spreads.get(binding)
@@ -104,6 +105,25 @@ class DeschedulerState:
         policies = self.pools.get(pool, {}).values()
         known = [max(0, policy.empty_after_s) for policy in policies if policy.empty_after_s is not None]
         return max(known) if known and len(known) == len(policies) else None
+
+    def held(self, name: str, at: Micros) -> str:
+        """Why nothing is proposed that moves replicas of this cluster because of what it looked like; empty: nothing is against it.
+
+        A silent cluster may look otherwise by now, and so may one that promised to speak and has said nothing for
+        `stale_after_s`, even if no lease has ended yet. Who promised nothing says something only when it changes.
+        """
+        cluster = self.clusters.get(name)
+        if cluster is None:
+            return f"nothing is known of cluster {name}"
+        if cluster.silenced:
+            return f"cluster {name} is silent"
+        if (until := self.fresh_until(cluster)) is not None and at >= until:
+            return f"cluster {name} has said nothing for {(at - cluster.heard) // SECOND} s"
+        return ""
+
+    def fresh_until(self, cluster: ClusterFacts) -> Micros | None:
+        """When what is known of it is too old, if it goes on saying nothing; None: never."""
+        return None if cluster.lease_s is None else cluster.heard + self.stale_after_s * SECOND
 
 
 def as_id(text: str) -> UUID:
