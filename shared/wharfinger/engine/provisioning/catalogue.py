@@ -1,0 +1,325 @@
+"""Instance types as columns: what each holds, where it is offered and for how much.
+
+A row is an instance type, in order of name; an offering is a type in a zone, bought in one way, in order of type, price,
+zone. What a set of labels admits is a mask over either, kept by content: a batch asks for the same few sets over and over.
+Nothing here changes once it is made; what is sold out is left out when it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from wharfinger.domain.instance_types import CapacityType, InstanceType, Offering
+from wharfinger.domain.node_pool import CAPACITY_TYPE_LABEL, ZONE_LABEL, NodeOverlay
+from wharfinger.domain.resources import Device, DeviceRequest, is_of_nodes
+from wharfinger.engine.devices.fit import could_ever
+from wharfinger.engine.provisioning import overlays as laid
+from wharfinger.engine.provisioning.overlays import BOUGHT, RESERVATION_LABEL, bought_labels, type_labels
+from wharfinger.engine.provisioning.requirements import NO_LABELS, WELL_KNOWN, LabelSet, ValueSet
+
+Column = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+CPU, MEMORY, PODS = 0, 1, 2
+"""The columns of every catalogue, in this order; other resources follow by name."""
+
+AMOUNT_MAX = 2**53
+"""Amounts are clamped to it when they enter, as those of nodes are (`engine.nodes.columns`)."""
+
+UNLIMITED = 2**53
+"""What a type that names no `pods` has of them."""
+
+NO_PRICE: Final = 2**62
+"""Where nothing is offered."""
+
+PREFERENCE: Final[tuple[CapacityType, ...]] = ("reserved", "spot", "on-demand")
+"""In which order capacity types are launched."""
+
+Ask = tuple[DeviceRequest, ...]
+
+SoldOut = frozenset[tuple[str, str, str]]
+"""(instance type, zone, capacity type)."""
+
+
+class Types:
+    """The instance types of one catalogue, as one pool sees them.
+
+    `names`; `labels`: of each type, zone and capacity type among them; `resources`: names of the columns; `capacity`,
+    `allocatable`: int64[types, resources] in the units of `domain.resources`, huge pages taken off the allocatable
+    memory; `devices`: of each type; `known`: labels that a new node of some type has.
+
+    Offerings are columns over `offerings`: `of_type`, `price` (billionths of a dollar an hour), `reservation`
+    (code, -1: none) int64[offerings], `available` bool[offerings]."""
+
+    def __init__(
+        self,
+        types: Iterable[InstanceType],
+        overlays: Iterable[NodeOverlay] = (),
+        sold_out: SoldOut = frozenset(),
+        pool: LabelSet = NO_LABELS,
+    ) -> None:
+        """`pool`: labels that nodes of the pool have; overlays may ask for them. Of types of one name the last counts.
+        Raises OverlayError."""
+        in_order = laid.ordered(overlays)
+        by_name = {t.name: t for t in types}
+        self.types = tuple(laid.overlaid(by_name[name], in_order, pool).type for name in sorted(by_name))
+        self.names = tuple(t.name for t in self.types)
+        self.row: dict[str, int] = {name: i for i, name in enumerate(self.names)}
+        self.devices: tuple[tuple[Device, ...], ...] = tuple(t.devices for t in self.types)
+        self._amounts()
+        self._offered(sold_out)
+        self._labelled()
+        self._masks: dict[tuple[str, ValueSet], Mask] = {}
+        self._fitting: dict[LabelSet, Mask] = {}
+        self._offering_masks: dict[tuple[ValueSet | None, ...], Mask] = {}
+        self._cheapest: dict[tuple[ValueSet | None, ...], Column] = {}
+        self._worst: dict[tuple[ValueSet | None, ...], Column] = {}
+        self._holding: dict[Ask, Mask] = {}
+        self._values: dict[str, tuple[tuple[str, ...], Mask]] = {}
+
+    @classmethod
+    def of(
+        cls, types: Iterable[InstanceType], overlays: Iterable[NodeOverlay] = (), sold_out: SoldOut = frozenset()
+    ) -> Types:
+        return cls(types, overlays, sold_out)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    # --- made once
+
+    def _amounts(self) -> None:
+        named = {r for t in self.types for r in t.capacity}
+        self.resources: tuple[str, ...] = ("cpu", "memory", "pods", *sorted(named - {"cpu", "memory", "pods"}))
+        self.resource: dict[str, int] = {name: i for i, name in enumerate(self.resources)}
+        shape = (len(self.types), len(self.resources))
+        self.capacity: Column = np.zeros(shape, dtype=np.int64)
+        self.allocatable: Column = np.zeros(shape, dtype=np.int64)
+        for row, t in enumerate(self.types):
+            for into, amounts in ((self.capacity, t.capacity), (self.allocatable, _allocatable(t))):
+                for name, amount in amounts.items():
+                    into[row, self.resource[name]] = min(max(amount, 0), AMOUNT_MAX)
+                if "pods" not in t.capacity:
+                    into[row, PODS] = UNLIMITED
+
+    def _offered(self, sold_out: SoldOut) -> None:
+        self.offerings: tuple[Offering, ...] = ()
+        rows: list[int] = []
+        found: list[Offering] = []
+        for row, t in enumerate(self.types):
+            for o in sorted(
+                t.offerings, key=lambda o: (o.price, o.zone, PREFERENCE.index(o.capacity_type), o.reservation)
+            ):
+                rows.append(row)
+                found.append(o)
+        self.offerings = tuple(found)
+        self.of_type: Column = np.array(rows, dtype=np.int64)
+        self.price: Column = np.array([min(max(o.price, 0), NO_PRICE - 1) for o in found], dtype=np.int64)
+        self.available: Mask = np.array(
+            [_is_available(self.names[row], o, sold_out) for row, o in zip(rows, found, strict=True)], dtype=np.bool_
+        )
+        self.reservations: tuple[str, ...] = tuple(sorted({o.reservation for o in found if o.reservation}))
+        code = {name: i for i, name in enumerate(self.reservations)}
+        self.reservation: Column = np.array([code.get(o.reservation, -1) for o in found], dtype=np.int64)
+        self.mode: Column = np.array([PREFERENCE.index(o.capacity_type) for o in found], dtype=np.int64)
+        labels = [bought_labels(o) for o in found]
+        self._bought: dict[str, tuple[str | None, ...]] = {k: tuple(m.get(k) for m in labels) for k in BOUGHT}
+
+    def _labelled(self) -> None:
+        described = {key for t in self.types for key in type_labels(t)}
+        missing = ValueSet.of("DoesNotExist")
+        self.known: frozenset[str] = WELL_KNOWN | described | {RESERVATION_LABEL}
+        self.labels: tuple[LabelSet, ...] = tuple(
+            LabelSet(
+                (
+                    *((key, missing) for key in sorted(described - set(type_labels(t)))),
+                    *type_labels(t).items(),
+                    (ZONE_LABEL, ValueSet(False, frozenset(o.zone for o in t.offerings))),
+                    (CAPACITY_TYPE_LABEL, ValueSet(False, frozenset(o.capacity_type for o in t.offerings))),
+                )
+            )
+            for t in self.types
+        )
+
+    # --- what labels admit
+
+    def fitting(self, labels: LabelSet) -> Mask:
+        """bool[types]: whose labels can be so. A label by which no type is described admits all of them; one by which only
+        others are described is missing. Do not write to what comes back."""
+        found = self._fitting.get(labels)
+        if found is None:
+            found = np.ones(len(self), dtype=np.bool_)
+            for key, values in labels.items():
+                found &= self._mask(key, values)
+            self._fitting[labels] = found
+        return found
+
+    def _mask(self, key: str, values: ValueSet) -> Mask:
+        wanted = ValueSet(values.complement, values.values, values.gte, values.lte, values.optional)
+        found = self._masks.get((key, wanted))
+        if found is None:
+            theirs = (labels.get(key) for labels in self.labels)
+            found = np.array([own is None or own.meets(wanted) for own in theirs], dtype=np.bool_)
+            self._masks[(key, wanted)] = found
+        return found
+
+    def offered(self, labels: LabelSet) -> Mask:
+        """bool[offerings]: available, in a zone and bought in a way that can be so. Whether their types can, is not
+        asked. Do not write to what comes back."""
+        key = self._as_bought(labels)
+        found = self._offering_masks.get(key)
+        if found is None:
+            found = self.available.copy()
+            for name, values in zip(BOUGHT, key, strict=True):
+                if values is not None:
+                    found &= np.array([values.allows(v) for v in self._bought[name]], dtype=np.bool_)
+            self._offering_masks[key] = found
+        return found
+
+    def with_offering(self, labels: LabelSet) -> Mask:
+        """bool[types]: that have an offering as `offered` has it."""
+        return self.cheapest(labels) < NO_PRICE
+
+    def zones(self, labels: LabelSet, among: Mask | None = None) -> tuple[str, ...]:
+        """In which zones nodes can come, in order of name."""
+        return self.values(ZONE_LABEL, labels, among)
+
+    def values(self, key: str, labels: LabelSet, among: Mask | None = None) -> tuple[str, ...]:
+        """The values of a label that nodes can have, in order: those that `labels` admits of the types that fit and can be
+        bought so (`among`: of these types only)."""
+        rows = self.fitting(labels) & self.with_offering(labels)
+        if among is not None:
+            rows = rows & among
+        return tuple(value for value, held in self._held(key, labels, rows) if held)
+
+    def count_values(self, key: str, labels: LabelSet, rows: Mask) -> int:
+        """How many different values of a label the types at `rows` could still have."""
+        return sum(held for _, held in self._held(key, labels, rows))
+
+    def _held(self, key: str, labels: LabelSet, rows: Mask) -> Iterable[tuple[str, bool]]:
+        wanted = labels.of(key)
+        if key in self._bought:
+            usable = self.offered(labels) & rows[self.of_type] if len(self.of_type) else self.available
+            held = {self._bought[key][i] for i in np.flatnonzero(usable)}
+            return [(value, True) for value in sorted(v for v in held if v is not None)]
+        names, has = self._value_table(key)
+        return [(v, bool(has[rows, i].any())) for i, v in enumerate(names) if wanted.allows(v)]
+
+    def _value_table(self, key: str) -> tuple[tuple[str, ...], Mask]:
+        """The values of a label in order, and which type can have which: bool[types, values]."""
+        found = self._values.get(key)
+        if found is None:
+            sets = [labels.of(key).values if key in labels else frozenset() for labels in self.labels]
+            names = tuple(sorted(frozenset().union(*sets)))
+            has = np.array([[name in values for name in names] for values in sets], dtype=np.bool_)
+            found = self._values[key] = (names, has.reshape(len(self), len(names)))
+        return found
+
+    # --- what they hold
+
+    def amounts(self, requests: Mapping[str, int]) -> Column | None:
+        """int64[resources] of a pod or several. None: something is asked for that no type has. What nodes do not have
+        (`domain.resources.is_of_nodes`) is not looked at. Slots are not counted: `pods` is for the caller to add."""
+        found = np.zeros(len(self.resources), dtype=np.int64)
+        for name, amount in requests.items():
+            if amount <= 0 or not is_of_nodes(name):
+                continue
+            column = self.resource.get(name)
+            if column is None:
+                return None
+            found[column] = min(amount, AMOUNT_MAX)
+        return found
+
+    def roomy(self, amounts: Column) -> Mask:
+        """bool[types]: with so much allocatable."""
+        return np.asarray((self.allocatable >= amounts).all(axis=1), dtype=np.bool_)
+
+    def holding(self, asked: Ask) -> Mask:
+        """bool[types]: whose devices, all free, suffice for these requests together. Greedy as devices are given out, so
+        what is admitted can be had. Do not write to what comes back."""
+        found = self._holding.get(asked)
+        if found is None:
+            if not asked:
+                found = np.ones(len(self), dtype=np.bool_)
+            else:
+                by_shape = {shape: could_ever(shape, asked) for shape in dict.fromkeys(self.devices)}
+                found = np.array([by_shape[shape] for shape in self.devices], dtype=np.bool_)
+            self._holding[asked] = found
+        return found
+
+    def capacity_of(self, name: str) -> Column:
+        """int64[types] of a resource or kind of device: what a limit is held against."""
+        column = self.resource.get(name)
+        if column is not None and (column != PODS or any("pods" in t.capacity for t in self.types)):
+            return self.capacity[:, column]
+        return np.array([sum(d.kind == name for d in devices) for devices in self.devices], dtype=np.int64)
+
+    # --- what they cost
+
+    def cheapest(self, labels: LabelSet) -> Column:
+        """int64[types]: the least price of an offering that can be so, `NO_PRICE` without one. Do not write to it."""
+        key = self._as_bought(labels)
+        found = self._cheapest.get(key)
+        if found is None:
+            found = np.full(len(self), NO_PRICE, dtype=np.int64)
+            offered = self.offered(labels)
+            np.minimum.at(found, self.of_type[offered], self.price[offered])
+            self._cheapest[key] = found
+        return found
+
+    def worst(self, labels: LabelSet) -> Column:
+        """int64[types]: the greatest price of an offering that can be so, among those of the capacity type that would be
+        launched first (`PREFERENCE`), `NO_PRICE` without one. Do not write to it."""
+        key = self._as_bought(labels)
+        found = self._worst.get(key)
+        if found is None:
+            found = np.full(len(self), -1, dtype=np.int64)
+            offered = self.offered(labels)
+            first = np.full(len(self), len(PREFERENCE), dtype=np.int64)
+            np.minimum.at(first, self.of_type[offered], self.mode[offered])
+            launched = offered & (self.mode == first[self.of_type])
+            np.maximum.at(found, self.of_type[launched], self.price[launched])
+            found[found < 0] = NO_PRICE
+            self._worst[key] = found
+        return found
+
+    def price_of(self, name: str, zone: str, capacity_type: str) -> int | None:
+        """What a node of this type costs there, whether or not it can be had now; the cheapest where there are several.
+        None: not known."""
+        row = self.row.get(name)
+        if row is None:
+            return None
+        prices = [
+            o.price for o in self.types[row].offerings if o.zone == zone and o.capacity_type == capacity_type
+        ]  # fmt: skip
+        return min(prices, default=None)
+
+    def _as_bought(self, labels: LabelSet) -> tuple[ValueSet | None, ...]:
+        return tuple(labels.get(name) for name in BOUGHT)
+
+
+def _allocatable(found: InstanceType) -> dict[str, int]:
+    """Huge pages are made of memory, and what is one is not the other."""
+    amounts = found.allocatable
+    pages = sum(amount for name, amount in found.capacity.items() if name.startswith("hugepages-"))
+    if pages:
+        amounts["memory"] = max(0, amounts.get("memory", 0) - pages)
+    return amounts
+
+
+def _is_available(name: str, offering: Offering, sold_out: SoldOut) -> bool:
+    if (name, offering.zone, offering.capacity_type) in sold_out:
+        return False
+    return offering.available and (offering.capacity_type != "reserved" or offering.left > 0)
+
+
+def mask_of(types: Types, names: Sequence[str]) -> Mask:
+    """bool[types] of the types of these names; others than the catalogue's are left out."""
+    found = np.zeros(len(types), dtype=np.bool_)
+    rows = [types.row[name] for name in names if name in types.row]
+    found[rows] = True
+    return found
