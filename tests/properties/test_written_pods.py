@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.node_pool import DO_NOT_DISRUPT, POOL_HASH
 from wharfinger.domain.pod_traits import (
     HostPort,
     PodTerm,
@@ -16,11 +17,13 @@ from wharfinger.domain.pod_traits import (
     WeightedNodeTerm,
     WeightedPodTerm,
 )
+from wharfinger.domain.pod_upkeep import ContainerState, Owner, PodCondition, PodUpkeep
 from wharfinger.domain.resources import Device, DeviceRequest
 from wharfinger.domain.selectors import LabelSelector, NodeTerm, Requirement
 from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.workload import Requirements
 from wharfinger.manifests import kubernetes
+from wharfinger.manifests.pod_upkeep import DELETION_COST
 from wharfinger.manifests.written import node_manifest, pod_manifest
 
 NAMES = st.sampled_from(["web", "db", "cache", "zone", "oslo"])
@@ -91,15 +94,45 @@ REQUIREMENTS = st.builds(
 )
 
 
+TIMES = st.integers(1, 2**50)
+UPKEEPS = st.builds(
+    PodUpkeep,
+    quality=st.sampled_from(["BestEffort", "Burstable", "Guaranteed"]),
+    local_storage=st.booleans(),
+    static=st.booleans(),
+    phase=st.sampled_from(["Running", "Pending", "Unknown"]),
+    reason=st.sampled_from(["", "Evicted"]),
+    containers=st.sampled_from(
+        [
+            (),
+            (ContainerState("waiting", "CrashLoopBackOff", restarts=7),),
+            (ContainerState("terminated", "Completed", init=True), ContainerState("terminated", "Error", 137, 1)),
+        ]
+    ),
+    conditions=st.lists(
+        st.builds(PodCondition, st.sampled_from(["Ready", "Busy"]), st.sampled_from(["True", "False"]), NAMES, TIMES),
+        max_size=2,
+    ).map(tuple),
+    annotations=st.sampled_from(
+        [{}, {DO_NOT_DISRUPT: "true"}, {"descheduler.alpha.kubernetes.io/evict": ""}, {DELETION_COST: "-5"}]
+    ),
+    created_us=TIMES,
+)
+
+
 @settings(max_examples=150, deadline=None)
-@given(REQUIREMENTS, st.booleans(), st.integers(-5, 10**9))
-def test_a_pod_comes_back(requirements: Requirements, runs: bool, priority: int) -> None:
-    """A running pod's gates have been lifted: it is not written with any."""
+@given(REQUIREMENTS, st.booleans(), st.integers(-5, 10**9), UPKEEPS)
+def test_a_pod_comes_back(requirements: Requirements, runs: bool, priority: int, upkeep: PodUpkeep) -> None:
+    """A running pod's gates have been lifted: it is not written with any. What keeps it where it is says who owns it."""
     if runs:
-        traits = msgspec.structs.replace(requirements.traits, gates=())
-        requirements = msgspec.structs.replace(requirements, pod=traits)
+        traits = requirements.traits
+        owners = (Owner(traits.owner, "web-1", "u-9"),) if traits.owner else ()
+        claims = tuple(sorted({volume.claim for volume in traits.volumes if volume.claim}))
+        upkeep = msgspec.structs.replace(upkeep, owners=owners, claims=claims)
+        requirements = msgspec.structs.replace(requirements, pod=msgspec.structs.replace(traits, gates=()))
     node, started = ("oslo", 1_700_000_000_123_456) if runs else ("", 0)
-    pod = Pod("uid-1", "web", requirements, node, priority=priority, started_us=started)
+    known = upkeep if runs else None
+    pod = Pod("uid-1", "web", requirements, node, priority=priority, started_us=started, upkeep=known)
     read = kubernetes.Pod.model_validate(pod_manifest(pod))
     assert kubernetes.pod_of(read, pending=not runs) == pod
 
@@ -112,6 +145,9 @@ def test_a_pod_comes_back(requirements: Requirements, runs: bool, priority: int)
     st.lists(st.builds(Taint, NAMES, st.sampled_from(["NoSchedule", "NoExecute"]), NAMES), max_size=2).map(tuple),
     st.booleans(),
     st.dictionaries(st.sampled_from(["registry.example/app:1", "app:latest"]), st.integers(1, 2**30)),
+    st.dictionaries(st.sampled_from([DO_NOT_DISRUPT, POOL_HASH]), NAMES),
+    st.integers(0, 2**50),
+    st.booleans(),
 )
 def test_a_node_comes_back(
     amounts: dict[str, int],
@@ -120,8 +156,14 @@ def test_a_node_comes_back(
     taints: tuple[Taint, ...],
     cordoned: bool,
     images: dict[str, int],
+    annotations: dict[str, str],
+    created_us: int,
+    ready: bool,
 ) -> None:
     if devices and devices[0].model:
         labels = labels | {kubernetes.GPU_PRODUCT: devices[0].model}
-    node = Node("oslo", amounts, devices, labels, taints, cordoned, ("10.0.0.1",), images)
+    node = Node(
+        "oslo", amounts, devices, labels, taints, cordoned, ("10.0.0.1",), images,
+        annotations=annotations, created_us=created_us, ready=ready,
+    )  # fmt: skip
     assert kubernetes.Node.model_validate(node_manifest(node)).to_domain() == node

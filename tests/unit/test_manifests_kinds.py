@@ -100,7 +100,6 @@ def test_what_is_not_acted_on_is_told_by_name(applied: Intake) -> None:
         "spec.volumeClaimTemplates",
         'spec.hard["limits.memory"]',
         'spec.hard["count/secrets"]',
-        "status.conditions",
     }
 
 

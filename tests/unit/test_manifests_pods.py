@@ -17,6 +17,7 @@ from wharfinger.domain.pod_traits import (
     WeightedNodeTerm,
     WeightedPodTerm,
 )
+from wharfinger.domain.pod_upkeep import PodUpkeep
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.selectors import LabelSelector, NodeTerm, Requirement
 from wharfinger.domain.workload import Requirements
@@ -228,9 +229,11 @@ def test_a_running_pod_has_a_node_and_a_pending_one_asks_for_it() -> None:
     )
     running = pod_of(model)
     assert running == Pod(
-        "u-1", "p", Requirements(pod=PodTraits(namespace="ns")), "n", priority=7, started_us=10**6, terminating=True
-    )
+        "u-1", "p", Requirements(pod=PodTraits(namespace="ns")), "n", priority=7, started_us=10**6, terminating=True,
+        upkeep=PodUpkeep(quality="BestEffort", phase="Running"),
+    )  # fmt: skip
     pending = pod_of(model, pending=True)
+    assert pending.upkeep is None
     assert (pending.node, pending.requirements.traits.node_name, pending.requirements.traits.gates) == ("", "n", ("g",))
     assert pod_of(pod("{containers: [{name: a}]}")).requirements.traits.namespace == "default"
 

@@ -6,6 +6,7 @@ Prices are in billionths of a dollar an hour, as everywhere (`domain.instance_ty
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from wharfinger.domain.taints import Taint
@@ -21,6 +22,8 @@ CLAIM_LABEL = "wharfinger.io/node-claim"
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 POOL_HASH = "karpenter.sh/nodepool-hash"
 """Annotation of a node: `NodePoolPolicy.digest` as it was when the node was asked for."""
+OUR_DIGEST = "w"
+"""How a digest begins that we have made; Karpenter's own are decimal numbers."""
 
 PoolOperator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"]
 
@@ -81,6 +84,15 @@ class NodePoolPolicy(Value, frozen=True):
 
     def is_of(self, cluster: str) -> bool:
         return not self.clusters or cluster in self.clusters
+
+    def has_drifted(self, annotations: Mapping[str, str]) -> bool:
+        """Whether a node, by its annotations, was made by another template. Digests of two makers say nothing of each other, and a
+        node that has none says nothing at all."""
+        made_by = annotations.get(POOL_HASH, "")
+        comparable = bool(made_by and self.digest) and made_by.startswith(OUR_DIGEST) == self.digest.startswith(
+            OUR_DIGEST
+        )
+        return comparable and made_by != self.digest
 
 
 class NodeOverlay(Value, frozen=True):

@@ -37,12 +37,15 @@ from wharfinger.manifests.model import (
     micros,
 )
 from wharfinger.manifests.pod import PodSpec, PodTemplate, Source, Whose, tagged
+from wharfinger.manifests.pod_upkeep import UpkeepStatus, upkeep_of
 from wharfinger.manifests.selectors import LabelSelector, Taint
 
 NAME_LABEL = "kubernetes.io/metadata.name"
 """Label of a Namespace: its name."""
 GPU_PRODUCT = "nvidia.com/gpu.product"
 """Label of a Node: the model of its GPUs."""
+KARPENTER = "karpenter.sh/"
+"""How annotations begin by which Karpenter keeps what it knows of a node."""
 
 # Workloads.
 
@@ -208,8 +211,7 @@ class ClaimStatus(Source):
     resource_claim_name: str = ""
 
 
-class PodStatus(Source):
-    phase: Literal["Pending", "Running", "Succeeded", "Failed", "Unknown", ""] = ""
+class PodStatus(UpkeepStatus):
     start_time: Time | None = None
     resource_claim_statuses: list[ClaimStatus] = []
 
@@ -258,7 +260,7 @@ class Pod(Workload):
 def pod_of(model: Pod, pending: bool = False) -> domain.Pod:
     """A pod as a cluster has it, on its node. `pending`: as one that is to be placed; its node's name is then what it asks for.
 
-    Its traits are always there, for others may look for it. Raises ExpectedError."""
+    Its traits are always there, for others may look for it; its upkeep is once it runs. Raises ExpectedError."""
     running = bool(model.spec.node_name) and not pending
     requirements = model.template.requirements(replace(model.whose, running=running))
     namespace = model.metadata.namespace or DEFAULT_NAMESPACE
@@ -273,6 +275,7 @@ def pod_of(model: Pod, pending: bool = False) -> domain.Pod:
         priority=model.priority,
         started_us=micros(model.status.start_time) if model.status.start_time else 0,
         terminating=model.metadata.deletion_timestamp is not None,
+        upkeep=upkeep_of(model.metadata, model.spec, model.status, requirements.traits.images) if running else None,
     )
 
 
@@ -406,11 +409,18 @@ class ContainerImage(Source):
     size_bytes: Int = 0
 
 
+class NodeCondition(Source):
+    """Only `Ready` is looked at; what the others say of a node they say by its taints, too."""
+
+    type: str
+    status: str = ""
+
+
 class NodeStatus(Model):
     allocatable: Amounts = {}
     capacity: Amounts = {}
     addresses: list[NodeAddress] = []
-    conditions: Unacted = None
+    conditions: list[NodeCondition] = []
     config: Carried = None
     daemon_endpoints: Carried = None
     declared_features: Carried = None
@@ -455,4 +465,7 @@ class Node(Object):
             tuple(dict.fromkeys(found.address for found in self.status.addresses if found.address)),
             {tagged(name): image.size_bytes for image in self.status.images for name in image.names if name},
             crane.measured(self.annotations),
+            {key: value for key, value in sorted(self.annotations.items()) if key.startswith(KARPENTER)},
+            micros(self.metadata.creation_timestamp) if self.metadata.creation_timestamp else 0,
+            all(c.status == "True" for c in self.status.conditions if c.type == "Ready"),
         )

@@ -47,6 +47,7 @@ _SPELLINGS = {
     "host_ip": "hostIP",
     "host_ipc": "hostIPC",
     "host_pid": "hostPID",
+    "ignore_pods_without_pdb": "ignorePodsWithoutPDB",
     "insecure_skip_tls_verification": "insecureSkipTLSVerification",
     "node_id": "nodeID",
     "pod_cidr": "podCIDR",
@@ -206,8 +207,8 @@ class OwnerReference(Model):
     api_version: Carried = None
     block_owner_deletion: Carried = None
     controller: bool = False
-    name: Carried = None
-    uid: Carried = None
+    name: str = ""
+    uid: str = ""
 
 
 class Metadata(Model):
@@ -220,7 +221,7 @@ class Metadata(Model):
     annotations: Labels = {}
     uid: str | None = None
     deletion_timestamp: str | None = None
-    creation_timestamp: Carried = None
+    creation_timestamp: Time | None = None
     deletion_grace_period_seconds: Carried = None
     finalizers: Carried = None
     generation: Carried = None

@@ -246,6 +246,8 @@ class Volume(Source):
 
     name: str
     persistent_volume_claim: ClaimSource | None = None
+    empty_dir: Carried = None
+    host_path: Carried = None
     ephemeral: Carried = None
     gce_persistent_disk: GceDisk | None = None
     aws_elastic_block_store: AwsDisk | None = None

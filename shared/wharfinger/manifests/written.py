@@ -12,12 +12,14 @@ from typing import Any
 
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.pod_traits import PodTerm, PodTraits, TopologySpread, VolumeUse
+from wharfinger.domain.pod_upkeep import ContainerState, PodUpkeep
 from wharfinger.domain.resources import DEVICE_MILLI, GPU, DeviceRequest, quantity_of
 from wharfinger.domain.selectors import LabelSelector, NodeTerm, Requirement
 from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.workload import Requirements
 from wharfinger.manifests.kubernetes import GPU_PRODUCT
 from wharfinger.manifests.pod import DEFAULT_SCHEDULER, GPU_MILLI, GPU_MODELS, POD_GROUP
+from wharfinger.manifests.pod_upkeep import CONFIG_MIRROR
 
 Json = dict[str, Any]
 
@@ -29,15 +31,48 @@ def pod_manifest(pod: Pod) -> Json:
     labels = dict(traits.labels)
     if traits.group and POD_GROUP not in labels:
         labels[POD_GROUP] = traits.group
-    metadata |= _set(labels=labels, annotations=_annotations(pod.requirements.devices))
-    if traits.owner:
-        metadata["ownerReferences"] = [{"kind": traits.owner, "name": pod.name, "controller": True}]
+    upkeep = pod.upkeep or PodUpkeep()
+    annotations = _annotations(pod.requirements.devices) | upkeep.annotations
+    if upkeep.static:
+        annotations[CONFIG_MIRROR] = pod.uid
+    metadata |= _set(labels=labels, annotations=annotations, ownerReferences=_owners(pod.name, traits.owner, upkeep))
+    if upkeep.created_us:
+        metadata["creationTimestamp"] = _time(upkeep.created_us)
     if pod.terminating:
         metadata["deletionTimestamp"] = _time(pod.started_us)
-    status: Json = {"phase": "Running" if pod.node else "Pending"}
+    status: Json = {"phase": upkeep.phase or ("Running" if pod.node else "Pending")} | _status(upkeep)
     if pod.started_us:
         status["startTime"] = _time(pod.started_us)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": _spec(pod), "status": status}
+
+
+def _owners(pod: str, controller: str, upkeep: PodUpkeep) -> list[Json]:
+    """Where nothing is known but the kind of its controller, that one is called as the pod."""
+    if not upkeep.owners:
+        return [{"kind": controller, "name": pod, "controller": True}] if controller else []
+    return [
+        {"kind": owner.kind, "name": owner.name} | _set(uid=owner.uid, controller=owner.kind == controller)
+        for owner in upkeep.owners
+    ]
+
+
+def _status(upkeep: PodUpkeep) -> Json:
+    return _set(
+        reason=upkeep.reason,
+        qosClass=upkeep.quality,
+        conditions=[
+            {"type": c.type, "status": c.status}
+            | _set(reason=c.reason, lastTransitionTime=_time(c.since_us) if c.since_us else "")
+            for c in upkeep.conditions
+        ],
+        initContainerStatuses=[_container_status(c) for c in upkeep.containers if c.init],
+        containerStatuses=[_container_status(c) for c in upkeep.containers if not c.init],
+    )
+
+
+def _container_status(container: ContainerState) -> Json:
+    said = _set(reason=container.reason, exitCode=container.exit_code)
+    return {"restartCount": container.restarts, "state": {container.state or "waiting": said}}
 
 
 def _spec(pod: Pod) -> Json:
@@ -53,7 +88,8 @@ def _spec(pod: Pod) -> Json:
         affinity=_affinity(wants),
         tolerations=[_toleration(t) for t in wants.tolerations],
         topologySpreadConstraints=[_spread(s) for s in traits.spread],
-        volumes=[{"name": f"volume-{i}"} | _volume(use) for i, use in enumerate(traits.volumes)],
+        volumes=[{"name": f"volume-{i}"} | _volume(use) for i, use in enumerate(traits.volumes)]
+        + [{"name": "local", "emptyDir": {}} for upkeep in [pod.upkeep] if upkeep is not None and upkeep.local_storage],
         resourceClaims=[{"name": name, "resourceClaimName": name} for name in traits.resource_claims],
         schedulingGates=[{"name": gate} for gate in traits.gates],
         preemptionPolicy="Never" if traits.never_preempts else "",
@@ -198,9 +234,12 @@ def node_manifest(node: Node) -> Json:
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": node.name} | _set(labels=labels),
+        "metadata": {"name": node.name}
+        | _set(labels=labels, annotations=dict(node.annotations))
+        | _set(creationTimestamp=_time(node.created_us) if node.created_us else ""),
         "spec": _set(unschedulable=node.unschedulable, taints=[_taint(t) for t in node.taints]),
         "status": {"allocatable": amounts, "capacity": amounts}
+        | _set(conditions=[] if node.ready else [{"type": "Ready", "status": "Unknown"}])
         | _set(images=[{"names": [name], "sizeBytes": size} for name, size in sorted(node.images.items())])
         | _set(addresses=[{"type": "InternalIP", "address": address} for address in node.addresses]),
     }
