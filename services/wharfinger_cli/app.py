@@ -123,6 +123,19 @@ def migrate(context: typer.Context, data_dir: Dir = None) -> None:
 
 
 @app.command(rich_help_panel=PLANE)
+def provide(
+    context: typer.Context,
+    delay: Annotated[float, typer.Option("--delay", min=0, help="Seconds from a claim to its node.")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="End when no claim is waiting any more.")] = False,
+    data_dir: Dir = None,
+) -> None:
+    """Stand in for whoever makes nodes: claims become nodes in what the plane is told, removed nodes vanish from it."""
+    from wharfinger_cli import provide as module
+
+    module.provide(_request(context, data_dir), delay, once=once)
+
+
+@app.command(rich_help_panel=PLANE)
 def demo(
     context: typer.Context,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the data directory when it is done.")] = False,

@@ -36,7 +36,8 @@ TYPES = tuple(event.type for event in EVENT_TYPES if event.topic is DECISIONS)
 WIDTHS = {"time": 19, "stream": 16, "seq": 6, "decision": 20, "subject": 32}
 OUTCOME_STYLES = {
     "scheduled": GOOD, "placed": GOOD, "refused": BAD, "silenced": WARN, "released": WARN, "selected": GOOD,
-    "unsatisfied": WARN, "misconfigured": BAD,
+    "unsatisfied": WARN, "misconfigured": BAD, "claimed": WARN, "registered": GOOD, "timed-out": BAD, "failed": BAD,
+    "disrupting": WARN, "done": GOOD, "rolled-back": BAD,
 }  # fmt: skip
 
 
