@@ -14,17 +14,34 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cache
+from types import ModuleType
 from typing import Protocol, TypeVar, cast
 from uuid import UUID
 
 import msgspec
 
-from wharfinger.domain import device_claims, pod_traits, scheduler, selection, storage
+from wharfinger.domain import (
+    descheduling,
+    device_claims,
+    instance_types,
+    pod_traits,
+    pod_upkeep,
+    rebalancing,
+    scheduler,
+    selection,
+    storage,
+)
 from wharfinger.domain.binding import Binding, Component, TargetCluster
 from wharfinger.domain.cluster import Cluster, Managed, ManagedTaint, NodeGrade, ResourceSummary
-from wharfinger.domain.cluster_objects import DisruptionBudget, NamespaceLabels, PodSelecting
+from wharfinger.domain.cluster_objects import (
+    DaemonPods,
+    DisruptionBudget,
+    NamespaceLabels,
+    NodeClaimStatus,
+    PodSelecting,
+)
 from wharfinger.domain.node import Node, Pod
-from wharfinger.domain.node_pool import NodePoolPolicy
+from wharfinger.domain.node_pool import NodeBudget, NodeOverlay, NodePoolPolicy, PoolRequirement
 from wharfinger.domain.placement import (
     ClusterAffinity,
     Placement,
@@ -51,9 +68,14 @@ from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.engine.fleet.objective import PRICE_LABEL
+from wharfinger.events import disruption, provisioning
 from wharfinger.events.assignments import (
     Assigned,
     AssignmentsDecided,
+    Claimed,
+    ClaimEnded,
+    Disrupted,
+    Disrupting,
     NodeClosed,
     Placed,
     Recovered,
@@ -99,10 +121,14 @@ from wharfinger.events.placements import (
 from wharfinger.events.plans import PlanRequested, Step
 from wharfinger.events.policies import PolicyRemoved
 from wharfinger.events.proposals import (
+    DeschedulingProposed,
+    DisruptionProposed,
     EvictionProposed,
     FailoverProposed,
+    NewNode,
     NodeRemovalProposed,
     RescheduleProposed,
+    Unseating,
 )
 from wharfinger.events.streams import FLEET
 from wharfinger.events.ticks import Ticked
@@ -201,8 +227,16 @@ TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
     Quota: {"namespace": M.NAMESPACE, "name": M.POLICY},
     Node: {
         "name": M.NODE, "allocatable": _AMOUNTS, "labels": _LABELS, "addresses": M.ADDRESS,
-        "measured": Pairs(M.METRIC, M.QUANTITY), "images": Pairs(M.TOKEN),
+        "measured": Pairs(M.METRIC, M.QUANTITY), "images": Pairs(M.TOKEN), "annotations": _LABELS,
     },
+    pod_upkeep.PodUpkeep: {
+        "images": M.TOKEN, "quality": M.WORD, "claims": M.TOKEN, "phase": M.WORD, "reason": M.REMARK,
+        "annotations": _LABELS,
+    },
+    pod_upkeep.Owner: {"kind": M.WORD, "name": M.WORKLOAD, "uid": M.TOKEN},
+    pod_upkeep.ContainerState: {"state": M.WORD, "reason": M.REMARK},
+    pod_upkeep.PodCondition: {"type": M.LABEL_KEY, "status": M.WORD, "reason": M.REMARK},
+    DaemonPods: {"namespace": M.NAMESPACE, "name": M.WORKLOAD},
     Pod: {"uid": M.POD_UID, "name": M.POD, "node": M.NODE, "binding": M.BINDING},
     Device: {"model": M.MODEL, "kind": M.RESOURCE},
     DeviceRequest: {"models": M.MODEL, "kind": M.RESOURCE},
@@ -241,7 +275,13 @@ TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
     ResourceSelector: {"api_version": M.API_VERSION, "name": M.WORKLOAD, "namespace": M.NAMESPACE, "kind": M.WORD},
     Policy: {"kind": M.WORD, "name": M.POLICY, "namespace": M.NAMESPACE, "manifest": M.DROPPED},
     PodGroups: {"min_counts": Pairs(M.POLICY)},
-    NodePoolPolicy: {"name": M.LABEL_VALUE},  # it is the value of a label of its nodes
+    NodePoolPolicy: {
+        "name": M.LABEL_VALUE,  # it is the value of a label of its nodes
+        "labels": _LABELS, "annotations": _LABELS, "node_class": M.TOKEN, "consolidation": M.WORD, "limits": _AMOUNTS,
+        "catalogue": M.TOKEN, "clusters": M.CLUSTER, "digest": M.LABEL_VALUE,
+    },
+    PoolRequirement: {"key": M.LABEL_KEY, "operator": M.WORD, "values": M.LABEL_VALUE},
+    NodeBudget: {"nodes": M.QUANTITY, "reasons": M.WORD, "schedule": M.QUANTITY},
     SyncPeriod: {"metric": M.METRIC},
     LoadLimit: {"metric": M.METRIC},
     LoadWeight: {"metric": M.METRIC},
@@ -586,6 +626,8 @@ def _policy(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
     assert isinstance(value, Policy)
     if value.selection or value.cluster_set or value.set_binding or value.scores:
         raise RedactionError(f"{value.key} chooses clusters by texts that are compared, which new names would change")
+    if value.catalogue or value.overlay or value.descheduling or value.rebalancing:
+        raise RedactionError(f"{value.key} says by names of types, labels and zones what nodes are bought or emptied")
     if value.scheduler:
         raise RedactionError(f"{value.key} says by names of plugins, resources and hosts how nodes are chosen")
     return walk._struct(value)
@@ -602,6 +644,20 @@ _EXTENDERS = (ExtenderAnswered, ExtenderAsked, cluster_state.Question, cluster_s
 def _claimed(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
     raise RedactionError(
         f"the {type(value).__name__} {getattr(value, 'name', '')} is found by texts that are compared, which new names would change"
+    )
+
+
+def _pool_requirement(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
+    assert isinstance(value, PoolRequirement)
+    if value.operator in ("Gt", "Lt", "Gte", "Lte"):
+        raise RedactionError(f"label {value.key} is compared as a number ({value.operator})")
+    return walk._struct(value)
+
+
+def _bought(walk: Walk, value: msgspec.Struct) -> msgspec.Struct:
+    where = getattr(value, "cluster", "") or getattr(value, "name", "") or type(value).__name__
+    raise RedactionError(
+        f"{where}: nodes were bought or emptied by names of types, zones and labels, which new names would change"
     )
 
 
@@ -623,6 +679,7 @@ def target_of(refused: ProposalRefused) -> Meaning:
 
 _SPECIAL: dict[type[msgspec.Struct], Callable[[Walk, msgspec.Struct], msgspec.Struct]] = {
     Requirement: _requirement,
+    PoolRequirement: _pool_requirement,
     NodeTerm: _node_term,
     ClusterAffinity: _affinity,
     ReplicaLimit: _limit,
@@ -656,9 +713,31 @@ _CLAIMED: tuple[type[msgspec.Struct], ...] = (
     device_claims.OfferedDevice, device_claims.ResourceSlice, device_claims.WantedDevices, device_claims.Alike,
     device_claims.HeldDevice, device_claims.ResourceClaim,
 )  # fmt: skip
-"""Volumes and claimed devices: expressions and topologies find them by their texts, so a history that holds any is not redacted."""
+"""Volumes and claimed devices: expressions and topologies find them by their texts, so a history that holds any is
+not redacted."""
 
 _SPECIAL |= dict.fromkeys(_CLAIMED, _claimed)
+
+
+def _all_of(*modules: ModuleType) -> tuple[type[msgspec.Struct], ...]:
+    """The structs a module defines."""
+    return tuple(
+        found
+        for module in modules
+        for found in vars(module).values()
+        if isinstance(found, type) and issubclass(found, msgspec.Struct) and found.__module__ == module.__name__
+    )
+
+
+_BOUGHT: tuple[type[msgspec.Struct], ...] = (
+    *_all_of(instance_types, descheduling, rebalancing, provisioning, disruption),
+    NodeOverlay, NodeClaimStatus, DisruptionProposed, DeschedulingProposed, NewNode, Unseating, Claimed, ClaimEnded,
+    Disrupting, Disrupted,
+)  # fmt: skip
+"""Of nodes that are bought and emptied: prices, types and zones are looked up by name, so a history that holds any is
+not redacted."""
+
+_SPECIAL |= dict.fromkeys(_BOUGHT, _bought)
 
 _SCHEDULERS: tuple[type[msgspec.Struct], ...] = (
     scheduler.PluginUse, scheduler.WeightedResource, scheduler.FitArgs, scheduler.DynamicArgs, scheduler.DevicesArgs,
@@ -675,7 +754,7 @@ _SELECTIONS: tuple[type[msgspec.Struct], ...] = (
 """Of placements that choose clusters: a history that holds any is not redacted."""
 
 SPECIAL_FIELDS = {
-    *((kind, field) for kind in (*_SELECTIONS, *_CLAIMED, *_SCHEDULERS) for field in kind.__struct_fields__),
+    *((kind, field) for kind in (*_SELECTIONS, *_CLAIMED, *_SCHEDULERS, *_BOUGHT) for field in kind.__struct_fields__),
     *((kind, field) for kind in _EXTENDERS for field in kind.__struct_fields__),
     (ProposalRefused, "target"),
     (Scored, "name"),
