@@ -18,8 +18,8 @@ from wharfinger.domain.node_pool import CAPACITY_TYPE_LABEL, ZONE_LABEL, NodeOve
 from wharfinger.domain.resources import Device, DeviceRequest, is_of_nodes
 from wharfinger.engine.devices.fit import could_ever
 from wharfinger.engine.provisioning import overlays as laid
-from wharfinger.engine.provisioning.overlays import BOUGHT, RESERVATION_LABEL, bought_labels, type_labels
-from wharfinger.engine.provisioning.requirements import NO_LABELS, WELL_KNOWN, LabelSet, ValueSet
+from wharfinger.engine.provisioning.overlays import BOUGHT, RESERVATION_LABEL, bought_labels, described_by, type_labels
+from wharfinger.engine.provisioning.requirements import WELL_KNOWN, LabelSet, ValueSet
 
 Column = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -46,11 +46,12 @@ SoldOut = frozenset[tuple[str, str, str]]
 
 
 class Types:
-    """The instance types of one catalogue, as one pool sees them.
+    """The instance types of one catalogue, as one pool sees them. `of` makes them.
 
     `names`; `labels`: of each type, zone and capacity type among them; `resources`: names of the columns; `capacity`,
     `allocatable`: int64[types, resources] in the units of `domain.resources`, huge pages taken off the allocatable
-    memory; `devices`: of each type; `known`: labels that a new node of some type has.
+    memory; `devices`: of each type; `described`: labels by which some type is described; `known`: those, and labels
+    that every new node has.
 
     Offerings are columns over `offerings`: `of_type`, `price` (billionths of a dollar an hour), `reservation`
     (code, -1: none) int64[offerings], `available` bool[offerings]."""
@@ -60,13 +61,11 @@ class Types:
         types: Iterable[InstanceType],
         overlays: Iterable[NodeOverlay] = (),
         sold_out: SoldOut = frozenset(),
-        pool: LabelSet = NO_LABELS,
     ) -> None:
-        """`pool`: labels that nodes of the pool have; overlays may ask for them. Of types of one name the last counts.
-        Raises OverlayError."""
+        """Of types of one name the last counts. Raises OverlayError."""
         in_order = laid.ordered(overlays)
         by_name = {t.name: t for t in types}
-        self.types = tuple(laid.overlaid(by_name[name], in_order, pool).type for name in sorted(by_name))
+        self.types = tuple(laid.overlaid(by_name[name], in_order).type for name in sorted(by_name))
         self.names = tuple(t.name for t in self.types)
         self.row: dict[str, int] = {name: i for i, name in enumerate(self.names)}
         self.devices: tuple[tuple[Device, ...], ...] = tuple(t.devices for t in self.types)
@@ -83,9 +82,20 @@ class Types:
 
     @classmethod
     def of(
-        cls, types: Iterable[InstanceType], overlays: Iterable[NodeOverlay] = (), sold_out: SoldOut = frozenset()
+        cls, types: Sequence[InstanceType], overlays: Iterable[NodeOverlay] = (), sold_out: SoldOut = frozenset()
     ) -> Types:
-        return cls(types, overlays, sold_out)
+        """The same columns again for the very same tuple of types: a catalogue is asked for with every batch."""
+        laid_on = tuple(overlays)
+        if not isinstance(types, tuple):
+            return cls(types, laid_on, sold_out)
+        for i, (seen, *rest, made) in enumerate(_recent):
+            if seen is types and rest == [laid_on, sold_out]:
+                _recent.insert(0, _recent.pop(i))
+                return made
+        made = cls(types, laid_on, sold_out)
+        _recent.insert(0, (types, laid_on, sold_out, made))
+        del _recent[_RECENT_MAX:]
+        return made
 
     def __len__(self) -> int:
         return len(self.names)
@@ -130,19 +140,20 @@ class Types:
         self._bought: dict[str, tuple[str | None, ...]] = {k: tuple(m.get(k) for m in labels) for k in BOUGHT}
 
     def _labelled(self) -> None:
-        described = {key for t in self.types for key in type_labels(t)}
+        self.described: frozenset[str] = described_by(self.types)
+        self.known: frozenset[str] = WELL_KNOWN | self.described | {RESERVATION_LABEL}
         missing = ValueSet.of("DoesNotExist")
-        self.known: frozenset[str] = WELL_KNOWN | described | {RESERVATION_LABEL}
+        own = [type_labels(t) for t in self.types]
         self.labels: tuple[LabelSet, ...] = tuple(
             LabelSet(
                 (
-                    *((key, missing) for key in sorted(described - set(type_labels(t)))),
-                    *type_labels(t).items(),
+                    *((key, missing) for key in self.described if key not in labels),
+                    *labels.items(),
                     (ZONE_LABEL, ValueSet(False, frozenset(o.zone for o in t.offerings))),
                     (CAPACITY_TYPE_LABEL, ValueSet(False, frozenset(o.capacity_type for o in t.offerings))),
                 )
             )
-            for t in self.types
+            for t, labels in zip(self.types, own, strict=True)
         )
 
     # --- what labels admit
@@ -199,6 +210,14 @@ class Types:
     def count_values(self, key: str, labels: LabelSet, rows: Mask) -> int:
         """How many different values of a label the types at `rows` could still have."""
         return sum(held for _, held in self._held(key, labels, rows))
+
+    def values_of(self, row: int, key: str, labels: LabelSet) -> frozenset[str]:
+        """The values of a label that nodes of the type at `row` could still have."""
+        if key in self._bought:
+            usable = np.flatnonzero(self.offered(labels) & (self.of_type == row))
+            return frozenset(v for v in (self._bought[key][i] for i in usable) if v is not None)
+        wanted = labels.of(key)
+        return frozenset(v for v in self.labels[row].of(key).values if wanted.allows(v))
 
     def _held(self, key: str, labels: LabelSet, rows: Mask) -> Iterable[tuple[str, bool]]:
         wanted = labels.of(key)
@@ -300,6 +319,11 @@ class Types:
 
     def _as_bought(self, labels: LabelSet) -> tuple[ValueSet | None, ...]:
         return tuple(labels.get(name) for name in BOUGHT)
+
+
+_RECENT_MAX = 8
+_recent: list[tuple[Sequence[InstanceType], tuple[NodeOverlay, ...], SoldOut, Types]] = []
+"""Columns made lately, the last used first. What is in it changes no answer, only how fast it comes."""
 
 
 def _allocatable(found: InstanceType) -> dict[str, int]:

@@ -1,8 +1,9 @@
 """What overlays make of instance types: other prices, more capacity.
 
-An overlay speaks of offerings by the labels that a node of them would have: those of the type, zone, capacity type, and
-those of the pool. Its price counts where it matches an offering. Its capacity counts for a type when it matches every
-offering that there is, since what a node holds must not depend on where it happens to be launched.
+An overlay speaks of offerings by the labels that a node of them would have: those of the type, zone and capacity
+type; what it asks of the pool was seen to before (`concerning`). Its price counts where it matches an offering. Its
+capacity counts for a type when it matches every offering that there is, since what a node holds must not depend on
+where it happens to be launched.
 
 Percentages are exact: an adjusted price is rounded to a billionth of a dollar, halves up, and is never below zero.
 """
@@ -12,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
+import msgspec
+
 from wharfinger.domain.instance_types import PRICE_UNIT, InstanceType, Offering
 from wharfinger.domain.node_pool import CAPACITY_TYPE_LABEL, INSTANCE_TYPE_LABEL, ZONE_LABEL, NodeOverlay
 from wharfinger.domain.value import Value
-from wharfinger.engine.provisioning.requirements import NO_LABELS, LabelSet, ValueSet
+from wharfinger.engine.provisioning.requirements import LabelSet, ValueSet, current_key
 
 RESERVATION_LABEL = "karpenter.k8s.aws/capacity-reservation-id"
 """The label of a node in reserved capacity: of which reservation."""
@@ -37,7 +40,7 @@ class Overlaid(Value, frozen=True):
 
 
 Laid = tuple[NodeOverlay, LabelSet, LabelSet]
-"""An overlay, what it asks of the type and the pool, and what of the offering."""
+"""An overlay, what it asks of the type, and what of the offering."""
 
 
 def ordered(overlays: Iterable[NodeOverlay]) -> tuple[Laid, ...]:
@@ -49,11 +52,23 @@ def ordered(overlays: Iterable[NodeOverlay]) -> tuple[Laid, ...]:
     return tuple(found)
 
 
-def overlaid(found: InstanceType, overlays: Sequence[Laid], pool: LabelSet = NO_LABELS) -> Overlaid:
-    """`overlays`: as `ordered` gives them. `pool`: the labels that nodes of the pool have."""
+def concerning(overlays: Iterable[NodeOverlay], pool: LabelSet, described: frozenset[str]) -> tuple[NodeOverlay, ...]:
+    """Those that speak of the nodes of a pool with these labels, and what they ask besides. `described`: labels by which
+    instance types are told apart."""
+    kept = []
+    for overlay in overlays:
+        of_pool = tuple(r for r in overlay.requirements if r.key not in described and r.key in pool)
+        if pool.compatible(LabelSet.of_pool(of_pool)):
+            rest = tuple(r for r in overlay.requirements if r not in of_pool)
+            kept.append(msgspec.structs.replace(overlay, requirements=rest) if of_pool else overlay)
+    return tuple(kept)
+
+
+def overlaid(found: InstanceType, overlays: Sequence[Laid]) -> Overlaid:
+    """`overlays`: as `ordered` gives them."""
     if not overlays or not found.offerings:
         return Overlaid(found)
-    labels = type_labels(found).intersect(pool)
+    labels = type_labels(found)
     of_type = [(overlay, bought) for overlay, asked, bought in overlays if labels.compatible(asked)]
     if not of_type:
         return Overlaid(found)
@@ -80,8 +95,13 @@ def overlaid(found: InstanceType, overlays: Sequence[Laid], pool: LabelSet = NO_
 
 def type_labels(found: InstanceType) -> LabelSet:
     """What nodes of a type can be, before it is said where they are bought."""
-    sets = [(key, ValueSet(False, frozenset(values))) for key, values in found.labels.items()]
+    sets = [(current_key(key), ValueSet(False, frozenset(values))) for key, values in found.labels.items()]
     return LabelSet((*sets, (INSTANCE_TYPE_LABEL, ValueSet(False, frozenset((found.name,))))))
+
+
+def described_by(types: Iterable[InstanceType]) -> frozenset[str]:
+    """The labels by which any of these types is described, those of offerings left out."""
+    return frozenset((INSTANCE_TYPE_LABEL, *(current_key(key) for t in types for key in t.labels)))
 
 
 def bought_labels(offering: Offering) -> dict[str, str]:

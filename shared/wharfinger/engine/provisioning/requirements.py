@@ -213,16 +213,16 @@ class LabelSet:
 
     @classmethod
     def of_pool(cls, requirements: Iterable[PoolRequirement]) -> LabelSet:
-        return cls((_current(r.key), ValueSet.of(r.operator, r.values, r.min_values)) for r in requirements)
+        return cls((current_key(r.key), ValueSet.of(r.operator, r.values, r.min_values)) for r in requirements)
 
     @classmethod
     def of_labels(cls, labels: Mapping[str, str]) -> LabelSet:
-        return cls((_current(key), ValueSet(False, frozenset((value,)))) for key, value in labels.items())
+        return cls((current_key(key), ValueSet(False, frozenset((value,)))) for key, value in labels.items())
 
     @classmethod
     def of_node(cls, node: Node) -> LabelSet:
         """Labels that a node has under an older name only are found under the newer one as well."""
-        renamed = {_current(key): value for key, value in node.labels.items()}
+        renamed = {current_key(key): value for key, value in node.labels.items()}
         return cls.of_labels({**renamed, **node.labels, NODE_NAME: node.name})
 
     @classmethod
@@ -387,7 +387,7 @@ def _intersection(one: LabelSet, other: LabelSet) -> LabelSet:
 
 def of_requirement(requirement: Requirement) -> tuple[str, ValueSet]:
     """One matchExpression: the label and what it may be."""
-    return _current(requirement.key), ValueSet.of(requirement.operator, requirement.values)
+    return current_key(requirement.key), ValueSet.of(requirement.operator, requirement.values)
 
 
 def integer(text: str) -> int | None:
@@ -409,13 +409,14 @@ def _tighter(which: Callable[[int, int], int], one: int | None, other: int | Non
     return which(one, other)
 
 
-def _current(key: str) -> str:
+def current_key(key: str) -> str:
+    """The name of a label today, where it has an older one."""
     return _RENAMED.get(key, key)
 
 
 def _selected(requirements: Requirements) -> Iterator[tuple[str, ValueSet]]:
     for key, value in requirements.node_selector.items():
-        yield _current(key), ValueSet(False, frozenset((value,)))
+        yield current_key(key), ValueSet(False, frozenset((value,)))
     name = requirements.traits.node_name
     if name:
         yield NODE_NAME, ValueSet(False, frozenset((name,)))
