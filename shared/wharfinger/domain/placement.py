@@ -82,12 +82,11 @@ class ReplicaScheduling(Value, frozen=True):
 class Steadiness(Value, frozen=True):
     """Moves that nobody asked for, all off unless said: a steady binding stays where it is.
 
-    `failback_after_s`: an earlier affinity than the one in force is returned to when it could have held all replicas for so long
-    without a break. `rebalance_after_s`: replicas are moved to clusters that have become feasible or roomy when that has been so
-    for so long. None: never. `window_s`: the least time between two such moves of one binding. `gain_percent`: a rebalance must
-    lessen the distance from the wanted division by at least so much of the replicas. `budget_percent`: of the replicas that one
-    such move may touch, rounded up to at least one.
-    """
+    `failback_after_s`: an earlier affinity than the one in force is returned to when it could have held all replicas
+    for so long without a break. `rebalance_after_s`: replicas are moved to clusters that have become feasible or
+    roomy when that has been so for so long. None: never. `window_s`: the least time between two such moves of one
+    binding. `gain_percent`: a rebalance must lessen the distance from the wanted division by at least so much of the
+    replicas. `budget_percent`: of the replicas that one such move may touch, rounded up to at least one. """
 
     failback_after_s: int | None = None
     rebalance_after_s: int | None = None
@@ -99,8 +98,8 @@ class Steadiness(Value, frozen=True):
 class ApplicationFailover(Value, frozen=True):
     """What runs in a cluster and has been ill there for longer than `toleration_s` leaves it.
 
-    `purge`: `Directly`, its copy goes at once; `Gracefully`, when what replaces it stands, or after `grace_s` at the latest; `Never`,
-    when somebody says so."""
+    `purge`: `Directly`, its copy goes at once; `Gracefully`, when what replaces it stands, or after `grace_s` at the
+    latest; `Never`, when somebody says so."""
 
     toleration_s: int = 300
     purge: Literal["Directly", "Gracefully", "Never"] = "Gracefully"
@@ -110,13 +109,14 @@ class ApplicationFailover(Value, frozen=True):
 class Placement(Value, frozen=True):
     """`affinities` are alternatives in order, the first that schedules wins; empty: any cluster.
 
-    `affinity_label` and `anti_affinity_label`: workloads with equal values of this label go to the same clusters, or to none that
-    another has. `failover`: `evict` lets go and refills; `reserve` keeps the healthy targets as they are and replaces the failed
-    ones by as many candidates, or does nothing. `strict`: as Karmada does it, where we would do better.
+    `affinity_label` and `anti_affinity_label`: workloads with equal values of this label go to the same clusters, or
+    to none that another has. `failover`: `evict` lets go and refills; `reserve` keeps the healthy targets as they are
+    and replaces the failed ones by as many candidates, or does nothing. `strict`: as Karmada does it, where we would
+    do better.
 
-    `application`: whether, and how, a binding leaves a cluster where it is ill (None: never). `cluster_purge`: how it leaves one whose
-    NoExecute taint it does not bear any more; Gracefully waits for its replacement, ten minutes at most.
-    """
+    `application`: whether, and how, a binding leaves a cluster where it is ill (None: never). `cluster_purge`: how it
+    leaves one whose NoExecute taint it does not bear any more; Gracefully waits for its replacement, ten minutes at
+    most. """
 
     affinities: tuple[ClusterAffinity, ...] = ()
     tolerations: tuple[Toleration, ...] = ()

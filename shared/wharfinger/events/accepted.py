@@ -9,7 +9,13 @@ from dataclasses import dataclass
 
 from wharfinger.domain.value import Value
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved, QuotasObserved, WorkloadObserved
+from wharfinger.events.cluster_state import (
+    NodesObserved,
+    ObjectsObserved,
+    PodsObserved,
+    QuotasObserved,
+    WorkloadObserved,
+)
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.registry import LATEST

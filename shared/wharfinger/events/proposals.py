@@ -36,9 +36,11 @@ class FailoverProposed(Value, frozen=True):
 
 
 class EvictionProposed(Value, frozen=True):
-    """Let go what `binding` has in `cluster` and place it elsewhere: its NoExecute toleration ended (`taint`), it has been ill for
-    longer than its policy bears (`unhealthy`), or `replicas` of it have found no node for so long (`unschedulable`; 0: all it has
-    there); or it was let go there already and only waited for what replaces it (`replaced`), which stands now. `assignment`: id of the decision by which it had what is to go; empty: not known, and not compared."""
+    """Let go what `binding` has in `cluster` and place it elsewhere: its NoExecute toleration ended (`taint`), it has
+    been ill for longer than its policy bears (`unhealthy`), or `replicas` of it have found no node for so long
+    (`unschedulable`; 0: all it has there); or it was let go there already and only waited for what replaces it
+    (`replaced`), which stands now. `assignment`: id of the decision by which it had what is to go; empty: not known,
+    and not compared."""
 
     stream: Name
     binding: Name
@@ -52,11 +54,10 @@ class EvictionProposed(Value, frozen=True):
 class RescheduleProposed(Value, frozen=True):
     """Decide `binding` afresh; or, where `targets` are named, move it to exactly these.
 
-    `replay`: id of the replay that found them: it becomes the cause of the decision. `objective`: by which they are better than
-    what there is (`spread`, `pack`, `cost`, `moves`, `even`; empty: no such claim), checked again against the present; `gain`: by how
-    much they were better when that was found, in the objective's own unit. `policy`: key of the RebalancePolicy that asks for
-    it, whose gain and budgets are kept (empty: somebody else asks).
-    """
+    `replay`: id of the replay that found them: it becomes the cause of the decision. `objective`: by which they are
+    better than what there is (`spread`, `pack`, `cost`, `moves`, `even`; empty: no such claim), checked again against
+    the present; `gain`: by how much they were better when that was found, in the objective's own unit. `policy`: key
+    of the RebalancePolicy that asks for it, whose gain and budgets are kept (empty: somebody else asks). """
 
     stream: Name
     binding: Name
@@ -78,8 +79,9 @@ class NodeRemovalProposed(Value, frozen=True):
 
 
 class NewNode(Value, frozen=True):
-    """A node to be made: of which pool, by which requirements beyond the pool's, of which instance types (the cheapest first), for
-    which amounts (daemons and what is to go there), and for how much an hour at least (billionths of a dollar)."""
+    """A node to be made: of which pool, by which requirements beyond the pool's, of which instance types (the
+    cheapest first), for which amounts (daemons and what is to go there), and for how much an hour at least
+    (billionths of a dollar)."""
 
     pool: Name
     requirements: tuple[PoolRequirement, ...]
@@ -89,9 +91,10 @@ class NewNode(Value, frozen=True):
 
 
 class DisruptionProposed(Value, frozen=True):
-    """`nodes` can go, all or none of them, if `replacements` come first. `contents`: node -> a digest of what it held when that was
-    found; when it holds something else the proposal is refused. `saving`: billionths of a dollar an hour, by the prices known then;
-    `disruption`: thousandths, see `engine.disruption.costs`. `reason`: in words, with the arithmetic."""
+    """`nodes` can go, all or none of them, if `replacements` come first. `contents`: node -> a digest of what it held
+    when that was found; when it holds something else the proposal is refused. `saving`: billionths of a dollar an
+    hour, by the prices known then; `disruption`: thousandths, see `engine.disruption.costs`. `reason`: in words, with
+    the arithmetic."""
 
     stream: Name
     cluster: Name
@@ -114,8 +117,8 @@ class Unseating(Value, frozen=True):
 
 
 class DeschedulingProposed(Value, frozen=True):
-    """What `strategy` of `profile` found: each of `unseatings` by itself should be somewhere else. Each is moved where there is a
-    place for it, and stays where there is none."""
+    """What `strategy` of `profile` found: each of `unseatings` by itself should be somewhere else. Each is moved
+    where there is a place for it, and stays where there is none."""
 
     stream: Name
     cluster: Name

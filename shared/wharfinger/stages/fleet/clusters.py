@@ -121,7 +121,7 @@ class ClusterState:
         while self.pending and self.pending[0].seq <= through:
             self.pending.popleft()
         for class_key in list(self.doubt):
-            count = counted.classes.get(class_key, 0)
+            count = _count(counted, class_key)
             if count == 0 or (count < self.doubt[class_key] and class_key not in self.closed):
                 del self.doubt[class_key]  # the doubted number is no longer claimed
         for class_key in list(self.closed):
@@ -199,14 +199,28 @@ class ClusterState:
             return "grades"
         return "summary" if self.capacity is None else "totals"
 
+    def disprove(self, class_key: str) -> None:
+        """What is counted for the class is not so, by what was seen of its replicas: closed until a count shows more, or has come
+        down and up again."""
+        capacity = self.capacity
+        through = {} if capacity is None else capacity.accounted_through
+        self.closed[class_key] = through.get(cluster_stream(self.name), 0)
+        if capacity is not None and (count := _count(capacity, class_key)):
+            self.doubt[class_key] = max(count, self.doubt.get(class_key, 0))
+
     def reopen(self, class_key: str) -> bool:
         """Open a refused class again when the last count accounts for the refusal and shows more than was disproved."""
         capacity = self.capacity
         if capacity is None or capacity.accounted_through.get(cluster_stream(self.name), 0) < self.closed[class_key]:
             return False
-        count = capacity.classes.get(class_key, 0)
+        count = _count(capacity, class_key)
         if count <= self.doubt.get(class_key, 0):
             return False
         del self.closed[class_key]
         self.doubt[class_key] = count
         return True
+
+
+def _count(capacity: CapacityEstimated, class_key: str) -> int:
+    """What fits now, and on nodes that could be made."""
+    return capacity.classes.get(class_key, 0) + capacity.provisionable.get(class_key, 0)

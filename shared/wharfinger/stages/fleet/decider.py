@@ -1,19 +1,20 @@
 """What the fleet stage decides, and in which order.
 
 A round goes: who is silent or heard again; is the fleet held; who was withdrawn; what the recovery of a cluster makes
-superfluous (`failover`); proposals; new and changed bindings, by priority, then in the order they came; in the same order what
-lost replicas or waits (`queue`); what has long had a better place, if its policy lets it move (`steadiness`); and last the plans,
-each tried on what all of that has left and, when it is committed, followed by the same again.
-Every request, every proposal and every plan gets exactly one answer. Everything else is decided only when it changes something:
-a binding that waits for unchanged reasons is silent.
+superfluous (`failover`); proposals, and copies that were waited for long enough (`evictions`); new and changed
+bindings, by priority, then in the order they came; in the same order what lost replicas or waits (`queue`); what has
+long had a better place, if its policy lets it move (`steadiness`); and last the plans, each tried on what all of that
+has left and, when it is committed, followed by the same again. Every request, every proposal and every plan gets
+exactly one answer. Everything else is decided only when it changes something: a binding that waits for unchanged
+reasons is silent.
 
-A steady binding never moves because capacity changed, unless its policy says so. What follows the fleet are Duplicated bindings
-and objects without replicas: they go to every cluster that is feasible, so they are looked at when the facts of clusters change.
+A steady binding never moves because capacity changed, unless its policy says so. What follows the fleet are
+Duplicated bindings and objects without replicas: they go to every cluster that is feasible, so they are looked at
+when the facts of clusters change.
 
-What runs is only ever taken away for what the user did (scaled it, withdrew it, changed its policy so that other clusters are
-its own) or for a cluster that refuses it, expels it or is gone. A policy that nothing can follow, a filter that nobody passes, a
-full group, a quota: they refuse, and leave what there is.
-"""
+What runs is only ever taken away for what the user did (scaled it, withdrew it, changed its policy so that other
+clusters are its own) or for a cluster that refuses it, expels it or is gone. A policy that nothing can follow, a
+filter that nobody passes, a full group, a quota: they refuse, and leave what there is. """
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ from wharfinger.events.streams import FLEET
 from wharfinger.kernel.decider import Decision, Draft, Micros
 from wharfinger.stages.fleet import saved
 from wharfinger.stages.fleet.drafts import counted, in_order, schedule, solved, with_suspects
-from wharfinger.stages.fleet.failover import declined, evict, fail_over, hold_or_resume, settle_recovered, watch_leases
+from wharfinger.stages.fleet.evictions import end_graces, evict
+from wharfinger.stages.fleet.failover import declined, fail_over, hold_or_resume, settle_recovered, watch_leases
 from wharfinger.stages.fleet.plans import answer_plans, expectation
 from wharfinger.stages.fleet.queue import answer_requests, retry
 from wharfinger.stages.fleet.relocate import relocation
@@ -50,8 +52,8 @@ _PROFILE = re.compile(r"fleet round-limit=(\d+)(?: shards=(\d+))?")
 
 
 class FleetDecider:
-    """`kernel.decider.Decider` for the streams `fleet/<shard>`. `round_limit`: see `ROUND_LIMIT`. `shards`: how many fleet streams
-    there are, which share quotas."""
+    """`kernel.decider.Decider` for the streams `fleet/<shard>`. `round_limit`: see `ROUND_LIMIT`. `shards`: how many
+    fleet streams there are, which share quotas."""
 
     def __init__(self, round_limit: int = ROUND_LIMIT, shards: int = 1) -> None:
         self._round_limit = round_limit
@@ -113,6 +115,7 @@ class FleetDecider:
         yield from release_withdrawn(state)
         yield from settle_recovered(state)
         yield from answer_proposals(state, at)
+        yield from end_graces(state, at)
         yield from answer_requests(state)
         yield from retry(state, self._round_limit)
         yield from move(state, at)
@@ -121,7 +124,7 @@ class FleetDecider:
     def next_due(self, state: FleetState) -> Micros | None:
         if state.stirred and (state.waiting or state.open or state.quotas.waiting):
             return state.clock
-        dues = (state.leases.next(), state.pauses.next(), next_look(state), next_selection(state))
+        dues = (state.leases.next(), state.pauses.next(), state.graces.next(), next_look(state), next_selection(state))
         return min((due for due in dues if due is not None), default=None)
 
     def dump(self, state: FleetState) -> dict[str, bytes]:

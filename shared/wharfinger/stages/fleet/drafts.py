@@ -12,7 +12,7 @@ import msgspec
 
 from wharfinger.domain.binding import TargetCluster
 from wharfinger.domain.reasons import Trigger
-from wharfinger.events.decisions import Explanation, ScheduleDecided, ScheduleRefused
+from wharfinger.events.decisions import Explanation, Leaving, ScheduleDecided, ScheduleRefused
 from wharfinger.kernel.decider import Draft
 from wharfinger.stages.fleet.explain import bounded
 from wharfinger.stages.fleet.places import Verdict, solve
@@ -35,10 +35,11 @@ def solved(
 
 def present(state: FleetState, record: BindingState, *, fresh: bool = False, retry: bool = False) -> Verdict:
     """The binding decided against the present, what is counted twice left where it is."""
-    suspect = record.suspect
+    suspect = tuple([c for c in record.suspect if c not in record.leaving]) if fresh else record.suspect
     if not suspect:
         return solved(state, record, record.targets, fresh=fresh, retry=retry)
-    verdict = solved(state, record, counted(record), fresh=fresh, without=suspect, retry=retry)
+    held = {c: n for c, n in record.targets.items() if c not in suspect}
+    verdict = solved(state, record, held, fresh=fresh, without=suspect, retry=retry)
     return with_suspects(record, verdict, suspect)
 
 
@@ -63,8 +64,10 @@ def schedule(
     suspect: tuple[str, ...],
     cause: UUID | None,
     move: str = "",
+    leaving: tuple[Leaving, ...] | None = None,
 ) -> Draft:
-    """`why`: what made the decision necessary, for people. `move`: as in `ScheduleDecided`."""
+    """`why`: what made the decision necessary, for people. `move`: as in `ScheduleDecided`. `leaving`: which of the suspects are on
+    their way out; None: those that were."""
     spec = record.spec
     targets = in_order(verdict.targets)
     explanation = bounded(msgspec.structs.replace(verdict.explanation, why=why))
@@ -78,10 +81,14 @@ def schedule(
         )  # fmt: skip
     if suspect:
         suspect = tuple(c for c in suspect if c in verdict.targets)
+    if record.leaving or leaving:
+        going = record.leaving.values() if leaving is None else leaving
+        leaving = tuple(sorted([one for one in going if one.cluster in suspect], key=lambda one: one.cluster))
     return Draft(
         ScheduleDecided(
             spec.name, spec.uid, trigger, spec.replicas, targets, in_order(record.before), suspect, verdict.affinity,
             spec.priority, spec.requirements, explanation, move=move, components=spec.components, former=former(record),
+            leaving=leaving or (),
         ),
         spec.name, "scheduled", cause,
     )  # fmt: skip

@@ -22,7 +22,6 @@ from uuid import UUID
 import msgspec
 
 from wharfinger.domain.reasons import ProposalRefusal
-from wharfinger.domain.taints import toleration_seconds
 from wharfinger.events.decisions import (
     ClusterRecovered,
     ClusterSilenced,
@@ -32,9 +31,9 @@ from wharfinger.events.decisions import (
     FailoverSets,
     ProposalRefused,
 )
-from wharfinger.events.proposals import EvictionProposed, FailoverProposed
+from wharfinger.events.proposals import FailoverProposed
 from wharfinger.kernel.decider import Draft, Micros
-from wharfinger.stages.fleet.clusters import SECOND, ClusterState
+from wharfinger.stages.fleet.clusters import ClusterState
 from wharfinger.stages.fleet.drafts import present, schedule, solved, with_suspects
 from wharfinger.stages.fleet.explain import bounded
 from wharfinger.stages.fleet.places import Verdict, feasible, terms_of
@@ -73,7 +72,8 @@ def hold_or_resume(state: FleetState) -> Iterator[Draft]:
 
 
 def settle_recovered(state: FleetState) -> Iterator[Draft]:
-    """Bindings some of whose suspect clusters are heard again, clusters and bindings in order of name."""
+    """Bindings some of whose suspect clusters are heard again, or have lost the taint that they were leaving for: clusters and
+    bindings in order of name."""
     for name in sorted(state.suspected):
         cluster = state.clusters.get(name)
         if cluster is not None and cluster.silent_since is not None:
@@ -81,12 +81,26 @@ def settle_recovered(state: FleetState) -> Iterator[Draft]:
         for binding in sorted(state.suspected.get(name, ())):  # settled for one cluster, perhaps settled for the next
             record = state.bindings[binding]
             if name in record.suspect and not record.left_alone:
-                yield _settled(state, record, name, cluster)
+                why = f"{name} is heard of again" if cluster is not None else f"{name}, which was silent, is gone"
+                yield _settled(state, record, name, cluster, why)
+    for name in sorted(state.outgoing):
+        cluster = state.clusters.get(name)
+        if cluster is not None and (cluster.tainted or cluster.silent_since is not None):
+            continue
+        for binding in sorted(state.outgoing.get(name, ())):
+            record = state.bindings[binding]
+            if name in record.suspect and not record.left_alone:
+                why = (
+                    f"{name} has no such taint any more, and is not left"
+                    if cluster
+                    else f"{name}, which it was leaving, is gone"
+                )
+                yield _settled(state, record, name, cluster, why)
 
 
-def _settled(state: FleetState, record: BindingState, name: str, cluster: ClusterState | None) -> Draft:
+def _settled(state: FleetState, record: BindingState, name: str, cluster: ClusterState | None, why: str) -> Draft:
     """The extra replicas go, as many as are too many now; those of the recovered cluster stay."""
-    suspect = tuple(c for c in record.suspect if c in state.silent)
+    suspect = tuple(c for c in record.suspect if c != name and (c in state.silent or c in record.leaving))
     held = {c: n for c, n in record.targets.items() if c not in suspect}
     excess = len(held) if record.plan.duplicated else sum(held.values()) - record.spec.replicas
     for place, extra in sorted(record.extra.items()):
@@ -104,7 +118,6 @@ def _settled(state: FleetState, record: BindingState, name: str, cluster: Cluste
                 del held[place]
     verdict = solved(state, record, held, fresh=record.applied_token != record.spec.reschedule)
     cause = cluster.heard_by if cluster is not None else record.cause
-    why = f"{name} is heard of again" if cluster is not None else f"{name}, which was silent, is gone"
     return schedule(record, "FailoverSchedule", why, with_suspects(record, verdict, suspect), suspect, cause)
 
 
@@ -125,59 +138,17 @@ def fail_over(state: FleetState, record: BindingState, proposal_id: UUID, propos
     suspect = tuple(sorted((*record.suspect, name)))
     held = {c: n for c, n in record.targets.items() if c not in suspect}
     if record.spec.placement.failover == "reserve":
-        verdict = _replaced(state, record, held, {name: record.targets[name]}, without=suspect)
+        verdict = replaced(state, record, held, {name: record.targets[name]}, without=suspect)
     else:
         verdict = solved(state, record, held, without=suspect)
     if verdict.reason:
         return declined(proposal_id, proposal, "Unschedulable", verdict.explanation.note)
     if verdict.targets == held:
         return declined(proposal_id, proposal, "NothingToDo", "every other cluster has its copy")
-    verdict = _with_sets(state, record, verdict, (name,))
+    verdict = with_sets(state, record, verdict, (name,))
     return schedule(
         record, "FailoverSchedule", f"{name} is silent", with_suspects(record, verdict, suspect), suspect, proposal_id
     )  # fmt: skip
-
-
-def evict(state: FleetState, record: BindingState, proposal_id: UUID, proposal: EvictionProposed, at: Micros) -> Draft:
-    """A NoExecute taint whose toleration has ended means that the replicas go, even when there is no other place; only where the
-    healthy targets are reserved they stay until there is one."""
-    name, cluster = proposal.cluster, state.clusters.get(proposal.cluster)
-    if cluster is None or cluster.facts is None:
-        return declined(proposal_id, proposal, "UnknownTarget", "no such cluster")
-    if name not in record.targets:
-        return declined(proposal_id, proposal, "NothingToDo", "the binding has nothing there")
-    if not cluster.tainted:
-        return declined(proposal_id, proposal, "TargetRecovered", "the cluster has no NoExecute taint")
-    if not _toleration_ended(record, cluster, at):
-        return declined(proposal_id, proposal, "TolerationNotEnded", "the binding still bears the taint")
-    suspect = tuple(c for c in record.suspect if c != name)
-    held = {c: n for c, n in record.targets.items() if c != name and c not in suspect}
-    why = f"evicted from {name}, whose taint it does not bear any more"
-    if record.spec.placement.failover == "reserve" and name not in record.suspect:
-        verdict = _replaced(state, record, held, {name: record.targets[name]}, without=(name, *suspect))
-        if verdict.reason:
-            return declined(proposal_id, proposal, "Unschedulable", verdict.explanation.note)
-        verdict = with_suspects(record, verdict, suspect)
-    else:
-        verdict = with_suspects(record, solved(state, record, held, without=(name, *suspect)), suspect)
-        if verdict.reason:
-            verdict.targets.pop(name, None)
-    return schedule(
-        record, "FailoverSchedule", why, _with_sets(state, record, verdict, (name,)), suspect, proposal_id
-    )  # fmt: skip
-
-
-def _toleration_ended(record: BindingState, cluster: ClusterState, at: Micros) -> bool:
-    """Whether one of the cluster's NoExecute taints has been there for longer than the binding bears it."""
-    assert cluster.facts is not None
-    for taint in cluster.facts.taints:
-        if taint.effect != "NoExecute":
-            continue
-        seconds = toleration_seconds((taint,), record.spec.placement.tolerations)
-        since = cluster.tainted_at[f"{taint.key}={taint.value}"]
-        if seconds is not None and since + seconds * SECOND <= at:
-            return True
-    return False
 
 
 def declined(proposal_id: UUID, proposal: Proposal, reason: ProposalRefusal, detail: str) -> Draft:
@@ -194,18 +165,18 @@ def refilled(state: FleetState, record: BindingState, gone: Sequence[str]) -> Ve
     if record.spec.placement.failover == "reserve" and record.before and not record.refused and not record.suspect:
         held = {c: n for c, n in record.targets.items() if c not in gone}
         failed = {c: record.before[c] for c in gone if c in record.before}
-        verdict = _replaced(state, record, held, failed, without=tuple(gone))
+        verdict = replaced(state, record, held, failed, without=tuple(gone))
         if verdict.reason:  # nothing moves: what is being deleted is still there
             verdict.targets = dict(record.targets)
     else:
         verdict = present(state, record, retry=bool(record.refused) or record.shrunk)
-    return _with_sets(state, record, verdict, gone)
+    return with_sets(state, record, verdict, gone)
 
 
 # Reserved, available, candidates, failed
 
 
-def _replaced(
+def replaced(
     state: FleetState,
     record: BindingState,
     reserved: Mapping[str, int],
@@ -237,7 +208,7 @@ def _fits(state: FleetState, record: BindingState, name: str) -> int:
     return state.fits(record, state.clusters[name])
 
 
-def _with_sets(state: FleetState, record: BindingState, verdict: Verdict, failed: Sequence[str]) -> Verdict:
+def with_sets(state: FleetState, record: BindingState, verdict: Verdict, failed: Sequence[str]) -> Verdict:
     """The verdict with the four sets in its explanation."""
     reserved = [c for c in sorted(record.targets) if c not in failed and c not in record.suspect]
     out = {*failed, *record.suspect, *record.targets}

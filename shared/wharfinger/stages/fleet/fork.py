@@ -30,7 +30,8 @@ def fork(state: FleetState) -> FleetState:
     other.waiting = {key: Waiting(w.names.copy(), w.values, w.facts, w.choices) for key, w in state.waiting.items()}
     other.by_cluster = {name: names.copy() for name, names in state.by_cluster.items()}
     other.suspected = {name: names.copy() for name, names in state.suspected.items()}
-    other.leases, other.pauses = state.leases.copy(), state.pauses.copy()
+    other.outgoing = {name: names.copy() for name, names in state.outgoing.items()}
+    other.leases, other.pauses, other.graces = state.leases.copy(), state.pauses.copy(), state.graces.copy()
     other.quotas, other.tainting, other.moves = state.quotas.copy(), state.tainting.copy(), state.moves.copy()
     other.columns, other.rooms = {}, None
     other.selections = None if state.selections is None else state.selections.fork()
@@ -54,4 +55,5 @@ def _binding(record: BindingState) -> BindingState:
     other.targets, other.before = record.targets.copy(), record.before.copy()
     other.assigned_by = record.assigned_by.copy()
     other.extra, other.evicted = record.extra.copy(), record.evicted.copy()
+    other.leaving, other.barred = record.leaving.copy(), record.barred.copy()
     return other

@@ -5,6 +5,7 @@ What a better place is, `steadiness` says. Here is only what has to be remembere
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from wharfinger.domain.binding import Binding
@@ -22,24 +23,26 @@ fleet in motion at once."""
 
 @dataclass(slots=True)
 class Moves:
-    """`looked_at`: when the candidates were last looked at; `after`: the last of them in order of name, where a look did not reach
-    all; `stale`: facts or counts have changed since. `minute`: when the running minute began, `made`: how many moves it saw.
+    """`looked_at`: when the candidates were last looked at; `after`: the last of them in order of name, where a look
+    did not reach all; `stale`: facts or counts have changed since. `minute`: when the running minute began, `made`:
+    how many moves it saw. `departed`: cluster -> when how many replicas left it by such moves, of late.
 
-    Derived: `candidates`: bindings that may be moved; `agenda`: when those that could lie better are moved.
-    """
+    Derived: `candidates`: bindings that may be moved; `agenda`: when those that could lie better are moved. """
 
     looked_at: Micros = 0
     after: str = ""
     stale: bool = False
     minute: Micros = 0
     made: int = 0
+    departed: dict[str, list[tuple[Micros, int]]] = field(default_factory=dict)
     candidates: dict[str, None] = field(default_factory=dict)
     agenda: Agenda[tuple[str]] = field(default_factory=Agenda)
 
     def copy(self) -> Moves:
         return Moves(
-            self.looked_at, self.after, self.stale, self.minute, self.made, self.candidates.copy(), self.agenda.copy()
-        )
+            self.looked_at, self.after, self.stale, self.minute, self.made,
+            {name: left.copy() for name, left in self.departed.items()}, self.candidates.copy(), self.agenda.copy(),
+        )  # fmt: skip
 
     def consider(self, name: str, spec: Binding, failback: Micros, rebalance: Micros, moved_at: Micros) -> None:
         """It may be moved; `failback`, `rebalance`: since when it could lie better (0: it could not)."""
@@ -66,6 +69,20 @@ class Moves:
         if at >= self.minute + MINUTE:
             self.minute, self.made = at, 0
         self.made += 1
+
+    def depart(self, before: Mapping[str, int], now: Mapping[str, int], at: Micros, window: Micros) -> None:
+        """Note what left which cluster, and forget what left before the window that ends now."""
+        for name in [*self.departed]:
+            self.departed[name] = [(when, n) for when, n in self.departed[name] if when + window > at]
+            if not self.departed[name]:
+                del self.departed[name]
+        for name, n in before.items():
+            if (gone := n - now.get(name, 0)) > 0:
+                self.departed.setdefault(name, []).append((at, gone))
+
+    def departures(self, cluster: str, at: Micros, window: Micros) -> int:
+        """How many replicas left it within the window that ends now."""
+        return sum([n for when, n in self.departed.get(cluster, ()) if when + window > at])
 
     def left(self, at: Micros) -> int:
         """How many more may be moved now."""

@@ -107,7 +107,7 @@ def solve(
     spec, plan = record.spec, record.plan
     if state.solving is not None:
         state.solving.append(Solving(dict(held), fresh, without, retry))
-    if record.evicted:
+    if record.evicted or record.barred:
         without = (*without, *state.evicted(record))
     if spec.replicas < 0:
         return _refused(held, record.affinity, "InvalidPlacement", f"{spec.replicas} replicas cannot be placed")

@@ -34,8 +34,11 @@ def answer_requests(state: FleetState) -> Iterator[Draft]:
             yield retold(record)
             continue
         fresh = record.applied is not None and record.applied_token != record.spec.reschedule
+        suspect = record.suspect
+        if fresh and record.leaving:  # somebody said so: nothing is on its way out any more
+            suspect = tuple(c for c in suspect if c not in record.leaving)
         verdict = present(state, record, fresh=fresh)
-        yield schedule(record, *occasion(record), verdict, record.suspect, record.cause)
+        yield schedule(record, *occasion(record), verdict, suspect, record.cause)
 
 
 def in_turn(state: FleetState, names: Iterable[str]) -> list[str]:
@@ -82,6 +85,7 @@ def retry(state: FleetState, round_limit: int) -> Iterator[Draft]:
         yield draft
     names = [*_following(state), *_ripe(state)] if state.stirred else []
     names += [name for (name,) in state.pauses.ripe(state.clock)]
+    names += [name for (name,) in state.graces.ripe(state.clock) if state.bindings[name].refused]
     while names := names + state.quotas.ripe(state.bindings, state.facts):
         for name in in_turn(state, names):
             if not left:
@@ -137,7 +141,12 @@ def _chosen_alike(state: FleetState, group: Waiting, first: BindingState) -> boo
 def _like_the(first: BindingState, other: BindingState) -> bool:
     """Whether the other is asked about exactly the clusters that the first is asked about: it holds nothing that passes more
     easily, was expelled from nowhere and belongs to no group."""
-    return not other.targets and not other.evicted and other.divisible == first.divisible and not grouped(other.spec)
+    return (
+        not other.targets
+        and not (other.evicted or other.barred)
+        and other.divisible == first.divisible
+        and not grouped(other.spec)
+    )
 
 
 def _offer(state: FleetState, first: BindingState, column: Column) -> int:

@@ -23,6 +23,7 @@ from wharfinger.domain.value import Value, canonical, stable_hash
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.fleet.estimate import demand_of, demand_of_set
 from wharfinger.events.capacity import CapacityEstimated
+from wharfinger.events.decisions import Leaving
 from wharfinger.events.plans import PlanRequested
 from wharfinger.events.proposals import EvictionProposed, FailoverProposed, RescheduleProposed
 from wharfinger.kernel.decider import Micros
@@ -92,6 +93,8 @@ class SavedBinding(Value, frozen=True):
     rebalance_since: Micros = 0
     moved_at: Micros = 0
     told: tuple[str, ...] = ()
+    leaving: tuple[Leaving, ...] = ()
+    barred: dict[str, Micros] = {}
 
 
 class SavedProposal(Value, frozen=True):
@@ -110,10 +113,11 @@ class SavedMoves(Value, frozen=True):
     stale: bool = False
     minute: Micros = 0
     made: int = 0
+    departed: dict[str, tuple[tuple[Micros, int], ...]] = {}
 
 
 class SavedFleet(Value, frozen=True):
-    """`policies`: those with quotas or taints, without the user's own object."""
+    """`policies`: those with quotas or taints, or by which is rebalanced, without the user's own object."""
 
     arrivals: int
     held: bool
@@ -244,12 +248,16 @@ def _policies(state: FleetState) -> tuple[Policy, ...]:
         kind, namespace, name = key.split("/", 2)
         own = kept.get(key, Policy(kind, name, namespace))
         kept[key] = msgspec.structs.replace(own, taints=rule)
+    for key, rebalancing in state.rebalancing.items():
+        kind, namespace, name = key.split("/", 2)
+        kept[key] = msgspec.structs.replace(kept.get(key, Policy(kind, name, namespace)), rebalancing=rebalancing)
     return tuple([kept[key] for key in sorted(kept)])
 
 
 def _moves(state: FleetState) -> SavedMoves | None:
     moves = state.moves
-    saved = SavedMoves(moves.looked_at, moves.after, moves.stale, moves.minute, moves.made)
+    departed = {name: tuple(left) for name, left in sorted(moves.departed.items())}
+    saved = SavedMoves(moves.looked_at, moves.after, moves.stale, moves.minute, moves.made, departed)
     return saved if saved != SavedMoves() else None
 
 
@@ -273,8 +281,11 @@ def load(stream: str, sections: Mapping[str, bytes]) -> FleetState:
     for policy in fleet.policies:
         state.quotas.set(policy.key, policy, {})
         state.tainting.set(policy.key, policy.taints)
+        if policy.rebalancing is not None:
+            state.rebalancing[policy.key] = policy.rebalancing
     moves = fleet.moves or SavedMoves()
-    state.moves = Moves(moves.looked_at, moves.after, False, moves.minute, moves.made)
+    departed = {name: list(left) for name, left in moves.departed.items()}
+    state.moves = Moves(moves.looked_at, moves.after, False, moves.minute, moves.made, departed)
     for cluster in _clusters.decode(sections["clusters"]):
         if cluster.facts is not None:
             state.tainting.told[cluster.name] = cluster.facts
@@ -338,6 +349,7 @@ def _save_binding(b: BindingState) -> SavedBinding:
         tuple(sorted(b.evicted)), b.refused,
         None if b.applied_requests == quota.per_unit(b.spec) else dict(b.applied_requests), b.attempts, b.pause_until,
         b.deferred, b.failback_since, b.rebalance_since, b.moved_at, b.told,
+        tuple([b.leaving[name] for name in sorted(b.leaving)]), dict(sorted(b.barred.items())),
     )  # fmt: skip
 
 
@@ -348,6 +360,7 @@ def _load_binding(b: SavedBinding) -> BindingState:
         b.applied_class, b.applied_token, b.affinity, b.suspect, dict(b.extra), dict.fromkeys(b.evicted), b.refused,
         quota.per_unit(b.spec) if b.applied_requests is None else dict(b.applied_requests), b.attempts, b.pause_until,
         b.deferred, b.failback_since, b.rebalance_since, b.moved_at, b.told,
+        {one.cluster: one for one in b.leaving}, dict(b.barred),
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from wharfinger.domain.binding import Binding, set_key, whole_of
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import Placement
 from wharfinger.domain.policy import Policy
+from wharfinger.domain.rebalancing import RebalancePolicy
 from wharfinger.domain.value import Value, canonical
 from wharfinger.engine.fleet.assign import problem_of
 from wharfinger.engine.fleet.estimate import Demand, demand_of, demand_of_set
@@ -38,6 +39,7 @@ from wharfinger.events.decisions import (
     ClusterSilenced,
     FailoverHeld,
     FailoverResumed,
+    Leaving,
     PlanCommitted,
     PlanRefused,
     ProposalRefused,
@@ -55,7 +57,7 @@ from wharfinger.kernel.decider import Decision, Micros
 from wharfinger.kernel.step import decision_id
 from wharfinger.stages.agenda import Agenda
 from wharfinger.stages.fleet import backoff, columns, quota
-from wharfinger.stages.fleet.clusters import UNLIMITED, ClusterState, Pending
+from wharfinger.stages.fleet.clusters import SECOND, UNLIMITED, ClusterState, Pending
 from wharfinger.stages.fleet.columns import (
     TAKES_LENGTH,
     Array,
@@ -125,6 +127,9 @@ class BindingState(msgspec.Struct):
     `backoff`; `deferred`: something has changed for it during its pause, so it is looked at when that ends. `failback_since`,
     `rebalance_since`: since when it could lie better (0: it could not); `moved_at`: when it was last moved for that. `told`:
     names of the components that its clusters were last told of.
+
+    `leaving`: those of the suspects that are on their way out. `barred`: clusters where it was ill, and until when it keeps out
+    of them.
     """
 
     spec: Binding
@@ -152,6 +157,8 @@ class BindingState(msgspec.Struct):
     rebalance_since: Micros = 0
     moved_at: Micros = 0
     told: tuple[str, ...] = ()
+    leaving: dict[str, Leaving] = {}
+    barred: dict[str, Micros] = {}
     # derived
     class_key: str = ""
     claim: Claim | None = None
@@ -206,6 +213,16 @@ class BindingState(msgspec.Struct):
     def shrunk(self) -> bool:
         return self.targets != self.before
 
+    @property
+    def made_up(self) -> bool:
+        """Whether what it counts holds all that is wanted, as far as has been decided: its suspects could go."""
+        if self.asked or self.refused or self.shrunk:
+            return False
+        counted = [n for c, n in self.targets.items() if c not in self.suspect]
+        if self.plan.duplicated or not self.counted or self.sets:
+            return bool(counted)
+        return sum(counted) == self.spec.replicas
+
 
 @dataclass(slots=True)
 class Waiting:
@@ -246,6 +263,8 @@ class FleetState:
     """The last round was a full one: it may have left something that nobody looked at."""
     quotas: Quotas = field(default_factory=Quotas)
     moves: Moves = field(default_factory=Moves)
+    rebalancing: dict[str, RebalancePolicy] = field(default_factory=dict)
+    """By key of the policy."""
     tainting: Tainting = field(default_factory=Tainting)
     """What clusters said of themselves; `ClusterState.facts` are the same with the taints that policies give them."""
     selections: Selections | None = None
@@ -299,6 +318,10 @@ class FleetState:
     """A member of a group was placed otherwise: the others may be placed otherwise, too, once all have been looked at."""
     suspected: dict[str, dict[str, None]] = field(default_factory=dict)
     """Cluster -> bindings that count it among their suspects."""
+    outgoing: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Cluster with a taint -> bindings that are on their way out because of it."""
+    graces: Agenda[tuple[str]] = field(default_factory=Agenda)
+    """When a copy on its way out has been waited for long enough, or a binding that waits may return to where it was ill."""
     leases: Agenda[tuple[str]] = field(default_factory=Agenda)
     leased: int = 0
     silent: dict[str, None] = field(default_factory=dict)
@@ -357,10 +380,12 @@ class FleetState:
                 return False  # the rest is not for a fleet stream
 
     def _is_news(self, key: str, policy: Policy | None) -> bool:
-        """What propagates comes with the bindings that it places; quotas and taints come as policies."""
+        """What propagates comes with the bindings that it places; quotas, taints and how to rebalance come as policies."""
         before = self.quotas.policies.get(key)
-        return (before and before.quota) != (policy and policy.quota) or (
-            self.tainting.rules.get(key) != (policy and policy.taints)
+        return (
+            (before and before.quota) != (policy and policy.quota)
+            or self.tainting.rules.get(key) != (policy and policy.taints)
+            or self.rebalancing.get(key) != (policy and policy.rebalancing)
         )
 
     def fold_input(self, event: Event[Value], at: Micros) -> None:
@@ -511,6 +536,10 @@ class FleetState:
     def _apply_policy(self, key: str, policy: Policy | None, cause: UUID, at: Micros) -> None:
         if self.quotas.set(key, policy, self.bindings):
             self.stirrer = cause
+        if policy is not None and policy.rebalancing is not None:
+            self.rebalancing[key] = policy.rebalancing
+        else:
+            self.rebalancing.pop(key, None)
         if self.tainting.set(key, None if policy is None else policy.taints):
             for name in sorted(self.tainting.told):
                 cluster = self.clusters[name]
@@ -752,10 +781,31 @@ class FleetState:
             self.on_behalf.pop(answered, None)
             if isinstance(proposal, EvictionProposed) and not isinstance(data, ProposalRefused):
                 self._note(proposal.binding)
-                evicted = self.bindings[proposal.binding].evicted
-                evicted[proposal.cluster] = None
-                for cluster in [c for c in evicted if not self._expels(c)]:
-                    del evicted[cluster]
+                self._keep_out(self.bindings[proposal.binding], proposal, decision.id)
+
+    def _keep_out(self, record: BindingState, proposal: EvictionProposed, id: UUID) -> None:
+        """It has to go from there, and does not return at once: while the taint is there; for as long as it bore being ill; where
+        there was no node for some, before the cluster's count shows more than it did."""
+        name = proposal.cluster
+        match proposal.cause:
+            case "taint":
+                record.evicted[name] = None
+                for other in [c for c in record.evicted if not self._expels(c)]:
+                    del record.evicted[other]
+            case "unhealthy":
+                application = record.spec.placement.application
+                if application is not None:
+                    away_s = application.toleration_s + application.grace_s
+                    record.barred[name] = self.clock + away_s * SECOND
+                    self._await_grace(record)
+            case "unschedulable":
+                cluster = self.clusters.get(name)
+                if cluster is not None:
+                    cluster.disprove(record.class_key)
+                    self.touch(cluster)
+                    self.stirrer, self.stirred = id, True
+            case "replaced":
+                pass
 
     def _schedule(self, data: ScheduleDecided | ScheduleRefused, seq: int, id: UUID) -> None:
         record = self.bindings[data.binding]
@@ -784,11 +834,13 @@ class FleetState:
                     del record.assigned_by[cluster]
         if isinstance(data, ScheduleDecided):
             if record.suspect or data.suspect:
+                record.leaving = {one.cluster: one for one in data.leaving}
                 self._suspect(record, data.suspect, targets)
             record.refused = ""
         else:
             if record.suspect:
-                still = tuple(c for c in record.suspect if c in targets and c in self.silent)
+                record.leaving = {c: one for c, one in record.leaving.items() if c in targets}
+                still = tuple(c for c in record.suspect if c in targets and (c in self.silent or c in record.leaving))
                 self._suspect(record, still, targets)
             record.refused = data.reason
             record.attempts, record.pause_until = backoff.refused(
@@ -797,6 +849,9 @@ class FleetState:
         if isinstance(data, ScheduleDecided) and data.move:
             record.moved_at = self.clock
             self.moves.count(self.clock)
+            if self.rebalancing:
+                window_s = max([policy.window_s for policy in self.rebalancing.values()])
+                self.moves.depart(record.before, targets, self.clock, window_s * SECOND)
         record.failback_since = record.rebalance_since = 0
         if isinstance(data, ScheduleDecided):
             record.told = tuple([c.name for c in data.components])
@@ -830,14 +885,19 @@ class FleetState:
 
     def _index_suspects(self, record: BindingState, suspect: tuple[str, ...]) -> None:
         name = record.spec.name
-        for cluster in record.suspect:
-            names = self.suspected.get(cluster)
-            if names is not None:
-                names.pop(name, None)
-                if not names:
-                    del self.suspected[cluster]
+        for index in (self.suspected, self.outgoing):
+            for cluster in record.suspect:
+                names = index.get(cluster)
+                if names is not None:
+                    names.pop(name, None)
+                    if not names:
+                        del index[cluster]
         for cluster in suspect:
-            self.suspected.setdefault(cluster, {})[name] = None
+            leaving = record.leaving.get(cluster)
+            if leaving is None:
+                self.suspected.setdefault(cluster, {})[name] = None
+            elif leaving.cause == "taint":
+                self.outgoing.setdefault(cluster, {})[name] = None
 
     def _hush(self, name: str, since: Micros | None) -> None:
         cluster = self.clusters.get(name)
@@ -858,8 +918,12 @@ class FleetState:
         return cluster is not None and cluster.tainted
 
     def evicted(self, record: BindingState) -> list[str]:
-        """Clusters this binding was evicted from, while they keep a NoExecute taint: borne for a time is not borne again."""
-        return [c for c in record.evicted if self._expels(c)] if record.evicted else []
+        """Clusters this binding was evicted from, while they keep a NoExecute taint: borne for a time is not borne again; and those
+        where it was ill of late."""
+        out = [c for c in record.evicted if self._expels(c)] if record.evicted else []
+        if record.barred:
+            out += [c for c, until in sorted(record.barred.items()) if until > self.clock and c not in out]
+        return out
 
     # Indexes
 
@@ -1052,6 +1116,8 @@ class FleetState:
         self.open.pop(name, None)
         self.paused.pop(name, None)
         self.moves.drop(name)
+        if record.leaving or record.barred:
+            self.graces.discard((name,))
         if record.deferred:
             record.deferred = False
             self.pauses.discard((name,))
@@ -1091,10 +1157,24 @@ class FleetState:
                 self.paused[name] = None
         elif record.follows and not record.plan.by_region:
             self.everywhere[name] = None
+        if record.leaving or record.barred:
+            self._await_grace(record)
         if not record.asked and not record.refused and movable(record.spec, record.affinity):
             self.moves.consider(name, record.spec, record.failback_since, record.rebalance_since, record.moved_at)
         if record.targets != record.before or (not record.refused and self.leaving(record)):  # as `_opened`
             self.open[name] = None
+
+    def _await_grace(self, record: BindingState) -> None:
+        """Put down when its copies on their way out have been waited for long enough, as soon as what replaces them is decided in
+        full; and, while it waits for a place, when it may return to where it was ill."""
+        name = (record.spec.name,)
+        dues = [one.until_us for one in record.leaving.values() if one.until_us] if record.made_up else []
+        if record.refused:
+            dues += record.barred.values()
+        if dues and not record.left_alone and not record.withdrawn:
+            self.graces.set(name, min(dues))
+        else:
+            self.graces.discard(name)
 
     def known(self, name: str) -> bool:
         cluster = self.clusters.get(name)
@@ -1112,10 +1192,22 @@ class FleetState:
         so it has to be the same for a state that decided and for one that only folded: either all was looked at under what
         holds now, or, after a full round, nobody knows, and all will be."""
         unfinished, self.regrouped = unfinished or self.regrouped, False
+        self._let_return()
         self._defer(unfinished)
         self._rest(unfinished)
         if self.selections is not None:
             self.selections.come_to_rest(self.clock)
+
+    def _let_return(self) -> None:
+        """Whoever has kept out of a cluster for long enough keeps out of it no more."""
+        for (name,) in self.graces.pop(self.clock):
+            record = self.bindings[name]
+            over = [c for c, until in record.barred.items() if until <= self.clock]
+            for cluster in over:
+                del record.barred[cluster]
+            if over:
+                self._note(name)
+            self._await_grace(record)
 
     def _rest(self, unfinished: bool) -> None:
         self.unfinished = self.stirred = unfinished

@@ -180,7 +180,7 @@ class _Asking:
         self.state, self.record, self.solving = state, record, solving
         self.term, self.affinity = term, term_of(record, term)
         self.spec, self.held = record.spec, solving.held
-        self.without = (*solving.without, *state.evicted(record)) if record.evicted else solving.without
+        self.without = (*solving.without, *state.evicted(record))
         self.placement = record.plan.placement
         # Clusters that hold replicas are asked with those to be left out, newcomers too: as `places` does.
         self.question = question_of(state, record, self.affinity, self.without)
