@@ -39,7 +39,7 @@ def scene_of(
     types = policies.types
     return Scene(
         at,
-        _nodes(book),
+        nodes_of(book),
         tuple(pods_of(book)),
         tuple(policies.of(cluster).values()),
         types,
@@ -77,7 +77,7 @@ def problem_of(
         tuple(pools),
         types,
         policies.overlays,
-        _nodes(book),
+        nodes_of(book),
         (*pods_of(book), *reserved),
         book.objects,
         in_flight(book, facts),
@@ -92,7 +92,7 @@ def problem_of(
 # --- nodes and pods of a book
 
 
-def _nodes(book: Occupancy) -> tuple[Node, ...]:
+def nodes_of(book: Occupancy) -> tuple[Node, ...]:
     """In order of name; those that are closed to new replicas are told as unschedulable."""
     return tuple([
         msgspec.structs.replace(node, unschedulable=True) if name in book.closed else node
