@@ -204,7 +204,7 @@ def test_a_cluster_whose_taint_is_gone_is_not_left_and_not_shut(plane: FleetPlan
     plane.when(eviction("web", "oslo"))
     plane.when(a_cluster("oslo"))
     decided = plane.then_scheduled("web", oslo=2)
-    assert decided.leaving == decided.suspect == ()
+    assert (decided.leaving, decided.suspect) == ((), ())
     plane.wait(1000)
     plane.then_nothing()
 

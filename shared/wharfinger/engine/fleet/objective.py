@@ -2,7 +2,8 @@
 
 `spread` evens out use: the sum over clusters of used squared by total falls exactly when load goes from a fuller cluster to an
 emptier one. `pack` counts the clusters the binding lies in. `cost` is what its cores cost an hour, by the price on a
-cluster's label. `moves` counts the replicas that would have to start elsewhere: by it, staying is always best.
+cluster's label. `moves` counts the replicas that would have to start elsewhere: by it, staying is always best. `even` is least
+where every cluster of the binding has as many of its replicas as any other: the sum of their squares.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.quantities import QuantityError, parse_quantity
 
-Objective = Literal["spread", "pack", "cost", "moves"]
+Objective = Literal["spread", "pack", "cost", "moves", "even"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 
 PRICE_LABEL = "wharfinger.io/price-per-core"
@@ -58,6 +59,8 @@ def score(
             return _cost(targets, request, places)
         case "moves":
             return sum(max(0, n - now.get(name, 0)) for name, n in targets.items())
+        case "even":
+            return sum(n * n for n in targets.values())
 
 
 def _spread(

@@ -14,7 +14,7 @@ when the facts of clusters change.
 
 What runs is only ever taken away for what the user did (scaled it, withdrew it, changed its policy so that other
 clusters are its own) or for a cluster that refuses it, expels it or is gone. A policy that nothing can follow, a
-filter that nobody passes, a full group, a quota: they refuse, and leave what there is. """
+filter that nobody passes, a full group, a quota: they refuse, and leave what there is."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ from wharfinger.stages.fleet.evictions import end_graces, evict
 from wharfinger.stages.fleet.failover import declined, fail_over, hold_or_resume, settle_recovered, watch_leases
 from wharfinger.stages.fleet.plans import answer_plans, expectation
 from wharfinger.stages.fleet.queue import answer_requests, retry
+from wharfinger.stages.fleet.rebalancing import objection
 from wharfinger.stages.fleet.relocate import relocation
 from wharfinger.stages.fleet.selections import decide_placements, next_selection
 from wharfinger.stages.fleet.state import BindingState, FleetState, Proposal
@@ -190,18 +191,24 @@ def answer(state: FleetState, proposal_id: UUID, proposal: Proposal, at: Micros)
         case EvictionProposed():
             return evict(state, record, proposal_id, proposal, at)
         case RescheduleProposed() if named:
-            return _relocate(state, record, proposal_id, proposal)
+            return _relocate(state, record, proposal_id, proposal, at)
         case RescheduleProposed():
             return _reschedule(state, record, proposal_id, proposal)
 
 
-def _relocate(state: FleetState, record: BindingState, proposal_id: UUID, proposal: RescheduleProposed) -> Draft:
+def _relocate(
+    state: FleetState, record: BindingState, proposal_id: UUID, proposal: RescheduleProposed, at: Micros
+) -> Draft:
     """Exactly the targets that are named, or not at all. A request that is still open is answered by it."""
+    if proposal.policy and (no := objection(state, record, proposal, at)) is not None:
+        return declined(proposal_id, proposal, *no)
     found = relocation(state, record, proposal, counted(record))
     if isinstance(found, tuple):
         return declined(proposal_id, proposal, *found)
     trigger: Trigger = "FirstSchedule" if record.applied is None else "ReconcileSchedule"
     verdict = with_suspects(record, found, record.suspect)
+    if proposal.policy:
+        return schedule(record, trigger, proposal.reason, verdict, (), proposal_id, move="rebalance")
     return schedule(record, trigger, "proposed", verdict, record.suspect, proposal_id)
 
 

@@ -27,7 +27,7 @@ class Moves:
     did not reach all; `stale`: facts or counts have changed since. `minute`: when the running minute began, `made`:
     how many moves it saw. `departed`: cluster -> when how many replicas left it by such moves, of late.
 
-    Derived: `candidates`: bindings that may be moved; `agenda`: when those that could lie better are moved. """
+    Derived: `candidates`: bindings that may be moved; `agenda`: when those that could lie better are moved."""
 
     looked_at: Micros = 0
     after: str = ""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import ClusterAffinity
 from wharfinger.domain.reasons import ProposalRefusal
+from wharfinger.domain.workload import Requirements
 from wharfinger.engine.fleet.filters import Question, first_refusal
 from wharfinger.engine.fleet.keep import broken
 from wharfinger.engine.fleet.objective import OBJECTIVES, Objective, Place, price_micro, score
@@ -41,7 +42,7 @@ def relocation(
     if no is not None:
         return no
     note = "to the targets that were proposed"
-    if proposal.objective:
+    if proposal.objective and not proposal.policy:  # by a policy it was compared before, see `rebalancing`
         compared = _compared(state, record, proposal.objective, wanted, held)
         if isinstance(compared, tuple):
             return compared
@@ -118,11 +119,9 @@ def _compared(
     known: Objective | None = next((o for o in OBJECTIVES if o == objective), None)
     if known is None:
         return "NotBetter", f"unknown objective {objective[:40]}; there are {', '.join(OBJECTIVES)}"
-    resource = (
-        "cpu" if "cpu" in record.spec.requirements.requests else min(record.spec.requirements.requests, default="cpu")
-    )
+    resource = resource_of(record.spec.requirements)
     request = record.spec.requirements.requests.get(resource, 0)
-    places = {name: _place(state, name, resource) for name in sorted({*wanted, *held}) if state.known(name)}
+    places = {name: place_in(state, name, resource) for name in sorted({*wanted, *held}) if state.known(name)}
     now, then = score(known, held, held, request, places), score(known, held, wanted, request, places)
     if now is None or then is None:
         return (
@@ -134,7 +133,12 @@ def _compared(
     return f"{known} {now} -> {then}"
 
 
-def _place(state: FleetState, name: str, resource: str) -> Place:
+def resource_of(requirements: Requirements) -> str:
+    """The one by which the use of clusters is compared."""
+    return "cpu" if "cpu" in requirements.requests else min(requirements.requests, default="cpu")
+
+
+def place_in(state: FleetState, name: str, resource: str) -> Place:
     """Total is what is free and what this stream has there: what others use is no part of it."""
     cluster = state.clusters[name]
     used = 0
