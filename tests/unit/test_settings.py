@@ -242,6 +242,10 @@ def test_what_is_no_matcher_is_one_line(text: str) -> None:
         {"node_strategy": "balanced"},
         {"snapshot_rows": 0},
         {"proposal_repeat_after_s": 0},
+        {"stale_after_s": 0},
+        {"disruption_poll_s": 0},
+        {"disruption_validation_s": -1},
+        {"move_cool_down_s": -1},
     ],
 )
 def test_a_setting_that_cannot_work_is_refused_at_the_start(flags: dict[str, object]) -> None:

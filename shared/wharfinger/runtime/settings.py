@@ -20,6 +20,7 @@ from pydantic import (
     BeforeValidator,
     Field,
     NonNegativeFloat,
+    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     SecretStr,
@@ -181,6 +182,10 @@ class Settings(BaseSettings):
 
     # descheduler
     proposal_repeat_after_s: PositiveInt = 60  # a proposal whose cause still stands is made again after this
+    stale_after_s: PositiveInt = 300  # of a cluster that promised to speak and has not for so long nothing is proposed
+    disruption_poll_s: PositiveInt = 10  # a cluster that changes is looked at for nodes that can go, this often at most
+    disruption_validation_s: NonNegativeInt = 15  # and what is found is proposed if it is still found after this
+    move_cool_down_s: NonNegativeInt = 300  # a workload of which a replica was moved is left where it is for so long
 
     @model_validator(mode="after")
     def _credentials_fit_together(self) -> Self:

@@ -5,6 +5,9 @@ outcomes, the descheduler's proposals, ticks) follows from it here, as it does i
 between a cause and its effect. After each telling the plane is brought to rest: fleet streams, then cluster streams, each in
 order of name; then the estimator, then the descheduler; and again, until nobody has anything to say.
 
+Nodes that are asked for come only if somebody makes them: a world may have a provider of its own (`stages.provider`), which
+makes what was claimed and takes away what may go. Without it claims stay claims until they are given up.
+
 `plan` begins one from the present, a what-if from a moment of the past, tests from nothing. A world writes nothing anywhere.
 """
 
@@ -18,6 +21,7 @@ from uuid import UUID
 import msgspec
 
 from wharfinger.domain.value import Value
+from wharfinger.engine.nodes.occupancy import Occupancy
 from wharfinger.events.assignments import Assigned, AssignmentItem, AssignmentsDecided
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.capacity import CapacityEstimated, QuotaRoom
@@ -31,7 +35,14 @@ from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.outcomes import OutcomesDecided
 from wharfinger.events.plans import PlanRequested
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
-from wharfinger.events.proposals import EvictionProposed, FailoverProposed, NodeRemovalProposed, RescheduleProposed
+from wharfinger.events.proposals import (
+    DeschedulingProposed,
+    DisruptionProposed,
+    EvictionProposed,
+    FailoverProposed,
+    NodeRemovalProposed,
+    RescheduleProposed,
+)
 from wharfinger.events.registry import type_of
 from wharfinger.events.streams import CLUSTER, FLEET, cluster_stream, fleet_stream
 from wharfinger.kernel.decider import Ask, Asking, Decider, Micros
@@ -43,12 +54,16 @@ from wharfinger.stages.cluster import ClusterDecider
 from wharfinger.stages.cluster import standing as cluster_standing
 from wharfinger.stages.cluster.state import ClusterState
 from wharfinger.stages.descheduler import DeschedulerObserver
+from wharfinger.stages.descheduler.disruption import Looking
 from wharfinger.stages.estimator import EstimatorObserver
 from wharfinger.stages.fleet import FleetDecider
 from wharfinger.stages.fleet import standing as fleet_standing
 from wharfinger.stages.fleet.fork import fork
 from wharfinger.stages.fleet.quota_room import QuotasLeft, rooms_left
 from wharfinger.stages.fleet.state import FleetState
+from wharfinger.stages.provider import Provider
+
+SECOND: Micros = 1_000_000
 
 TURNS_MAX = 10_000
 """A plane that has not come to rest after so many turns at one moment never will: that is a bug in a stage."""
@@ -73,8 +88,9 @@ class World:
     """`shards`: how many fleet streams there are; `shard_of`: binding -> its shard. `fleet`, `cluster`: the deciders, whose
     profiles are the settings the world runs under. `recorded`: internal messages get their bytes, so that the rounds can be
     written into a ledger; without it they are cheaper and their hashes mean nothing. `repeat_after_s`: see the descheduler;
-    None: nobody proposes anything. `namespace`: what the ids of messages are derived under, so that those of two worlds
-    differ.
+    None: nobody proposes anything; `looking`: how it looks at clusters as a whole. `namespace`: what the ids of messages are
+    derived under, so that those of two worlds differ. `provides_after_s`: a claim becomes a node after so long, and a node that
+    may go vanishes; None: nobody makes nodes here.
     """
 
     def __init__(
@@ -86,6 +102,8 @@ class World:
         cluster: ClusterDecider | None = None,
         recorded: bool = False,
         repeat_after_s: int | None = 60,
+        looking: Looking | None = None,
+        provides_after_s: int | None = None,
         namespace: str = "world",
         at: Micros = 0,
     ) -> None:
@@ -97,11 +115,16 @@ class World:
         self._namespace = namespace
         self._messages = 0
         self._repeat_after_s = repeat_after_s
+        self._looking = looking or Looking(repeat_after_s=repeat_after_s or 60)
+        self._provides_after_s = provides_after_s
+        self._provider = None if provides_after_s is None else Provider(provides_after_s * SECOND)
         self._policies: dict[str, Event[Value]] = {}
         self._told: set[UUID] = set()
         self._capacity = EstimatorObserver()
         self._estimator = self._capacity.initial()
-        self._proposing = None if repeat_after_s is None else DeschedulerObserver(shard_of, repeat_after_s)
+        self._proposing = (
+            None if repeat_after_s is None else DeschedulerObserver(shard_of, repeat_after_s, looking=self._looking)
+        )
         self._descheduler = None if self._proposing is None else self._proposing.initial()
         for shard in range(shards):
             name, decider = fleet_stream(shard), fleet or FleetDecider()
@@ -142,12 +165,14 @@ class World:
         what the streams hold, as they do after a restart."""
         other = World(
             shards=0, shard_of=self._shard_of, cluster=self._cluster, repeat_after_s=self._repeat_after_s,
-            namespace=self._namespace, at=self.at,
+            looking=self._looking, provides_after_s=self._provides_after_s, namespace=self._namespace, at=self.at,
         )  # fmt: skip
         for name, running in self.streams.items():
             decider, state = running.decider, running.state
             own = fork(state) if isinstance(state, FleetState) else decider.load(name, decider.dump(state))
             other.adopt(name, decider, own, running.head)
+        if self._provider is not None:
+            other._provider = self._provider.fork()
         other.keep_hearing()
         other.settle_in(self._policies.values())
         return other
@@ -171,7 +196,7 @@ class World:
         for event in events:
             if event.id not in self._told:
                 self._told.add(event.id)
-                self._deliver(event)
+                self._deliver(event if self._provider is None else self._as_it_is(self._provider, event))
         rounds += self._rest()
         return rounds
 
@@ -189,6 +214,8 @@ class World:
         dues = [r.decider.next_due(r.state) for r in self.streams.values()]
         if self._proposing is not None and self._descheduler is not None:
             dues.append(self._proposing.next_due(self._descheduler))
+        if self._provider is not None:
+            dues.append(self._provider.next_due())
         return min((due for due in dues if due is not None), default=None)
 
     # --- looking
@@ -222,6 +249,10 @@ class World:
                 for publication in self._proposing.publish(self._descheduler, self.at):
                     busy = True
                     self._deliver(self._published(publication))
+            if self._provider is not None:
+                for fact in self._provider.act(self.at, self._book):
+                    busy = True
+                    self._deliver(self._provided(fact))
             if not busy:
                 return
         raise RuntimeError(f"the plane does not come to rest at {self.at}")
@@ -241,6 +272,9 @@ class World:
         running.head = round_.head()
         if isinstance(decider, Asking):
             running.inbox += [self._unanswered(name, ask) for ask in decider.asks(state)]
+        if self._provider is not None:
+            for decision in round_.decisions:
+                self._provider.decided(decision.data, self.at)
         fanout = Fanout(self._shard_of)
         messages = [m for d in round_.decisions for m in fanout.add(name, d.seq, str(d.id), d.data)]
         for message in (*messages, *fanout.rest()):
@@ -282,6 +316,8 @@ class World:
             self._policies[event.data.policy.key] = event
         elif isinstance(event.data, PolicyRemoved):
             self._policies.pop(f"{event.data.kind}/{event.data.namespace}/{event.data.name}", None)
+        if self._provider is not None and isinstance(event.data, PolicyApplied | PolicyRemoved):
+            self._provider.policy_told(event.data)
         self._capacity.fold(self._estimator, event, self.at)
         if self._proposing is not None and self._descheduler is not None:
             self._proposing.fold(self._descheduler, event, self.at)
@@ -307,11 +343,27 @@ class World:
             case AssignmentsDecided(cluster=cluster, stream=stream):
                 return () if stream.startswith(CLUSTER) else (cluster_stream(cluster),)
             case (
-                FailoverProposed() | EvictionProposed() | RescheduleProposed() | NodeRemovalProposed() | PlanRequested()
-            ):
+                FailoverProposed() | EvictionProposed() | RescheduleProposed() | NodeRemovalProposed()
+                | DisruptionProposed() | DeschedulingProposed() | PlanRequested()
+            ):  # fmt: skip
                 return (data.stream,)
             case _:
                 return ()
+
+    def _as_it_is(self, provider: Provider, event: Event[Value]) -> Event[Value]:
+        data = provider.as_it_is(event.data)
+        if data == event.data:
+            return event
+        return self._event(data, event.id, "provider", event.subject)
+
+    def _provided(self, fact: Value) -> Event[Value]:
+        self._messages += 1
+        id = derived_id(self._namespace, "provided", self._messages)
+        return self._event(fact, id, "provider", fact.cluster if isinstance(fact, NodesObserved | PodsObserved) else "")
+
+    def _book(self, cluster: str) -> Occupancy:
+        state: ClusterState = self.streams[cluster_stream(cluster)].state
+        return state.book
 
     def _published(self, publication: Publication) -> Event[Value]:
         self._messages += 1

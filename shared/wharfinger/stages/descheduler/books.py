@@ -22,27 +22,32 @@ from wharfinger.stages.descheduler import emptiness
 from wharfinger.stages.descheduler.facts import ClusterFacts, DeschedulerState, Sighting
 
 
-def fold_nodes(state: DeschedulerState, nodes: NodesObserved, sighting: Sighting) -> None:
+def fold_nodes(state: DeschedulerState, nodes: NodesObserved, sighting: Sighting) -> bool:
+    """False, here and below: nothing changed."""
     cluster = state.cluster(nodes.cluster)
     book, count = cluster.book, cluster.book.bucket_count
     before = list(book.nodes) if nodes.buckets != count else list(book.buckets.get(nodes.bucket, ()))
-    if not book.observe_nodes(nodes, sighting.at):
-        return
+    if not cluster.pools.observe_nodes(book, state.policies, nodes.cluster, nodes, sighting.at):
+        return False
     # A new set of buckets comes into force with its last one, all nodes of it at once.
     now = [node.name for node in nodes.nodes] if book.bucket_count == count else list(book.nodes)
     emptiness.nodes_changed(state, nodes.cluster, cluster, dict.fromkeys((*before, *now)), sighting)
+    return True
 
 
-def fold_pods(state: DeschedulerState, pods: PodsObserved, sighting: Sighting) -> None:
+def fold_pods(state: DeschedulerState, pods: PodsObserved, sighting: Sighting) -> bool:
     cluster = state.cluster(pods.cluster)
-    if cluster.book.observe_pods(pods):
-        emptiness.contents_changed(state, pods.cluster, cluster, pods.node, sighting)
+    if not cluster.pools.observe_pods(cluster.book, pods, sighting.at):
+        return False
+    emptiness.contents_changed(state, pods.cluster, cluster, pods.node, sighting)
+    return True
 
 
-def fold_objects(state: DeschedulerState, told: ObjectsObserved) -> None:
+def fold_objects(state: DeschedulerState, told: ObjectsObserved) -> bool:
     cluster = state.cluster(told.cluster)
-    if cluster.objects.observe(told.kind, told.namespace, told.objects):
-        cluster.book.observe_objects(cluster.objects.all)
+    if not cluster.objects.observe(told.kind, told.namespace, told.objects):
+        return False
+    return cluster.book.observe_objects(cluster.objects.all)
 
 
 def fold_item(state: DeschedulerState, name: str, cluster: ClusterFacts, item: AssignmentItem, at: Micros) -> None:
@@ -72,6 +77,7 @@ def fold_item(state: DeschedulerState, name: str, cluster: ClusterFacts, item: A
                 book.reopen(node)
         case _:
             pass  # silence and claims move nothing on nodes
+    cluster.pools.take(book, item, at)
     for node in dict.fromkeys(touched):
         emptiness.contents_changed(state, name, cluster, node, Sighting(at, item.decision))
 

@@ -78,7 +78,7 @@ def contents_changed(state: DeschedulerState, name: str, cluster: ClusterFacts, 
 
 def _judge(state: DeschedulerState, name: str, cluster: ClusterFacts, node: str, at: Micros) -> None:
     pool = cluster.pool_of[node]
-    patience, empty = state.empty_after_s(pool), cluster.empty.get(node)
+    patience, empty = state.empty_after_s(pool, name), cluster.empty.get(node)
     if patience is None or empty is None or node in cluster.book.closed:
         state.causes.remove(("node-removal", name, node))
         return

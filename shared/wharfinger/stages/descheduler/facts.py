@@ -13,8 +13,11 @@ from wharfinger.engine.fleet.taints import Tainting
 from wharfinger.engine.nodes.occupancy import Occupancy
 from wharfinger.events.envelope import event_id
 from wharfinger.kernel.decider import Micros
+from wharfinger.stages.agenda import Agenda
 from wharfinger.stages.cluster.objects import Objects
 from wharfinger.stages.descheduler.causes import Causes
+from wharfinger.stages.descheduler.watches import Watch
+from wharfinger.stages.pools import PoolFacts, PoolPolicies
 
 SECOND: Micros = 1_000_000
 
@@ -44,11 +47,11 @@ class Share:
 
 @dataclass(slots=True)
 class ClusterFacts:
-    """`taints`: the NoExecute ones. `silenced`: fleet stream -> the decision that silenced the cluster. `shares`: by binding.
-    `through`: stream -> highest seq folded. `book`: its nodes, and what is on them; `objects`: what else it has. `pool_of`: the
-    nodes that belong to a pool. `empty`: since when each node of a pool holds nothing. `parts`: of a binding with several
-    components, what each has here. `heard`: when it last said anything; `lease_s`: how soon it promised to say something again
-    (None: it promised nothing)."""
+    """`taints`: the NoExecute ones. `silenced`: fleet stream -> the decision that silenced the cluster. `shares`: by
+    binding. `through`: stream -> highest seq folded. `book`: its nodes, and what is on them; `objects`: what else it
+    has. `pools`: nodes on their way, and about to go. `pool_of`: the nodes that belong to a pool. `empty`: since when
+    each node of a pool holds nothing. `parts`: of a binding with several components, what each has here. `heard`:
+    when it last said anything; `lease_s`: how soon it promised to say something again (None: it promised nothing)."""
 
     taints: dict[Taint, Sighting] = field(default_factory=dict)
     silenced: dict[str, str] = field(default_factory=dict)
@@ -56,6 +59,7 @@ class ClusterFacts:
     through: dict[str, int] = field(default_factory=dict)
     book: Occupancy = field(default_factory=Occupancy)
     objects: Objects = field(default_factory=Objects)
+    pools: PoolFacts = field(default_factory=PoolFacts)
     pool_of: dict[str, str] = field(default_factory=dict)
     empty: dict[str, Sighting] = field(default_factory=dict)
     parts: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -76,9 +80,10 @@ class Spread:
 
 @dataclass(slots=True)
 class DeschedulerState:
-    """`causes`: what is to be proposed. `stale_after_s`: see `held`. `spreads`: by binding. `pools`: pool -> policy key -> policy.
-    `pool_nodes`: pool -> (cluster, node), in order of arrival. `tainting`: the taints that policies give to clusters by their
-    conditions."""
+    """`causes`: what is to be proposed. `stale_after_s`: see `held`. `spreads`: by binding. `pools`: pool -> policy
+    key -> policy. `pool_nodes`: pool -> (cluster, node), in order of arrival. `tainting`: the taints that policies
+    give to clusters by their conditions. `policies`: pools and what their nodes cost. `watches`: by cluster, what is
+    remembered of looking at it as a whole; `looks`: when it is to be looked at."""
 
     causes: Causes
     stale_after_s: int = 300
@@ -89,6 +94,9 @@ class DeschedulerState:
     pool_of_policy: dict[str, str] = field(default_factory=dict)
     pool_nodes: dict[str, dict[tuple[str, str], None]] = field(default_factory=dict)
     tainting: Tainting = field(default_factory=Tainting)
+    policies: PoolPolicies = field(default_factory=PoolPolicies)
+    watches: dict[str, Watch] = field(default_factory=dict)
+    looks: Agenda[tuple[str]] = field(default_factory=Agenda)
 
     def cluster(self, name: str) -> ClusterFacts:
         found = self.clusters.get(name)
@@ -96,22 +104,32 @@ class DeschedulerState:
             found = self.clusters[name] = ClusterFacts()
         return found
 
+    def watch(self, name: str) -> Watch:
+        found = self.watches.get(name)
+        if found is None:
+            found = self.watches[name] = Watch()
+        return found
+
     def clusters_of(self, binding: str) -> list[str]:
         spread = self.spreads.get(binding)
         return list(spread.clusters) if spread is not None else []
 
-    def empty_after_s(self, pool: str) -> int | None:
-        """How long a node of the pool may be empty; None: for ever. Of several policies for a pool the most patient counts."""
-        policies = self.pools.get(pool, {}).values()
+    def empty_after_s(self, pool: str, name: str) -> int | None:
+        """How long a node of the pool may be empty in the cluster; None: for ever. Of several policies for a pool the
+        most patient counts. A pool whose prices are known is looked at as a whole instead."""
+        now = self.policies.of(name).get(pool)
+        if now is not None and now.catalogue in self.policies.types:
+            return None
+        policies = [policy for policy in self.pools.get(pool, {}).values() if policy.is_of(name)]
         known = [max(0, policy.empty_after_s) for policy in policies if policy.empty_after_s is not None]
         return max(known) if known and len(known) == len(policies) else None
 
     def held(self, name: str, at: Micros) -> str:
-        """Why nothing is proposed that moves replicas of this cluster because of what it looked like; empty: nothing is against it.
+        """Why nothing is proposed that moves replicas of this cluster because of what it looked like; empty: nothing
+        is against it.
 
         A silent cluster may look otherwise by now, and so may one that promised to speak and has said nothing for
-        `stale_after_s`, even if no lease has ended yet. Who promised nothing says something only when it changes.
-        """
+        `stale_after_s`, even if no lease has ended yet. Who promised nothing says something only when it changes. """
         cluster = self.clusters.get(name)
         if cluster is None:
             return f"nothing is known of cluster {name}"

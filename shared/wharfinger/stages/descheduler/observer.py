@@ -3,7 +3,7 @@
 What there is to see is written down once (`shares`, `books`), and each rule has a module that reads it: `silence` proposes
 failover of what stood in a cluster that its fleet stream holds for silent; `taints` eviction of bindings whose toleration of
 a cluster's NoExecute taint has ended; `emptiness` removal of nodes of a pool that have held nothing for as long as the pool's
-policy allows.
+policy allows; `disruption` whole commands: nodes of priced pools that are empty, drifted, or cheaper to do without.
 
 What is remembered of time is when this process saw it first; after a restart that is later than it was, so a proposal
 may come late but never too early. The stage that owns the target has the ledger's times and checks again.
@@ -11,7 +11,7 @@ may come late but never too early. The stage that owns the target has the ledger
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.value import Value
@@ -23,20 +23,22 @@ from wharfinger.events.envelope import Event
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.observer import Publication
-from wharfinger.stages.descheduler import books, emptiness, shares, silence, taints
+from wharfinger.stages.descheduler import books, disruption, emptiness, shares, silence, taints
 from wharfinger.stages.descheduler.causes import Causes
+from wharfinger.stages.descheduler.disruption import Looking
 from wharfinger.stages.descheduler.facts import SECOND, ClusterFacts, DeschedulerState, ShardOf, Sighting
 
 
 @dataclass(frozen=True, slots=True)
 class DeschedulerObserver:
     """`shard_of`: binding -> fleet shard. `repeat_after_s`: how soon a proposal is made again while its cause stands.
-    `batch_max`: proposals of one `publish`. `stale_after_s`: see `DeschedulerState.held`."""
+    `batch_max`: proposals of one `publish`. `stale_after_s`: see `DeschedulerState.held`. `looking`: at clusters as a whole."""
 
     shard_of: ShardOf
     repeat_after_s: int = 60
     batch_max: int = 500
     stale_after_s: int = 300
+    looking: Looking = field(default_factory=Looking)
 
     def __post_init__(self) -> None:
         for name in ("repeat_after_s", "batch_max", "stale_after_s"):
@@ -50,8 +52,8 @@ class DeschedulerObserver:
         sighting = Sighting(at, str(event.id))
         match event.data:
             case ClusterObserved(cluster):
-                facts = state.cluster(cluster.name)
-                facts.heard, facts.lease_s = at, cluster.lease_s
+                state.cluster(cluster.name).lease_s = cluster.lease_s
+                self._heard(state, cluster.name, False, at)
                 taints.fold_cluster(state, cluster, sighting)
             case ClusterForgotten(name):
                 shares.forget_cluster(state, name)
@@ -60,18 +62,15 @@ class DeschedulerObserver:
             case BindingWithdrawn(name):
                 shares.withdraw(state, name)
             case PolicyApplied(policy):
-                _fold_policy(state, policy, sighting)
+                self._fold_policy(state, policy, sighting)
             case PolicyRemoved(kind, name, namespace):
-                _fold_policy(state, Policy(kind, name, namespace), sighting)
+                self._fold_policy(state, Policy(kind, name, namespace), sighting)
             case NodesObserved() as nodes:
-                state.cluster(nodes.cluster).heard = at
-                books.fold_nodes(state, nodes, sighting)
+                self._heard(state, nodes.cluster, books.fold_nodes(state, nodes, sighting), at)
             case PodsObserved() as pods:
-                state.cluster(pods.cluster).heard = at
-                books.fold_pods(state, pods, sighting)
+                self._heard(state, pods.cluster, books.fold_pods(state, pods, sighting), at)
             case ObjectsObserved() as objects:
-                state.cluster(objects.cluster).heard = at
-                books.fold_objects(state, objects)
+                self._heard(state, objects.cluster, books.fold_objects(state, objects), at)
             case AssignmentsDecided() as decided:
                 self._fold_assignments(state, decided, at)
             case _:
@@ -85,10 +84,30 @@ class DeschedulerObserver:
                 continue  # looked at again after the pause, for the substitute may be lost too
             id, stream = state.causes.proposal_id(cause, at), cause.stream
             proposals.append(Publication(cause.proposal, cause.target, stream, stream, id, cause.by))
+        proposals += disruption.publish(state, self.looking, at, self.batch_max - len(proposals))
         return proposals
 
     def next_due(self, state: DeschedulerState) -> Micros | None:
-        return state.causes.next_due()
+        dues = (state.causes.next_due(), state.looks.next())
+        return min((due for due in dues if due is not None), default=None)
+
+    def _heard(self, state: DeschedulerState, name: str, changed: bool, at: Micros) -> None:
+        """A cluster said something. One that was held because it had said nothing for long is looked at again."""
+        state.cluster(name).heard = at
+        if changed or ((watch := state.watches.get(name)) is not None and watch.held):
+            disruption.changed(state, self.looking, name, at)
+
+    def _fold_policy(self, state: DeschedulerState, policy: Policy, sighting: Sighting) -> None:
+        """A policy without the part in question takes back what its key said before."""
+        priced = set(state.policies.types)
+        of_pools = state.policies.applied(policy.key, policy)
+        emptiness.fold_policy(state, policy, sighting.at)
+        if priced != set(state.policies.types):
+            for pool in state.pool_nodes:
+                emptiness.judge_pool(state, pool, sighting.at)
+        if of_pools:
+            disruption.policies_changed(state, self.looking, sighting.at)
+        taints.fold_policy(state, policy, sighting)
 
     def _fold_assignments(self, state: DeschedulerState, decided: AssignmentsDecided, at: Micros) -> None:
         """`decided.items` stand in order of seq, as the publisher and the ledger give them."""
@@ -102,7 +121,12 @@ class DeschedulerObserver:
     def _fold_item(
         self, state: DeschedulerState, name: str, cluster: ClusterFacts, stream: str, item: AssignmentItem, at: Micros
     ) -> None:
+        if not state.policies.idle:
+            disruption.before_item(state, name, cluster, item, at)
         books.fold_item(state, name, cluster, item, at)
+        if not state.policies.idle:
+            disruption.after_item(state, name, cluster, item)
+            disruption.changed(state, self.looking, name, at)
         match item:
             case Assigned():
                 shares.assigned(state, self.shard_of, name, cluster, item, at)
@@ -114,9 +138,3 @@ class DeschedulerObserver:
                 silence.changed(state, name, cluster, stream, at)
             case _:
                 pass
-
-
-def _fold_policy(state: DeschedulerState, policy: Policy, sighting: Sighting) -> None:
-    """A policy without the part in question takes back what its key said before."""
-    emptiness.fold_policy(state, policy, sighting.at)
-    taints.fold_policy(state, policy, sighting)

@@ -98,4 +98,6 @@ def forget_cluster(state: DeschedulerState, name: str) -> None:
         end_share(state, name, cluster, binding)
     for node in list(cluster.pool_of):
         emptiness.leave_pool(state, name, cluster, node)
+    state.looks.discard((name,))
+    state.watches.pop(name, None)
     state.clusters[name] = ClusterFacts(through=cluster.through)

@@ -1,0 +1,229 @@
+"""Nodes that can go: each cluster that has changed is looked at as a whole, and what is found twice is proposed.
+
+Nothing is done with what one look finds: pods that have just left may come back. A command is proposed when a later look, some
+seconds after the first, still finds it; the stage that owns the cluster then checks it against its own book. Proposed again
+it is after a pause that doubles, because what was refused once will mostly be refused again. A workload that was moved a moment
+ago is left where it is, and so is a pool whose last command had to be given up, the longer the more often that happened.
+
+Looked at are pools whose prices are known; the others have `emptiness`. A cluster that is silent, or has not been heard of for
+too long, is held: what it looks like is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from wharfinger.domain.value import digest
+from wharfinger.engine.disruption.scene import Command, Scene, Survey, Verdict
+from wharfinger.engine.provisioning.problem import Wanted
+from wharfinger.events.assignments import AssignmentItem, Disrupted, Placed, Released
+from wharfinger.events.envelope import derived_id
+from wharfinger.events.proposals import DisruptionProposed, NewNode
+from wharfinger.events.streams import cluster_stream
+from wharfinger.kernel.decider import Micros
+from wharfinger.kernel.observer import Publication
+from wharfinger.stages.descheduler.facts import SECOND, ClusterFacts, DeschedulerState
+from wharfinger.stages.descheduler.watches import CommandKey, Finding, Watch
+from wharfinger.stages.scenes import contents_of, scene_of
+
+GIVEN_UP_PAUSE: Micros = 60 * SECOND
+"""After a command that was rolled back its pools are left alone for so long; it doubles with every one in a row."""
+
+
+def survey(scene: Scene) -> Survey:
+    """The engine's, imported where it is needed: who has no priced pools need not pay for it."""
+    from wharfinger.engine.disruption import methods
+
+    return methods.survey(scene)
+
+
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """`every_s`: a cluster is looked at when it has changed, but no more often than this. `again_after_s`: a command is proposed
+    when it is still found so long after it was found first. `cool_down_s`: a workload of which a replica was moved stays
+    for so long. `repeat_after_s`: the first pause between two proposals of a command."""
+
+    every_s: int = 10
+    again_after_s: int = 15
+    cool_down_s: int = 300
+    repeat_after_s: int = 60
+    survey: Callable[[Scene], Survey] = survey
+
+
+# --- what is folded
+
+
+def changed(state: DeschedulerState, looking: Looking, name: str, at: Micros) -> None:
+    """Something of the cluster is otherwise than it was."""
+    if state.policies.known(name):
+        state.looks.set((name,), max(at, _next_look(state.watch(name), looking)))
+    else:
+        state.looks.discard((name,))
+
+
+def policies_changed(state: DeschedulerState, looking: Looking, at: Micros) -> None:
+    for name in sorted(state.clusters):
+        changed(state, looking, name, at)
+
+
+def before_item(state: DeschedulerState, name: str, cluster: ClusterFacts, item: AssignmentItem, at: Micros) -> None:
+    """What an item says of moves and commands, while the book still knows what was before it."""
+    watch = state.watch(name)
+    match item:
+        case Placed(binding=binding, placed=placed):
+            held = cluster.book.held.get(binding)
+            ordinals = [ordinal for share in placed for ordinal in share.ordinals]
+            before = {o: held.placed[o].node for o in ordinals if o in held.placed} if held is not None else {}
+            watch.placed(binding, placed, before, at)
+        case Disrupted(command=command, outcome=outcome):
+            open_command = cluster.pools.commands.get(command)
+            nodes = item.reopened if open_command is None else open_command.nodes
+            for pool in sorted({cluster.pool_of[node] for node in nodes if node in cluster.pool_of}):
+                if outcome == "done":
+                    watch.given_up.pop(pool, None)
+                else:
+                    watch.rolled_back(pool, at)
+        case _:
+            pass
+
+
+def after_item(state: DeschedulerState, name: str, cluster: ClusterFacts, item: AssignmentItem) -> None:
+    if isinstance(item, Released):
+        state.watch(name).released(item.binding, item.released, cluster.book.held.get(item.binding))
+
+
+# --- looking
+
+
+def publish(state: DeschedulerState, looking: Looking, at: Micros, room: int) -> list[Publication]:
+    """Look at the clusters whose time has come, and propose what is ripe, at most `room` commands."""
+    proposals: list[Publication] = []
+    for (name,) in state.looks.pop(at):
+        if len(proposals) >= room:
+            state.looks.set((name,), at)
+            continue
+        proposals += _look(state, looking, name, at, room - len(proposals))
+    return proposals
+
+
+def _look(state: DeschedulerState, looking: Looking, name: str, at: Micros, room: int) -> list[Publication]:
+    cluster, watch = state.clusters[name], state.watch(name)
+    watch.looked, watch.held = at, state.held(name, at)
+    if watch.held:
+        watch.found.clear()
+        watch.verdicts = tuple([Verdict(node, "held", watch.held) for node in sorted(cluster.pool_of)])
+        return []
+    scene = scene_for(state, looking, name, at)
+    seen = looking.survey(scene)
+    watch.verdicts = seen.verdicts
+    _adopt(watch, cluster, seen.commands, at)
+    ripe = [key for key, found in watch.found.items() if _ripe_at(watch, looking, key, found) <= at][:room]
+    proposals = [_proposal(state, looking, name, key, at) for key in ripe]
+    watch.forget_tries(at)
+    _look_again(state, looking, name, scene, at)
+    return proposals
+
+
+def scene_for(state: DeschedulerState, looking: Looking, name: str, at: Micros) -> Scene:
+    """The cluster as it is known here, pools of known prices only."""
+    cluster, policies = state.clusters[name], state.policies
+    scene = scene_of(cluster.book, policies, cluster.pools, name, at, waiting=_waiting(cluster))
+    pools = tuple([pool for pool in scene.pools if pool.catalogue in policies.types])
+    return replace(scene, pools=pools, resting=_resting(state, looking, name, at))
+
+
+def _waiting(cluster: ClusterFacts) -> list[Wanted]:
+    """Replicas that are wanted here, stand nowhere, and have no node on its way."""
+    coming: dict[str, int] = {}
+    for claim in cluster.pools.claims.values():
+        for binding, count in claim.replicas.items():
+            coming[binding] = coming.get(binding, 0) + count
+    waiting: list[Wanted] = []
+    for binding in sorted(cluster.book.unsettled):
+        held = cluster.book.held[binding]
+        missing = held.desired - len(held.placed) - coming.get(binding, 0)
+        if missing > 0:
+            waiting.append(Wanted(binding, held.cls.requirements, missing, held.priority))
+    return waiting
+
+
+def _resting(state: DeschedulerState, looking: Looking, name: str, at: Micros) -> dict[str, tuple[str, Micros]]:
+    """Node -> why it is left alone, and until when: of several reasons the one that lasts longest."""
+    cluster, watch = state.clusters[name], state.watch(name)
+    resting: dict[str, tuple[str, Micros]] = {}
+
+    def rest(nodes: Iterable[str], why: str, until: Micros) -> None:
+        for node in nodes:
+            if until > at and (node not in resting or until > resting[node][1]):
+                resting[node] = (why, until)
+
+    for binding in watch.still(at - looking.cool_down_s * SECOND):
+        held, moved = cluster.book.held.get(binding), watch.moved[binding]
+        if held is not None:
+            nodes = sorted({replica.node for replica in held.placed.values()})
+            why = f"{binding} on it was moved {(at - moved) // SECOND} s ago"
+            rest(nodes, why, moved + looking.cool_down_s * SECOND)
+    for pool, tried in sorted(watch.given_up.items()):
+        often = "" if tried.times == 1 else f", {tried.times} times in a row"
+        why = f"a command on pool {pool} was given up{often}"
+        rest(sorted(n for n, p in cluster.pool_of.items() if p == pool), why, tried.again_at(GIVEN_UP_PAUSE))
+    return resting
+
+
+def _adopt(watch: Watch, cluster: ClusterFacts, commands: Iterable[Command], at: Micros) -> None:
+    """What was found this time is all there is; how long it has been found is remembered."""
+    going = cluster.pools.disrupting()
+    found: dict[CommandKey, Finding] = {}
+    for command in commands:
+        if any(node in going for node in command.nodes):
+            continue
+        contents = {node: contents_of(cluster.book, node) for node in command.nodes}
+        key = (command.method, command.nodes, digest(sorted(contents.items())))
+        known = watch.found.get(key)
+        found[key] = Finding(command, contents, at if known is None else known.since)
+    watch.found = found
+
+
+def _ripe_at(watch: Watch, looking: Looking, key: CommandKey, found: Finding) -> Micros:
+    ripe, tried = found.since + looking.again_after_s * SECOND, watch.tried.get(key)
+    return ripe if tried is None else max(ripe, tried.again_at(looking.repeat_after_s * SECOND))
+
+
+def _proposal(state: DeschedulerState, looking: Looking, name: str, key: CommandKey, at: Micros) -> Publication:
+    """The first time it is named by what it is alone, so that a restarted observer repeats the same id; later by the time as
+    well (see `causes`)."""
+    watch, stream = state.watch(name), cluster_stream(name)
+    found, (method, nodes, holding) = watch.found[key], key
+    attempt = 1 + at // (looking.repeat_after_s * SECOND) if watch.proposed(key, at) else 0
+    id = derived_id("proposal", "disruption", stream, method, "\n".join(nodes), holding, attempt)
+    return Publication(_proposed(name, found.command, found.contents), name, stream, stream, id)
+
+
+def _proposed(name: str, command: Command, contents: Mapping[str, str]) -> DisruptionProposed:
+    replacements = tuple([
+        NewNode(new.pool, new.requirements, new.instance_types, dict(new.requests), new.price)
+        for new in command.replacements
+    ])  # fmt: skip
+    return DisruptionProposed(
+        cluster_stream(name), name, command.method, command.nodes, dict(contents), replacements, command.saving,
+        command.disruption, command.arithmetic,
+    )  # fmt: skip
+
+
+# --- when
+
+
+def _next_look(watch: Watch, looking: Looking) -> Micros:
+    """The earliest time for another look."""
+    return 0 if watch.looked < 0 else watch.looked + looking.every_s * SECOND
+
+
+def _look_again(state: DeschedulerState, looking: Looking, name: str, scene: Scene, at: Micros) -> None:
+    """Though nothing changes: when something found is ripe, or a node may be judged otherwise by the passing of time."""
+    watch = state.watch(name)
+    times = [_ripe_at(watch, looking, key, found) for key, found in watch.found.items()]
+    times += [verdict.until for verdict in watch.verdicts if verdict.until > at]
+    times += [until for _, until in scene.resting.values()]
+    if times:
+        state.looks.set((name,), max(min(times), _next_look(watch, looking)))

@@ -1,0 +1,108 @@
+"""What is remembered of a cluster between two looks at it as a whole: what was found, what was tried, what is left alone.
+
+All of it is memory against churn. It is this process's own: after a restart a command may be proposed that would have waited
+a little longer, under the id it had before, and the stage that owns the cluster checks it against the present as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from wharfinger.engine.disruption.scene import Command, Verdict
+from wharfinger.engine.nodes.occupancy import Held
+from wharfinger.events.decisions import NodeShare
+from wharfinger.kernel.decider import Micros
+
+PAUSE_MAX: Micros = 3600 * 1_000_000
+"""What is refused again and again, or given up again and again, is tried once an hour in the end."""
+
+CommandKey = tuple[str, tuple[str, ...], str]
+"""Method, nodes, and a digest of what they hold: who is on them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A command as the last look found it. `since`: the first look in a row that did. `contents`: node -> digest of what it
+    holds."""
+
+    command: Command
+    contents: Mapping[str, str]
+    since: Micros
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """`times` in a row, the last at `last`."""
+
+    times: int
+    last: Micros
+
+    def again_at(self, pause: Micros) -> Micros:
+        """The pause doubles with every time."""
+        return self.last + min(PAUSE_MAX, pause << min(self.times - 1, 32))
+
+
+@dataclass(slots=True)
+class Watch:
+    """`looked`: when the cluster was looked at last, -1: never. `held`: why it was not, or why nothing follows from it. `found`:
+    the commands it could do with; `tried`: when they were proposed. `given_up`: pool -> commands on its nodes that were rolled
+    back in a row. `moved`: binding -> when a replica of it last changed its node; `left`: binding -> ordinal -> the node that it
+    stood on before it was released. `verdicts`: on every node of every pool, of the last look."""
+
+    looked: Micros = -1
+    held: str = ""
+    found: dict[CommandKey, Finding] = field(default_factory=dict)
+    tried: dict[CommandKey, Tried] = field(default_factory=dict)
+    given_up: dict[str, Tried] = field(default_factory=dict)
+    moved: dict[str, Micros] = field(default_factory=dict)
+    left: dict[str, dict[int, str]] = field(default_factory=dict)
+    verdicts: tuple[Verdict, ...] = ()
+
+    # --- what moved
+
+    def released(self, binding: str, shares: tuple[NodeShare, ...], held: Held | None) -> None:
+        """`held`: what is left of the binding; None: nothing, and nothing of it can come back."""
+        if held is None:
+            self.left.pop(binding, None)
+            self.moved.pop(binding, None)
+            return
+        for share in shares:
+            for ordinal in share.ordinals:
+                self.left.setdefault(binding, {})[ordinal] = share.node
+
+    def placed(self, binding: str, shares: tuple[NodeShare, ...], before: Mapping[int, str], at: Micros) -> None:
+        """`before`: ordinal -> the node it stood on until now. A replica that comes to another node than it left has moved;
+        one that is new, or returns to its node, has not."""
+        left = self.left.get(binding, {})
+        for share in shares:
+            for ordinal in share.ordinals:
+                was = before.get(ordinal) or left.pop(ordinal, share.node)
+                if was != share.node:
+                    self.moved[binding] = at
+        if binding in self.left and not left:
+            del self.left[binding]
+
+    def still(self, since: Micros) -> list[str]:
+        """Bindings that moved after `since`, in order of name; the others are forgotten."""
+        for binding in [b for b, at in self.moved.items() if at <= since]:
+            del self.moved[binding]
+        return sorted(self.moved)
+
+    # --- what was tried
+
+    def rolled_back(self, pool: str, at: Micros) -> None:
+        before = self.given_up.get(pool)
+        self.given_up[pool] = Tried(1 if before is None else before.times + 1, at)
+
+    def proposed(self, key: CommandKey, at: Micros) -> int:
+        """Notes it, and says how often it was proposed before."""
+        before = self.tried.get(key)
+        times = 0 if before is None else before.times
+        self.tried[key] = Tried(times + 1, at)
+        return times
+
+    def forget_tries(self, at: Micros) -> None:
+        """Of what is found no more, and was not tried again for as long as the longest pause."""
+        for key in [k for k, t in self.tried.items() if k not in self.found and t.last + 2 * PAUSE_MAX < at]:
+            del self.tried[key]
