@@ -1,0 +1,404 @@
+"""Whether what is on some nodes has a place elsewhere: a scene laid out once, on which any nodes can be tried without.
+
+First a kernel looks, over arrays, for a node for each pod, by amounts and by what facts allow: for pods that mind nobody
+and need no device or volume that is the answer. Pods of which more is to be said are then placed one by one by the same
+columns that place for real (`engine.nodes.place`), with what goes taken off and what has been given a place put there, so
+that affinity, spread, ports, devices and volumes hold at the end. Nothing is copied: what was tried is taken back, and
+what is decided stays, so the next attempt is made after it.
+
+Tight on purpose: a pod goes where the least is left over, since what is filled to the edge leaves others empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wharfinger.domain.node import Pod
+from wharfinger.domain.resources import DEVICE_MILLI
+from wharfinger.domain.value import canonical
+from wharfinger.domain.workload import Requirements
+from wharfinger.engine.disruption import kernels as plain
+from wharfinger.engine.disruption import vectors
+from wharfinger.engine.disruption.candidates import Review, moves
+from wharfinger.engine.disruption.scene import Scene
+from wharfinger.engine.framework.snapshot import Snapshot
+from wharfinger.engine.nodes.classes import PodClass, compile_class
+from wharfinger.engine.nodes.columns import Column, NodeRow, NodeTable, Taken
+from wharfinger.engine.nodes.compiled import Compiler
+from wharfinger.engine.nodes.fit import take_devices
+from wharfinger.engine.nodes.place import Placer
+
+MEBI_SHIFT = 20
+"""Memory is weighed by the mebibyte."""
+
+Opened = npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What the amounts of a node are worth: billionths of a dollar an hour for a thousandth of a core, and for a mebibyte."""
+
+    cpu: int = 40_000
+    memory: int = 5_000
+
+    def of(self, cpu_milli: int, memory_bytes: int) -> int:
+        return cpu_milli * self.cpu + (memory_bytes >> MEBI_SHIFT) * self.memory
+
+
+@dataclass(frozen=True, slots=True)
+class Mover:
+    """A pod that has to go elsewhere, with the row of its class."""
+
+    pod: Pod
+    cls: PodClass
+    row: int
+
+
+@dataclass(slots=True)
+class Attempt:
+    """The cluster without `nodes`. `placed`: with the slot of its new node; `left`: those without a place."""
+
+    nodes: tuple[str, ...]
+    placed: list[tuple[Mover, int]] = field(default_factory=list)
+    left: list[Mover] = field(default_factory=list)
+
+
+class Ground:
+    """The nodes of a scene with what is on them. Slots are in order of name."""
+
+    def __init__(self, scene: Scene, found: Review, weights: Weights | None = None) -> None:
+        self.scene = scene
+        self.weights = weights or Weights()
+        self.table = NodeTable(max(64, len(scene.nodes)))
+        self.table.objects = scene.objects
+        self.movers: dict[str, list[Mover]] = {}
+        self.classes: list[PodClass] = []
+        self._rows: dict[tuple[bytes, bool], int] = {}
+        self._by_identity: dict[int, tuple[Requirements, int]] = {}
+        self._snapshot: Snapshot | None = None
+        self._on: dict[str, dict[str, Pod]] = {}
+        self.placer = Placer(self.table, "most-allocated", self._read)
+        self._lay(scene)
+        self._open(scene, found)
+        self._gather(found)
+        self._columns()
+        self._keep_promises(scene)
+
+    # --- laid out once
+
+    def _lay(self, scene: Scene) -> None:
+        for node in sorted(scene.nodes, key=lambda n: n.name):
+            self.table.put(node, node.name in scene.closed)
+        on: dict[str, list[Pod]] = {name: [] for name in self.table.rows}
+        for pod in (*scene.pods, *scene.reserved):
+            # What has to leave a node that goes already is gone from it; its room elsewhere is among what is reserved.
+            if pod.node in on and not (pod.node in scene.disrupting and moves(pod)):
+                on[pod.node].append(pod)
+        rows = [self.row_of(pod.requirements, pod.terminating) for pods in on.values() for pod in pods]
+        at = 0
+        for name, pods in on.items():
+            held: dict[PodClass, int] = {}
+            for row in rows[at : at + len(pods)]:
+                cls = self.classes[row]
+                held[cls] = held.get(cls, 0) + 1
+            at += len(pods)
+            node_row = self.table.rows[name]
+            self.table.set_usage(node_row, held, _devices_held(node_row, pods))
+        self._on = {name: {pod.uid: pod for pod in pods} for name, pods in on.items()}
+
+    def _open(self, scene: Scene, found: Review) -> None:
+        """Which slots take pods: `open` for what must go, `quiet` for what consolidation counts on."""
+        self.open: Opened = np.zeros(self.table.capacity, dtype=np.int8)
+        self.quiet: Opened = np.zeros(self.table.capacity, dtype=np.int8)
+        for name, row in self.table.rows.items():
+            if name in found.initialized and name not in scene.disrupting and name not in scene.closed:
+                self.open[row.slot] = 1
+                self.quiet[row.slot] = name in found.quiet
+
+    def _gather(self, found: Review) -> None:
+        """The pods to move of each node, in the order in which they are placed: first what minds others, then the largest."""
+        for looked in found.nodes.values():
+            movers = [self._mover(pod) for pod in looked.pods]
+            movers.sort(key=lambda m: (self.simple(m.cls), -self.value(m.cls), m.pod.uid))
+            self.movers[looked.name] = movers
+
+    def _columns(self) -> None:
+        """After every class is known: what each asks, by column, and where facts let it."""
+        table = self.table
+        self.asks: Column = np.zeros((len(self.classes), len(table.resources)), dtype=np.int64)
+        self.groups: Column = np.zeros(len(self.classes), dtype=np.int64)
+        groups: dict[bytes, int] = {}
+        allowed: list[Opened] = []
+        for row, cls in enumerate(self.classes):
+            for code, amount in cls.amounts:
+                self.asks[row, code] = amount
+            group = groups.get(cls.claims)
+            if group is None:
+                group = groups[cls.claims] = len(allowed)
+                allowed.append((self.placer.standings.of(cls).verdicts == 0).astype(np.int8))
+            self.groups[row] = group
+        self.allowed = np.stack(allowed) if allowed else np.zeros((0, table.capacity), dtype=np.int8)
+        self._weights, self._shifts = (np.zeros(len(table.resources), dtype=np.int64) for _ in range(2))
+        self._weights[:2] = self.weights.cpu, self.weights.memory
+        self._shifts[1] = MEBI_SHIFT
+
+    def _keep_promises(self, scene: Scene) -> None:
+        """Pods that are on their way off nodes that go already, and those that wait, take their room first."""
+        reserved = {_who(pod) for pod in scene.reserved}
+        going = [
+            Pod(pod.uid, pod.name, pod.requirements)
+            for pod in sorted(scene.pods, key=lambda p: p.uid)
+            if pod.node in scene.disrupting and moves(pod) and _who(pod) not in reserved
+        ]
+        waiting = [
+            Pod(f"waiting {wanted.name} {number}", wanted.name, wanted.requirements)
+            for wanted in scene.waiting
+            for number in range(wanted.count)
+        ]
+        if not going and not waiting:
+            return
+        movers = [self._mover(pod) for pod in self._without_seats((*going, *waiting))]
+        self._columns()
+        attempt = self._tried((), movers, self.open, need_all=False)
+        self.commit(attempt)
+
+    def _without_seats(self, pods: Iterable[Pod]) -> list[Pod]:
+        """Those for whom no node is on its way."""
+        seats: dict[int, int] = {}
+        for claim in self.scene.in_flight:
+            for requirements, count in claim.pods:
+                row = self.row_of(requirements)
+                seats[row] = seats.get(row, 0) + count
+        found = []
+        for pod in pods:
+            row = self.row_of(pod.requirements)
+            if seats.get(row, 0):
+                seats[row] -= 1
+            else:
+                found.append(pod)
+        return found
+
+    def row_of(self, requirements: Requirements, terminating: bool = False) -> int:
+        """The row of the class of such pods, which is made when it is the first one."""
+        known = self._by_identity.get(id(requirements))
+        if known is not None and not terminating:
+            return known[1]
+        key = (canonical(requirements), terminating)
+        row = self._rows.get(key)
+        if row is None:
+            row = self._rows[key] = len(self.classes)
+            cls = compile_class(self.table, requirements, requirements.class_key, requirements.pod_key, terminating)
+            self.classes.append(cls)
+        if not terminating:
+            self._by_identity[id(requirements)] = (requirements, row)  # kept, so that the identity stays its own
+        return row
+
+    def _mover(self, pod: Pod) -> Mover:
+        row = self.row_of(pod.requirements)
+        return Mover(pod, self.classes[row], row)
+
+    def value(self, cls: PodClass) -> int:
+        """What its cpu and memory are worth, billionths of a dollar an hour."""
+        cpu = memory = 0
+        for code, amount in cls.amounts:
+            if code == 0:
+                cpu = amount
+            elif code == 1:
+                memory = amount
+        return self.weights.of(cpu, memory)
+
+    def simple(self, cls: PodClass) -> bool:
+        """Whether amounts and facts are all there is to say of it."""
+        if cls.needs or cls.traits.volumes or cls.traits.resource_claims:
+            return False
+        return self.placer.relating.of(cls).none
+
+    # --- trying
+
+    def without(self, names: Sequence[str], quiet: bool, need_all: bool = False) -> Attempt:
+        """Where what is on these nodes would go. `quiet`: only to nodes that consolidation may count on. `need_all`: the
+        first without a place ends it, since nothing less is of use."""
+        movers = [mover for name in names for mover in self.movers[name]]
+        if len(names) > 1:
+            movers.sort(key=lambda m: (self.simple(m.cls), -self.value(m.cls), m.pod.uid))
+        opened = self.quiet if quiet else self.open
+        slots = [self.table.rows[name].slot for name in names]
+        before = opened[slots].copy()
+        opened[slots] = 0
+        try:
+            return self._tried(tuple(names), movers, opened, need_all)
+        finally:
+            opened[slots] = before
+
+    def _tried(self, names: tuple[str, ...], movers: list[Mover], opened: Opened, need_all: bool) -> Attempt:
+        attempt = Attempt(names)
+        if not movers:
+            return attempt
+        targets = np.zeros(len(movers), dtype=np.int64)
+        of = np.array([m.row for m in movers], dtype=np.int64)
+        k = COMPILER.kernels(len(movers) * self.table.size // 8)
+        k.settle(
+            self.table.size, of, self.asks, self.groups, self.allowed, opened, self.table.free, self._weights, self._shifts,
+            int(need_all), targets,
+        )  # fmt: skip
+        planned = targets.tolist()
+        if need_all and -1 in planned:
+            attempt.left = [m for m, slot in zip(movers, planned, strict=True) if slot < 0][:1]
+        elif all(self.simple(m.cls) for m in movers):
+            for mover, slot in zip(movers, planned, strict=True):
+                if slot >= 0:
+                    attempt.placed.append((mover, slot))
+                else:
+                    attempt.left.append(mover)
+        else:
+            self._one_by_one(attempt, movers, opened, need_all)
+        return attempt
+
+    def _one_by_one(self, attempt: Attempt, movers: list[Mover], opened: Opened, need_all: bool) -> None:
+        """Each in sight of those before it and without what goes; all of it is taken back."""
+        off = [m for m in movers if m.pod.node in self.table.rows]
+        charged: list[tuple[Mover, NodeRow, Taken]] = []
+        self._lift(off, -1)
+        try:
+            for mover in movers:
+                slot = self._best(mover, opened)
+                if slot < 0:
+                    attempt.left.append(mover)
+                    if need_all:
+                        break
+                    continue
+                row = self._row(slot)
+                taken = _taken(row, mover.cls)
+                self._charge(mover, row, taken, 1)
+                charged.append((mover, row, taken))
+                attempt.placed.append((mover, slot))
+        finally:
+            for mover, row, taken in reversed(charged):
+                self._charge(mover, row, taken, -1)
+            self._lift(off, 1)
+
+    def _best(self, mover: Mover, opened: Opened) -> int:
+        """The open node with the least left over that takes the pod as things stand; -1: none does."""
+        cls, size = mover.cls, self.table.size
+        if self.simple(cls):
+            feasible = self._roomy(mover.row) & (opened[:size] != 0)
+        else:
+            feasible = (self.placer.look(cls).verdicts[:size] == 0) & (opened[:size] != 0)
+        slots = np.flatnonzero(feasible)
+        if not len(slots):
+            return -1
+        rest = np.zeros(len(slots), dtype=np.int64)
+        for r in (0, 1):
+            left = np.maximum(self.table.free[r, slots] - self.asks[mover.row, r], 0)
+            rest += np.minimum(((left >> self._shifts[r]) * self._weights[r]) >> plain.COARSE, plain.REST_MAX) ** 2
+        return int(slots[np.argmin(rest)])
+
+    def _roomy(self, row: int) -> npt.NDArray[np.bool_]:
+        size = self.table.size
+        fits = self.allowed[self.groups[row], :size] != 0
+        for r in np.flatnonzero(self.asks[row] > 0).tolist():
+            fits = fits & (self.table.free[r, :size] >= self.asks[row, r])
+        return np.asarray(fits, dtype=np.bool_)
+
+    def why_not(self, left: Mover) -> str:
+        """Why no node takes the pod, as kube-scheduler would say it."""
+        return self.placer.message(left.cls).removesuffix(".")
+
+    # --- deciding
+
+    def commit(self, attempt: Attempt) -> None:
+        """From here on the nodes are gone, and who had a place is there. What was left has its place in nodes to be made."""
+        movers = [m for m, _ in attempt.placed] + attempt.left
+        self._lift([m for m in movers if m.pod.node in self.table.rows and attempt.nodes], -1)
+        for mover, slot in attempt.placed:
+            row = self._row(slot)
+            self._charge(mover, row, _taken(row, mover.cls), 1)
+        for name in attempt.nodes:
+            slot = self.table.rows[name].slot
+            self.open[slot] = self.quiet[slot] = 0
+            self.movers[name] = []
+
+    def _lift(self, movers: Iterable[Mover], times: int) -> None:
+        """Off the nodes they are on, or back: what devices they hold there matters to nobody, since the node is closed."""
+        for mover in movers:
+            self.table.charge(self.table.rows[mover.pod.node], mover.cls, times, ())
+            self._tell(mover.pod, times)
+
+    def _charge(self, mover: Mover, row: NodeRow, taken: Taken, times: int) -> None:
+        self.table.charge(row, mover.cls, times, [(i, times * milli) for i, milli in taken])
+        self._tell(Pod(mover.pod.uid, mover.pod.name, mover.pod.requirements, row.name), times)
+
+    def _tell(self, pod: Pod, times: int) -> None:
+        """Who is where, for plugins that read the cluster pod by pod."""
+        if times > 0:
+            self._on[pod.node][pod.uid] = pod
+        else:
+            del self._on[pod.node][pod.uid]
+        if self._snapshot is not None:
+            if times > 0:
+                self._snapshot.add(pod)
+            else:
+                self._snapshot.remove(pod)
+
+    def _read(self) -> Snapshot:
+        if self._snapshot is None:
+            pods = [pod for on in self._on.values() for pod in on.values()]
+            self._snapshot = Snapshot.of(self.scene.nodes, pods, self.scene.objects)
+        return self._snapshot
+
+    def pods(self) -> list[Pod]:
+        """All that are on nodes now."""
+        return [pod for on in self._on.values() for pod in on.values()]
+
+    def name_of(self, slot: int) -> str:
+        return self._row(slot).name
+
+    def _row(self, slot: int) -> NodeRow:
+        row = self.table.by_slot[slot]
+        assert row is not None, "an open slot has a node"
+        return row
+
+
+def _who(pod: Pod) -> tuple[str, int | str]:
+    return (pod.binding, pod.ordinal) if pod.binding and pod.ordinal >= 0 else ("", pod.uid)
+
+
+def _devices_held(row: NodeRow, pods: Iterable[Pod]) -> list[int]:
+    """Thousandths by device. Who does not say which it holds is taken to hold the emptiest, which leaves the least room
+    for others: nothing is promised that is not there."""
+    held = [0] * len(row.groups)
+    unsaid: list[int] = []
+    for pod in pods:
+        for index, milli in pod.devices:
+            if 0 <= index < len(held) and milli > 0:
+                held[index] += min(milli, DEVICE_MILLI)
+        if not pod.devices:
+            unsaid += [min(asked.milli, DEVICE_MILLI) for asked in pod.requirements.devices for _ in range(asked.count)]
+    for milli in sorted(unsaid, reverse=True):
+        if held:
+            emptiest = min(range(len(held)), key=lambda i: (held[i], i))
+            held[emptiest] += milli
+    return held
+
+
+def _taken(row: NodeRow, cls: PodClass) -> Taken:
+    if not cls.needs:
+        return ()
+    taken = take_devices(row, cls.needs)
+    assert taken is not None, "the columns call feasible what the row does not"
+    return taken
+
+
+def _warm(kernels: Any) -> None:
+    one, two = np.ones(1, dtype=np.int64), np.ones((1, 1), dtype=np.int64)
+    zero, said = np.zeros(1, dtype=np.int64), np.ones((1, 1), dtype=np.int8)
+    kernels.settle(1, zero, two, zero, said, said[0], two.copy(), one, zero, 1, zero.copy())
+    kernels.cover(one, one, np.zeros(4, dtype=np.int64))
+
+
+COMPILER = Compiler(_warm, module=plain, instead=vectors)
