@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from wharfinger.domain.instance_types import PRICE_UNIT
+from wharfinger.domain.instance_types import PRICE_UNIT, dollars
 from wharfinger.history.savings import Account, Reversal, Savings, by_method, savings
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger import wall_clock
@@ -16,7 +16,7 @@ from wharfinger_cli.app import Request
 from wharfinger_cli.connection import opened_ledger, run, settings_of
 from wharfinger_cli.decisions import since_micros
 from wharfinger_cli.output import BAD, DARK, GOOD, WARN, Plain, as_clock, as_time, count, new_table, show
-from wharfinger_cli.summary import dollars, some
+from wharfinger_cli.summary import some
 
 SHOWN_MAX = 20
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from wharfinger.domain.binding import TargetCluster
-from wharfinger.domain.instance_types import PRICE_UNIT
+from wharfinger.domain.instance_types import dollars
 from wharfinger.domain.value import Value
 from wharfinger.events.decisions import (
     BindingReleased,
@@ -114,13 +114,6 @@ def _selection(data: PlacementDecided) -> str:
 def targets(clusters: Iterable[TargetCluster]) -> str:
     """`oslo 3, bergen 2`; a workload without a count goes as it is: `oslo`."""
     return some(f"{t.cluster} {t.replicas}" if t.replicas else t.cluster for t in clusters)
-
-
-def dollars(nanos: int) -> str:
-    """`0.096 $/h`: as many places as it takes, at most six."""
-    whole = f"{nanos / PRICE_UNIT:.6f}".rstrip("0")
-    places = len(whole) - whole.index(".") - 1
-    return f"{nanos / PRICE_UNIT:.{max(3, places)}f} $/h"
 
 
 def shares(nodes: Iterable[NodeShare]) -> str:

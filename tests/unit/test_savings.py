@@ -8,7 +8,7 @@ from uuid import UUID, uuid5
 
 import pytest
 
-from wharfinger.domain.instance_types import PRICE_UNIT
+from wharfinger.domain.instance_types import PRICE_UNIT, dollars
 from wharfinger.domain.value import Value, canonical
 from wharfinger.events.decisions import NodeShare, ReplicasPlaced, ReplicasReleased
 from wharfinger.events.disruption import DisruptionDecided, DisruptionEnded, PricedNode
@@ -16,7 +16,7 @@ from wharfinger.events.registry import type_of
 from wharfinger.history.savings import Savings, added_up, by_method
 from wharfinger.runtime.ledger import LedgerRow
 from wharfinger_cli.savings import savings_page, savings_plain
-from wharfinger_cli.summary import dollars, summary
+from wharfinger_cli.summary import summary
 
 HOUR = 3600 * 1_000_000
 CENT = PRICE_UNIT // 100
@@ -147,7 +147,7 @@ def test_the_page_says_all_of_it_and_programs_get_the_same() -> None:
         until=12,
     )  # fmt: skip
     lines = [str(part) for part in savings_page(found)]
-    assert lines[0].startswith("saves 0.080 $/h (0.100 $/h predicted), 0.80 $ so far  1 command done")
+    assert lines[0].startswith("saves 0.08 $/h (0.1 $/h predicted), 0.80 $ so far  1 command done")
     assert "  shop/web 0 left n1 by Consolidated and was back after 7,200 s by Consolidated" in lines
     plain = savings_plain(found)
     assert plain["realised"] == 8 * CENT
@@ -161,15 +161,14 @@ def test_nothing_yet_is_said_in_a_sentence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nanos", "said"),
-    [(96_000_000, "0.096 $/h"), (0, "0.000 $/h"), (12_345_600, "0.012346 $/h"), (-CENT, "-0.010 $/h")],
+    ("nanos", "said"), [(96_000_000, "0.096 $/h"), (0, "0 $/h"), (12_345_600, "0.0123456 $/h"), (-CENT, "-0.01 $/h")]
 )
-def test_prices_have_as_many_places_as_they_need(nanos: int, said: str) -> None:
+def test_prices_are_told_exactly(nanos: int, said: str) -> None:
     assert dollars(nanos) == said
 
 
 def test_a_command_in_a_table_is_one_line() -> None:
     assert summary(ended("one", "done", 8 * CENT, 1, "n1")) == (
-        "1 node removed, 1 replica moved; saves 0.080 $/h (0.100 $/h predicted)"
+        "1 node removed, 1 replica moved; saves 0.08 $/h (0.1 $/h predicted)"
     )
     assert summary(ended("one", "rolled-back")) == "rolled back: no node came"

@@ -54,3 +54,11 @@ class Catalogue(Value, frozen=True):
     types: tuple[InstanceType, ...]
     part: int = 0
     parts: int = 1
+
+
+def dollars(price: int) -> str:
+    """A price in words, exactly: `0.192 $/h`."""
+    whole, rest = divmod(abs(price), PRICE_UNIT)
+    part = f"{rest:09d}".rstrip("0")
+    sign = "-" if price < 0 else ""
+    return f"{sign}{whole}.{part} $/h" if part else f"{sign}{whole} $/h"
