@@ -415,6 +415,23 @@ def plan_scale(
     module.scale(_request(context, data_dir, output), binding, replicas)
 
 
+@plans.command("consolidate")
+def plan_consolidate(
+    context: typer.Context,
+    cluster: Annotated[str, typer.Option("--cluster", metavar="NAME", help="This cluster only.")] = "",
+    policy: Annotated[
+        list[str] | None, typer.Option("--policy", metavar="FILE", help="Pools as if they were applied.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="List every node that stays.")] = False,
+    data_dir: Dir = None,
+    output: Out = None,
+) -> None:
+    """Which nodes could go or be replaced now, at what saving, and why each of the others stays. Nothing is done."""
+    from wharfinger_cli import consolidate as module
+
+    module.consolidate(_request(context, data_dir, output), cluster, policy or [], every=every)
+
+
 @app.command(rich_help_panel=AHEAD)
 def rollback(
     context: typer.Context,

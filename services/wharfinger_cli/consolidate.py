@@ -1,0 +1,181 @@
+"""`plan consolidate`: a dry run of everything that takes nodes away, with the reason for each node that stays."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from wharfinger.domain.instance_types import dollars
+from wharfinger.domain.policy import Policy
+from wharfinger.engine.disruption.scene import Command, Verdict
+from wharfinger.events.intake import PolicyModel
+from wharfinger.events.policies import PolicyApplied
+from wharfinger.history.names import UnknownNameError
+from wharfinger.history.outlook import Outlook, outlooks
+from wharfinger.runtime.ledger import wall_clock
+from wharfinger_cli.app import Request
+from wharfinger_cli.apply import compiled, loaded, refuse
+from wharfinger_cli.connection import opened_ledger, run, settings_of
+from wharfinger_cli.facts import known_facts
+from wharfinger_cli.failures import DIFFERENCE, CommandError
+from wharfinger_cli.output import BAD, DARK, GOOD, WARN, Plain, as_time, count, messages, new_table, show
+from wharfinger_cli.summary import some
+
+SHOWN_MAX = 20
+
+
+def consolidate(request: Request, cluster: str, policies: Sequence[str], *, every: bool) -> None:
+    """Ends with 1 where something would go. `every`: each node that stays is listed, not the first few."""
+    found = run(_look(request, cluster, policies))
+    names = [name for seen in found for command in seen.survey.commands for name in command.nodes]
+    show(request.format, _plain(found), names, lambda: _page(found, every=every))
+    if names:
+        raise SystemExit(DIFFERENCE)
+
+
+async def _look(request: Request, cluster: str, filenames: Sequence[str]) -> list[Outlook]:
+    async with opened_ledger(settings_of(request)) as ledger:
+        policies: list[Policy] = []
+        if filenames:
+            manifests = loaded(filenames)
+            for manifest in manifests:
+                if not isinstance(manifest.model, PolicyModel):
+                    raise CommandError(f"{manifest.error(f'expected a policy, got a {manifest.model.kind}', 'kind')}")
+            intake = compiled(manifests, await known_facts(ledger))
+            refuse(intake.errors)
+            policies = [fact.data.policy for fact in intake.facts if isinstance(fact.data, PolicyApplied)]
+        try:
+            with messages().status("looking at every node"):
+                return await outlooks(ledger, wall_clock(), cluster, policies)
+        except UnknownNameError as error:  # 1 would say that something would go
+            raise CommandError(str(error)) from None
+
+
+# --- for programs
+
+
+def _plain(found: Sequence[Outlook]) -> Plain:
+    """Prices in billionths of a dollar an hour."""
+    return {"clusters": [_outlook_plain(seen) for seen in found]}
+
+
+def _outlook_plain(seen: Outlook) -> Plain:
+    return {
+        "cluster": seen.cluster,
+        "nodes": seen.nodes,
+        "unpriced": seen.unpriced,
+        "cost": seen.cost,
+        "after": seen.after,
+        "saving": seen.saving,
+        "bound": None if seen.bound is None else {
+            "resources_only": seen.bound.resources_only, "with_anti_affinity": seen.bound.with_anti_affinity,
+            "relaxation": seen.bound.relaxation,
+        },
+        "commands": [_command_plain(command) for command in seen.survey.commands],
+        "nodes_that_stay": [
+            {
+                "node": verdict.node, "rule": verdict.rule, "reason": verdict.sentence,
+                "until": as_time(verdict.until) if verdict.until else None,
+            }
+            for verdict in _staying(seen)
+        ],
+    }  # fmt: skip
+
+
+def _command_plain(command: Command) -> Plain:
+    return {
+        "method": command.method,
+        "nodes": list(command.nodes),
+        "replacements": [
+            {"pool": new.pool, "instance_types": list(new.instance_types), "price": new.price}
+            for new in command.replacements
+        ],
+        "moves": [
+            {"binding": m.binding, "ordinal": m.ordinal, "pod": m.pod, "from": m.source, "to": m.target}
+            for m in command.moves
+        ],
+        "saving": command.saving,
+        "disruption": command.disruption,
+        "arithmetic": command.arithmetic,
+    }
+
+
+def _staying(seen: Outlook) -> list[Verdict]:
+    going = {name for command in seen.survey.commands for name in command.nodes}
+    return [verdict for verdict in seen.survey.verdicts if verdict.node not in going]
+
+
+# --- for people
+
+
+def _page(found: Sequence[Outlook], *, every: bool) -> Iterator[RenderableType]:
+    if not found:
+        yield Text("no cluster has nodes of a pool (see `wharfinger get nodepools`)", DARK)
+        return
+    yield _headline(found)
+    for seen in found:
+        yield ""
+        yield from _cluster(seen, every=every)
+
+
+def _headline(found: Sequence[Outlook]) -> Text:
+    going = sum(len(command.nodes) for seen in found for command in seen.survey.commands)
+    nodes, saving = sum(seen.nodes for seen in found), sum(seen.saving for seen in found)
+    if not going:
+        return Text(f"all of {count(nodes, 'node')} stay", GOOD)
+    said = Text(f"{going} of {count(nodes, 'node')} would go", WARN)
+    return said.append(f", saving {dollars(saving)} of {dollars(sum(seen.cost for seen in found))}", "default")
+
+
+def _cluster(seen: Outlook, *, every: bool) -> Iterator[RenderableType]:
+    said = Text(seen.cluster, "bold").append(f"  {count(seen.nodes, 'node')}, {dollars(seen.cost)}", "not bold")
+    if seen.saving:
+        said.append(f" -> {dollars(seen.after)}", "not bold " + GOOD)
+    if seen.bound is not None:
+        floor = seen.bound.with_anti_affinity
+        above = f", {(seen.after - floor) * 100 / floor:.1f} % above it then" if floor > 0 else ""
+        said.append(f"  at best {dollars(floor)}{above}", DARK)
+    if seen.unpriced:
+        said.append(f"  {count(seen.unpriced, 'node')} without a known price", BAD)
+    yield said
+    if seen.survey.commands:
+        yield _commands(seen.survey.commands)
+    staying = _staying(seen)
+    if staying:
+        yield _why(staying)
+        yield _verdicts(staying if every else staying[:SHOWN_MAX])
+        if not every and len(staying) > SHOWN_MAX:
+            yield Text(f"and {count(len(staying) - SHOWN_MAX, 'more node')}; --all lists every one", DARK)
+    if seen.bound is not None:
+        yield Text(f"at best: {seen.bound.relaxation}", DARK)
+
+
+def _commands(commands: Sequence[Command]) -> Table:
+    table = new_table("method", "would go", "instead", "moves", "saves", "because", right=("moves", "saves"))
+    for command in commands[:SHOWN_MAX]:
+        instead = some(f"{new.instance_types[0]} of {new.pool}" for new in command.replacements)
+        table.add_row(
+            command.method, some(command.nodes), instead or "nothing", f"{len(command.moves):,}",
+            Text(dollars(command.saving), GOOD), Text(command.arithmetic, DARK),
+        )  # fmt: skip
+    if len(commands) > SHOWN_MAX:
+        table.caption = f"and {count(len(commands) - SHOWN_MAX, 'more command')}"
+    return table
+
+
+def _why(staying: Sequence[Verdict]) -> Text:
+    """`stay: 12 NotCheaper, 3 Budget`"""
+    rules = Counter(verdict.rule for verdict in staying)
+    counted = ", ".join(f"{n:,} {rule}" for rule, n in sorted(rules.items(), key=lambda r: (-r[1], r[0])))
+    return Text(f"stay: {counted}")
+
+
+def _verdicts(staying: Sequence[Verdict]) -> Table:
+    table = new_table("stays", "rule", "because")
+    for verdict in staying:
+        table.add_row(verdict.node, verdict.rule, Text(verdict.sentence, DARK))
+    return table
