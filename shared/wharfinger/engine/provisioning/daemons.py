@@ -49,7 +49,9 @@ def groups(
 ) -> tuple[DaemonGroup, ...]:
     """Every type of `able` (bool[types]) is in one group. `labels`, `taints`: of the pool's new nodes."""
     coming = [d for d in sorted(daemons, key=lambda d: (d.namespace, d.name)) if tolerates(d.requirements, taints)]
-    on = np.array([comes_to(types, labels, d.requirements) for d in coming], dtype=np.bool_).reshape(-1, len(types))
+    on = np.array([comes_to(types, labels, d.requirements) for d in coming], dtype=np.bool_).reshape(
+        len(coming), len(types)
+    )
     members: dict[bytes, list[int]] = {}
     for row in np.flatnonzero(able):
         members.setdefault(on[:, row].tobytes(), []).append(int(row))

@@ -48,6 +48,8 @@ def filtered(
     """`labels`: of the node with all that is on it; `amounts`: int64[resources] of its pods together, slots among them,
     without daemons; `among`: bool[types] it may still be, all that are able by default."""
     types = template.types
+    if not template.able.any():
+        return Filtered(template.able, _nothing_at_all(template))
     open_to = template.able if among is None else among
     labelled = types.fitting(labels)
     roomy = np.asarray((template.room >= amounts).all(axis=1)) & template.holding(devices) & template.free_of(ports)
@@ -104,6 +106,13 @@ def slots(amounts: Column, pods: int) -> Column:
     found = amounts.copy()
     found[PODS] += pods
     return found
+
+
+def _nothing_at_all(template: Template) -> str:
+    catalogue = template.pool.catalogue
+    if not len(template.types):
+        return f"no instance types are known of catalogue {catalogue}"
+    return f"no instance type of catalogue {catalogue} that is offered suits the pool and holds its daemons"
 
 
 def _too_few(short: Sequence[tuple[str, int, int]]) -> str:

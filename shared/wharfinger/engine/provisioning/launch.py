@@ -13,7 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from wharfinger.domain.instance_types import PRICE_UNIT, CapacityType
+from wharfinger.domain.instance_types import CapacityType
+from wharfinger.domain.instance_types import dollars as dollars
 from wharfinger.domain.node_pool import CAPACITY_TYPE_LABEL
 from wharfinger.engine.provisioning.catalogue import NO_PRICE, PREFERENCE, Mask, Types, mask_of
 from wharfinger.engine.provisioning.filtering import MinValues, too_few_values
@@ -142,14 +143,6 @@ def same_type_ceiling(types: Types, among: Mask, going: Iterable[tuple[str, int]
     them: what replaces them must cost less still, or one of them might as well have stayed. None: there is no such type."""
     prices = [price for name, price in going if name in types.row and among[types.row[name]]]
     return min(prices, default=None)
-
-
-def dollars(price: int) -> str:
-    """A price in words, exactly: `0.192 $/h`."""
-    whole, rest = divmod(abs(price), PRICE_UNIT)
-    part = f"{rest:09d}".rstrip("0")
-    sign = "-" if price < 0 else ""
-    return f"{sign}{whole}.{part} $/h" if part else f"{sign}{whole} $/h"
 
 
 def values_needed(types: Types, rows: Sequence[int], labels: LabelSet) -> int | None:
