@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from tests.conformance import crane, karmada, kube, ocm
+from tests.conformance import crane, descheduler, karmada, kube, ocm
 
 HERE = Path(__file__).parent
 
@@ -40,6 +40,7 @@ class System(Protocol):
 
 SYSTEMS: dict[str, System] = {
     "crane": cast(System, crane),
+    "descheduler": cast(System, descheduler),
     "karmada": cast(System, karmada),
     "kube": cast(System, kube),
     "ocm": cast(System, ocm),

@@ -161,13 +161,14 @@ class NodeAffinity(Value, frozen=True, tag="RemovePodsViolatingNodeAffinity"):
 
 
 class NodeTaints(Value, frozen=True, tag="RemovePodsViolatingNodeTaints"):
-    """`excluded`, `included`: taints as `key` or `key=value`; not both. `prefer`: PreferNoSchedule counts too."""
+    """`excluded`, `included`: taints as `key` or `key=value`; not both (`included` None: all, empty: none). `prefer`: PreferNoSchedule
+    counts too."""
 
     namespaces: Namespaces = Namespaces()
     label_selector: LabelSelector | None = None
     prefer: bool = False
     excluded: tuple[str, ...] = ()
-    included: tuple[str, ...] = ()
+    included: tuple[str, ...] | None = None
 
 
 class InterPodAntiAffinity(Value, frozen=True, tag="RemovePodsViolatingInterPodAntiAffinity"):
@@ -245,7 +246,7 @@ class DeschedulerProfile(Value, frozen=True):
 
 class DeschedulingPolicy(Value, frozen=True):
     """`per_node`, `per_namespace`, `total`: evictions of one pass at most; None: no limit. `every_s`: between two
-    passes. `clusters`: where it holds; empty: everywhere. `strict`: as the descheduler does it, where we do better
+    passes. `clusters`: where it holds; empty: everywhere. `nodes`: those that are looked at at all; None: all. `strict`: as the descheduler does it, where we do better
     (`docs/deviations.md`).
 
     Against moves that come to nothing: `steady`: so many passes in a row a node must have been found too full, or
@@ -263,3 +264,4 @@ class DeschedulingPolicy(Value, frozen=True):
     steady: int = 3
     cooldown_s: int = 1800
     return_s: int = 86_400
+    nodes: LabelSelector | None = None

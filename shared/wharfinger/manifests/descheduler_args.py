@@ -31,8 +31,8 @@ ENDED = (
     "OOMKilled", "Error", "Completed", "DeadlineExceeded", "Evicted", "ContainerCannotRun", "StartError",
     "ContainerStatusUnknown",
 )  # fmt: skip
-STATES = frozenset((*POD_PHASES, *POD_REASONS, *WAITING, *ENDED))
-RESTARTING = frozenset(("Running", "CrashLoopBackOff"))
+STATES = (*POD_PHASES, *POD_REASONS, *WAITING, *ENDED)
+RESTARTING = ("Running", "CrashLoopBackOff")
 
 
 def _number(value: object) -> object:
@@ -289,7 +289,7 @@ class NodeAffinity(Filtered):
 class NodeTaints(Filtered):
     include_prefer_no_schedule: bool = False
     excluded_taints: list[NotEmpty] = []
-    included_taints: list[NotEmpty] = []
+    included_taints: list[NotEmpty] | None = None
 
     @model_validator(mode="after")
     def _one_list(self) -> NodeTaints:
@@ -298,9 +298,8 @@ class NodeTaints(Filtered):
         return self
 
     def to_domain(self) -> domain.Strategy:
-        return domain.NodeTaints(
-            *self.of, self.include_prefer_no_schedule, tuple(self.excluded_taints), tuple(self.included_taints)
-        )
+        included = None if self.included_taints is None else tuple(self.included_taints)
+        return domain.NodeTaints(*self.of, self.include_prefer_no_schedule, tuple(self.excluded_taints), included)
 
 
 class InterPodAntiAffinity(Filtered):
@@ -440,7 +439,6 @@ class ProtectionConfig(Model):
     PodsWithPVC: PvcProtection | None = None
 
 
-_DEFAULT = frozenset(domain.DEFAULT_PROTECTIONS)
 _EXTRA: tuple[domain.Protection, ...] = ("PodsWithPVC", "PodsWithoutPDB", "PodsWithResourceClaims")
 
 
@@ -453,7 +451,7 @@ def _once(said: list[str]) -> list[str]:
 
 class PodProtections(Model):
     extra_enabled: Annotated[list[str], one_of(*_EXTRA), AfterValidator(_once)] = []
-    default_disabled: Annotated[list[str], one_of(*_DEFAULT), AfterValidator(_once)] = []
+    default_disabled: Annotated[list[str], one_of(*domain.DEFAULT_PROTECTIONS), AfterValidator(_once)] = []
     config: ProtectionConfig | None = None
 
     @model_validator(mode="after")

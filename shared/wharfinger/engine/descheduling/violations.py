@@ -1,0 +1,185 @@
+"""Pods that break a rule about where they are: taints, node affinity, and anti-affinity to other pods.
+
+The descheduler evicts for a preference whenever some node is preferred more, though that one is cordoned or full, for
+ever; and it sees a violated node selector only beside required affinity. Where the policy is not strict, the better
+node must be one that would take the pod, and a node selector is a requirement like others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from wharfinger.domain.descheduling import InterPodAntiAffinity, Namespaces, NodeAffinity, NodeTaints
+from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.selectors import LabelSelector
+from wharfinger.domain.taints import Taint
+from wharfinger.engine.descheduling.evictor import Answer, Evictor
+from wharfinger.engine.descheduling.fit import Mask, selects
+from wharfinger.engine.descheduling.sorting import least_important_first
+from wharfinger.engine.framework.pod_terms import Term, own_term
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+Why = Callable[[Pod, Node], str]
+"""In which way the pod does not belong on the node; empty: it does."""
+
+
+def concerned(pods: Iterable[Pod], namespaces: Namespaces, selector: LabelSelector | None) -> list[Pod]:
+    return [
+        pod
+        for pod in pods
+        if namespaces.has(pod.requirements.traits.home)
+        and (selector is None or selector.matches(pod.requirements.traits.labels))
+    ]
+
+
+def evict_one_by_one(evictor: Evictor, pods_on: Callable[[Node], Iterable[Pod]], why: Why) -> Answer:
+    """Node by node, until a limit says no."""
+    for node in evictor.going.cluster.nodes:
+        for pod in pods_on(node):
+            if not evictor.may(pod) or not (reason := why(pod, node)) or not evictor.lets_go(pod):
+                continue
+            answer = evictor.evict(pod, reason)
+            if answer is Answer.TOTAL_LIMIT:
+                return answer
+            if answer is Answer.NODE_LIMIT:
+                break
+    return Answer.STAYS
+
+
+# Taints.
+
+
+def taints(args: NodeTaints, evictor: Evictor) -> None:
+    effects = ("NoSchedule", "PreferNoSchedule") if args.prefer else ("NoSchedule",)
+
+    def counts(taint: Taint) -> bool:
+        if taint.effect not in effects or _listed(taint, args.excluded):
+            return False
+        return args.included is None or _listed(taint, args.included)
+
+    def why(pod: Pod, node: Node) -> str:
+        for taint in filter(counts, node.taints):
+            if not any(t.tolerates(taint) for t in pod.requirements.tolerations):
+                return f"taint {_shown(taint)} on {node.name} is not tolerated"
+        return ""
+
+    cluster = evictor.going.cluster
+    evict_one_by_one(evictor, lambda n: concerned(cluster.on(n), args.namespaces, args.label_selector), why)
+
+
+def _listed(taint: Taint, names: tuple[str, ...]) -> bool:
+    return taint.key in names or f"{taint.key}={taint.value}" in names
+
+
+def _shown(taint: Taint) -> str:
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+
+
+# Node affinity.
+
+
+def affinity(args: NodeAffinity, evictor: Evictor) -> None:
+    """A type that nobody knows asks nothing."""
+    cluster = evictor.going.cluster
+    for said in args.types:
+        why = {REQUIRED: _required(evictor), PREFERRED: _preferred(evictor)}.get(said)
+        if why is None:
+            continue
+        on = lambda n: concerned(cluster.on(n), args.namespaces, args.label_selector)  # noqa: E731
+        if evict_one_by_one(evictor, on, why) is Answer.TOTAL_LIMIT:
+            return
+
+
+def _required(evictor: Evictor) -> Why:
+    going = evictor.going
+
+    def why(pod: Pod, node: Node) -> str:
+        asked = pod.requirements
+        if not (asked.node_terms or (asked.node_selector and not going.strict)):
+            return ""
+        if selects(pod, node) or not going.fit.takers(pod).any():
+            return ""
+        return f"{node.name} is none of the nodes that it requires"
+
+    return why
+
+
+def _preferred(evictor: Evictor) -> Why:
+    """Preferences are weighed on every node once for all pods that have the same."""
+    going = evictor.going
+    weighed: dict[object, list[int]] = {}
+
+    def why(pod: Pod, node: Node) -> str:
+        preferences = pod.requirements.traits.preferences
+        if not preferences:
+            return ""
+        weights = weighed.get(preferences)
+        if weights is None:
+            nodes = going.cluster.nodes
+            weights = weighed[preferences] = [
+                sum(p.weight for p in preferences if p.term.matches(n.labels, n.name)) for n in nodes
+            ]
+        takers = going.fit.takers(pod)
+        mine = weights[going.fit.position[node.name]]
+        best = max(weights) if going.strict else _best(weights, takers)
+        if best <= mine or not takers.any():
+            return ""
+        return f"it prefers another node by {best}, {node.name} by {mine}"
+
+    return why
+
+
+def _best(weights: list[int], takers: Mask) -> int:
+    return max((weights[row] for row in takers.nonzero()[0].tolist()), default=0)
+
+
+# Anti-affinity.
+
+
+def anti_affinity(args: InterPodAntiAffinity, evictor: Evictor) -> None:
+    """Of pods that do not bear each other the least important goes, until they do. Who has gone is in nobody's way any more."""
+    cluster = evictor.going.cluster
+    there = {node.name: concerned(cluster.on(node), args.namespaces, args.label_selector) for node in cluster.nodes}
+    domains: dict[str, dict[str, list[Node]]] = {}
+
+    def near(node: Node, key: str) -> list[Node]:
+        """The nodes of its domain."""
+        if key not in node.labels:
+            return []
+        if key not in domains:
+            domains[key] = {}
+            for other in cluster.nodes:
+                domains[key].setdefault(other.labels.get(key, ""), []).append(other)
+        return [n for n in domains[key][node.labels[key]] if key in n.labels]
+
+    def clash(pod: Pod, node: Node) -> str:
+        for term in _terms(evictor, pod):
+            for close in near(node, term.key):
+                for other in there[close.name]:
+                    if other.uid != pod.uid and _means(evictor, term, other):
+                        return f"it does not bear {other.name}, which is on {close.name} ({term.key})"
+        return ""
+
+    for node in cluster.nodes:
+        for pod in least_important_first(there[node.name], evictor.going.strict):
+            reason = clash(pod, node)
+            if not reason or not evictor.may(pod) or not evictor.lets_go(pod):
+                continue
+            answer = evictor.evict(pod, reason)
+            if answer is Answer.EVICTED:
+                there[node.name] = [other for other in there[node.name] if other.uid != pod.uid]
+            elif answer is Answer.TOTAL_LIMIT:
+                return
+            elif answer is Answer.NODE_LIMIT:
+                break
+
+
+def _terms(evictor: Evictor, pod: Pod) -> list[Term]:
+    traits = pod.requirements.traits
+    return [t for term in traits.anti_affinity if (t := own_term(term, traits, evictor.going.cluster.namespaces))]
+
+
+def _means(evictor: Evictor, term: Term, pod: Pod) -> bool:
+    traits = pod.requirements.traits
+    return term.selects(traits, evictor.going.cluster.namespaces.get(traits.home, {}))
