@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from wharfinger.domain.binding import Binding
+from wharfinger.domain.descheduling import name_of
+from wharfinger.domain.node_pool import NodeBudget
 from wharfinger.domain.placement import ReplicaLimit, Steadiness
 from wharfinger.domain.policy import FederatedQuota
 from wharfinger.events.bindings import BindingRequested
@@ -17,7 +19,19 @@ from wharfinger.manifests.kinds import KINDS
 from wharfinger.manifests.parse import load_files
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-FOLDERS = ("fleet", "policies", "workloads", "ocm", "beyond", "upkeep", "crane", "karpenter", "nodes")
+FOLDERS = (
+    "fleet",
+    "policies",
+    "workloads",
+    "ocm",
+    "beyond",
+    "upkeep",
+    "crane",
+    "karpenter",
+    "nodes",
+    "descheduler",
+    "rebalance",
+)
 
 
 @pytest.fixture(scope="module")
@@ -126,11 +140,54 @@ def test_molde_tells_what_it_has_besides_nodes(applied: Intake) -> None:
     )  # fmt: skip
 
 
+def test_the_pools_say_what_their_comments_say(applied: Intake) -> None:
+    pools = {
+        f.data.policy.name: f.data.policy.node_pool
+        for f in applied.facts
+        if isinstance(f.data, PolicyApplied) and f.data.policy.node_pool
+    }
+    general, spot = pools["general"], pools["spot"]
+    assert (general.consolidation, general.empty_after_s, general.catalogue) == (
+        "WhenEmptyOrUnderutilized",
+        600,
+        "default",
+    )
+    assert general.budgets == (
+        NodeBudget("10%"),
+        NodeBudget("0", ("Underutilized", "Drifted"), "0 6 * * mon-fri", 4 * 3600),
+    )
+    assert general.limits == {"cpu": 200_000, "nodes": 20}
+    assert (spot.clusters, spot.weight, spot.termination_grace_s) == (("oslo", "bergen"), 10, 300)
+    (overlay,) = [
+        f.data.policy.overlay for f in applied.facts if isinstance(f.data, PolicyApplied) and f.data.policy.overlay
+    ]
+    assert (overlay.price_adjustment, overlay.weight) == ("-20%", 10)
+
+
+def test_the_descheduler_and_the_rebalancer_do_what_their_comments_say(applied: Intake) -> None:
+    policies = {f.key: f.data.policy for f in applied.facts if isinstance(f.data, PolicyApplied)}
+    upkeep = policies["DeschedulerPolicy//default"].descheduling
+    hot = policies["DeschedulerPolicy//hot-nodes"].descheduling
+    assert upkeep is not None
+    assert hot is not None
+    (profile,) = upkeep.profiles
+    assert [name_of(s) for s in (*profile.deschedule, *profile.balance)] == [
+        "RemovePodsViolatingNodeTaints", "RemovePodsHavingTooManyRestarts", "RemoveDuplicates", "LowNodeUtilization",
+    ]  # fmt: skip
+    assert (upkeep.every_s, upkeep.total, upkeep.per_namespace, profile.evictor.node_fit) == (300, 5, 3, True)
+    assert (hot.clusters, hot.cooldown_s) == (("tromso",), 3600)
+    evenly = policies["RebalancePolicy//evenly"].rebalancing
+    assert evenly is not None
+    assert (evenly.objective, evenly.every_s, evenly.gain_percent, evenly.budget_percent, evenly.window_s) == (
+        "load", 600, 20, 5, 1800,
+    )  # fmt: skip
+    assert evenly.unschedulable_after_s == 300
+
+
 def test_only_what_the_comments_say_is_not_acted_on(applied: Intake) -> None:
     found = [(Path(u.file).name, u.field) for u in applied.unacted]
     assert sorted(found) == [
-        ("nodepool.yaml", "spec.limits"),
-        ("nodepool.yaml", "spec.template"),
+        ("nodepool.yaml", "kind"),  # the node class, which is for whoever makes the nodes
     ]
 
 
@@ -154,5 +211,6 @@ def test_the_examples_show_most_kinds() -> None:
         "StatefulSet", "ReplicaSet", "CronJob", "ReplicationController", "ResourceBinding", "ClusterResourceBinding",
         "PlacementDecision", "PodGroup", "Workload", "KubeSchedulerConfiguration", "Policy", "PersistentVolume",
         "PersistentVolumeClaim", "StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity", "DeviceClass",
-        "ResourceSlice", "ResourceClaim",
+        "ResourceSlice", "ResourceClaim", "NodeClaim", "EC2NodeClass", "AKSNodeClass", "GCENodeClass",
+        "NodePool", "DeschedulerPolicy",  # in their older versions
     }  # fmt: skip

@@ -207,7 +207,7 @@ def test_manifests_as_projects_ship_them_are_read_or_refused_by_the_name_of_thei
             (error,) = loaded.errors
             assert error.field in ("kind", "apiVersion")
             assert row["kind"] in error.text
-    assert read == 59
+    assert read == 67
 
 
 @needs_vectors

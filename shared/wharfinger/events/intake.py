@@ -19,7 +19,7 @@ import msgspec
 
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import Cluster
-from wharfinger.domain.cluster_objects import ClusterObject
+from wharfinger.domain.cluster_objects import ClusterObject, DaemonPods
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.placement import Placement, ReplicaScheduling
 from wharfinger.domain.policy import Policy
@@ -36,13 +36,16 @@ from wharfinger.events.shelves import Shelves
 from wharfinger.manifests import (
     cluster_objects,
     crane,
+    descheduler,
     karmada,
     karmada_upkeep,
     karpenter,
     kube_policy,
     kube_scheduler,
     kubernetes,
+    node_claims,
     ocm,
+    rebalancing,
 )
 from wharfinger.manifests.cluster_fact import CLUSTER, DEFAULT_NAMESPACE, ClusterFact, cluster_of, required_cluster
 from wharfinger.manifests.errors import ManifestError, Path, dotted, shown
@@ -79,6 +82,11 @@ PolicyModel = (
     | ocm.AddOnPlacementScore
     | crane.DynamicSchedulerPolicy
     | karpenter.NodePool
+    | karpenter.BetaNodePool
+    | karpenter.NodeOverlay
+    | descheduler.DeschedulerPolicy
+    | descheduler.OldDeschedulerPolicy
+    | rebalancing.RebalancePolicy
     | SchedulerModel
     | LevelModel
 )
@@ -287,8 +295,15 @@ class _Run:
         """What the manifest tells of a member cluster, and where that lies."""
         if (model := _fact_of_a_cluster(manifest.model)) is not None:
             for cluster in self._said(manifest, required_cluster, model):
-                for found in self._said(manifest, _object, model):
+                for found in self._said(manifest, self._object, model):
                     yield (cluster, model.kind, getattr(found, "namespace", "")), found
+
+    def _object(self, model: ClusterFact) -> ClusterObject:
+        """Raises ExpectedError."""
+        found = model.to_domain()
+        if isinstance(found, DaemonPods) and isinstance(model, kubernetes.DaemonSet):
+            return msgspec.structs.replace(found, priority=self.levels.value_of(model.spec.template.spec))
+        return found
 
     def _drawers(self) -> list[Fact]:
         return [ObjectsObserved(*drawer, objects) for drawer, objects in self.objects.touched()]
@@ -475,7 +490,8 @@ class _Run:
     def _unacted(self, manifest: Manifest) -> list[Path]:
         """A priority class is acted on where it is known."""
         model = manifest.model
-        known = isinstance(model, kubernetes.Workload) and model.priority_class in self.levels
+        ranked = model.priority_class if isinstance(model, kubernetes.Workload | kubernetes.DaemonSet) else ""
+        known = ranked in self.levels
         return [path for path in model.unacted() if not (known and path[-1] == "priorityClassName")]
 
     def _said(self, manifest: Manifest, make: Callable[[A], T], of: A) -> list[T]:
@@ -581,12 +597,7 @@ def _is_bound(model: Resource) -> TypeGuard[Object]:
         return False
     return isinstance(
         model,
-        kubernetes.Workload
-        | kubernetes.DaemonSet
-        | kubernetes.CronJob
-        | kubernetes.ConfigMap
-        | kubernetes.ResourceQuota
-        | ClusterFact,
+        kubernetes.Workload | kubernetes.CronJob | kubernetes.ConfigMap | kubernetes.ResourceQuota | ClusterFact,
     )
 
 
@@ -601,10 +612,6 @@ def _fact_of_a_cluster(model: Resource) -> ClusterFact | None:
 def _pod_of_a_cluster(model: Resource) -> kubernetes.Pod | None:
     """One that has its node there; without a node it is something to be placed."""
     return model if isinstance(model, kubernetes.Pod) and model.spec.node_name and cluster_of(model) else None
-
-
-def _object(model: ClusterFact) -> ClusterObject:
-    return model.to_domain()
 
 
 def _not_bound(manifest: Manifest, i: int, resource: ObjectRef) -> ManifestError:
@@ -633,11 +640,16 @@ def _policy_namespace(model: PolicyModel) -> str:
             return model.namespace
         case cluster_objects.PodGroup() | cluster_objects.GangWorkload():
             return model.namespace
+        case karpenter.NodePool() | karpenter.BetaNodePool():
+            return model.namespace
         case (
             ocm.ManagedClusterSet()
             | karmada_upkeep.ClusterTaintPolicy()
             | crane.DynamicSchedulerPolicy()
-            | karpenter.NodePool()
+            | karpenter.NodeOverlay()
+            | descheduler.DeschedulerPolicy()
+            | descheduler.OldDeschedulerPolicy()
+            | rebalancing.RebalancePolicy()
             | cluster_objects.PriorityClass()
             | kube_scheduler.KubeSchedulerConfiguration()
             | kube_policy.PolicyFile()
@@ -669,6 +681,8 @@ def _identity(manifest: Manifest) -> tuple[str, ...]:
             cluster, found = required_cluster(model), _reference(model)
             name = f"{found.namespace}/{found.name}".removeprefix("/")
             return "object", cluster, model.kind, name, f"{model.kind} {name} of {cluster}"
+        case node_claims.NodeClass():
+            return "class", model.kind, model.name, f"{model.kind} {model.name}"
         case karmada_upkeep.WorkloadRebalancer():
             return "rebalancer", model.name, f"rebalancer {model.name}"
         case _ if isinstance(model, PolicyModel):

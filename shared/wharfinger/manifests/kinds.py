@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from wharfinger.manifests import (
     cluster_objects,
     crane,
+    descheduler,
     device_claims,
     karmada,
     karmada_upkeep,
@@ -14,7 +15,9 @@ from wharfinger.manifests import (
     kube_policy,
     kube_scheduler,
     kubernetes,
+    node_claims,
     ocm,
+    rebalancing,
     storage,
 )
 from wharfinger.manifests.model import Resource
@@ -47,6 +50,11 @@ KINDS: tuple[Kind, ...] = (
     Kind("policy.karmada.io/v1alpha1", "ClusterTaintPolicy", karmada_upkeep.ClusterTaintPolicy, namespaced=False),
     Kind("scheduler.policy.crane.io/v1alpha1", "DynamicSchedulerPolicy", crane.DynamicSchedulerPolicy, namespaced=False),
     Kind("karpenter.sh/v1", "NodePool", karpenter.NodePool, namespaced=False),
+    Kind("karpenter.sh/v1beta1", "NodePool", karpenter.BetaNodePool, namespaced=False),
+    Kind("karpenter.sh/v1alpha1", "NodeOverlay", karpenter.NodeOverlay, namespaced=False),
+    Kind(descheduler.V1ALPHA2, descheduler.KIND, descheduler.DeschedulerPolicy, namespaced=False),
+    Kind(descheduler.V1ALPHA1, descheduler.KIND, descheduler.OldDeschedulerPolicy, namespaced=False),
+    Kind(rebalancing.API_VERSION, rebalancing.KIND, rebalancing.RebalancePolicy, namespaced=False),
     Kind(kube_scheduler.V1, kube_scheduler.KIND, kube_scheduler.KubeSchedulerConfiguration, namespaced=False),
     Kind(kube_scheduler.V1BETA3, kube_scheduler.KIND, kube_scheduler.BetaConfiguration, namespaced=False),
     Kind(kube_scheduler.V1BETA2, kube_scheduler.KIND, kube_scheduler.BetaConfiguration, namespaced=False),
@@ -59,6 +67,13 @@ KINDS: tuple[Kind, ...] = (
     Kind("scheduling.x-k8s.io/v1alpha1", "PodGroup", cluster_objects.PodGroup),
     Kind("scheduling.volcano.sh/v1beta1", "PodGroup", cluster_objects.PodGroup),
     Kind("scheduling.k8s.io/v1alpha1", "Workload", cluster_objects.GangWorkload),
+    # How a provider makes nodes: taken along, and not acted on.
+    Kind("karpenter.k8s.aws/v1", "EC2NodeClass", node_claims.NodeClass, namespaced=False),
+    Kind("karpenter.k8s.aws/v1beta1", "EC2NodeClass", node_claims.NodeClass, namespaced=False),
+    Kind("karpenter.azure.com/v1beta1", "AKSNodeClass", node_claims.NodeClass, namespaced=False),
+    Kind("karpenter.azure.com/v1alpha2", "AKSNodeClass", node_claims.NodeClass, namespaced=False),
+    Kind("karpenter.k8s.gcp/v1alpha1", "GCENodeClass", node_claims.NodeClass, namespaced=False),
+    Kind("karpenter.kwok.sh/v1alpha1", "KWOKNodeClass", node_claims.NodeClass, namespaced=False),
     # What is asked once.
     Kind("apps.karmada.io/v1alpha1", "WorkloadRebalancer", karmada_upkeep.WorkloadRebalancer, namespaced=False),
     # Workloads.
@@ -76,6 +91,7 @@ KINDS: tuple[Kind, ...] = (
     # By which the pods of a member cluster are placed; those that can travel are objects without replicas elsewhere.
     Kind("v1", "Service", cluster_objects.Service),
     Kind("v1", "ReplicationController", cluster_objects.ReplicationController),
+    Kind("karpenter.sh/v1", "NodeClaim", node_claims.NodeClaim, namespaced=False),
     Kind("policy/v1", "PodDisruptionBudget", cluster_objects.PodDisruptionBudget),
     Kind("v1", "PersistentVolumeClaim", storage.PersistentVolumeClaim),
     Kind("v1", "PersistentVolume", storage.PersistentVolume, namespaced=False),

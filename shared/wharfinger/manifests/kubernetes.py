@@ -13,7 +13,7 @@ import msgspec
 
 from wharfinger.domain import node as domain
 from wharfinger.domain import selectors
-from wharfinger.domain.cluster_objects import NamespaceLabels, PodSelecting
+from wharfinger.domain.cluster_objects import DaemonPods, NamespaceLabels, PodSelecting
 from wharfinger.domain.pod_traits import NO_TRAITS
 from wharfinger.domain.quota import Quota, limited_resource
 from wharfinger.domain.resources import GPU, Device
@@ -36,7 +36,7 @@ from wharfinger.manifests.model import (
     Unacted,
     micros,
 )
-from wharfinger.manifests.pod import PodSpec, PodTemplate, Source, Whose, tagged
+from wharfinger.manifests.pod import DAEMON_SET, PodSpec, PodTemplate, Source, Whose, tagged
 from wharfinger.manifests.pod_upkeep import UpkeepStatus, upkeep_of
 from wharfinger.manifests.selectors import LabelSelector, Taint
 
@@ -310,8 +310,20 @@ class DaemonSetSpec(Model):
     update_strategy: Carried = None
 
 
-class DaemonSet(Object):
+class DaemonSet(ClusterFact):
+    """Told by a member cluster it is what each of its nodes gives away before anything else."""
+
     spec: DaemonSetSpec
+
+    def to_domain(self) -> DaemonPods:
+        """Its priority as far as it says a number. Raises ExpectedError for annotations that say nothing sensible."""
+        whose = Whose(self.metadata, self.namespace, DAEMON_SET)
+        requirements = self.spec.template.requirements(whose)
+        return DaemonPods(self.namespace, self.name, requirements, self.spec.template.spec.priority or 0)
+
+    @property
+    def priority_class(self) -> str:
+        return self.spec.template.spec.priority_class_name
 
 
 class ConfigMap(Object):

@@ -17,6 +17,7 @@ from wharfinger.domain.workload import Requirements
 from wharfinger.manifests.cluster_fact import DEFAULT_NAMESPACE
 from wharfinger.manifests.cluster_objects import SYSTEM_CLASSES
 from wharfinger.manifests.kubernetes import Workload
+from wharfinger.manifests.pod import PodSpec
 
 Asked = tuple[Requirements, int, str]
 """What a workload asks for: its requirements, its priority, the name of its priority class."""
@@ -46,6 +47,13 @@ class Levels:
         if level.never_preempts and said.preemption_policy is None:
             requirements = _with_traits(requirements, namespace, never_preempts=True)
         return self._grouped(requirements, namespace), priority, name
+
+    def value_of(self, pods: PodSpec) -> int:
+        """The priority of pods of such a spec, whoever makes them."""
+        if pods.priority is not None:
+            return pods.priority
+        level = self._classes.get(pods.priority_class_name or self._default)
+        return level.value if level else 0
 
     def levelled(self, binding: Binding, policy: Policy | None) -> Binding:
         """A known binding as it would be with what is known now. A policy's own number for its bindings stays."""

@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
 from wharfinger.domain.quantities import LIMIT, QuantityError, parse_quantity
 from wharfinger.domain.quota import in_milli
@@ -39,6 +39,16 @@ class ExpectedError(ValueError):
 
     def __init__(self, text: str, *field: str | int) -> None:
         super().__init__(text)
+        self.field: Path = field
+
+
+class NestedError(ValueError):
+    """Raised by a validator that has a part of its value checked by another model, which people call `name`: all that is wrong
+    below `field`."""
+
+    def __init__(self, invalid: ValidationError, name: str, model: type[BaseModel], *field: str | int) -> None:
+        super().__init__(str(invalid))
+        self.invalid, self.name, self.model = invalid, name, model
         self.field: Path = field
 
 
@@ -148,8 +158,12 @@ def _countable(amounts: dict[str, str]) -> dict[str, str]:
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
+def is_name(text: str) -> bool:
+    return len(text) <= 253 and _NAME.fullmatch(text) is not None
+
+
 def _name(text: str, *field: str) -> str:
-    if len(text) > 253 or _NAME.fullmatch(text) is None:
+    if not is_name(text):
         raise ExpectedError("a name of at most 253 lower-case letters, digits, '-' and '.'", *field)
     return text
 

@@ -13,7 +13,7 @@ import msgspec
 
 from wharfinger.domain.placement import Placement, ReplicaLimit, Steadiness
 from wharfinger.manifests.errors import Path
-from wharfinger.manifests.model import ExpectedError
+from wharfinger.manifests.model import ExpectedError, is_name
 
 PREFIX = "wharfinger.io/"
 REMAINDER = PREFIX + "remainder"
@@ -27,6 +27,14 @@ WINDOW_S = PREFIX + "stabilization-window-s"
 GAIN_PERCENT = PREFIX + "rebalance-gain-percent"
 BUDGET_PERCENT = PREFIX + "rebalance-budget-percent"
 COMPAT = PREFIX + "compat"
+CLUSTERS = PREFIX + "clusters"
+"""Of what could hold in every cluster: those in which it does, separated by commas."""
+INSTANCE_TYPES = PREFIX + "instance-types"
+"""Of a NodePool: the catalogue of instance types that its nodes are taken from."""
+EVERY_S = PREFIX + "every-s"
+STEADY = PREFIX + "steady-passes"
+COOLDOWN_S = PREFIX + "cooldown-s"
+RETURN_S = PREFIX + "return-s"
 
 OF_POLICIES = (
     REMAINDER,
@@ -86,6 +94,17 @@ def word(said: Annotations, key: str, *known: str) -> str | None:
     if text is not None and text not in known:
         raise _expected(key, " or ".join(f"'{w}'" for w in known))
     return text
+
+
+def names(said: Annotations, key: str) -> tuple[str, ...]:
+    """Names separated by commas, each once; none where the annotation is not there. Raises ExpectedError."""
+    text = said.get(key)
+    if text is None:
+        return ()
+    found = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    if not all(is_name(name) for name in found) or len(found) > LIMITS_MAX:
+        raise _expected(key, f"at most {LIMITS_MAX} names separated by commas, such as 'oslo,bergen'")
+    return found
 
 
 def number(said: Annotations, key: str, low: int, high: int) -> int | None:

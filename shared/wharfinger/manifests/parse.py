@@ -20,7 +20,7 @@ from wharfinger.domain.value import canonical
 from wharfinger.manifests.document import BYTES_MAX, Document, read_documents
 from wharfinger.manifests.errors import ManifestError, Path, dotted, shown
 from wharfinger.manifests.kinds import BY_NAME, KINDS, Kind, versions_of
-from wharfinger.manifests.model import ExpectedError, Resource, aliases
+from wharfinger.manifests.model import ExpectedError, NestedError, Resource, aliases
 
 SUFFIXES = (".yaml", ".yml", ".json")
 """What is read of a folder; a file that is named is read whatever it is called."""
@@ -151,7 +151,8 @@ def _check(document: Document, file: str, raw: object, above: Path) -> Manifest 
     try:
         model = kind.model.model_validate(raw)
     except ValidationError as invalid:
-        return [_told(kind, document, file, raw, above, details) for details in invalid.errors(include_url=False)]
+        wrong = _each(invalid, kind.kind, kind.model)
+        return [_told(document, file, raw, above, error) for error in wrong]
     return Manifest(kind, model, file, document, raw, above)
 
 
@@ -191,9 +192,33 @@ _EXPECTED = {
 }
 
 
-def _told(kind: Kind, document: Document, file: str, raw: object, above: Path, details: ErrorDetails) -> ManifestError:
+@dataclass(frozen=True, slots=True)
+class _Wrong:
+    """One error of pydantic: what the model is called that found it, and where in the object that model begins."""
+
+    details: ErrorDetails
+    name: str
+    model: type[BaseModel]
+    above: Path = ()
+
+    @property
+    def path(self) -> Path:
+        return (*self.above, *self.details["loc"])
+
+
+def _each(invalid: ValidationError, name: str, model: type[BaseModel], above: Path = ()) -> Iterator[_Wrong]:
+    """Every single error, those of models within models too."""
+    for details in invalid.errors(include_url=False):
+        reason = details.get("ctx", {}).get("error")
+        if isinstance(reason, NestedError):
+            yield from _each(reason.invalid, reason.name, reason.model, (*above, *details["loc"], *reason.field))
+        else:
+            yield _Wrong(details, name, model, above)
+
+
+def _told(document: Document, file: str, raw: object, above: Path, wrong: _Wrong) -> ManifestError:
     """One pydantic error in our words."""
-    path: Path = tuple(details["loc"])
+    details, path = wrong.details, wrong.path
     found: object = details["input"]
     match details["type"]:
         case "value_error":
@@ -204,14 +229,14 @@ def _told(kind: Kind, document: Document, file: str, raw: object, above: Path, d
         case "missing":
             found, text = None, "expected a value"
         case "extra_forbidden":
-            text = f"expected a field of {kind.kind}{_meant(kind.model, path)}"
+            text = f"expected a field of {wrong.name}{_meant(wrong.model, tuple(details['loc']))}"
             found = str(path[-1])
         case "literal_error":
             text = f"expected {details['ctx']['expected']}"
         case known if known in _EXPECTED:
             text = f"expected {_EXPECTED[known]}"
         case _:
-            text = f"expected what {kind.kind} says ({details['msg']})"
+            text = f"expected what {wrong.name} says ({details['msg']})"
     full = (*above, *path)
     return ManifestError(file, document.line_of(full), dotted(full), f"{text}, got {shown(found)}")
 
