@@ -18,7 +18,7 @@ from wharfinger.events.assignments import (
 )
 from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved
 from wharfinger.kernel.decider import Micros
-from wharfinger.stages.descheduler import emptiness
+from wharfinger.stages.descheduler import emptiness, loads
 from wharfinger.stages.descheduler.facts import ClusterFacts, DeschedulerState, Sighting
 
 
@@ -31,7 +31,9 @@ def fold_nodes(state: DeschedulerState, nodes: NodesObserved, sighting: Sighting
         return False
     # A new set of buckets comes into force with its last one, all nodes of it at once.
     now = [node.name for node in nodes.nodes] if book.bucket_count == count else list(book.nodes)
-    emptiness.nodes_changed(state, nodes.cluster, cluster, dict.fromkeys((*before, *now)), sighting)
+    told = dict.fromkeys((*before, *now))
+    emptiness.nodes_changed(state, nodes.cluster, cluster, told, sighting)
+    loads.nodes_changed(cluster, told)
     return True
 
 

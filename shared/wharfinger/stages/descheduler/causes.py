@@ -21,7 +21,7 @@ from wharfinger.events.proposals import EvictionProposed, FailoverProposed, Node
 from wharfinger.kernel.decider import Micros
 from wharfinger.stages.agenda import Agenda
 
-Kind = Literal["failover", "eviction", "unhealthy", "unschedulable", "node-removal"]
+Kind = Literal["failover", "eviction", "unhealthy", "replaced", "unschedulable", "node-removal"]
 
 Proposal = FailoverProposed | EvictionProposed | RescheduleProposed | NodeRemovalProposed
 

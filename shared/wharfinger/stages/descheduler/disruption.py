@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from wharfinger.domain.value import digest
 from wharfinger.engine.disruption.scene import Command, Scene, Survey, Verdict
 from wharfinger.engine.provisioning.problem import Wanted
-from wharfinger.events.assignments import AssignmentItem, Disrupted, Placed, Released
+from wharfinger.events.assignments import Disrupted
 from wharfinger.events.envelope import derived_id
 from wharfinger.events.proposals import DisruptionProposed, NewNode
 from wharfinger.events.streams import cluster_stream
@@ -67,30 +67,15 @@ def policies_changed(state: DeschedulerState, looking: Looking, at: Micros) -> N
         changed(state, looking, name, at)
 
 
-def before_item(state: DeschedulerState, name: str, cluster: ClusterFacts, item: AssignmentItem, at: Micros) -> None:
-    """What an item says of moves and commands, while the book still knows what was before it."""
-    watch = state.watch(name)
-    match item:
-        case Placed(binding=binding, placed=placed):
-            held = cluster.book.held.get(binding)
-            ordinals = [ordinal for share in placed for ordinal in share.ordinals]
-            before = {o: held.placed[o].node for o in ordinals if o in held.placed} if held is not None else {}
-            watch.placed(binding, placed, before, at)
-        case Disrupted(command=command, outcome=outcome):
-            open_command = cluster.pools.commands.get(command)
-            nodes = item.reopened if open_command is None else open_command.nodes
-            for pool in sorted({cluster.pool_of[node] for node in nodes if node in cluster.pool_of}):
-                if outcome == "done":
-                    watch.given_up.pop(pool, None)
-                else:
-                    watch.rolled_back(pool, at)
-        case _:
-            pass
-
-
-def after_item(state: DeschedulerState, name: str, cluster: ClusterFacts, item: AssignmentItem) -> None:
-    if isinstance(item, Released):
-        state.watch(name).released(item.binding, item.released, cluster.book.held.get(item.binding))
+def command_ended(state: DeschedulerState, name: str, cluster: ClusterFacts, ended: Disrupted, at: Micros) -> None:
+    """While it still stands among the open ones. What was given up is a reason to leave its pools alone."""
+    watch, command = state.watch(name), cluster.pools.commands.get(ended.command)
+    nodes = ended.reopened if command is None else command.nodes
+    for pool in sorted({cluster.pool_of[node] for node in nodes if node in cluster.pool_of}):
+        if ended.outcome == "done":
+            watch.given_up.pop(pool, None)
+        else:
+            watch.rolled_back(pool, at)
 
 
 # --- looking

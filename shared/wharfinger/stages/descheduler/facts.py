@@ -7,16 +7,21 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from wharfinger.domain.binding import Binding
+from wharfinger.domain.descheduling import DeschedulingPolicy
 from wharfinger.domain.node_pool import NodePoolPolicy
+from wharfinger.domain.policy import LoadPolicy
 from wharfinger.domain.taints import Taint
+from wharfinger.engine.descheduling.steadiness import Memory
 from wharfinger.engine.fleet.taints import Tainting
+from wharfinger.engine.load.book import LoadBook
 from wharfinger.engine.nodes.occupancy import Occupancy
 from wharfinger.events.envelope import event_id
 from wharfinger.kernel.decider import Micros
 from wharfinger.stages.agenda import Agenda
 from wharfinger.stages.cluster.objects import Objects
 from wharfinger.stages.descheduler.causes import Causes
-from wharfinger.stages.descheduler.watches import Watch
+from wharfinger.stages.descheduler.health import Upkeep
+from wharfinger.stages.descheduler.watches import Passes, Watch
 from wharfinger.stages.pools import PoolFacts, PoolPolicies
 
 SECOND: Micros = 1_000_000
@@ -49,9 +54,10 @@ class Share:
 class ClusterFacts:
     """`taints`: the NoExecute ones. `silenced`: fleet stream -> the decision that silenced the cluster. `shares`: by
     binding. `through`: stream -> highest seq folded. `book`: its nodes, and what is on them; `objects`: what else it
-    has. `pools`: nodes on their way, and about to go. `pool_of`: the nodes that belong to a pool. `empty`: since when
-    each node of a pool holds nothing. `parts`: of a binding with several components, what each has here. `heard`:
-    when it last said anything; `lease_s`: how soon it promised to say something again (None: it promised nothing)."""
+    has; `load`: of its nodes. `pools`: nodes on their way, and about to go. `pool_of`: the nodes that belong to a
+    pool. `empty`: since when each node of a pool holds nothing. `parts`: of a binding with several components, what
+    each has here. `heard`: when it last said anything; `lease_s`: how soon it promised to say something again (None:
+    it promised nothing)."""
 
     taints: dict[Taint, Sighting] = field(default_factory=dict)
     silenced: dict[str, str] = field(default_factory=dict)
@@ -59,6 +65,7 @@ class ClusterFacts:
     through: dict[str, int] = field(default_factory=dict)
     book: Occupancy = field(default_factory=Occupancy)
     objects: Objects = field(default_factory=Objects)
+    load: LoadBook = field(default_factory=LoadBook)
     pools: PoolFacts = field(default_factory=PoolFacts)
     pool_of: dict[str, str] = field(default_factory=dict)
     empty: dict[str, Sighting] = field(default_factory=dict)
@@ -83,7 +90,9 @@ class DeschedulerState:
     """`causes`: what is to be proposed. `stale_after_s`: see `held`. `spreads`: by binding. `pools`: pool -> policy
     key -> policy. `pool_nodes`: pool -> (cluster, node), in order of arrival. `tainting`: the taints that policies
     give to clusters by their conditions. `policies`: pools and what their nodes cost. `watches`: by cluster, what is
-    remembered of looking at it as a whole; `looks`: when it is to be looked at."""
+    remembered of looking at it as a whole; `looks`: when it is to be looked at. `descheduling`, `load_policies`,
+    `priority_classes` (name and value): by policy key. `passes`: by cluster and descheduling policy; `passing`: when
+    the next is due. `upkeep`: how bindings fare in clusters, and what is remembered of moving them between these."""
 
     causes: Causes
     stale_after_s: int = 300
@@ -97,12 +106,29 @@ class DeschedulerState:
     policies: PoolPolicies = field(default_factory=PoolPolicies)
     watches: dict[str, Watch] = field(default_factory=dict)
     looks: Agenda[tuple[str]] = field(default_factory=Agenda)
+    descheduling: dict[str, DeschedulingPolicy] = field(default_factory=dict)
+    load_policies: dict[str, LoadPolicy] = field(default_factory=dict)
+    priority_classes: dict[str, tuple[str, int]] = field(default_factory=dict)
+    passes: dict[tuple[str, str], Passes] = field(default_factory=dict)
+    passing: Agenda[tuple[str, str]] = field(default_factory=Agenda)
+    upkeep: Upkeep = field(default_factory=Upkeep)
 
     def cluster(self, name: str) -> ClusterFacts:
         found = self.clusters.get(name)
         if found is None:
             found = self.clusters[name] = ClusterFacts()
+            for key, policy in self.load_policies.items():
+                found.load.policy_applied(key, policy)
         return found
+
+    @property
+    def watching(self) -> bool:
+        """Somebody minds what moves on nodes."""
+        return bool(self.descheduling) or not self.policies.idle
+
+    def memories(self, name: str) -> list[Memory]:
+        """What descheduling policies remember of the cluster."""
+        return [self.passes[name, key].memory for key in self.descheduling if (name, key) in self.passes]
 
     def watch(self, name: str) -> Watch:
         found = self.watches.get(name)
@@ -129,7 +155,7 @@ class DeschedulerState:
         is against it.
 
         A silent cluster may look otherwise by now, and so may one that promised to speak and has said nothing for
-        `stale_after_s`, even if no lease has ended yet. Who promised nothing says something only when it changes. """
+        `stale_after_s`, even if no lease has ended yet. Who promised nothing says something only when it changes."""
         cluster = self.clusters.get(name)
         if cluster is None:
             return f"nothing is known of cluster {name}"

@@ -1,9 +1,11 @@
 """The descheduler: facts in, proposals out.
 
-What there is to see is written down once (`shares`, `books`), and each rule has a module that reads it: `silence` proposes
-failover of what stood in a cluster that its fleet stream holds for silent; `taints` eviction of bindings whose toleration of
-a cluster's NoExecute taint has ended; `emptiness` removal of nodes of a pool that have held nothing for as long as the pool's
-policy allows; `disruption` whole commands: nodes of priced pools that are empty, drifted, or cheaper to do without.
+What there is to see is written down once (`shares`, `books`, `loads`), and each rule has a module that reads it: `silence`
+proposes failover of what stood in a cluster that its fleet stream holds for silent; `taints` eviction of bindings whose
+toleration of a cluster's NoExecute taint has ended; `emptiness` removal of nodes of a pool that have held nothing for as long as
+the pool's policy allows; `disruption` whole commands, of nodes of priced pools that are empty, drifted, or cheaper to do
+without; `strategies` that pods leave nodes on which a descheduling policy does not want them;
+`upkeep` has what is ill, what finds no node, and what lies better in another cluster.
 
 What is remembered of time is when this process saw it first; after a restart that is later than it was, so a proposal
 may come late but never too early. The stage that owns the target has the ledger's times and checks again.
@@ -15,18 +17,39 @@ from dataclasses import dataclass, field
 
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.value import Value
-from wharfinger.events.assignments import Assigned, AssignmentItem, AssignmentsDecided, Recovered, Silenced
+from wharfinger.events.assignments import (
+    Assigned,
+    AssignmentItem,
+    AssignmentsDecided,
+    Disrupted,
+    Placed,
+    Recovered,
+    Released,
+    Silenced,
+)
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved
+from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved, WorkloadObserved
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.envelope import Event
+from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.observer import Publication
-from wharfinger.stages.descheduler import books, disruption, emptiness, shares, silence, taints
+from wharfinger.stages.descheduler import (
+    books,
+    disruption,
+    emptiness,
+    loads,
+    moves,
+    shares,
+    silence,
+    strategies,
+    taints,
+)
 from wharfinger.stages.descheduler.causes import Causes
 from wharfinger.stages.descheduler.disruption import Looking
 from wharfinger.stages.descheduler.facts import SECOND, ClusterFacts, DeschedulerState, ShardOf, Sighting
+from wharfinger.stages.descheduler.upkeep import fold_upkeep, looked_at, next_look, waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +90,21 @@ class DeschedulerObserver:
                 self._fold_policy(state, Policy(kind, name, namespace), sighting)
             case NodesObserved() as nodes:
                 self._heard(state, nodes.cluster, books.fold_nodes(state, nodes, sighting), at)
+                if state.descheduling:
+                    strategies.nodes_known(state, nodes.cluster, at)
             case PodsObserved() as pods:
                 self._heard(state, pods.cluster, books.fold_pods(state, pods, sighting), at)
             case ObjectsObserved() as objects:
                 self._heard(state, objects.cluster, books.fold_objects(state, objects), at)
+            case NodeLoadObserved() | HotValueObserved() as told:
+                loads.fold_load(state, told)
+            case WorkloadObserved() as workload:
+                self._heard(state, workload.cluster, False, at)
             case AssignmentsDecided() as decided:
                 self._fold_assignments(state, decided, at)
             case _:
                 pass
+        fold_upkeep(state, event.data, sighting)
 
     def publish(self, state: DeschedulerState, at: Micros) -> list[Publication]:
         """What is due, the important first, at most `batch_max`; `next_due` says at once when more is waiting."""
@@ -82,13 +112,17 @@ class DeschedulerObserver:
         while len(proposals) < self.batch_max and (cause := state.causes.take(at)) is not None:
             if cause.kind == "failover" and silence.made_up_for(state, cause):
                 continue  # looked at again after the pause, for the substitute may be lost too
+            if waits(state, cause, at):
+                continue
             id, stream = state.causes.proposal_id(cause, at), cause.stream
             proposals.append(Publication(cause.proposal, cause.target, stream, stream, id, cause.by))
         proposals += disruption.publish(state, self.looking, at, self.batch_max - len(proposals))
+        proposals += strategies.publish(state, at, self.batch_max - len(proposals))
+        proposals += looked_at(state, at, self.batch_max - len(proposals))
         return proposals
 
     def next_due(self, state: DeschedulerState) -> Micros | None:
-        dues = (state.causes.next_due(), state.looks.next())
+        dues = (state.causes.next_due(), state.looks.next(), state.passing.next(), next_look(state))
         return min((due for due in dues if due is not None), default=None)
 
     def _heard(self, state: DeschedulerState, name: str, changed: bool, at: Micros) -> None:
@@ -107,6 +141,8 @@ class DeschedulerObserver:
                 emptiness.judge_pool(state, pool, sighting.at)
         if of_pools:
             disruption.policies_changed(state, self.looking, sighting.at)
+        strategies.fold_policy(state, policy, sighting.at)
+        loads.fold_policy(state, policy)
         taints.fold_policy(state, policy, sighting)
 
     def _fold_assignments(self, state: DeschedulerState, decided: AssignmentsDecided, at: Micros) -> None:
@@ -121,13 +157,20 @@ class DeschedulerObserver:
     def _fold_item(
         self, state: DeschedulerState, name: str, cluster: ClusterFacts, stream: str, item: AssignmentItem, at: Micros
     ) -> None:
-        if not state.policies.idle:
-            disruption.before_item(state, name, cluster, item, at)
+        watched = state.watching
+        match item:
+            case Placed() if watched:
+                moves.before_placed(state, name, cluster, item, at)
+            case Disrupted():
+                disruption.command_ended(state, name, cluster, item, at)
+            case _:
+                pass
         books.fold_item(state, name, cluster, item, at)
-        if not state.policies.idle:
-            disruption.after_item(state, name, cluster, item)
+        if watched:
             disruption.changed(state, self.looking, name, at)
         match item:
+            case Released() if watched:
+                moves.after_released(state, name, cluster, item)
             case Assigned():
                 shares.assigned(state, self.shard_of, name, cluster, item, at)
             case Silenced(decision=decision):

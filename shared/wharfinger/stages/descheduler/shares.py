@@ -10,10 +10,10 @@ from wharfinger.domain.binding import Binding, whole_of
 from wharfinger.events.assignments import Assigned
 from wharfinger.events.streams import fleet_stream
 from wharfinger.kernel.decider import Micros
-from wharfinger.stages.descheduler import emptiness, silence, taints
+from wharfinger.stages.descheduler import emptiness, silence, strategies, taints
 from wharfinger.stages.descheduler.facts import ClusterFacts, DeschedulerState, ShardOf, Share, Sighting, Spread
 
-EVICTIONS: Sequence[str] = ("failover", "eviction", "unhealthy", "unschedulable")
+EVICTIONS: Sequence[str] = ("failover", "eviction", "unhealthy", "replaced", "unschedulable")
 """The kinds of causes that are about a binding in a cluster."""
 
 
@@ -83,6 +83,7 @@ def end_share(state: DeschedulerState, name: str, cluster: ClusterFacts, binding
     del spread.clusters[name]
     if not spread.clusters:
         del state.spreads[binding]
+    state.upkeep.forget(name, binding)
     for kind in EVICTIONS:
         state.causes.forget((kind, name, binding))
 
@@ -100,4 +101,6 @@ def forget_cluster(state: DeschedulerState, name: str) -> None:
         emptiness.leave_pool(state, name, cluster, node)
     state.looks.discard((name,))
     state.watches.pop(name, None)
-    state.clusters[name] = ClusterFacts(through=cluster.through)
+    strategies.forget_cluster(state, name)
+    del state.clusters[name]
+    state.cluster(name).through = cluster.through

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from wharfinger.engine.descheduling.run import Failure
+from wharfinger.engine.descheduling.steadiness import Memory
 from wharfinger.engine.disruption.scene import Command, Verdict
-from wharfinger.engine.nodes.occupancy import Held
-from wharfinger.events.decisions import NodeShare
 from wharfinger.kernel.decider import Micros
 
 PAUSE_MAX: Micros = 3600 * 1_000_000
@@ -61,28 +61,6 @@ class Watch:
 
     # --- what moved
 
-    def released(self, binding: str, shares: tuple[NodeShare, ...], held: Held | None) -> None:
-        """`held`: what is left of the binding; None: nothing, and nothing of it can come back."""
-        if held is None:
-            self.left.pop(binding, None)
-            self.moved.pop(binding, None)
-            return
-        for share in shares:
-            for ordinal in share.ordinals:
-                self.left.setdefault(binding, {})[ordinal] = share.node
-
-    def placed(self, binding: str, shares: tuple[NodeShare, ...], before: Mapping[int, str], at: Micros) -> None:
-        """`before`: ordinal -> the node it stood on until now. A replica that comes to another node than it left has moved;
-        one that is new, or returns to its node, has not."""
-        left = self.left.get(binding, {})
-        for share in shares:
-            for ordinal in share.ordinals:
-                was = before.get(ordinal) or left.pop(ordinal, share.node)
-                if was != share.node:
-                    self.moved[binding] = at
-        if binding in self.left and not left:
-            del self.left[binding]
-
     def still(self, since: Micros) -> list[str]:
         """Bindings that moved after `since`, in order of name; the others are forgotten."""
         for binding in [b for b, at in self.moved.items() if at <= since]:
@@ -106,3 +84,15 @@ class Watch:
         """Of what is found no more, and was not tried again for as long as the longest pause."""
         for key in [k for k, t in self.tried.items() if k not in self.found and t.last + 2 * PAUSE_MAX < at]:
             del self.tried[key]
+
+
+@dataclass(slots=True)
+class Passes:
+    """Of a descheduling policy over a cluster. `last`: when the last was, -1: never; `held`: why nothing was looked at then;
+    `failures`: what could not be judged. `proposed`: digests of what was, by which a repetition is told."""
+
+    last: Micros = -1
+    held: str = ""
+    memory: Memory = field(default_factory=Memory)
+    failures: tuple[Failure, ...] = ()
+    proposed: set[str] = field(default_factory=set)

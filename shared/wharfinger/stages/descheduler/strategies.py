@@ -1,0 +1,141 @@
+"""Pods on nodes they should not be on: each descheduling policy goes over each of its clusters, time after time.
+
+What a pass names is proposed, and nothing more: the stage that owns the cluster finds a place for each before it takes it off
+its node, or leaves it. What passes remember (`engine.descheduling.steadiness`) keeps them from following every breath of the load
+and from asking again for what was refused. Nothing is named in a cluster of which it is not known what it looks like, nor on
+nodes that are about to go anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from wharfinger.domain.descheduling import DeschedulingPolicy
+from wharfinger.domain.policy import Policy
+from wharfinger.domain.value import digest
+from wharfinger.engine.descheduling.evictor import Eviction
+from wharfinger.engine.descheduling.run import passed
+from wharfinger.engine.descheduling.view import ClusterView
+from wharfinger.events.envelope import derived_id
+from wharfinger.events.proposals import DeschedulingProposed, Unseating
+from wharfinger.events.streams import cluster_stream
+from wharfinger.kernel.decider import Micros
+from wharfinger.kernel.observer import Publication
+from wharfinger.stages.descheduler.facts import SECOND, DeschedulerState
+from wharfinger.stages.descheduler.watches import Passes
+from wharfinger.stages.scenes import nodes_of, pods_of
+
+UNSEATINGS_MAX = 100
+"""Of one proposal, so that no message grows without bound."""
+
+
+# --- what is folded
+
+
+def fold_policy(state: DeschedulerState, policy: Policy, at: Micros) -> None:
+    """The first pass is made at once. A policy that says otherwise than before goes on with what it remembers."""
+    if policy.priority_level is not None:
+        state.priority_classes[policy.key] = (policy.name, policy.priority_level.value)
+    else:
+        state.priority_classes.pop(policy.key, None)
+    if policy.descheduling is None:
+        if state.descheduling.pop(policy.key, None) is not None:
+            for name in state.clusters:
+                _stop(state, policy.key, name)
+        return
+    state.descheduling[policy.key] = policy.descheduling
+    for name in sorted(state.clusters):
+        _watch(state, policy.key, policy.descheduling, name, at)
+
+
+def nodes_known(state: DeschedulerState, name: str, at: Micros) -> None:
+    for key, policy in sorted(state.descheduling.items()):
+        _watch(state, key, policy, name, at)
+
+
+def _watch(state: DeschedulerState, key: str, policy: DeschedulingPolicy, name: str, at: Micros) -> None:
+    if policy.clusters and name not in policy.clusters:
+        _stop(state, key, name)
+    elif state.clusters[name].book.known:
+        passes = state.passes.setdefault((name, key), Passes())
+        passes.memory.follow(policy)
+        state.passing.set((name, key), at if passes.last < 0 else max(at, passes.last + policy.every_s * SECOND))
+
+
+def _stop(state: DeschedulerState, key: str, name: str) -> None:
+    state.passes.pop((name, key), None)
+    state.passing.discard((name, key))
+
+
+def forget_cluster(state: DeschedulerState, name: str) -> None:
+    for key in state.descheduling:
+        _stop(state, key, name)
+
+
+# --- passes
+
+
+def publish(state: DeschedulerState, at: Micros, room: int) -> list[Publication]:
+    """Make the passes that are due, and propose what they name: at most `room` proposals, what is over is left to a later pass."""
+    proposals: list[Publication] = []
+    for name, key in state.passing.pop(at):
+        if len(proposals) >= room:
+            state.passing.set((name, key), at)
+            continue
+        policy, passes = state.descheduling[key], state.passes[name, key]
+        state.passing.set((name, key), at + policy.every_s * SECOND)
+        passes.last, passes.held = at, state.held(name, at)
+        if not passes.held:
+            proposals += list(_pass(state, policy, passes, name, key, at))[: room - len(proposals)]
+    return proposals
+
+
+def _pass(
+    state: DeschedulerState, policy: DeschedulingPolicy, passes: Passes, name: str, key: str, at: Micros
+) -> Iterator[Publication]:
+    found = passed(policy, view_of(state, name, at), passes.memory)
+    passes.failures = found.failures
+    passes.memory.tidy(at)
+    for (profile, strategy), named in groupby(found.evictions, lambda e: (e.profile, e.strategy)):
+        of_strategy = list(named)
+        for first in range(0, len(of_strategy), UNSEATINGS_MAX):
+            some = of_strategy[first : first + UNSEATINGS_MAX]
+            yield _proposal(passes, policy, name, key, profile, strategy, some, at)
+
+
+def view_of(state: DeschedulerState, name: str, at: Micros) -> ClusterView:
+    cluster = state.clusters[name]
+    going = cluster.pools.disrupting()
+    pods = tuple(pods_of(cluster.book))
+    held = {pod.uid: f"node {pod.node} is about to go" for pod in pods if pod.node in going}
+    classes = dict(value for _, value in sorted(state.priority_classes.items(), reverse=True))
+    return ClusterView(
+        at, nodes_of(cluster.book), pods, cluster.book.objects, classes, load=cluster.load, held=held
+    )  # fmt: skip
+
+
+def _proposal(
+    passes: Passes, policy: DeschedulingPolicy, name: str, key: str, profile: str, strategy: str,
+    named: Sequence[Eviction], at: Micros,
+) -> Publication:  # fmt: skip
+    """Named by what it proposes, and when it was proposed before, by the time as well: see `causes`."""
+    stream = cluster_stream(name)
+    unseatings = tuple([_unseating(eviction) for eviction in named])
+    what = digest((key, profile, strategy, unseatings))
+    attempt = 1 + at // (policy.every_s * SECOND) if what in passes.proposed else 0
+    passes.proposed.add(what)
+    data = DeschedulingProposed(stream, name, strategy, profile, unseatings, _in_words(named))
+    return Publication(data, name, stream, stream, derived_id("proposal", "descheduling", stream, what, attempt))
+
+
+def _unseating(eviction: Eviction) -> Unseating:
+    if eviction.binding and eviction.ordinal >= 0:
+        return Unseating(eviction.node, eviction.binding, eviction.ordinal)
+    return Unseating(eviction.node, pod=eviction.pod)
+
+
+def _in_words(named: Sequence[Eviction]) -> str:
+    reasons = list(dict.fromkeys(eviction.reason for eviction in named))
+    more = f"; and {len(reasons) - 3} reasons more" if len(reasons) > 3 else ""
+    return "; ".join(reasons[:3]) + more
