@@ -12,6 +12,8 @@ from wharfinger.events.outcomes import OutcomesDecided
 from wharfinger.events.plans import PlanRequested
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.proposals import (
+    DeschedulingProposed,
+    DisruptionProposed,
     EvictionProposed,
     FailoverProposed,
     NodeRemovalProposed,
@@ -37,7 +39,13 @@ class FleetRouting:
             case BindingRequested() | BindingWithdrawn() | OutcomesDecided():
                 return (fleet_stream(message.partition),)
             case (
-                FailoverProposed() | EvictionProposed() | RescheduleProposed() | NodeRemovalProposed() | PlanRequested()
+                FailoverProposed()
+                | EvictionProposed()
+                | RescheduleProposed()
+                | NodeRemovalProposed()
+                | PlanRequested()
+                | DisruptionProposed()
+                | DeschedulingProposed()
             ) as proposal:
                 return (proposal.stream,) if _is_shard(proposal.stream) else ()
             case _:
@@ -72,7 +80,13 @@ class ClusterRouting:
                 # What the cluster's own stream decided it knows already.
                 return () if stream.startswith(CLUSTER) else (cluster_stream(cluster),)
             case (
-                FailoverProposed() | EvictionProposed() | RescheduleProposed() | NodeRemovalProposed() | PlanRequested()
+                FailoverProposed()
+                | EvictionProposed()
+                | RescheduleProposed()
+                | NodeRemovalProposed()
+                | PlanRequested()
+                | DisruptionProposed()
+                | DeschedulingProposed()
             ) as proposal:
                 return (proposal.stream,) if proposal.stream.startswith(CLUSTER) else ()
             case _:

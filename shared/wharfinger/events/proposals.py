@@ -118,7 +118,8 @@ class Unseating(Value, frozen=True):
 
 class DeschedulingProposed(Value, frozen=True):
     """What `strategy` of `profile` found: each of `unseatings` by itself should be somewhere else. Each is moved
-    where there is a place for it, and stays where there is none."""
+    where there is a place for it, and stays where there is none. `measured`: its nodes are too full by what is measured,
+    not by what is requested."""
 
     stream: Name
     cluster: Name
@@ -126,3 +127,4 @@ class DeschedulingProposed(Value, frozen=True):
     profile: str
     unseatings: tuple[Unseating, ...]
     reason: str = ""
+    measured: bool = False

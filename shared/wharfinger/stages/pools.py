@@ -18,7 +18,16 @@ from wharfinger.domain.policy import Policy
 from wharfinger.domain.value import Value
 from wharfinger.engine.nodes.occupancy import Occupancy
 from wharfinger.engine.nodes.readiness import is_initialized
-from wharfinger.events.assignments import AssignmentItem, Claimed, ClaimEnded, Disrupted, Disrupting, Placed, Released
+from wharfinger.events.assignments import (
+    AssignmentItem,
+    Claimed,
+    ClaimEnded,
+    Disrupted,
+    Disrupting,
+    NodeClosed,
+    Placed,
+    Released,
+)
 from wharfinger.events.cluster_state import NodesObserved, PodsObserved
 from wharfinger.kernel.decider import Micros
 
@@ -26,6 +35,9 @@ T = TypeVar("T")
 
 NOMINATED_US: Micros = 20 * 1_000_000
 """For so long a node that has just come is promised to whom it was made for (Karpenter: twice its longest batch window)."""
+
+COMES_WITHIN_US: Micros = 900 * 1_000_000
+"""How long a node may take to come, and then to be ready to be counted on."""
 
 BACK_OFF_US: Micros = 60 * 1_000_000
 BACK_OFF_US_MAX: Micros = 3600 * 1_000_000
@@ -76,12 +88,12 @@ class PoolPolicies:
         return not self.pools
 
     def of(self, cluster: str) -> Mapping[str, NodePoolPolicy]:
-        """The pools whose nodes may be in the cluster, by name and in order of it. Of several policies for one pool the first by
-        key holds."""
+        """The pools whose nodes may be in the cluster, by name and in order of it. Of several policies for one pool that of the
+        cluster alone holds, then the first by key."""
         known = self._of.get(cluster)
         if known is None:
             found: dict[str, NodePoolPolicy] = {}
-            for _, pool in sorted(self.pools.items()):
+            for _, pool in sorted(self.pools.items(), key=lambda item: (item[1].clusters != (cluster,), item[0])):
                 if pool.is_of(cluster):
                     found.setdefault(pool.name, pool)
             known = self._of[cluster] = dict(sorted(found.items()))
@@ -98,7 +110,7 @@ class PoolPolicies:
             by_name: dict[str, dict[int, Catalogue]] = {}
             for _, part in sorted(self.parts.items()):
                 by_name.setdefault(part.name, {})[part.part] = part
-            self._types = {name: _joined(parts) for name, parts in by_name.items() if _whole(parts)}
+            self._types = {name: _joined(parts) for name, parts in sorted(by_name.items()) if _whole(parts)}
         return self._types
 
     def known(self, cluster: str) -> bool:
@@ -108,6 +120,10 @@ class PoolPolicies:
     def initialized(self, cluster: str, node: Node) -> bool:
         pool = self.of(cluster).get(node.labels.get(POOL_LABEL, ""))
         return is_initialized(node, () if pool is None else pool.startup_taints)
+
+
+def is_of_pools(policy: Policy) -> bool:
+    return policy.node_pool is not None or policy.overlay is not None or policy.catalogue is not None
 
 
 def _write(table: dict[str, T], key: str, value: T | None) -> None:
@@ -123,9 +139,22 @@ def _whole(parts: Mapping[int, Catalogue]) -> bool:
     return len(counts) == 1 and set(parts) == set(range(max(counts)))
 
 
-def _joined(parts: Mapping[int, Catalogue]) -> tuple[InstanceType, ...]:
-    types = {found.name: found for _, part in sorted(parts.items()) for found in part.types}
-    return tuple([types[name] for name in sorted(types)])
+_JOINED_KEPT = 8
+
+_joined_before: list[tuple[tuple[Catalogue, ...], tuple[InstanceType, ...]]] = []
+"""Every stream of a process is told the same parts; whoever lays types out knows them again by being the same object."""
+
+
+def _joined(of_part: Mapping[int, Catalogue]) -> tuple[InstanceType, ...]:
+    parts = tuple([part for _, part in sorted(of_part.items())])
+    for known, joined in _joined_before:
+        if len(known) == len(parts) and all(a is b for a, b in zip(known, parts, strict=True)):
+            return joined
+    types = {found.name: found for part in parts for found in part.types}
+    made = tuple([types[name] for name in sorted(types)])
+    _joined_before.append((parts, made))
+    del _joined_before[:-_JOINED_KEPT]
+    return made
 
 
 # --- what goes on in one cluster
@@ -133,7 +162,7 @@ def _joined(parts: Mapping[int, Catalogue]) -> tuple[InstanceType, ...]:
 
 class OpenClaim(Value, frozen=True):
     """A node that was asked for and has not come. `replicas`: binding -> how many of its replicas it is made for; `command`: of
-    the disruption that replaces nodes by it."""
+    the disruption that replaces nodes by it. `asked_us`: when that was seen."""
 
     claim: str
     pool: str
@@ -143,6 +172,7 @@ class OpenClaim(Value, frozen=True):
     replicas: dict[str, int]
     command: str
     until_us: Micros
+    asked_us: Micros = 0
 
 
 class OpenCommand(Value, frozen=True):
@@ -173,12 +203,14 @@ class SoldOut(Value, frozen=True, array_like=True):
 class PoolFacts:
     """Of one cluster. `claims`, `commands`: those that are open, by name. `quiet_since`: node of a pool -> when a replica or pod
     last came to it or left it, or when it was first seen to be initialised. `promised`: node that has just come -> until when it is
-    kept for whom it was made for. `sold_out`: what could not be had."""
+    kept for whom it was made for. `leaving`: node whose removal was decided and that is still there -> why. `sold_out`: what could
+    not be had."""
 
     claims: dict[str, OpenClaim] = field(default_factory=dict)
     commands: dict[str, OpenCommand] = field(default_factory=dict)
     quiet_since: dict[str, Micros] = field(default_factory=dict)
     promised: dict[str, Micros] = field(default_factory=dict)
+    leaving: dict[str, DisruptionReason] = field(default_factory=dict)
     sold_out: dict[Offer, SoldOut] = field(default_factory=dict)
 
     # --- decisions, as items of the assignments topic
@@ -189,12 +221,14 @@ class PoolFacts:
             case Claimed():
                 self.claims[item.claim] = OpenClaim(
                     item.claim, item.pool, item.requirements, item.instance_types, item.requests, item.replicas,
-                    item.command, item.until_us,
+                    item.command, item.until_us, at,
                 )  # fmt: skip
             case ClaimEnded():
                 self._claim_ended(item, at)
             case Disrupting():
                 self.commands[item.command] = OpenCommand(item.command, item.method, item.nodes)
+            case NodeClosed():
+                self.leaving[item.node] = self.disrupting().get(item.node, "Empty")
             case Disrupted():
                 self.commands.pop(item.command, None)
             case Placed():
@@ -242,6 +276,7 @@ class PoolFacts:
             now = there.get(node.name)
             if now is not None and node.name not in counted_on and policies.initialized(cluster, now):
                 self.quiet_since[node.name] = at
+        self.leaving = {name: why for name, why in self.leaving.items() if name in book.nodes or not book.known}
         self.promised = {name: until for name, until in self.promised.items() if name in book.nodes or until > at}
         return True
 
@@ -264,8 +299,10 @@ class PoolFacts:
     # --- looking
 
     def disrupting(self) -> dict[str, DisruptionReason]:
-        """Node of an open command -> the reason budgets count it under."""
-        return {name: REASONS[c.method] for _, c in sorted(self.commands.items()) for name in c.nodes}
+        """Node that is about to go -> the reason budgets count it under: those of open commands, and those whose removal was
+        decided until they are there no more."""
+        of_commands = {name: REASONS[c.method] for _, c in sorted(self.commands.items()) for name in c.nodes}
+        return {**self.leaving, **of_commands}
 
     def nominated(self, at: Micros) -> frozenset[str]:
         return frozenset(name for name, until in self.promised.items() if until > at)
@@ -303,4 +340,6 @@ def _company(book: Occupancy, node: str) -> set[tuple[str, int | str]]:
 
 def goes_with_node(pod: Pod) -> bool:
     """A daemon's pod, or one that the kubelet runs by itself."""
+    if pod.requirements.traits.owner == "DaemonSet":
+        return True
     return pod.upkeep is not None and (pod.upkeep.of_daemon or pod.upkeep.static)

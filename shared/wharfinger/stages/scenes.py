@@ -20,7 +20,7 @@ from wharfinger.engine.disruption.scene import Scene
 from wharfinger.engine.nodes.occupancy import Occupancy, Replica
 from wharfinger.engine.provisioning.problem import InFlight, Options, Problem, Wanted
 from wharfinger.kernel.decider import Micros
-from wharfinger.stages.pools import OpenClaim, PoolFacts, PoolPolicies, goes_with_node
+from wharfinger.stages.pools import COMES_WITHIN_US, OpenClaim, PoolFacts, PoolPolicies, goes_with_node
 
 
 def scene_of(
@@ -68,10 +68,13 @@ def problem_of(
     reserved: Sequence[Pod] = (),
     options: Options | None = None,
 ) -> Problem:
-    """Pools whose catalogue is not known, or of which nobody can make nodes at present, are left out."""
+    """Pools whose catalogue is not known, or of which nobody can make nodes at present, are left out; nodes that have been there
+    for long and are not ready still are not waited for."""
     types, away = policies.types, facts.backing_off(at)
     pools = [p for name, p in policies.of(cluster).items() if p.catalogue in types and name not in away]
-    going = facts.disrupting()
+    late = {name for name, node in book.nodes.items() if not policies.initialized(cluster, node)}
+    never = {name for name in late if at - facts.quiet_since.get(name, at) > COMES_WITHIN_US}
+    going = {name for name in facts.disrupting() if name in book.nodes}
     return Problem(
         tuple(wanted),
         tuple(pools),
@@ -81,8 +84,8 @@ def problem_of(
         (*pods_of(book), *reserved),
         book.objects,
         in_flight(book, facts),
-        frozenset(name for name in going if name in book.nodes),
-        frozenset(name for name, node in book.nodes.items() if not policies.initialized(cluster, node)),
+        frozenset(going | never),
+        frozenset(late - never),
         used(book, policies, facts, cluster),
         facts.unavailable(types, at),
         options or Options(),

@@ -128,6 +128,10 @@ class Occupancy:
         """Each class that has replicas assigned but on no node, and how many, in order of key."""
         return [(self._unbound_classes[key], n) for key, n in sorted(self.unbound.items())]
 
+    def tells_of(self, binding: str) -> bool:
+        """Whether pods of the binding are seen at all: then a replica whose pod is not seen does not run yet."""
+        return binding in self._seen
+
     # --- facts: nodes
 
     def observe_nodes(self, event: NodesObserved, at: int) -> bool:

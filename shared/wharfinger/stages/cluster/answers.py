@@ -115,13 +115,14 @@ def refused(
     return Draft(data, binding, "refused", uuid_of(held.assignment))
 
 
-def does_not_fit(state: ClusterState, binding: str, replicas: int) -> Draft:
+def does_not_fit(state: ClusterState, binding: str, replicas: int, also: str = "") -> Draft:
+    """`also`: what else there is to say, after what is said of the nodes."""
     cls, placer = state.book.held[binding].cls, placer_of(state, binding)
     with room_kept(state, binding):
         diagnosis = placer.diagnose(cls)
         note = _note(diagnosis) or getattr(placer, "message", lambda c: "")(cls)
     unknown = _unknown_load(state, placer)
-    note = f"{note} {unknown}".strip()
+    note = " ".join([said for said in (note, unknown, also) if said])
     return refused(state, binding, replicas, most_common(diagnosis.refused), note, diagnosis)
 
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from wharfinger.domain.resources import DEVICE_MILLI
 from wharfinger.domain.scheduler import Extender
+from wharfinger.domain.workload import Requirements
 from wharfinger.engine.framework import extenders
 from wharfinger.engine.nodes.classes import PodClass
 from wharfinger.engine.nodes.columns import NodeRow, Taken
 from wharfinger.engine.nodes.fit import take_devices
-from wharfinger.engine.nodes.occupancy import Held
+from wharfinger.engine.nodes.occupancy import Held, ReplicaKey
 from wharfinger.engine.nodes.place import Choice, Placer, Seen
+from wharfinger.kernel.decider import Micros
 from wharfinger.stages.cluster.explain import NAMED
 from wharfinger.stages.cluster.state import ClusterState
 
@@ -125,14 +128,64 @@ def charge(state: ClusterState, row: NodeRow, cls: PodClass, times: int, taken: 
     state.book.table.charge(row, cls, times, taken)
 
 
+# --- what waits
+
+
+def may_provision(state: ClusterState) -> bool:
+    """Whether nodes may be made for what fits nowhere."""
+    return state.policies.known(state.cluster)
+
+
+def waits_for(state: ClusterState, binding: str, at: Micros) -> int:
+    """How many of its replicas room is still being made for, or a node."""
+    rooms = [n.replicas for n in state.nominated.get(binding, ()) if n.until > at and n.node in state.book.nodes]
+    return sum(rooms) + waits_for_claims(state, binding)
+
+
+def waits_for_claims(state: ClusterState, binding: str) -> int:
+    """How many of its replicas nodes were asked for that have not come."""
+    return sum(claim.replicas.get(binding, 0) for claim in state.pools.claims.values() if not claim.command)
+
+
 # --- room that is kept
 
 
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What a command still has to move: a replica of ours (`pod` empty), or what another scheduler will place anew. `node`:
+    where it goes; empty: that is not there yet."""
+
+    binding: str
+    ordinal: int
+    pod: str
+    source: str
+    node: str
+    requirements: Requirements
+    priority: int
+
+
+def moves_to_come(state: ClusterState) -> Iterator[Move]:
+    """In the order in which commands were decided, and then as they say."""
+    book = state.book
+    for running in state.running.values():
+        for move in running.decided.moves:
+            node = running.node_of(move.target)
+            if not move.pod:
+                replica = book.on_node.get(move.source, {}).get((move.binding, move.ordinal))
+                if replica is not None:
+                    wants, priority = replica.cls.requirements, book.held[move.binding].priority
+                    yield Move(move.binding, move.ordinal, "", move.source, node, wants, priority)
+            elif (pod := next((p for p in book.pods.get(move.source, ()) if p.uid == move.pod), None)) is not None:
+                yield Move(move.binding, move.ordinal, move.pod, move.source, node, pod.requirements, pod.priority)
+
+
 @contextmanager
-def room_kept(state: ClusterState, *bindings: str) -> Iterator[None]:
-    """While `bindings` are placed, who has room made for it and is as important as they are holds that room. Nothing may be folded
-    meanwhile."""
+def room_kept(state: ClusterState, *bindings: str, moving: ReplicaKey | None = None) -> Iterator[None]:
+    """While `bindings` are placed, who has room made for it and is as important as they are holds that room, and so does who is
+    to be moved, `moving` apart, which is being moved now. Nothing may be folded meanwhile."""
     kept = list(_kept(state, bindings)) if state.nominated else []
+    if state.running:
+        kept += _kept_for_moves(state, bindings, moving)
     for row, cls, replicas, devices in kept:
         charge(state, row, cls, replicas, devices)
     try:
@@ -144,7 +197,7 @@ def room_kept(state: ClusterState, *bindings: str) -> Iterator[None]:
 
 def _kept(state: ClusterState, bindings: Sequence[str]) -> Iterator[tuple[NodeRow, PodClass, int, Taken]]:
     book = state.book
-    floor = max((book.held[b].priority for b in bindings if b in book.held), default=0)
+    floor = _floor(state, bindings)
     for binding, nominations in sorted(state.nominated.items()):
         held = book.held.get(binding)
         if binding in bindings or held is None or held.priority < floor:
@@ -154,6 +207,23 @@ def _kept(state: ClusterState, bindings: Sequence[str]) -> Iterator[tuple[NodeRo
             if row is not None and nomination.until > state.at:
                 devices = _devices_to_keep(row, held.cls) * nomination.replicas
                 yield row, held.cls, nomination.replicas, devices
+
+
+def _kept_for_moves(
+    state: ClusterState, bindings: Sequence[str], moving: ReplicaKey | None
+) -> Iterator[tuple[NodeRow, PodClass, int, Taken]]:
+    book = state.book
+    floor = _floor(state, bindings)
+    for move in moves_to_come(state):
+        row = book.table.rows.get(move.node)
+        if row is not None and move.priority >= floor and (move.binding, move.ordinal) != moving:
+            cls = book.class_of(move.requirements)
+            yield row, cls, 1, _devices_to_keep(row, cls)
+
+
+def _floor(state: ClusterState, bindings: Sequence[str]) -> int:
+    held = state.book.held
+    return max((held[b].priority for b in bindings if b in held), default=0)
 
 
 def _devices_to_keep(row: NodeRow, cls: PodClass) -> Taken:

@@ -1,8 +1,9 @@
 """The rules of a cluster stream, as a `kernel.decider.Decider`: what is taken in (`telling`), and what is decided in which order.
 
 Who is driven away from a node is released (`driven_away`). For each binding that has something open, by priority and then by
-arrival, what has to go is released, what is missing is placed, and what fits nowhere is refused (`placing`). Then proposals are
-answered (`removals`), and plans (`plans`).
+arrival, what has to go is released, what is missing is placed, and what fits nowhere has nodes made for it or is refused
+(`placing`, `provisioning`, `claims`). Then proposals are answered (`removals`, `commands`, `unseating`), commands that were
+decided are carried on with (`carrying_out`), and plans are answered (`plans`).
 
 Nothing is decided about nodes before every bucket of them has been seen: an unknown cluster is not an empty one, and a fleet that
 keeps its own schedulers never reports nodes and gets no node decisions.
@@ -30,32 +31,40 @@ from wharfinger.events.decisions import (
     ReplicasRefused,
     ReplicasReleased,
 )
+from wharfinger.events.disruption import DisruptionDecided, DisruptionEnded
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.extenders import ExtenderAnswered
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.plans import PlanRequested, Step
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
-from wharfinger.events.proposals import NodeRemovalProposed
+from wharfinger.events.proposals import DeschedulingProposed, DisruptionProposed, NodeRemovalProposed
+from wharfinger.events.provisioning import NodeClaimEnded, NodeClaimRequested
 from wharfinger.kernel.decider import Ask, Decision, Draft, Micros
 from wharfinger.kernel.step import number
-from wharfinger.stages.cluster import driven_away, extending
+from wharfinger.stages.cluster import carrying_out, claims, driven_away, extending, folding
+from wharfinger.stages.cluster.carrying_out import carry_out
+from wharfinger.stages.cluster.claims import static_due
+from wharfinger.stages.cluster.commands import answer_disruptions
 from wharfinger.stages.cluster.driven_away import release_driven_away
 from wharfinger.stages.cluster.groups import WAIT_US, waiting_groups
+from wharfinger.stages.cluster.moving import forget_motion, motion_due
 from wharfinger.stages.cluster.picture import seeing
 from wharfinger.stages.cluster.placing import settle
 from wharfinger.stages.cluster.plans import TRIAL, answer_plans, expectation
 from wharfinger.stages.cluster.profile import ClusterProfile
 from wharfinger.stages.cluster.removals import answer_proposals, forget_proposal
-from wharfinger.stages.cluster.state import ClusterState, Nomination, dump, empty_state, load
+from wharfinger.stages.cluster.state import ClusterState, dump, empty_state, load
 from wharfinger.stages.cluster.telling import (
     forget_causes,
     is_about_nodes,
     observe_nodes,
+    observe_pods,
     policy_told,
     take_assignments,
     take_load,
     take_objects,
 )
+from wharfinger.stages.cluster.unseating import answer_descheduling
 
 
 class ClusterDecider:
@@ -92,7 +101,7 @@ class ClusterDecider:
             case NodesObserved() as nodes if nodes.cluster == state.cluster:
                 observe_nodes(state, nodes, event.id, at)
             case PodsObserved() as pods if pods.cluster == state.cluster:
-                state.book.observe_pods(pods)
+                observe_pods(state, pods, at)
             case ObjectsObserved() as objects if objects.cluster == state.cluster:
                 take_objects(state, objects)
             case NodeLoadObserved() | HotValueObserved() as load if load.cluster == state.cluster:
@@ -103,6 +112,10 @@ class ClusterDecider:
                 take_assignments(state, decided, at)
             case NodeRemovalProposed() as proposed if proposed.stream == state.stream:
                 state.proposals.setdefault(str(event.id), proposed)
+            case DisruptionProposed() as disruption if disruption.stream == state.stream:
+                state.disruptions.setdefault(str(event.id), disruption)
+            case DeschedulingProposed() as descheduling if descheduling.stream == state.stream:
+                state.descheduling.setdefault(str(event.id), descheduling)
             case PlanRequested() as request if request.stream == state.stream:
                 state.requested.setdefault(event.id, request)
             case ExtenderAnswered() as said if said.stream == state.stream:
@@ -116,6 +129,7 @@ class ClusterDecider:
         match decision.data:
             case ReplicasPlaced() as placed:
                 book.place(placed.binding, placed.placed, placed.requirements, at)
+                folding.follow_placed(state, decision, placed, at)
                 state.loads.came(placed.binding, placed.placed, at)
                 extending.forget(state, placed.binding)
                 state.members.follow(placed.binding, book.held.get(placed.binding))
@@ -125,19 +139,28 @@ class ClusterDecider:
                 state.members.follow(refused.binding, book.held.get(refused.binding))
             case ReplicasReleased() as released:
                 book.release(released.binding, released.released, released.unbound)
+                folding.follow_released(state, decision, released, at)
                 state.loads.left(released.binding, released.released)
                 state.members.follow(released.binding, book.held.get(released.binding))
                 forget_causes(state)
             case ExtenderAsked() as asked:
                 extending.take_question(state, asked, decision.id)
             case ReplicasNominated() as nominated:
-                room = Nomination(nominated.node, nominated.replicas, nominated.until_us)
-                state.nominated[nominated.binding] = (*state.nominated.get(nominated.binding, ()), room)
+                folding.follow_nominated(state, nominated)
             case NodeRemovalDecided() as removed:
                 book.close(removed.node)
+                folding.follow_removed(state, decision, removed, at)
                 forget_proposal(state, removed.proposal)
             case ProposalRefused() as refused_proposal:
                 forget_proposal(state, refused_proposal.proposal)
+            case NodeClaimRequested():
+                folding.follow_claimed(state, decision, at)
+            case NodeClaimEnded() as ended:
+                folding.follow_claim_ended(state, decision, ended, at)
+            case DisruptionDecided() as decided:
+                folding.follow_decided(state, decision, decided, at)
+            case DisruptionEnded() as over:
+                folding.follow_ended(state, decision, over, at)
             case PlanCommitted() if decision.cause is not None:
                 _carry_out(state, state.requested.pop(decision.cause).steps, decision.id, at)
             case PlanRefused() if decision.cause is not None:
@@ -189,6 +212,9 @@ class ClusterDecider:
             state.nominated = {b: rooms for b, rooms in state.nominated.items() if b in state.book.unsettled}
         for binding in [b for b in state.extending if b not in state.book.unsettled]:
             extending.forget(state, binding)
+        state.descheduling.clear()  # each is answered in the round it came in
+        forget_motion(state)
+        state.rested = {binding: until for binding, until in state.rested.items() if until > state.at}
 
     def asks(self, state: ClusterState) -> Sequence[Ask]:
         return extending.asks(state)
@@ -196,7 +222,8 @@ class ClusterDecider:
     def next_due(self, state: ClusterState) -> Micros | None:
         if not state.book.known:
             return None
-        dues = [driven_away.next_due(state)]
+        dues = [driven_away.next_due(state), claims.next_due(state), carrying_out.next_due(state)]
+        dues += [motion_due(state), static_due(state, state.at)]
         if state.gathering is not None and state.book.unsettled:
             dues.append(state.window.ends(*state.gathering))  # nothing is placed, nor given up, before
         else:
@@ -211,8 +238,16 @@ def _by_the_rules(state: ClusterState, at: Micros) -> Iterator[Draft]:
     state.tries.clear()
     if state.book.known:
         yield from release_driven_away(state, at)
+        yield from claims.follow_claims(state, at)
         yield from settle(state, at)
+        yield from claims.cancel_unneeded(state)
+        yield from claims.fill_static_pools(state, at)
     yield from answer_proposals(state)
+    yield from answer_disruptions(state, at)
+    yield from answer_descheduling(state, at)
+    if state.book.known and state.running:
+        yield from carry_out(state, at)
+        yield from settle(state, at)  # where a command was rolled back there is room again
 
 
 def _carry_out(state: ClusterState, steps: Sequence[Step], cause: UUID, at: Micros) -> None:

@@ -32,7 +32,14 @@ from wharfinger.events.decisions import ExtenderAsked
 from wharfinger.events.envelope import uuid_of
 from wharfinger.kernel.decider import Ask, Draft, Micros
 from wharfinger.stages.cluster.answers import does_not_fit, lowest_free, placed, refused
-from wharfinger.stages.cluster.choosing import extenders_of, lacking, placer_of, room_kept
+from wharfinger.stages.cluster.choosing import (
+    extenders_of,
+    lacking,
+    may_provision,
+    placer_of,
+    room_kept,
+    waits_for_claims,
+)
 from wharfinger.stages.cluster.picture import wanted_pod
 from wharfinger.stages.cluster.preempting import candidates, make_room, may_preempt
 from wharfinger.stages.cluster.state import ClusterState, Extending, Question
@@ -53,10 +60,14 @@ LATER: Mapping[str, tuple[str, ...]] = {
 _NOTHING = Extending()
 
 
-def settle_extended(state: ClusterState, binding: str, at: Micros, handled: set[str]) -> Iterator[Draft]:
-    """Replica by replica, until a question is open or nothing is missing."""
+def settle_extended(
+    state: ClusterState, binding: str, at: Micros, handled: set[str], short: dict[str, int]
+) -> Iterator[Draft]:
+    """Replica by replica, until a question is open or nothing is missing. `short`: who may have nodes made for it, and for how
+    many."""
     held = state.book.held[binding]
     handled.add(binding)
+    short.pop(binding, None)
     while lacking(held) > 0:
         match _next(state, binding, held):
             case Choice() as choice:
@@ -68,18 +79,26 @@ def settle_extended(state: ClusterState, binding: str, at: Micros, handled: set[
                 yield from [_asked(state, binding, held, *question) for question in questions]
                 return
             case None:
-                yield from _make_room(state, binding, held, at, handled)
+                yield from _make_room(state, binding, held, at, handled, short)
                 return
 
 
-def _make_room(state: ClusterState, binding: str, held: Held, at: Micros, handled: set[str]) -> Iterator[Draft]:
+def _make_room(
+    state: ClusterState, binding: str, held: Held, at: Micros, handled: set[str], short: dict[str, int]
+) -> Iterator[Draft]:
     """As for everybody, on the nodes on which the extenders let it happen."""
     agreed = _agreed(state, binding, held) if may_preempt(state, binding) else frozenset[str]()
     if isinstance(agreed, list):
         yield from [_asked(state, binding, held, *question) for question in agreed]
         return
-    room = make_room(state, binding, lacking(held), at, agreed)
-    yield from room or [does_not_fit(state, binding, lacking(held))]
+    waiting = waits_for_claims(state, binding)
+    room = make_room(state, binding, lacking(held) - waiting, at, agreed)
+    yield from room
+    if not room and lacking(held) > waiting:
+        if may_provision(state):
+            short[binding] = lacking(held) - waiting
+        else:
+            yield does_not_fit(state, binding, lacking(held) - waiting)
     if room:  # who has let go is looked at again, and so is the one they went for
         handled.difference_update([binding, *[draft.subject for draft in room]])
 

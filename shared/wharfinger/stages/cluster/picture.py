@@ -1,7 +1,7 @@
 """The cluster as the scheduling framework sees it: every node with the pods on it, made from the book.
 
-A placed replica is a pod of its binding, whether or not it was observed already (`stages.scenes.pods_of`); an observed pod that is none
-counts as what it was observed to be. Nodes that are closed to new replicas are told as unschedulable.
+A placed replica is a pod of its binding, whether or not it was observed already; an observed pod that is no placed replica of ours
+counts as what it was observed to be (`stages.scenes.pods_of`). Nodes that are closed to new replicas are told as unschedulable.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from wharfinger.domain.node import Node, Pod
 from wharfinger.engine.framework.snapshot import Snapshot
 from wharfinger.engine.load.book import LoadView
 from wharfinger.engine.nodes.occupancy import Held
+from wharfinger.stages.cluster.choosing import moves_to_come
 from wharfinger.stages.cluster.state import ClusterState
-from wharfinger.stages.scenes import pods_of, replica_pod, uid_of
+from wharfinger.stages.scenes import pods_of, replica_pod, reserved_pod, uid_of
 
 
 def pictured(state: ClusterState, promised_but_to: str | None = None) -> Snapshot:
@@ -51,6 +52,12 @@ def _besides(state: ClusterState) -> Iterator[Pod]:
 
 
 def _promised(state: ClusterState, but: str) -> Iterator[Pod]:
+    yield from nominated_pods(state, but)
+    yield from moving_pods(state)
+
+
+def nominated_pods(state: ClusterState, but: str = "") -> Iterator[Pod]:
+    """Who has room made for it, where that room is; those of the binding `but` left out."""
     book = state.book
     for binding, rooms in sorted(state.nominated.items()):
         held = book.held.get(binding)
@@ -60,6 +67,14 @@ def _promised(state: ClusterState, but: str) -> Iterator[Pod]:
             for i in range(room.replicas if room.until > state.at and room.node in book.nodes else 0):
                 pod = wanted_pod(held, binding, -1 - i - 1000 * at)
                 yield msgspec.structs.replace(pod, node=room.node)
+
+
+def moving_pods(state: ClusterState) -> Iterator[Pod]:
+    """Who is to be moved, where it goes, as far as that is there."""
+    for move in moves_to_come(state):
+        if move.node in state.book.nodes:
+            name = f"{move.binding or move.pod}-{move.ordinal} from {move.source}"
+            yield reserved_pod(move.requirements, name, move.node, move.priority)
 
 
 def wanted_pod(held: Held, binding: str, ordinal: int = -1) -> Pod:

@@ -9,6 +9,7 @@ from wharfinger.events.decisions import NodeRemovalDecided, ProposalRefused
 from wharfinger.events.envelope import uuid_of
 from wharfinger.events.proposals import NodeRemovalProposed
 from wharfinger.kernel.decider import Draft
+from wharfinger.stages.cluster.choosing import moves_to_come
 from wharfinger.stages.cluster.state import ClusterState
 
 
@@ -27,6 +28,8 @@ def answer_proposals(state: ClusterState) -> Iterator[Draft]:
 
 def forget_proposal(state: ClusterState, id: str) -> None:
     state.proposals.pop(id, None)
+    state.disruptions.pop(id, None)
+    state.descheduling.pop(id, None)
     state.on_behalf.pop(id, None)
 
 
@@ -44,4 +47,6 @@ def _why_not_remove(state: ClusterState, proposed: NodeRemovalProposed) -> tuple
         return "NodeNotEmpty", f"{len(book.on_node.get(name, {}))} placed, {len(book.pods.get(name, ()))} observed"
     if any(nomination.node == name for several in state.nominated.values() for nomination in several):
         return "NodeNotEmpty", "room is being made on it"
+    if any(move.node == name for move in moves_to_come(state)) or name in state.pools.nominated(state.at):
+        return "NodeNotEmpty", "it is promised to somebody"
     return None

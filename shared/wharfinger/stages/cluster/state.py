@@ -13,7 +13,9 @@ from uuid import UUID
 import msgspec
 
 from wharfinger.domain.cluster_objects import ClusterObject
+from wharfinger.domain.instance_types import Catalogue
 from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.node_pool import DisruptionReason, NodeOverlay, NodePoolPolicy
 from wharfinger.domain.policy import LoadPolicy
 from wharfinger.domain.scheduler import SchedulerConfig
 from wharfinger.domain.value import Value, canonical
@@ -25,9 +27,10 @@ from wharfinger.engine.nodes.columns import Taken, Ties
 from wharfinger.engine.nodes.occupancy import Occupancy, Replica
 from wharfinger.events.cluster_state import NodesObserved, PodsObserved
 from wharfinger.events.decisions import NodeShare
+from wharfinger.events.disruption import DisruptionDecided
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.plans import PlanRequested
-from wharfinger.events.proposals import NodeRemovalProposed
+from wharfinger.events.proposals import DeschedulingProposed, DisruptionProposed, NodeRemovalProposed
 from wharfinger.events.streams import CLUSTER
 from wharfinger.kernel.decider import Ask, Micros
 from wharfinger.stages.cluster.loads import Loads
@@ -35,6 +38,7 @@ from wharfinger.stages.cluster.members import Group, Members
 from wharfinger.stages.cluster.objects import Objects
 from wharfinger.stages.cluster.profile import IMMEDIATE, ClusterProfile, Window
 from wharfinger.stages.cluster.profiles import Profiles
+from wharfinger.stages.pools import Offer, OpenClaim, OpenCommand, PoolFacts, PoolPolicies, SoldOut
 
 
 class Nomination(Value, frozen=True, array_like=True):
@@ -42,6 +46,38 @@ class Nomination(Value, frozen=True, array_like=True):
 
     node: str
     replicas: int
+    until: Micros
+
+
+class Replacement(Value, frozen=True):
+    """A claim of a command, and what became of it: a node at a price, or nothing, and why. Neither: it is waited for."""
+
+    claim: str
+    node: str = ""
+    price: int = 0
+    failed: str = ""
+
+
+class Running(Value, frozen=True):
+    """A command that was decided `at`, by the decision `id`, and is not over. `removed`: nodes whose removal was decided since;
+    `moved`: how many replicas were moved."""
+
+    decided: DisruptionDecided
+    id: UUID
+    at: Micros
+    replacements: tuple[Replacement, ...] = ()
+    removed: tuple[str, ...] = ()
+    moved: int = 0
+
+    def node_of(self, target: str) -> str:
+        """The node that a move goes to; empty: it is not there yet."""
+        return next((r.node for r in self.replacements if r.claim == target), target)
+
+
+class Motion(Value, frozen=True, array_like=True):
+    """A replica that was moved to `node` and has not been seen there. It counts as disrupted until `until` at the latest."""
+
+    node: str
     until: Micros
 
 
@@ -79,6 +115,11 @@ class ClusterState:
     `demand`: what was asked of this cluster, by which leftovers of devices are valued.
     `extending`: binding -> what extenders were asked about its next replica.
 
+    `policies`: of pools, overlays and instance types. `pools`: what goes on in the pools of this cluster. `running`:
+    commands that are not over, by name, in the order in which they were decided. `disruptions`, `descheduling`: proposals
+    to be answered, by event id. `motion`: binding -> ordinal -> a move that is not seen to be done. `rested`: binding ->
+    until when no strategy moves it again. `named`: how many claims and commands were given names.
+
     Never stored: `at` of the round, and of the round as well `tries`: binding -> how often it has looked for room to be made.
     `open_asks`: the questions that are open, as they are put; made once each.
     `besides`: (binding, ordinal, replica) of those that are charged to nodes and not in the book, which is so in a focused state.
@@ -100,6 +141,14 @@ class ClusterState:
     groups: dict[Group, Micros] = field(default_factory=dict)
     nominated: dict[str, tuple[Nomination, ...]] = field(default_factory=dict)
     extending: dict[str, Extending] = field(default_factory=dict)
+    policies: PoolPolicies = field(default_factory=PoolPolicies)
+    pools: PoolFacts = field(default_factory=PoolFacts)
+    running: dict[str, Running] = field(default_factory=dict)
+    disruptions: dict[str, DisruptionProposed] = field(default_factory=dict)
+    descheduling: dict[str, DeschedulingProposed] = field(default_factory=dict)
+    motion: dict[str, dict[int, Motion]] = field(default_factory=dict)
+    rested: dict[str, Micros] = field(default_factory=dict)
+    named: int = 0
     members: Members = field(default_factory=Members)
     demand: Demand = field(default_factory=Demand)
     at: Micros = 0
@@ -196,10 +245,35 @@ class _Told(Value, frozen=True):
     objects: tuple[ToldObjects, ...] = ()
 
 
+class _Offers(Value, frozen=True):
+    """By policy key."""
+
+    pools: dict[str, NodePoolPolicy] = {}
+    overlays: dict[str, NodeOverlay] = {}
+    catalogues: dict[str, Catalogue] = {}
+
+
+class _Upkeep(Value, frozen=True):
+    claims: tuple[OpenClaim, ...] = ()
+    commands: tuple[OpenCommand, ...] = ()
+    quiet_since: dict[str, Micros] = {}
+    promised: dict[str, Micros] = {}
+    leaving: dict[str, DisruptionReason] = {}
+    sold_out: tuple[tuple[Offer, SoldOut], ...] = ()
+    running: tuple[Running, ...] = ()
+    disruptions: tuple[tuple[str, DisruptionProposed], ...] = ()
+    descheduling: tuple[tuple[str, DeschedulingProposed], ...] = ()
+    motion: dict[str, dict[int, Motion]] = {}
+    rested: dict[str, Micros] = {}
+    named: int = 0
+
+
 SECTIONS: dict[str, type[Value]] = {
-    "nodes": _Nodes, "pods": _Pods, "bindings": _Bindings, "stream": _Stream, "told": _Told,
+    "nodes": _Nodes, "pods": _Pods, "bindings": _Bindings, "stream": _Stream, "told": _Told, "offers": _Offers,
+    "upkeep": _Upkeep,
 }  # fmt: skip
-"""What each section holds. States that were stored by earlier versions have no `told`: they were told nothing."""
+"""What each section holds. States that were stored by earlier versions have no `told`: they were told nothing. A cluster without
+pools has neither `offers` nor `upkeep`."""
 
 
 def dump(state: ClusterState) -> dict[str, bytes]:
@@ -217,7 +291,7 @@ def dump(state: ClusterState) -> dict[str, bytes]:
                 name, h.cls.pod_key, h.uid, h.assignment, h.desired, h.priority, h.arrival, h.replace, tuple(placed)
             )
         )
-    return {
+    sections = {
         "nodes": canonical(
             _Nodes(
                 book.bucket_count, _buckets(book.buckets), book.incoming_count, _buckets(book.incoming),
@@ -235,6 +309,33 @@ def dump(state: ClusterState) -> dict[str, bytes]:
         ),
         "told": canonical(_told(state)),
     }  # fmt: skip
+    for name, section in (("offers", _offers(state)), ("upkeep", _upkeep(state))):
+        if section != type(section)():
+            sections[name] = canonical(section)
+    return sections
+
+
+def _offers(state: ClusterState) -> _Offers:
+    policies = state.policies
+    return _Offers(policies.pools, policies.overlay_of, policies.parts)
+
+
+def _upkeep(state: ClusterState) -> _Upkeep:
+    pools = state.pools
+    return _Upkeep(
+        tuple([claim for _, claim in sorted(pools.claims.items())]),
+        tuple([command for _, command in sorted(pools.commands.items())]),
+        pools.quiet_since,
+        pools.promised,
+        pools.leaving,
+        tuple(sorted(pools.sold_out.items(), key=lambda item: msgspec.structs.astuple(item[0]))),
+        tuple(state.running.values()),
+        tuple(state.disruptions.items()),
+        tuple(state.descheduling.items()),
+        state.motion,
+        state.rested,
+        state.named,
+    )
 
 
 def _told(state: ClusterState) -> _Told:
@@ -318,6 +419,7 @@ def _load_facts(state: ClusterState, sections: Mapping[str, bytes]) -> _Bindings
     state.nominated = dict(told.nominated)
     state.extending = dict(told.extending)
     _load_told(state, sections.get("told"))
+    _load_pools(state, sections)
     bindings = msgspec.json.decode(sections["bindings"], type=_Bindings)
     book.arrivals = bindings.arrivals
     state.demand = Demand(bindings.demand)
@@ -340,6 +442,27 @@ def _load_told(state: ClusterState, section: bytes | None) -> None:
         state.objects.observe(of_kind.kind, of_kind.namespace, of_kind.objects)
     if told.objects:
         objects_changed(state)
+
+
+def _load_pools(state: ClusterState, sections: Mapping[str, bytes]) -> None:
+    if "offers" in sections:
+        offers = msgspec.json.decode(sections["offers"], type=_Offers)
+        state.policies = PoolPolicies(dict(offers.pools), dict(offers.overlays), dict(offers.catalogues))
+    if "upkeep" not in sections:
+        return
+    told = msgspec.json.decode(sections["upkeep"], type=_Upkeep)
+    state.pools = PoolFacts(
+        {claim.claim: claim for claim in told.claims},
+        {command.command: command for command in told.commands},
+        dict(told.quiet_since),
+        dict(told.promised),
+        dict(told.leaving),
+        dict(told.sold_out),
+    )
+    state.running = {running.decided.command: running for running in told.running}
+    state.disruptions, state.descheduling = dict(told.disruptions), dict(told.descheduling)
+    state.motion = {binding: dict(moved) for binding, moved in told.motion.items()}
+    state.rested, state.named = dict(told.rested), told.named
 
 
 def objects_changed(state: ClusterState) -> None:

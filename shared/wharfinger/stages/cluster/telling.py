@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import msgspec
+
 from wharfinger.domain.policy import Policy
 from wharfinger.events.assignments import Assigned, AssignmentsDecided
-from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved
+from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.streams import FLEET
@@ -14,6 +16,7 @@ from wharfinger.kernel.decider import Micros
 from wharfinger.stages.cluster.extending import forget
 from wharfinger.stages.cluster.profile import IMMEDIATE
 from wharfinger.stages.cluster.state import ClusterState, count_placed, loads_written, objects_changed
+from wharfinger.stages.pools import NOMINATED_US, is_of_pools
 
 # --- assignments
 
@@ -68,9 +71,11 @@ def _gather(state: ClusterState, at: Micros) -> None:
 def observe_nodes(state: ClusterState, nodes: NodesObserved, id: UUID, at: Micros) -> None:
     """Take a bucket in, and remember it as the cause where it may drive replicas away."""
     book = state.book
-    before = set(book.lost)
-    if not book.observe_nodes(nodes, at):
+    before, not_yet = set(book.lost), _not_initialized(state)
+    if not state.pools.observe_nodes(book, state.policies, state.cluster, nodes, at):
         return
+    if not_yet:
+        _shorten_promises(state, not_yet - _not_initialized(state), at)
     loads_written(state, [node.name for node in nodes.nodes])
     for node in nodes.nodes:
         if node.name in book.taint_since:
@@ -78,6 +83,39 @@ def observe_nodes(state: ClusterState, nodes: NodesObserved, id: UUID, at: Micro
     for name in sorted(book.lost - before):
         state.causes[name] = str(id)
     forget_causes(state)
+
+
+def _not_initialized(state: ClusterState) -> set[str]:
+    """Nodes on which room is kept, and that are not to be counted on yet."""
+    book, policies = state.book, state.policies
+    names = {nomination.node for several in state.nominated.values() for nomination in several}
+    return {n for n in names if n in book.nodes and not policies.initialized(state.cluster, book.nodes[n])}
+
+
+def _shorten_promises(state: ClusterState, ready: set[str], at: Micros) -> None:
+    """Who waited for these nodes can go to them now; who does not go soon does not fit."""
+    until = at + NOMINATED_US
+    for binding, several in state.nominated.items():
+        state.nominated[binding] = tuple([
+            msgspec.structs.replace(n, until=min(n.until, until)) if n.node in ready else n for n in several
+        ])  # fmt: skip
+
+
+def observe_pods(state: ClusterState, pods: PodsObserved, at: Micros) -> None:
+    """Whoever was moved and is seen where it was moved to has arrived."""
+    if not state.pools.observe_pods(state.book, pods, at):
+        return
+    for pod in pods.pods:
+        motion = state.motion.get(pod.binding, {}).get(pod.ordinal)
+        if motion is not None and motion.node == pods.node and not pod.terminating:
+            end_motion(state, pod.binding, pod.ordinal)
+
+
+def end_motion(state: ClusterState, binding: str, ordinal: int) -> None:
+    of_binding = state.motion.get(binding, {})
+    of_binding.pop(ordinal, None)
+    if not of_binding:
+        state.motion.pop(binding, None)
 
 
 def forget_causes(state: ClusterState) -> None:
@@ -94,22 +132,27 @@ def take_objects(state: ClusterState, told: ObjectsObserved) -> None:
 # --- policies and measurements
 
 
-KINDS = frozenset(("KubeSchedulerConfiguration", "Policy", "DynamicSchedulerPolicy"))
-"""Of the policies that say how pods are placed on nodes."""
+KINDS = frozenset((
+    "KubeSchedulerConfiguration", "Policy", "DynamicSchedulerPolicy", "NodePool", "NodeOverlay", "InstanceTypes"
+))  # fmt: skip
+"""Of the policies that say how pods are placed on nodes, and what nodes there could be."""
 
 
 def is_about_nodes(state: ClusterState, told: PolicyApplied | PolicyRemoved) -> bool:
     """Most policies are about clusters, and no news here. One that was is news whatever it says now: what else of it may be in
     the same round is not known yet."""
     key, policy = _policy_in(told)
-    if policy is not None and (policy.scheduler is not None or policy.load is not None):
+    if policy is not None and (policy.scheduler is not None or policy.load is not None or is_of_pools(policy)):
         return True
-    return key.partition("/")[0] in KINDS or key in state.profiles.configs or key in state.load.policies
+    if key.partition("/")[0] in KINDS or state.policies.knows(key):
+        return True
+    return key in state.profiles.configs or key in state.load.policies
 
 
 def policy_told(state: ClusterState, told: PolicyApplied | PolicyRemoved) -> None:
     key, policy = _policy_in(told)
     state.profiles.applied(key, None if policy is None else policy.scheduler)
+    state.policies.applied(key, policy)
     if state.load.policy_applied(key, None if policy is None else policy.load):
         count_placed(state)
 
