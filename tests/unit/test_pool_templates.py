@@ -231,6 +231,15 @@ def test_types_must_have_labels_room_and_an_offering() -> None:
     assert not found.remaining.any()
 
 
+def test_zone_and_capacity_type_must_be_offered_together() -> None:
+    apart = a_type("x", offerings=(*offered(0.2, zones=["oslo-1"]), *offered(spot=0.1, zones=["oslo-2"])))
+    pool = template_of(general(), (apart,))
+    labels = pool.labels.intersect(asks(in_zones("oslo-1"), bought_as("spot")))
+    found = filtered(pool, labels, amounts(pool, 1000))
+    assert not found.remaining.any()
+    assert found.refusal.endswith("(no instance type had a required offering)")
+
+
 def test_what_is_asked_is_told_with_its_amounts() -> None:
     pool = template()
     found = filtered(pool, pool.labels, amounts(pool, 16000, 8, pods=3), devices=(DeviceRequest(1, milli=500),))
