@@ -22,7 +22,7 @@ from wharfinger.engine.provisioning.launch import (
     worst_launch_price,
 )
 from wharfinger.engine.provisioning.requirements import NO_LABELS, LabelSet
-from wharfinger.engine.provisioning.reservations import Reservations, fitting, launched, to_hold
+from wharfinger.engine.provisioning.reservations import Draft, Reservations, fitting, launched, settled, to_hold
 
 CAPACITY_TYPE = "karpenter.sh/capacity-type"
 
@@ -279,3 +279,39 @@ def test_trying_out_on_a_copy_leaves_the_book_alone() -> None:
     book.copy().hold("first", {"r1"})
     assert book.left("r1") == 1
     assert book.held_by("first") == frozenset()
+
+
+def drafts(types: Types, *labels: LabelSet) -> list[Draft]:
+    return [Draft(f"new-{i}", types, every(types), each) for i, each in enumerate(labels)]
+
+
+def test_the_first_nodes_get_what_is_reserved_and_the_others_wait_or_are_bought() -> None:
+    types = with_reservation(1)
+    strict = settled(Reservations([types]), drafts(types, NO_LABELS, NO_LABELS), strict=True)
+    assert [(s.holds, s.refusal) for s in strict] == [
+        (frozenset({"r1"}), ""),
+        (frozenset(), "reserved capacity would fit (r1) and all of it is promised"),
+    ]
+    first, second = settled(Reservations([types]), drafts(types, NO_LABELS, NO_LABELS), strict=False)
+    assert types.cheapest(first.labels).tolist() == [money(0.01)]
+    assert second.refusal == ""
+    assert types.cheapest(second.labels).tolist() == [money(0.2)], "it does not cost what is reserved for another"
+
+
+def test_who_may_only_go_to_reserved_capacity_waits_even_where_others_buy() -> None:
+    types = with_reservation(1)
+    _, second = settled(Reservations([types]), drafts(types, NO_LABELS, asks(bought_as("reserved"))), strict=False)
+    assert second.refusal == "nothing but reserved capacity would fit, and all of it is promised"
+
+
+def test_without_reservations_nothing_is_said_of_them() -> None:
+    types = Types((a_type("a", offerings=offered(0.2)),))
+    assert [s.labels for s in settled(Reservations([types]), drafts(types, NO_LABELS), strict=True)] == [NO_LABELS]
+
+
+def test_a_node_on_its_way_holds_what_it_was_bound_to() -> None:
+    types = with_reservation(1)
+    book = Reservations([types])
+    book.promised("claim-1", launched(NO_LABELS, frozenset({"r1", "other"})))
+    book.promised("claim-2", NO_LABELS)
+    assert (book.left("r1"), book.held_by("claim-1"), book.held_by("claim-2")) == (0, frozenset({"r1"}), frozenset())

@@ -8,6 +8,7 @@ again in the next batch. Who replaces nodes falls back to what can be bought.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,7 +26,8 @@ class Reservations:
     __slots__ = ("_held", "_left")
 
     def __init__(self, catalogues: Iterable[Types] = ()) -> None:
-        """Where offerings of one reservation disagree on what is left, the least counts."""
+        """Where offerings of one reservation disagree on what is left, the least counts. A catalogue's number is as old as
+        the catalogue: nodes on their way hold theirs on top (`promised`)."""
         self._left: dict[str, int] = {}
         self._held: dict[str, frozenset[str]] = {}
         for types in catalogues:
@@ -33,6 +35,13 @@ class Reservations:
                 if offering.reservation and offering.capacity_type == "reserved":
                     known = self._left.get(offering.reservation, offering.left)
                     self._left[offering.reservation] = min(known, offering.left)
+
+    def promised(self, claim: str, labels: LabelSet) -> None:
+        """A node on its way that was asked for with these labels: of the reservations it was bound to it holds as many as
+        there are left."""
+        bound = labels.get(RESERVATION_LABEL)
+        if bound is not None and not bound.complement:
+            self.hold(claim, self.could_hold(claim, bound.values))
 
     def copy(self) -> Reservations:
         made = Reservations()
@@ -96,3 +105,46 @@ def launched(labels: LabelSet, holds: frozenset[str]) -> LabelSet:
         (RESERVATION_LABEL, ValueSet(False, holds)),
     )
     return labels.intersect(LabelSet(reserved))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draft:
+    """A node that shall be made: what it may be, before reservations are given out. `claim`: any name of its own."""
+
+    claim: str
+    types: Types
+    among: Mask
+    labels: LabelSet
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """`labels`: with what a draft is launched, bound to reserved capacity or kept off it. `holds`: one of each of these.
+    `refusal`: why it must wait, empty when it may be launched."""
+
+    labels: LabelSet
+    holds: frozenset[str] = frozenset()
+    refusal: str = ""
+
+
+def settled(book: Reservations, drafts: Iterable[Draft], strict: bool) -> tuple[Settled, ...]:
+    """What each draft gets, first come, first served. A draft that gets nothing where it could have waits when `strict`,
+    and is bought beside the reservations when not: then what it costs is not what reserved capacity costs. Where nothing
+    but reserved capacity is allowed it waits in any case."""
+    return tuple(_settled(book, draft, strict) for draft in drafts)
+
+
+def _settled(book: Reservations, draft: Draft, strict: bool) -> Settled:
+    holds, refusal = to_hold(book, draft.claim, draft.types, draft.among, draft.labels, strict)
+    if refusal:
+        return Settled(draft.labels, holds, refusal)
+    if holds:
+        book.hold(draft.claim, holds)
+        return Settled(launched(draft.labels, holds), holds)
+    beside = draft.labels.narrowed(CAPACITY_TYPE_LABEL, _BESIDE) if draft.types.reservations else draft.labels
+    if not (draft.among & draft.types.with_offering(beside)).any():
+        return Settled(draft.labels, holds, "nothing but reserved capacity would fit, and all of it is promised")
+    return Settled(beside)
+
+
+_BESIDE = ValueSet.of("NotIn", ("reserved",))
