@@ -1,36 +1,87 @@
-"""The descheduler as a service."""
+"""The descheduler as a service: an observer that has its clusters looked at in a thread of its own.
+
+A look at a large cluster takes a second, and the loop that folds and publishes may share its process with others. So each turn
+the observer says which clusters are to be looked at, as they are; one after the other is looked at beside the loop, and what was
+found is brought back to it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
+import structlog
+
 from wharfinger.events.streams import ASSIGNMENTS, BINDINGS, CAPACITY, CLUSTER_STATE, CLUSTERS, NODE_LOAD, POLICIES
+from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.observer_loop import Loaded
 from wharfinger.runtime.observer_service import ObserverService, Observing
 from wharfinger.runtime.service import Service, ServiceContext
 from wharfinger.runtime.standing import standing_assignments
-from wharfinger.stages.descheduler import DeschedulerObserver
-from wharfinger.stages.descheduler.disruption import Looking
+from wharfinger.stages.descheduler import DeschedulerObserver, DeschedulerState
+from wharfinger.stages.descheduler.disruption import Look, Looking, due_looks, seen
 
 NAME = "descheduler"
 
+log = structlog.get_logger()
+
+
+class DeschedulerService(ObserverService[DeschedulerState]):
+    def __init__(self, context: ServiceContext, observer: DeschedulerObserver) -> None:
+        self._looking = observer.looking
+        self._looks: set[asyncio.Task[None]] = set()
+        self._one_at_a_time = asyncio.Lock()
+        self._failed_look = ""
+
+        async def load(groups: frozenset[int]) -> Iterable[Loaded]:
+            mine = context.cluster_partition
+            return await standing_assignments(context.ledger, lambda cluster: mine(cluster) in groups)
+
+        super().__init__(
+            Observing(
+                NAME, observer, partitioned=(CLUSTER_STATE, ASSIGNMENTS, NODE_LOAD),
+                broadcast=(CLUSTERS, BINDINGS, POLICIES, CAPACITY), load=load, turn=self._look_at_due,
+            ),
+            context,
+        )  # fmt: skip
+
+    async def stop(self) -> None:
+        for look in self._looks:
+            look.cancel()
+        await asyncio.gather(*self._looks, return_exceptions=True)
+        await super().stop()
+
+    def failed(self) -> str:
+        return self._failed_look or super().failed()
+
+    def _look_at_due(self, state: DeschedulerState, at: Micros) -> None:
+        for look in due_looks(state, self._looking, at):
+            task = asyncio.create_task(self._look(state, look), name=f"look-{look.cluster}")
+            self._looks.add(task)
+            task.add_done_callback(self._looks.discard)
+
+    async def _look(self, state: DeschedulerState, look: Look) -> None:
+        """A state that was begun anew meanwhile hears nothing of it: it looks for itself."""
+        try:
+            async with self._one_at_a_time:
+                found = await asyncio.to_thread(self._looking.survey, look.scene)
+        except Exception as error:  # a bug must not go by quietly: say it and let the supervisor restart us
+            self._failed_look = f"looking at {look.cluster}: {type(error).__name__}: {error}"
+            log.exception("look.failed", cluster=look.cluster)
+            return
+        seen(state, look, found)
+        self.loop.nudge()
+
 
 def build(context: ServiceContext) -> Service:
-    async def load(groups: frozenset[int]) -> Iterable[Loaded]:
-        return await standing_assignments(context.ledger, lambda cluster: context.cluster_partition(cluster) in groups)
-
-    observing = Observing(
-        NAME, _observer(context),
-        partitioned=(CLUSTER_STATE, ASSIGNMENTS, NODE_LOAD), broadcast=(CLUSTERS, BINDINGS, POLICIES, CAPACITY), load=load,
-    )  # fmt: skip
-    return ObserverService(observing, context)
+    return DeschedulerService(context, _observer(context))
 
 
 def _observer(context: ServiceContext) -> DeschedulerObserver:
     settings = context.settings
     looking = Looking(
         settings.disruption_poll_s, settings.disruption_validation_s, settings.move_cool_down_s,
-        settings.proposal_repeat_after_s,
+        settings.proposal_repeat_after_s, elsewhere=True,
     )  # fmt: skip
     return DeschedulerObserver(
         context.shard_of, settings.proposal_repeat_after_s, stale_after_s=settings.stale_after_s, looking=looking

@@ -10,13 +10,27 @@ import pytest_asyncio
 from tests.scenarios.fleet_plane import DYNAMIC
 from tests.told_plane import ToldPlane, a_binding, a_cluster, a_policy, nodes
 
+from wharfinger.domain.instance_types import Catalogue, InstanceType, Offering
+from wharfinger.domain.node import Node
+from wharfinger.domain.node_pool import (
+    CAPACITY_TYPE_LABEL,
+    INITIALIZED_LABEL,
+    INSTANCE_TYPE_LABEL,
+    POOL_LABEL,
+    ZONE_LABEL,
+    NodeBudget,
+    NodePoolPolicy,
+)
 from wharfinger.domain.placement import Placement
+from wharfinger.domain.policy import Policy
 from wharfinger.domain.value import Value
 from wharfinger.events.accepted import Fact
 from wharfinger.events.bindings import BindingWithdrawn
 from wharfinger.events.capacity import CapacityEstimated
+from wharfinger.events.cluster_state import into_buckets
 from wharfinger.events.codec import made
 from wharfinger.events.envelope import derived_id
+from wharfinger.events.policies import PolicyApplied
 from wharfinger.history.deciders import DECIDERS
 from wharfinger.kernel.observer import Observer
 from wharfinger.runtime.ledger import Ledger, SnapshotFollower
@@ -112,3 +126,46 @@ async def test_others_clusters_are_not_even_read(plane: ToldPlane) -> None:
     ours = await standing_assignments(plane.ledger, lambda cluster: cluster == "oslo")
     assert {event.subject for event, _ in ours} == {"oslo"}
     assert [e.data for e, _ in ours] == [e.data for e, _ in whole if e.subject == "oslo"]
+
+
+POOL = NodePoolPolicy("general", 30, consolidation="WhenEmptyOrUnderutilized", budgets=(NodeBudget("100%"),))
+TYPES = tuple(
+    InstanceType(
+        name, {"cpu": cpu, "memory": 2**34, "pods": 110}, offerings=(Offering("a", "on-demand", cpu * 100_000),)
+    )
+    for name, cpu in (("large", 8000), ("small", 1000))
+)
+
+
+def made_of(kind: str, name: str) -> Node:
+    labels = {
+        POOL_LABEL: "general", INSTANCE_TYPE_LABEL: kind, ZONE_LABEL: "a", CAPACITY_TYPE_LABEL: "on-demand",
+        INITIALIZED_LABEL: "true",
+    }  # fmt: skip
+    return Node(name, next(t for t in TYPES if t.name == kind).allocatable, labels=labels)
+
+
+@pytest.mark.parametrize("back", [0, 1])
+async def test_claims_and_commands_that_are_open_stand(database_url: str, back: int) -> None:
+    told = await ToldPlane.opened(database_url)
+    await told.tell(
+        PolicyApplied(Policy("NodePool", "general", node_pool=POOL)),
+        PolicyApplied(Policy("InstanceTypes", "0", "default", catalogue=Catalogue("default", TYPES))),
+        a_cluster("oslo"), POLICY, *into_buckets("oslo", [made_of("large", "n1")], 2),
+    )  # fmt: skip
+    await told.tell(a_binding("web", 1, POLICY))
+    await told.wait(120)  # too big a node for one replica: a small one is to come in its stead, and nobody makes it
+    whole = await standing_assignments(told.ledger, lambda _: True)
+    await snapshots(told.ledger, "cluster/oslo", back)
+    begun = await standing_assignments(told.ledger, lambda _: True)
+    for loaded in (whole, begun):
+        observer = DeschedulerObserver(lambda _: 0)
+        state = observer.initial()
+        for event, at in loaded:
+            observer.fold(state, event, at)
+        pools = state.clusters["oslo"].pools
+        assert [command.nodes for command in pools.commands.values()] == [("n1",)]
+        assert [claim.pool for claim in pools.claims.values()] == ["general"]
+        assert "n1" in state.clusters["oslo"].book.closed
+        assert state.clusters["oslo"].book.held["shop/web-deployment"].placed[0].node == "n1"
+    await told.ledger.close()

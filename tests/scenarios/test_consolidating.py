@@ -286,7 +286,7 @@ def test_nothing_is_proposed_for_a_silent_cluster() -> None:
     plane = a_plane(drop("n1"))
     plane.given(Silenced(plane._n(), str(uuid4())))
     assert plane.proposed_within(600) == []
-    assert {v.rule for v in plane.state.watches["oslo"].verdicts} == {"held"}
+    assert {v.rule for v in plane.state.watches["oslo"].verdicts} == {"Held"}
     plane.given(Recovered(plane._n(), str(uuid4())))
     assert [nodes for _, nodes in plane.proposed_within(30)] == [("n1",)]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from wharfinger.domain.value import Value
 from wharfinger.engine.nodes.occupancy import Held
@@ -136,12 +137,14 @@ def _of_fleet(state: FleetState, seq: int) -> Iterator[tuple[str, AssignmentItem
 async def _begin_cluster(begun: _Begun, snapshot: Snapshot, head: Head, profile: str) -> None:
     state = await asyncio.to_thread(ClusterDecider.of_profile(profile).load, head.stream, snapshot.sections)
     refused = list(_refused(begun, state, head.seq))
-    at_once: dict[Micros, list[AssignmentItem]] = {}
-    for at, item in cluster_standing.standing_at(state, head.seq - len(refused)):
-        at_once.setdefault(at or head.at, []).append(item)
-    at_once.setdefault(head.at, []).extend(refused)
-    for at, items in sorted(at_once.items()):
-        through = head.seq if at == head.at else items[-1].seq
+    standing: list[tuple[Micros, AssignmentItem]] = [
+        (at or head.at, item) for at, item in cluster_standing.standing_at(state, head.seq - len(refused))
+    ]
+    # In order of seq, whatever their times: what has a lower number than was seen counts as told before.
+    parts = [(at, [item for _, item in of_part]) for at, of_part in groupby(standing, lambda one: one[0])]
+    parts.append((head.at, list(refused)))
+    for number, (at, items) in enumerate(parts, 1):
+        through = head.seq if number == len(parts) else items[-1].seq
         begun.loaded.append(_event(AssignmentsDecided(state.cluster, head.stream, through, tuple(items)), at))
     begun.cursors[head.stream] = head.seq
 

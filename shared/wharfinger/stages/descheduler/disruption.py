@@ -42,13 +42,23 @@ def survey(scene: Scene) -> Survey:
 class Looking:
     """`every_s`: a cluster is looked at when it has changed, but no more often than this. `again_after_s`: a command is proposed
     when it is still found so long after it was found first. `cool_down_s`: a workload of which a replica was moved stays
-    for so long. `repeat_after_s`: the first pause between two proposals of a command."""
+    for so long. `repeat_after_s`: the first pause between two proposals of a command. `survey` takes its time in a large cluster:
+    `elsewhere` leaves it to whoever runs the observer to ask for `due_looks`, and to say what was `seen`."""
 
     every_s: int = 10
     again_after_s: int = 15
     cool_down_s: int = 300
     repeat_after_s: int = 60
     survey: Callable[[Scene], Survey] = survey
+    elsewhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A cluster to be looked at, as it is at one moment."""
+
+    cluster: str
+    scene: Scene
 
 
 # --- what is folded
@@ -81,32 +91,49 @@ def command_ended(state: DeschedulerState, name: str, cluster: ClusterFacts, end
 # --- looking
 
 
-def publish(state: DeschedulerState, looking: Looking, at: Micros, room: int) -> list[Publication]:
-    """Look at the clusters whose time has come, and propose what is ripe, at most `room` commands."""
-    proposals: list[Publication] = []
+def due_looks(state: DeschedulerState, looking: Looking, at: Micros) -> list[Look]:
+    """The clusters whose time has come, as they are now; those that are held are not looked at."""
+    looks: list[Look] = []
     for (name,) in state.looks.pop(at):
-        if len(proposals) >= room:
-            state.looks.set((name,), at)
-            continue
-        proposals += _look(state, looking, name, at, room - len(proposals))
+        cluster, watch = state.clusters[name], state.watch(name)
+        watch.looked, watch.held = at, state.held(name, at)
+        if watch.held:
+            watch.found.clear()
+            watch.verdicts = tuple([Verdict(node, "Held", watch.held) for node in sorted(cluster.pool_of)])
+        else:
+            looks.append(Look(name, scene_for(state, looking, name, at)))
+    return looks
+
+
+def seen(state: DeschedulerState, look: Look, survey: Survey) -> None:
+    """What a look found. It is taken up with the next `publish`."""
+    if look.cluster in state.clusters:
+        state.surveys[look.cluster] = (look.scene, survey)
+
+
+def publish(state: DeschedulerState, looking: Looking, at: Micros, room: int) -> list[Publication]:
+    """Look at the clusters whose time has come, unless another does, and propose what is ripe, at most `room` commands."""
+    if not looking.elsewhere:
+        for look in due_looks(state, looking, at):
+            seen(state, look, looking.survey(look.scene))
+    proposals: list[Publication] = []
+    for name in sorted(state.surveys):
+        scene, survey = state.surveys.pop(name)
+        if not state.held(name, at):
+            proposals += _take_up(state, looking, name, scene, survey, at, room - len(proposals))
     return proposals
 
 
-def _look(state: DeschedulerState, looking: Looking, name: str, at: Micros, room: int) -> list[Publication]:
-    cluster, watch = state.clusters[name], state.watch(name)
-    watch.looked, watch.held = at, state.held(name, at)
-    if watch.held:
-        watch.found.clear()
-        watch.verdicts = tuple([Verdict(node, "held", watch.held) for node in sorted(cluster.pool_of)])
-        return []
-    scene = scene_for(state, looking, name, at)
-    seen = looking.survey(scene)
-    watch.verdicts = seen.verdicts
-    _adopt(watch, cluster, seen.commands, at)
-    ripe = [key for key, found in watch.found.items() if _ripe_at(watch, looking, key, found) <= at][:room]
+def _take_up(
+    state: DeschedulerState, looking: Looking, name: str, scene: Scene, survey: Survey, at: Micros, room: int
+) -> list[Publication]:
+    watch = state.watch(name)
+    watch.verdicts = survey.verdicts
+    _adopt(watch, state.clusters[name], scene, survey.commands)
+    ripe = [key for key, found in watch.found.items() if _ripe_at(watch, looking, key, found) <= scene.at][:room]
     proposals = [_proposal(state, looking, name, key, at) for key in ripe]
     watch.forget_tries(at)
-    _look_again(state, looking, name, scene, at)
+    _look_again(state, looking, name, scene)
     return proposals
 
 
@@ -156,17 +183,18 @@ def _resting(state: DeschedulerState, looking: Looking, name: str, at: Micros) -
     return resting
 
 
-def _adopt(watch: Watch, cluster: ClusterFacts, commands: Iterable[Command], at: Micros) -> None:
-    """What was found this time is all there is; how long it has been found is remembered."""
-    going = cluster.pools.disrupting()
+def _adopt(watch: Watch, cluster: ClusterFacts, scene: Scene, commands: Iterable[Command]) -> None:
+    """What was found this time is all there is; how long it has been found is remembered. What has changed since the scene was
+    made is left for the next look."""
+    going, quiet = cluster.pools.disrupting(), cluster.pools.quiet_since
     found: dict[CommandKey, Finding] = {}
     for command in commands:
-        if any(node in going for node in command.nodes):
+        if any(node in going or quiet.get(node) != scene.quiet_since.get(node) for node in command.nodes):
             continue
         contents = {node: contents_of(cluster.book, node) for node in command.nodes}
         key = (command.method, command.nodes, digest(sorted(contents.items())))
         known = watch.found.get(key)
-        found[key] = Finding(command, contents, at if known is None else known.since)
+        found[key] = Finding(command, contents, scene.at if known is None else known.since)
     watch.found = found
 
 
@@ -204,11 +232,12 @@ def _next_look(watch: Watch, looking: Looking) -> Micros:
     return 0 if watch.looked < 0 else watch.looked + looking.every_s * SECOND
 
 
-def _look_again(state: DeschedulerState, looking: Looking, name: str, scene: Scene, at: Micros) -> None:
+def _look_again(state: DeschedulerState, looking: Looking, name: str, scene: Scene) -> None:
     """Though nothing changes: when something found is ripe, or a node may be judged otherwise by the passing of time."""
-    watch = state.watch(name)
+    watch, earlier = state.watch(name), state.looks.due((name,))
     times = [_ripe_at(watch, looking, key, found) for key, found in watch.found.items()]
-    times += [verdict.until for verdict in watch.verdicts if verdict.until > at]
+    times += [verdict.until for verdict in watch.verdicts if verdict.until > scene.at]
     times += [until for _, until in scene.resting.values()]
     if times:
-        state.looks.set((name,), max(min(times), _next_look(watch, looking)))
+        next_look = max(min(times), _next_look(watch, looking))
+        state.looks.set((name,), next_look if earlier is None else min(earlier, next_look))

@@ -12,6 +12,7 @@ from wharfinger.domain.node_pool import NodePoolPolicy
 from wharfinger.domain.policy import LoadPolicy
 from wharfinger.domain.taints import Taint
 from wharfinger.engine.descheduling.steadiness import Memory
+from wharfinger.engine.disruption.scene import Scene, Survey
 from wharfinger.engine.fleet.taints import Tainting
 from wharfinger.engine.load.book import LoadBook
 from wharfinger.engine.nodes.occupancy import Occupancy
@@ -90,9 +91,10 @@ class DeschedulerState:
     """`causes`: what is to be proposed. `stale_after_s`: see `held`. `spreads`: by binding. `pools`: pool -> policy
     key -> policy. `pool_nodes`: pool -> (cluster, node), in order of arrival. `tainting`: the taints that policies
     give to clusters by their conditions. `policies`: pools and what their nodes cost. `watches`: by cluster, what is
-    remembered of looking at it as a whole; `looks`: when it is to be looked at. `descheduling`, `load_policies`,
-    `priority_classes` (name and value): by policy key. `passes`: by cluster and descheduling policy; `passing`: when
-    the next is due. `upkeep`: how bindings fare in clusters, and what is remembered of moving them between these."""
+    remembered of looking at it as a whole; `looks`: when it is to be looked at, `surveys`: what looks found that
+    nobody has taken up yet. `descheduling`, `load_policies`, `priority_classes` (name and value): by policy key.
+    `passes`: by cluster and descheduling policy; `passing`: when the next is due. `upkeep`: how bindings fare in
+    clusters, and what is remembered of moving them between these."""
 
     causes: Causes
     stale_after_s: int = 300
@@ -106,6 +108,7 @@ class DeschedulerState:
     policies: PoolPolicies = field(default_factory=PoolPolicies)
     watches: dict[str, Watch] = field(default_factory=dict)
     looks: Agenda[tuple[str]] = field(default_factory=Agenda)
+    surveys: dict[str, tuple[Scene, Survey]] = field(default_factory=dict)
     descheduling: dict[str, DeschedulingPolicy] = field(default_factory=dict)
     load_policies: dict[str, LoadPolicy] = field(default_factory=dict)
     priority_classes: dict[str, tuple[str, int]] = field(default_factory=dict)

@@ -101,6 +101,7 @@ def forget_cluster(state: DeschedulerState, name: str) -> None:
         emptiness.leave_pool(state, name, cluster, node)
     state.looks.discard((name,))
     state.watches.pop(name, None)
+    state.surveys.pop(name, None)
     strategies.forget_cluster(state, name)
     del state.clusters[name]
     state.cluster(name).through = cluster.through

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from wharfinger.domain.descheduling import DeschedulingPolicy
+from wharfinger.domain.descheduling import CraneWatermarks, DeschedulingPolicy, LowNodeUtilization, name_of
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.value import digest
 from wharfinger.engine.descheduling.evictor import Eviction
@@ -125,8 +125,19 @@ def _proposal(
     what = digest((key, profile, strategy, unseatings))
     attempt = 1 + at // (policy.every_s * SECOND) if what in passes.proposed else 0
     passes.proposed.add(what)
-    data = DeschedulingProposed(stream, name, strategy, profile, unseatings, _in_words(named))
+    measured = _by_measurements(policy, profile, strategy)
+    data = DeschedulingProposed(stream, name, strategy, profile, unseatings, _in_words(named), measured)
     return Publication(data, name, stream, stream, derived_id("proposal", "descheduling", stream, what, attempt))
+
+
+def _by_measurements(policy: DeschedulingPolicy, profile: str, strategy: str) -> bool:
+    """Whether the strategy went by what is measured, not by what is requested."""
+    named = [
+        s for p in policy.profiles if p.name == profile for s in (*p.deschedule, *p.balance) if name_of(s) == strategy
+    ]
+    return any(
+        isinstance(s, CraneWatermarks) or (isinstance(s, LowNodeUtilization) and s.source != "requests") for s in named
+    )
 
 
 def _unseating(eviction: Eviction) -> Unseating:
