@@ -17,7 +17,7 @@ class Scored(Value, frozen=True, gc=False):
     """A candidate with its score (of a cluster 0..100, of a node the total of its profile), its estimate (how many
     more replicas fit), and where that number is from: `class` counted by the estimator, `totals` divided out of free
     totals, `grades` bounded by the sizes of nodes, too, `summary` the cluster's own, `quota` what a quota of its
-    namespace leaves there; empty when none was needed."""
+    namespace leaves there, `pools` with nodes that would have to be made; empty when none was needed."""
 
     name: str
     score: int = 0

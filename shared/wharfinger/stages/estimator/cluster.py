@@ -2,7 +2,8 @@
 
 What is published is what is free after everything assigned, bound or observed, each replica counted once (see
 `engine.nodes.occupancy`). Replicas assigned but on no node yet have no place to be charged to: they are deducted as a
-vector from the totals, and from the count of their own class; a class fits no more often than the totals so reduced allow.
+vector from the totals, and from the count of their own class; a class fits no more often than the totals so reduced allow. Those
+for which nodes were asked for are not deducted: they go to these, and until they are there their pools can make fewer.
 
 Where no nodes are reported, the totals an agent summed up stand in. They contain what ran when they were summed up, so only
 replicas assigned after the summary came are deducted from them.
@@ -32,6 +33,10 @@ from wharfinger.events.assignments import (
     Assigned,
     AssignmentItem,
     AssignmentsDecided,
+    Claimed,
+    ClaimEnded,
+    Disrupted,
+    Disrupting,
     NodeClosed,
     Placed,
     Refused,
@@ -40,7 +45,9 @@ from wharfinger.events.assignments import (
 from wharfinger.events.capacity import CapacityEstimated, DeviceTotals
 from wharfinger.events.cluster_state import PodsObserved, QuotasObserved
 from wharfinger.events.streams import FLEET, cluster_stream
+from wharfinger.stages.estimator.provisioning import Made, Makers, covered
 from wharfinger.stages.estimator.quotas import ClusterQuotas
+from wharfinger.stages.pools import PoolFacts, PoolPolicies
 
 Classes = Mapping[str, Requirements]
 """Live requirement classes, by key, in order of key."""
@@ -70,7 +77,8 @@ class _Devices:
 
 
 class ClusterEstimate:
-    """`accounted_through`: stream -> highest seq that is counted in. `published`: what was said last."""
+    """`accounted_through`: stream -> highest seq that is counted in. `published`: what was said last. `pools`: nodes that were
+    asked for, and that are about to go; `makers`: what its pools could still make."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -78,6 +86,8 @@ class ClusterEstimate:
         self.counter = Counter(self.book.table)
         self.summary: ResourceSummary | None = None
         self.quotas = ClusterQuotas()
+        self.pools = PoolFacts()
+        self.makers = Makers()
         self.accounted_through: dict[str, int] = {}
         self.published: CapacityEstimated | None = None
         self._contained: dict[str, int] = {}
@@ -128,21 +138,56 @@ class ClusterEstimate:
                 book.release(item.binding, item.released, item.unbound)
             case NodeClosed():
                 book.close(item.node)
+            case Claimed() | ClaimEnded():
+                self.pools.take(book, item, at)
+            case Disrupting():
+                for node in item.nodes:
+                    book.close(node)
+                self.pools.take(book, item, at)
+            case Disrupted():
+                for node in item.reopened:
+                    book.reopen(node)
+                self.pools.take(book, item, at)
             case _:
                 pass  # silence and recovery concern the fleet; what runs there runs on
 
     # --- the estimate
 
-    def estimate(self, asking: Asking, allotted: Iterable[Quota] = ()) -> CapacityEstimated | None:
-        """What fits now; None while that is not known. `allotted`: quotas for this cluster that it does not report itself."""
+    def estimate(
+        self, asking: Asking, allotted: Iterable[Quota] = (), policies: PoolPolicies | None = None, at: int = 0
+    ) -> CapacityEstimated | None:
+        """What fits now; None while that is not known. `allotted`: quotas for this cluster that it does not report itself.
+        `policies`: its pools, where there are any; `at`: now, by which what was sold out may be had again."""
         if self.book.known:
             counted = self._from_nodes(asking)
+            if policies is not None and not policies.idle:
+                made = self.makers.count(self.name, policies, self.pools, self.book, asking.classes, at)
+                counted = self._with_what_could_be_made(counted, made)
         elif self.book.bucket_count == 0 and self.summary is not None:
             counted = self._from_summary(self.summary, asking)
         else:
             return None
         rooms = self.quotas.rooms(self.book, allotted, asking.priority_classes)
         return msgspec.structs.replace(counted, quotas=rooms) if rooms else counted
+
+    def _with_what_could_be_made(self, counted: CapacityEstimated, made: Made) -> CapacityEstimated:
+        """Less what is assigned, on no node, and has none on its way: nodes may yet have to be made for it."""
+        if not made:
+            return counted
+        on_their_way = covered(self.book, self.pools)
+        counts: dict[str, int] = {}
+        for key, (n, _) in made.items():
+            counts[key] = max(0, n - max(0, self.book.unbound.get(key, 0) - on_their_way.get(key, 0)))
+        return msgspec.structs.replace(
+            counted, provisionable=counts, price_of={key: price for key, (_, price) in made.items()}
+        )
+
+    def _unbound(self) -> dict[str, int]:
+        """Class -> how many replicas are assigned, on no node, and will need room on those that there are."""
+        if not self.pools.claims:
+            return self.book.unbound
+        on_their_way = covered(self.book, self.pools)
+        return {key: n - on_their_way.get(key, 0) for key, n in self.book.unbound.items()}
 
     def _from_nodes(self, asking: Asking) -> CapacityEstimated:
         if self._compiled[0] != asking.version:
@@ -151,13 +196,14 @@ class ClusterEstimate:
         compiled = self._compiled[1]
         book = self.book
         nodes, free, devices = self._totals.read()
-        unbound = book.unbound_classes()
+        waiting = self._unbound()
+        unbound = [(cls, n) for cls, _ in book.unbound_classes() if (n := waiting[cls.key]) > 0]
         if unbound:
             for cls, n in unbound:
                 for code, amount in cls.amounts:
                     free[code] -= n * amount
                 _deduct_devices(book, devices, cls, n)
-            counts = self._bounded(compiled, free, devices)
+            counts = self._bounded(compiled, waiting, free, devices)
         else:
             counts = self.counter.count()
         classes = {cls.key: n for cls, n in zip(compiled, counts, strict=True)}
@@ -175,9 +221,10 @@ class ClusterEstimate:
             devices=totals,
         )
 
-    def _bounded(self, compiled: list[PodClass], free: list[int], devices: dict[int, _Devices]) -> list[int]:
+    def _bounded(
+        self, compiled: list[PodClass], unbound: Mapping[str, int], free: list[int], devices: dict[int, _Devices]
+    ) -> list[int]:
         """Counts by node, less what is pending of the same class, and within the totals that pending replicas leave."""
-        unbound = self.book.unbound
         pods_limited = not self.book.table.pods_unlimited
         bounded: list[int] = []
         for cls, n in zip(compiled, self.counter.count(), strict=True):

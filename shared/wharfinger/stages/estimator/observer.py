@@ -18,13 +18,15 @@ from wharfinger.domain.workload import Requirements
 from wharfinger.events.assignments import AssignmentsDecided
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.capacity import QuotaRoom
-from wharfinger.events.cluster_state import NodesObserved, PodsObserved, QuotasObserved
+from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved, QuotasObserved
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.envelope import Event
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.observer import Publication
 from wharfinger.stages.estimator.cluster import Asking, ClusterEstimate
+from wharfinger.stages.estimator.provisioning import next_return
+from wharfinger.stages.pools import PoolPolicies
 
 
 @dataclass(slots=True)
@@ -40,7 +42,8 @@ class _Live:
 class EstimatorState:
     """`bindings`: name -> key of its class. `priority_classes`: of every binding that is known. `allotted`: policy -> cluster ->
     the quota that the policy gives it. `changed`: clusters to look at again, `quoted`: those that something was said about the
-    quotas of; both in no order that matters."""
+    quotas of; both in no order that matters. `policies`: pools and what their nodes cost. `returns`: cluster -> when something that
+    could not be bought may be asked for again."""
 
     clusters: dict[str, ClusterEstimate] = field(default_factory=dict)
     bindings: dict[str, str] = field(default_factory=dict)
@@ -51,6 +54,8 @@ class EstimatorState:
     allotted: dict[str, dict[str, Quota]] = field(default_factory=dict)
     quoted: set[str] = field(default_factory=set)
     changed: set[str] = field(default_factory=set)
+    policies: PoolPolicies = field(default_factory=PoolPolicies)
+    returns: dict[str, Micros] = field(default_factory=dict)
 
     def cluster(self, name: str) -> ClusterEstimate:
         found = self.clusters.get(name)
@@ -84,8 +89,13 @@ class EstimatorObserver:
                     state.changed.add(quotas.cluster)
             case PolicyApplied(policy=policy):
                 _allot(state, policy.key, _allotted_by(policy))
+                _see_pools(state, policy.key, policy)
             case PolicyRemoved(kind=kind, namespace=namespace, name=name):
                 _allot(state, f"{kind}/{namespace}/{name}", {})
+                _see_pools(state, f"{kind}/{namespace}/{name}", None)
+            case ObjectsObserved(cluster=name, kind="DaemonSet") as told:
+                state.cluster(name).makers.observe(told)
+                state.changed.add(name)
             case AssignmentsDecided() as decided:
                 if state.cluster(decided.cluster).take_assignments(decided, at):
                     state.changed.add(decided.cluster)
@@ -114,11 +124,17 @@ class EstimatorObserver:
             )
             state.classes_stale = False
             state.changed.update(state.clusters)
+        for name in [name for name, until in state.returns.items() if until <= at]:
+            del state.returns[name]
+            if name in state.clusters:
+                state.changed.add(name)
         publications: list[Publication] = []
         for name in sorted(state.changed):
             cluster = state.clusters[name]
             allotted = [quotas[name] for _, quotas in sorted(state.allotted.items()) if name in quotas]
-            estimate = cluster.estimate(state.asking, allotted)
+            estimate = cluster.estimate(state.asking, allotted, state.policies, at)
+            if (until := next_return(cluster.pools, at)) is not None:
+                state.returns[name] = until
             if estimate is not None and estimate.quotas:
                 state.quoted.add(name)
             if estimate is not None and estimate != cluster.published:
@@ -128,8 +144,8 @@ class EstimatorObserver:
         return publications
 
     def next_due(self, state: EstimatorState) -> Micros | None:
-        """Capacity changes by facts alone, never by the passing of time."""
-        return None
+        """Capacity changes by facts alone, but for what could not be bought and may be had again."""
+        return min(state.returns.values(), default=None)
 
 
 def _request(state: EstimatorState, binding: Binding) -> None:
@@ -167,6 +183,11 @@ def _let_go(state: EstimatorState, key: str) -> None:
     if not live.bindings:
         del state.live[key]
         state.classes_stale = True
+
+
+def _see_pools(state: EstimatorState, key: str, policy: Policy | None) -> None:
+    if state.policies.applied(key, policy):
+        state.changed.update(state.clusters)
 
 
 def _allotted_by(policy: Policy) -> dict[str, Quota]:

@@ -185,6 +185,22 @@ class ClusterState:
             return fits if fits > 0 else 0
         return UNLIMITED if fits == NO_BOUND else UNLIMITED - 1
 
+    def makeable(self, class_key: str, demand: Demand, claim: Claim | None = None) -> int:
+        """How many more replicas of the class would fit on nodes that the cluster's pools could make, beyond what fits now; and,
+        with a claim, within the quotas it falls under."""
+        capacity = self.capacity
+        if capacity is None or self.silent_since is not None or class_key in self.closed:
+            return 0
+        made = capacity.provisionable.get(class_key, 0)
+        if made <= 0:
+            return 0
+        free = self.estimate(class_key, demand, claim)
+        beyond = self.taken.get(class_key, 0) - capacity.classes.get(class_key, 0)
+        made = max(0, min(made, made - beyond))
+        if claim is not None and made:
+            made = max(0, min(made, self.quotas.fits(claim, demand, free + made) - free))
+        return made
+
     def estimated_by(self, class_key: str) -> str:
         """Where the estimate is from; empty: nothing is known."""
         if self.silent_since is not None:

@@ -27,7 +27,9 @@ def fork(state: FleetState) -> FleetState:
     other.clusters = {name: _cluster(c) for name, c in state.clusters.items()}
     other._order = [other.clusters[c.name] for c in order]
     other.bindings = {name: _binding(b) for name, b in state.bindings.items()}
-    other.waiting = {key: Waiting(w.names.copy(), w.values, w.facts, w.choices) for key, w in state.waiting.items()}
+    other.waiting = {
+        key: Waiting(w.names.copy(), w.values, w.made, w.facts, w.choices) for key, w in state.waiting.items()
+    }
     other.by_cluster = {name: names.copy() for name, names in state.by_cluster.items()}
     other.suspected = {name: names.copy() for name, names in state.suspected.items()}
     other.outgoing = {name: names.copy() for name, names in state.outgoing.items()}

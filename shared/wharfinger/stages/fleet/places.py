@@ -28,6 +28,7 @@ from wharfinger.stages.fleet.columns import Array
 from wharfinger.stages.fleet.explain import SHOWN, bounded
 from wharfinger.stages.fleet.feasible import Feasible, gathered
 from wharfinger.stages.fleet.groups import grouped
+from wharfinger.stages.fleet.new_nodes import Answer, raised
 from wharfinger.stages.fleet.state import BindingState, FleetState, Solving
 
 MAX_SHOWN = 2**31 - 1
@@ -143,12 +144,17 @@ def solve_term(
         kept = cycle.left_standing(plan.placement, "NoClusterFit", held)
         return _refused(kept, affinity, "NoClusterFit", "no cluster is feasible", len(state.order), 0, refused)
     estimates = estimates_for(state, record, fit)
-    answer = assign(
-        plan.placement, fit.clusters, cast("Sequence[int]", estimates), held, spec.replicas, counted=record.counted,
-        fresh=fresh, uid=spec.uid, weights=cast("Sequence[int] | None", fit.weights), names=fit.names,
-        affinity=term_of(record, term), sets=record.sets,
-        groups=fit.groups if isinstance(estimates, np.ndarray) else None,
-    )  # fmt: skip
+
+    def ask(estimates: list[int] | Array) -> Answer:
+        return assign(
+            plan.placement, fit.clusters, cast("Sequence[int]", estimates), held, spec.replicas,
+            counted=record.counted, fresh=fresh, uid=spec.uid, weights=cast("Sequence[int] | None", fit.weights),
+            names=fit.names, affinity=term_of(record, term), sets=record.sets,
+            groups=fit.groups if isinstance(estimates, np.ndarray) else None,
+        )  # fmt: skip
+
+    found = raised(state, record, fit, held, estimates, retry, ask)
+    estimates, answer = found.estimates, found.answer
     if isinstance(answer, Unassignable):
         none_free = sum([n <= 0 for n in estimates]) if isinstance(estimates, list) else int((estimates <= 0).sum())
         if none_free and answer.reason == "Unschedulable":
@@ -160,7 +166,8 @@ def solve_term(
         targets, short = _sets_with_room(targets, held, fit, estimates)
     elif record.counted and (plan.static or plan.duplicated) and (retry or (plan.static and state.silent)):
         targets, short = _no_growth_without_room(state, record, targets, held, fit, estimates, retry)
-    explanation = _explained(state, fit, estimates, record, held, targets, answer.weights, refused, short)
+    note = short or found.note(targets, held)
+    explanation = _explained(state, fit, estimates, record, held, targets, answer.weights, refused, note)
     if short:
         return Verdict(targets, affinity, explanation, "Unschedulable")
     return Verdict(targets, affinity, explanation)
@@ -332,6 +339,8 @@ def _scored(
 ) -> Scored:
     name = fit.names[i]
     by = state.estimated_by(record, state.clusters[name])
+    if name in state.makers and estimate > state.fits(record, state.clusters[name]):
+        by = "pools"
     return Scored(name, LOCALITY if name in held else 0, min(estimate, MAX_SHOWN), by)
 
 

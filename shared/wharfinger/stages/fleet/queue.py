@@ -117,9 +117,9 @@ def _ripe(state: FleetState) -> list[str]:
         if group.facts != state.facts and not _chosen_alike(state, group, first):
             ripe += [name for name in group.names if _awake(state, state.bindings[name])]
             continue
-        column = state.column(first)
-        recounted = column.total > 0 and not same(group.values, column.values)
-        offer = _offer(state, first, column) if recounted else 0
+        column, made = state.column(first), state.makeable(first)
+        recounted = column.total + sum(made) > 0 and not (same(group.values, column.values) and group.made == made)
+        offer = _offer(state, first, column) + sum(made) if recounted else 0
         if recounted or group.facts != state.facts:
             for name in group.names:
                 record = state.bindings[name]
@@ -172,10 +172,10 @@ def _may_fit(state: FleetState, record: BindingState) -> bool:
         return True
     if record.plan.problem or not record.divisible:
         return False  # no capacity will mend it
-    column = state.column(record)
+    column, made = state.column(record), sum(state.makeable(record))
     if record.plan.duplicated or record.plan.static or record.sets or column.unlimited:
-        return column.total > 0
-    need = record.spec.replicas - sum(record.targets.values())
+        return column.total + made > 0
+    need = record.spec.replicas - sum(record.targets.values()) - made
     if record.targets or len(record.plan.placement.affinities) > 1:
         return column.total >= need
     fit = feasible(state, record, 0)

@@ -230,6 +230,8 @@ class Waiting:
 
     names: dict[str, None] = field(default_factory=dict)
     values: Values | None = None
+    made: tuple[int, ...] = ()
+    """As `FleetState.makeable`, with the values."""
     facts: int = -1
     choices: tuple[object, ...] = ()
     """`Feasible.choice` of every term, when that was last asked. Not saved: who does not know looks."""
@@ -322,6 +324,8 @@ class FleetState:
     """Cluster with a taint -> bindings that are on their way out because of it."""
     graces: Agenda[tuple[str]] = field(default_factory=Agenda)
     """When a copy on its way out has been waited for long enough, or a binding that waits may return to where it was ill."""
+    makers: dict[str, None] = field(default_factory=dict)
+    """Clusters whose pools could make nodes for some class, as they were last counted."""
     leases: Agenda[tuple[str]] = field(default_factory=Agenda)
     leased: int = 0
     silent: dict[str, None] = field(default_factory=dict)
@@ -608,6 +612,7 @@ class FleetState:
             return
         self._count_lease(cluster, -1)
         self.going.pop(name, None)
+        self.makers.pop(name, None)
         self.silent.pop(name, None)
         self.tainting.forget(name)
         if self.selections is not None:
@@ -635,10 +640,19 @@ class FleetState:
         before = () if cluster.capacity is None else cluster.capacity.quotas
         cluster.count(counted, self.stream)
         cluster.counted_at = at
+        self._note_maker(cluster)
         self.touch(cluster)
         if before or counted.quotas:
             self._requote(before, counted.quotas)
         self.stirrer, self.stirred = cause, True
+
+    def _note_maker(self, cluster: ClusterState) -> None:
+        if cluster.capacity is not None and cluster.capacity.provisionable:
+            if cluster.name not in self.makers:
+                self.makers[cluster.name] = None
+                self.makers = dict(sorted(self.makers.items()))
+        else:
+            self.makers.pop(cluster.name, None)
 
     def _requote(self, before: Sequence[QuotaRoom], now: Sequence[QuotaRoom]) -> None:
         """Some cluster's quotas were these and are those. Where a namespace has got its first or lost its last, its bindings are
@@ -1149,8 +1163,8 @@ class FleetState:
             group = self.waiting.get(record.group)
             now = self.column(record).values
             if group is None:
-                group = self.waiting[record.group] = Waiting(values=now, facts=self.facts)
-            elif not same(group.values, now):
+                group = self.waiting[record.group] = Waiting(values=now, facts=self.facts, made=self.makeable(record))
+            elif not same(group.values, now) or group.made != self.makeable(record):
                 group.values = None  # its others were found without a place under other estimates than this one
             group.names[name] = None
             if record.pause_until > self.clock:
@@ -1220,6 +1234,8 @@ class FleetState:
             return
         for group in self.waiting.values():
             group.values, group.facts = self.column_of(group).values, self.facts
+            if self.makers or group.made:
+                group.made = self.makeable(self.bindings[next(iter(group.names))])
         self.everywhere_facts = self.facts
         self.open.clear()
 
@@ -1235,7 +1251,8 @@ class FleetState:
                 del self.paused[name]
                 continue
             group = self.waiting[record.group]
-            if unfinished or group.facts != self.facts or not same(group.values, self.column_of(group).values):
+            otherwise = group.facts != self.facts or not same(group.values, self.column_of(group).values)
+            if unfinished or otherwise or group.made != self.makeable(record):
                 self._put_off(record)
                 self._note(name)
 
@@ -1269,6 +1286,14 @@ class FleetState:
         demand = self._demand_of(record)
         return cluster.estimate(record.class_key, demand, record.claim)
 
+    def makeable(self, record: BindingState) -> tuple[int, ...]:
+        """How many more of its replicas would fit on new nodes, for each of `makers`. Nothing for who follows Karmada strictly, and
+        for sets."""
+        if not self.makers or record.sets or not record.counted or record.plan.placement.strict:
+            return ()
+        demand = self._demand_of(record)
+        return tuple([self.clusters[c].makeable(record.class_key, demand, record.claim) for c in self.makers])
+
     def estimated_by(self, record: BindingState, cluster: ClusterState) -> str:
         """Where that estimate is from."""
         by = cluster.estimated_by(record.class_key)
@@ -1286,6 +1311,7 @@ class FleetState:
                 cluster.facts = self.tainting.effective(cluster.name)
             cluster.refresh()
             self._note_going(cluster)
+            self._note_maker(cluster)
             self._count_lease(cluster, 1)
             self.watch(cluster)
             self.clock = max(self.clock, cluster.heard_at)

@@ -41,6 +41,7 @@ from wharfinger.engine.fleet.select import (
 )
 from wharfinger.kernel.decider import Micros
 from wharfinger.stages.fleet.clusters import UNLIMITED, ClusterState
+from wharfinger.stages.fleet.new_nodes import could_make, shares
 from wharfinger.stages.fleet.places import question_of, solve_term, term_of, terms_of
 from wharfinger.stages.fleet.quota_room import Claim
 from wharfinger.stages.fleet.state import BindingState, FleetState, Solving
@@ -190,12 +191,28 @@ class _Asking:
         self.feasible = [c for c in self.clusters if not self.refused[c.name]]
         self._with_replicas: dict[int, Collection[str]] = {}
         self.estimates = {c.name: self._estimate(c) for c in self.clusters}
+        if state.makers:
+            self._raise()
 
     # --- what was asked, and the answers
 
     def _estimate(self, cluster: ClusterState) -> int:
         n = self.state.fits(self.record, cluster)
         return self._seen(cluster.name, n)
+
+    def _raise(self) -> None:
+        """Where free room does not hold it: the estimates as `new_nodes` raises them."""
+        names = {c.name for c in self.feasible}
+        made = [m for m in could_make(self.state, self.record) if m.name in names]
+        if not made or self.assigned() is not None:
+            return
+        kept = sum(n for name, n in self.held.items() if name in names)
+        missing = self.spec.replicas - kept - sum(self.estimates[name] for name in names)
+        for given in (shares(made, missing), {m.name: m.count for m in made}):
+            more = {name: n + given.get(name, 0) for name, n in self.estimates.items()}
+            if self.assigned(estimates=more) is not None:
+                self.estimates = more
+                return
 
     def _seen(self, name: str, n: int) -> int:
         """As the division sees it: what has no bound holds all that is wanted, and what was just lost there is not asked again."""
