@@ -56,7 +56,7 @@ def test_what_is_not_available_or_sold_out_is_not_offered() -> None:
     gone = Offering("oslo-1", "on-demand", money(0.1), available=False)
     types = Types((a_type("x", offerings=(gone, *offered(0.2, 0.15, zones=["oslo-2"]))),))
     assert types.zones(NO_LABELS) == ("oslo-2",)
-    sold_out = Types(types.types, sold_out=frozenset({("x", "oslo-2", "spot")}))
+    sold_out = types.but_for(frozenset({("x", "oslo-2", "spot")}))
     assert sold_out.cheapest(NO_LABELS).tolist() == [money(0.2)]
     assert sold_out.price_of("x", "oslo-2", "spot") == money(0.15), "what a node costs that is there is known still"
 

@@ -8,18 +8,19 @@ Nothing here changes once it is made; what is sold out is left out when it is ma
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from copy import copy
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from wharfinger.domain.instance_types import CapacityType, InstanceType, Offering
-from wharfinger.domain.node_pool import CAPACITY_TYPE_LABEL, ZONE_LABEL, NodeOverlay
+from wharfinger.domain.node_pool import CAPACITY_TYPE_LABEL, INSTANCE_TYPE_LABEL, ZONE_LABEL, NodeOverlay
 from wharfinger.domain.resources import Device, DeviceRequest, is_of_nodes
 from wharfinger.engine.devices.fit import could_ever
 from wharfinger.engine.provisioning import overlays as laid
-from wharfinger.engine.provisioning.overlays import BOUGHT, RESERVATION_LABEL, bought_labels, described_by, type_labels
-from wharfinger.engine.provisioning.requirements import WELL_KNOWN, LabelSet, ValueSet
+from wharfinger.engine.provisioning.overlays import BOUGHT, RESERVATION_LABEL, described_by
+from wharfinger.engine.provisioning.requirements import WELL_KNOWN, LabelSet, ValueSet, current_key
 
 Column = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -48,20 +49,14 @@ SoldOut = frozenset[tuple[str, str, str]]
 class Types:
     """The instance types of one catalogue, as one pool sees them. `of` makes them.
 
-    `names`; `labels`: of each type, zone and capacity type among them; `resources`: names of the columns; `capacity`,
-    `allocatable`: int64[types, resources] in the units of `domain.resources`, huge pages taken off the allocatable
-    memory; `devices`: of each type; `described`: labels by which some type is described; `known`: those, and labels
-    that every new node has.
+    `names`; `resources`: names of the columns; `capacity`, `allocatable`: int64[types, resources] in the units of
+    `domain.resources`, huge pages taken off the allocatable memory; `devices`: of each type; `described`: labels by
+    which some type is described; `known`: those, and labels that every new node has.
 
-    Offerings are columns over `offerings`: `of_type`, `price` (billionths of a dollar an hour), `reservation`
-    (code, -1: none) int64[offerings], `available` bool[offerings]."""
+    Offerings are columns over `offerings`: `of_type`, `price` (billionths of a dollar an hour), `mode` (place in
+    `PREFERENCE`), `reservation` (code, -1: none) int64[offerings], `available` bool[offerings]."""
 
-    def __init__(
-        self,
-        types: Iterable[InstanceType],
-        overlays: Iterable[NodeOverlay] = (),
-        sold_out: SoldOut = frozenset(),
-    ) -> None:
+    def __init__(self, types: Iterable[InstanceType], overlays: Iterable[NodeOverlay] = ()) -> None:
         """Of types of one name the last counts. Raises OverlayError."""
         in_order = laid.ordered(overlays)
         by_name = {t.name: t for t in types}
@@ -69,16 +64,21 @@ class Types:
         self.names = tuple(t.name for t in self.types)
         self.row: dict[str, int] = {name: i for i, name in enumerate(self.names)}
         self.devices: tuple[tuple[Device, ...], ...] = tuple(t.devices for t in self.types)
+        self.described: frozenset[str] = described_by(self.types)
+        self.known: frozenset[str] = WELL_KNOWN | self.described | {RESERVATION_LABEL}
         self._amounts()
-        self._offered(sold_out)
-        self._labelled()
+        self._offered()
+        self._columns: dict[str, tuple[ValueSet, ...] | None] = {}
         self._masks: dict[tuple[str, ValueSet], Mask] = {}
-        self._fitting: dict[LabelSet, Mask] = {}
+        self._fitting: dict[tuple[tuple[str, ValueSet], ...], Mask] = {}
+        self._holding: dict[Ask, Mask] = {}
+        self._values: dict[str, tuple[tuple[str, ...], Mask]] = {}
+        self._forget_offers()
+
+    def _forget_offers(self) -> None:
         self._offering_masks: dict[tuple[ValueSet | None, ...], Mask] = {}
         self._cheapest: dict[tuple[ValueSet | None, ...], Column] = {}
         self._worst: dict[tuple[ValueSet | None, ...], Column] = {}
-        self._holding: dict[Ask, Mask] = {}
-        self._values: dict[str, tuple[tuple[str, ...], Mask]] = {}
 
     @classmethod
     def of(
@@ -87,14 +87,29 @@ class Types:
         """The same columns again for the very same tuple of types: a catalogue is asked for with every batch."""
         laid_on = tuple(overlays)
         if not isinstance(types, tuple):
-            return cls(types, laid_on, sold_out)
+            return cls(types, laid_on).but_for(sold_out)
         for i, (seen, *rest, made) in enumerate(_recent):
             if seen is types and rest == [laid_on, sold_out]:
                 _recent.insert(0, _recent.pop(i))
                 return made
-        made = cls(types, laid_on, sold_out)
+        made = cls.of(types, laid_on).but_for(sold_out) if sold_out else cls(types, laid_on)
         _recent.insert(0, (types, laid_on, sold_out, made))
         del _recent[_RECENT_MAX:]
+        return made
+
+    def but_for(self, sold_out: SoldOut) -> Types:
+        """The same types where these offerings are not to be had. What does not depend on that is shared."""
+        if not sold_out:
+            return self
+        made = copy(self)
+        made._forget_offers()
+        made.available = self.available.copy()
+        for name, zone, capacity_type in sold_out:
+            row = self.row.get(name)
+            if row is not None:
+                for i in range(int(self._first[row]), int(self._first[row + 1])):
+                    if (self.offerings[i].zone, self.offerings[i].capacity_type) == (zone, capacity_type):
+                        made.available[i] = False
         return made
 
     def __len__(self) -> int:
@@ -106,76 +121,79 @@ class Types:
         named = {r for t in self.types for r in t.capacity}
         self.resources: tuple[str, ...] = ("cpu", "memory", "pods", *sorted(named - {"cpu", "memory", "pods"}))
         self.resource: dict[str, int] = {name: i for i, name in enumerate(self.resources)}
-        shape = (len(self.types), len(self.resources))
-        self.capacity: Column = np.zeros(shape, dtype=np.int64)
-        self.allocatable: Column = np.zeros(shape, dtype=np.int64)
-        for row, t in enumerate(self.types):
-            for into, amounts in ((self.capacity, t.capacity), (self.allocatable, _allocatable(t))):
-                for name, amount in amounts.items():
-                    into[row, self.resource[name]] = min(max(amount, 0), AMOUNT_MAX)
-                if "pods" not in t.capacity:
-                    into[row, PODS] = UNLIMITED
+        capacity = self._table([t.capacity for t in self.types])
+        allocatable = np.maximum(capacity - self._table([t.overhead for t in self.types]), 0)
+        for name, column in self.resource.items():
+            if name.startswith("hugepages-"):  # they are made of memory, and what is one is not the other
+                allocatable[:, MEMORY] = np.maximum(allocatable[:, MEMORY] - capacity[:, column], 0)
+        unlimited = ["pods" not in t.capacity for t in self.types]
+        for amounts in (capacity, allocatable):
+            amounts[unlimited, PODS] = UNLIMITED
+        self.capacity: Column = np.minimum(capacity, AMOUNT_MAX)
+        self.allocatable: Column = np.minimum(allocatable, AMOUNT_MAX)
 
-    def _offered(self, sold_out: SoldOut) -> None:
-        self.offerings: tuple[Offering, ...] = ()
-        rows: list[int] = []
-        found: list[Offering] = []
-        for row, t in enumerate(self.types):
-            for o in sorted(
-                t.offerings, key=lambda o: (o.price, o.zone, PREFERENCE.index(o.capacity_type), o.reservation)
-            ):
-                rows.append(row)
-                found.append(o)
-        self.offerings = tuple(found)
-        self.of_type: Column = np.array(rows, dtype=np.int64)
-        self.price: Column = np.array([min(max(o.price, 0), NO_PRICE - 1) for o in found], dtype=np.int64)
-        self.available: Mask = np.array(
-            [_is_available(self.names[row], o, sold_out) for row, o in zip(rows, found, strict=True)], dtype=np.bool_
-        )
-        self.reservations: tuple[str, ...] = tuple(sorted({o.reservation for o in found if o.reservation}))
+    def _table(self, amounts: Sequence[Mapping[str, int]]) -> Column:
+        rows = [[max(0, each.get(name, 0)) for name in self.resources] for each in amounts]
+        return np.array(rows, dtype=np.int64).reshape(len(rows), len(self.resources))
+
+    def _offered(self) -> None:
+        in_order = [sorted(t.offerings, key=_offering_order) for t in self.types]
+        self.offerings: tuple[Offering, ...] = tuple(o for each in in_order for o in each)
+        counts = [len(each) for each in in_order]
+        self._first: Column = np.cumsum([0, *counts], dtype=np.int64)
+        self.of_type: Column = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
+        self.price: Column = _of_offerings(min(max(o.price, 0), NO_PRICE - 1) for o in self.offerings)
+        self.mode: Column = _of_offerings(PREFERENCE.index(o.capacity_type) for o in self.offerings)
+        self.available: Mask = np.array([_is_available(o) for o in self.offerings], dtype=np.bool_)
+        self.reservations: tuple[str, ...] = tuple(sorted({o.reservation for o in self.offerings if o.reservation}))
         code = {name: i for i, name in enumerate(self.reservations)}
-        self.reservation: Column = np.array([code.get(o.reservation, -1) for o in found], dtype=np.int64)
-        self.mode: Column = np.array([PREFERENCE.index(o.capacity_type) for o in found], dtype=np.int64)
-        labels = [bought_labels(o) for o in found]
-        self._bought: dict[str, tuple[str | None, ...]] = {k: tuple(m.get(k) for m in labels) for k in BOUGHT}
+        self.reservation: Column = _of_offerings(code.get(o.reservation, -1) for o in self.offerings)
+        self._bought: dict[str, tuple[str | None, ...]] = {
+            ZONE_LABEL: tuple(o.zone for o in self.offerings),
+            CAPACITY_TYPE_LABEL: tuple(o.capacity_type for o in self.offerings),
+            RESERVATION_LABEL: tuple(o.reservation or None for o in self.offerings),
+        }
 
-    def _labelled(self) -> None:
-        self.described: frozenset[str] = described_by(self.types)
-        self.known: frozenset[str] = WELL_KNOWN | self.described | {RESERVATION_LABEL}
-        missing = ValueSet.of("DoesNotExist")
-        own = [type_labels(t) for t in self.types]
-        self.labels: tuple[LabelSet, ...] = tuple(
-            LabelSet(
-                (
-                    *((key, missing) for key in self.described if key not in labels),
-                    *labels.items(),
-                    (ZONE_LABEL, ValueSet(False, frozenset(o.zone for o in t.offerings))),
-                    (CAPACITY_TYPE_LABEL, ValueSet(False, frozenset(o.capacity_type for o in t.offerings))),
-                )
-            )
-            for t, labels in zip(self.types, own, strict=True)
-        )
+    def _own(self, key: str) -> tuple[ValueSet, ...] | None:
+        """What a label is on each type; None: types say nothing of it."""
+        if key not in self._columns:
+            self._columns[key] = self._column(key)
+        return self._columns[key]
+
+    def _column(self, key: str) -> tuple[ValueSet, ...] | None:
+        if key == ZONE_LABEL:
+            return _sets(tuple(o.zone for o in t.offerings) for t in self.types)
+        if key == CAPACITY_TYPE_LABEL:
+            return _sets(tuple(o.capacity_type for o in t.offerings) for t in self.types)
+        if key == INSTANCE_TYPE_LABEL:
+            return _sets((name,) for name in self.names)
+        if key not in self.described:
+            return None
+        written = sorted({name for t in self.types for name in t.labels if current_key(name) == key})
+        return _sets(next((t.labels[name] for name in written if name in t.labels), None) for t in self.types)
 
     # --- what labels admit
 
     def fitting(self, labels: LabelSet) -> Mask:
         """bool[types]: whose labels can be so. A label by which no type is described admits all of them; one by which only
         others are described is missing. Do not write to what comes back."""
-        found = self._fitting.get(labels)
+        asked = tuple((key, values) for key, values in labels.items() if self._own(key) is not None)
+        found = self._fitting.get(asked)
         if found is None:
             found = np.ones(len(self), dtype=np.bool_)
-            for key, values in labels.items():
+            for key, values in asked:
                 found &= self._mask(key, values)
-            self._fitting[labels] = found
+            _keep(self._fitting, asked, found)
         return found
 
     def _mask(self, key: str, values: ValueSet) -> Mask:
-        wanted = ValueSet(values.complement, values.values, values.gte, values.lte, values.optional)
-        found = self._masks.get((key, wanted))
+        found = self._masks.get((key, values))
         if found is None:
-            theirs = (labels.get(key) for labels in self.labels)
-            found = np.array([own is None or own.meets(wanted) for own in theirs], dtype=np.bool_)
-            self._masks[(key, wanted)] = found
+            own = self._own(key)
+            assert own is not None, "a label that types say nothing of"
+            met = {each: each.meets(values) for each in dict.fromkeys(own)}
+            found = np.array([met[each] for each in own], dtype=np.bool_)
+            _keep(self._masks, (key, values), found)
         return found
 
     def offered(self, labels: LabelSet) -> Mask:
@@ -188,7 +206,7 @@ class Types:
             for name, values in zip(BOUGHT, key, strict=True):
                 if values is not None:
                     found &= np.array([values.allows(v) for v in self._bought[name]], dtype=np.bool_)
-            self._offering_masks[key] = found
+            _keep(self._offering_masks, key, found)
         return found
 
     def with_offering(self, labels: LabelSet) -> Mask:
@@ -216,8 +234,8 @@ class Types:
         if key in self._bought:
             usable = np.flatnonzero(self.offered(labels) & (self.of_type == row))
             return frozenset(v for v in (self._bought[key][i] for i in usable) if v is not None)
-        wanted = labels.of(key)
-        return frozenset(v for v in self.labels[row].of(key).values if wanted.allows(v))
+        own, wanted = self._own(key), labels.of(key)
+        return frozenset() if own is None else frozenset(v for v in own[row].values if wanted.allows(v))
 
     def _held(self, key: str, labels: LabelSet, rows: Mask) -> Iterable[tuple[str, bool]]:
         wanted = labels.of(key)
@@ -232,10 +250,10 @@ class Types:
         """The values of a label in order, and which type can have which: bool[types, values]."""
         found = self._values.get(key)
         if found is None:
-            sets = [labels.of(key).values if key in labels else frozenset() for labels in self.labels]
+            sets = [each.values for each in self._own(key) or ()]
             names = tuple(sorted(frozenset().union(*sets)))
             has = np.array([[name in values for name in names] for values in sets], dtype=np.bool_)
-            found = self._values[key] = (names, has.reshape(len(self), len(names)))
+            found = self._values[key] = (names, has.reshape(len(sets), len(names)))
         return found
 
     # --- what they hold
@@ -267,7 +285,7 @@ class Types:
             else:
                 by_shape = {shape: could_ever(shape, asked) for shape in dict.fromkeys(self.devices)}
                 found = np.array([by_shape[shape] for shape in self.devices], dtype=np.bool_)
-            self._holding[asked] = found
+            _keep(self._holding, asked, found)
         return found
 
     def capacity_of(self, name: str) -> Column:
@@ -287,7 +305,7 @@ class Types:
             found = np.full(len(self), NO_PRICE, dtype=np.int64)
             offered = self.offered(labels)
             np.minimum.at(found, self.of_type[offered], self.price[offered])
-            self._cheapest[key] = found
+            _keep(self._cheapest, key, found)
         return found
 
     def worst(self, labels: LabelSet) -> Column:
@@ -303,7 +321,7 @@ class Types:
             launched = offered & (self.mode == first[self.of_type])
             np.maximum.at(found, self.of_type[launched], self.price[launched])
             found[found < 0] = NO_PRICE
-            self._worst[key] = found
+            _keep(self._worst, key, found)
         return found
 
     def price_of(self, name: str, zone: str, capacity_type: str) -> int | None:
@@ -325,19 +343,39 @@ _RECENT_MAX = 8
 _recent: list[tuple[Sequence[InstanceType], tuple[NodeOverlay, ...], SoldOut, Types]] = []
 """Columns made lately, the last used first. What is in it changes no answer, only how fast it comes."""
 
+_KEPT_MAX = 4096
 
-def _allocatable(found: InstanceType) -> dict[str, int]:
-    """Huge pages are made of memory, and what is one is not the other."""
-    amounts = found.allocatable
-    pages = sum(amount for name, amount in found.capacity.items() if name.startswith("hugepages-"))
-    if pages:
-        amounts["memory"] = max(0, amounts.get("memory", 0) - pages)
-    return amounts
+K = TypeVar("K")
+V = TypeVar("V")
 
 
-def _is_available(name: str, offering: Offering, sold_out: SoldOut) -> bool:
-    if (name, offering.zone, offering.capacity_type) in sold_out:
-        return False
+def _keep(known: dict[K, V], key: K, value: V) -> None:
+    """Catalogues live long, and who asks may ask for ever something else."""
+    if len(known) >= _KEPT_MAX:
+        known.clear()
+    known[key] = value
+
+
+def _sets(values: Iterable[Sequence[str] | None]) -> tuple[ValueSet, ...]:
+    """Each as a set of values; None: there is no such label."""
+    made: dict[Sequence[str] | None, ValueSet] = {None: ValueSet.of("DoesNotExist")}
+    found = []
+    for each in values:
+        if each not in made:
+            made[each] = ValueSet(False, frozenset(each or ()))
+        found.append(made[each])
+    return tuple(found)
+
+
+def _of_offerings(numbers: Iterable[int]) -> Column:
+    return np.array(list(numbers), dtype=np.int64)
+
+
+def _offering_order(offering: Offering) -> tuple[int, str, int, str]:
+    return offering.price, offering.zone, PREFERENCE.index(offering.capacity_type), offering.reservation
+
+
+def _is_available(offering: Offering) -> bool:
     return offering.available and (offering.capacity_type != "reserved" or offering.left > 0)
 
 
