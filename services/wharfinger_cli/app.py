@@ -199,6 +199,43 @@ def import_openb(
     bulk.import_openb(_request(context, data_dir, output), nodes, pods, clusters, rate, strategy)
 
 
+@imports.command("instance-types")
+def import_instance_types(
+    context: typer.Context,
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE]...", help="CSV, may be gzipped, or Karpenter's JSON.")
+    ] = None,
+    name: Annotated[str, typer.Option("--name", help="Of the catalogue, as node pools call it.")] = "default",
+    format_: Annotated[
+        Literal["auto", "kwok", "karpenter", "aws", "azure", "gcp", "csv"],
+        typer.Option("--format", help="What the files are; auto knows them by their columns."),
+    ] = "auto",
+    region: Annotated[str, typer.Option("--region", help="Of a price list with several.")] = "",
+    zones: Annotated[
+        str,
+        typer.Option("--zones", metavar="A,B", help="Of a price list: where its types are offered, as `a,b` or `1,2`."),
+    ] = "",
+    spot_factor: Annotated[
+        str, typer.Option("--spot-factor", metavar="0.35", help="Offer types as spot, too, for so much of the price.")
+    ] = "",
+    overhead: Annotated[
+        str,
+        typer.Option(
+            "--overhead", metavar="cpu=100m,memory=1Gi", help="Of a price list: what pods cannot have of a node."
+        ),
+    ] = "",
+    pods: Annotated[int, typer.Option("--pods", min=0, help="Of a price list: pods a node takes; 0: 110.")] = 0,
+    remove: Annotated[str, typer.Option("--remove", metavar="NAME", help="Take this catalogue back.")] = "",
+    data_dir: Dir = None,
+    output: Out = None,
+) -> None:
+    """What nodes can be bought, and for how much: Karpenter's KWOK types, price lists of AWS, Azure and Google, or a plain CSV."""
+    from wharfinger_cli import instance_types as module
+
+    options = module.Options(name, format_, region, zones, spot_factor, overhead, pods, remove)
+    module.import_instance_types(_request(context, data_dir, output), files or [], options)
+
+
 generates = typer.Typer(help="Make up input from a seed.", no_args_is_help=True)
 app.add_typer(generates, name="generate", rich_help_panel=INTAKE)
 

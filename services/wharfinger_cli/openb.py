@@ -7,13 +7,9 @@ The trace's times only order the pods: how fast they are sent is the caller's bu
 
 from __future__ import annotations
 
-import csv
-import gzip
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import Cluster
@@ -27,13 +23,11 @@ from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.cluster_state import into_buckets
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.envelope import derived_id
-from wharfinger_cli.failures import CommandError
+from wharfinger_cli.tables import Row, rows
 
 NAMESPACE = "openb"
 NODES_A_BUCKET = 64
 MEBIBYTE = 1 << 20
-DIGITS_MAX = 12  # in MiB that still is a number of bytes an int64 column holds
-DEVICES_MAX = 1024
 
 PLACEMENTS: Mapping[str, Placement] = {
     "dynamic": Placement(replicas=ReplicaScheduling("Divided", "Weighted", dynamic=True)),
@@ -69,14 +63,14 @@ def read_nodes(path: Path) -> list[TraceNode]:
         TraceNode(
             row.name("sn"), row.number("cpu_milli"), row.number("memory_mib"), row.devices("gpu"), row.optional("model")
         )
-        for row in _rows(path, required=("sn", "cpu_milli", "memory_mib", "gpu", "model"), unique="sn")
+        for row in rows(path, required=("sn", "cpu_milli", "memory_mib", "gpu", "model"), unique="sn")
     ]
 
 
 def read_pods(path: Path) -> list[TracePod]:
     """The pod list in order of arrival: by `creation_time` where the file has it, then as the file has them."""
     required = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
-    arrivals = [(row.number("creation_time", default=0), _pod(row)) for row in _rows(path, required, unique="name")]
+    arrivals = [(row.number("creation_time", default=0), _pod(row)) for row in rows(path, required, unique="name")]
     arrivals.sort(key=lambda arrival: arrival[0])  # stable: equal times stay in file order
     return [pod for _, pod in arrivals]
 
@@ -132,7 +126,7 @@ def _requirements(pod: TracePod) -> Requirements:
     )
 
 
-def _pod(row: _Row) -> TracePod:
+def _pod(row: Row) -> TracePod:
     pod = TracePod(
         row.name("name"), row.number("cpu_milli"), row.number("memory_mib"), row.devices("num_gpu"),
         row.number("gpu_milli"), row.optional("gpu_spec"),
@@ -142,73 +136,3 @@ def _pod(row: _Row) -> TracePod:
     if pod.gpus > 1 and pod.gpu_milli != DEVICE_MILLI:
         raise row.error("gpu_milli", f"{DEVICE_MILLI}, because num_gpu is {pod.gpus}", str(pod.gpu_milli))
     return pod
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    path: Path
-    line: int
-    cells: Mapping[str, str]
-
-    def name(self, column: str) -> str:
-        value = self.cells[column].strip()
-        if not value:
-            raise self.error(column, "a name", "")
-        return value
-
-    def optional(self, column: str) -> str:
-        return self.cells.get(column, "").strip()
-
-    def number(self, column: str, default: int | None = None) -> int:
-        text = self.cells.get(column, "").strip()
-        if not text and default is not None:
-            return default
-        if not (text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX):
-            raise self.error(column, f"a whole number of at most {DIGITS_MAX} digits", text[:40])
-        return int(text)
-
-    def devices(self, column: str) -> int:
-        count = self.number(column)
-        if count > DEVICES_MAX:
-            raise self.error(column, f"at most {DEVICES_MAX} devices", str(count))
-        return count
-
-    def error(self, column: str, expected: str, got: str) -> CommandError:
-        return CommandError(f"{self.path}:{self.line}: {column}: expected {expected}, got {got!r}")
-
-
-def _rows(path: Path, required: tuple[str, ...], unique: str) -> Iterator[_Row]:
-    """The file's rows with their line numbers. The values of `unique` occur once."""
-    seen: dict[str, int] = {}
-    try:
-        with _open(path) as file:
-            reader = csv.reader(file, strict=True)
-            header = [column.strip() for column in next(reader, [])]
-            if missing := [column for column in required if column not in header]:
-                raise CommandError(f"{path}:1: {missing[0]}: expected this column in the header, got {header}")
-            for cells in reader:
-                if not cells:
-                    continue
-                line = reader.line_num
-                if len(cells) != len(header):
-                    raise CommandError(f"{path}:{line}: expected {len(header)} columns, got {len(cells)}")
-                row = _Row(path, line, dict(zip(header, cells, strict=True)))
-                name = row.name(unique)
-                if name in seen:
-                    raise row.error(unique, f"a name not used before (line {seen[name]})", name)
-                seen[name] = line
-                yield row
-    except csv.Error as error:
-        raise CommandError(f"{path}:{reader.line_num}: not CSV: {error}") from error
-    except UnicodeDecodeError as error:
-        raise CommandError(f"{path}: not UTF-8 text: {error.reason}") from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise CommandError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-    if not seen:
-        raise CommandError(f"{path}: expected at least one row below the header")
-
-
-def _open(path: Path) -> TextIO:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", newline="")
-    return path.open(encoding="utf-8", newline="")
