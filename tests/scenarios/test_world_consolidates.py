@@ -234,3 +234,33 @@ def test_the_history_of_a_consolidation_can_be_decided_again(workloads: int) -> 
     for name, running in fleet.world.streams.items():
         recorded = [r for r in fleet.rounds if r.round.stream == name]
         assert audit(running.decider, running.decider.initial(name), empty_head(name), recorded).divergences == []
+
+
+@pytest.mark.parametrize("after", [20, 40, 46, 50, 80, 90, 130, 200])
+def test_a_plane_that_begins_again_in_the_middle_does_everything_once(after: int) -> None:
+    """The descheduler knows nothing but what stands; the cluster stage what it had saved."""
+    fleet = a_fleet(node("n1"), workloads=[wanted("web", 1)]).wait(after)
+    fleet.world = fleet.world.fork()
+    fleet.wait(1800)
+    assert fleet.ended() == [("single-node", "done")]
+    assert len(fleet.of(DisruptionDecided)) == len(fleet.of(NodeClaimRequested)) == 1
+    assert len(fleet.of(NodeRemovalDecided)) == 1
+    assert fleet.placed("web") == 1
+    assert lowered(fleet) == 10
+
+
+def test_without_a_provider_a_command_that_needs_one_is_given_up_ever_more_seldom() -> None:
+    fleet = Fleet(World(recorded=True, at=START))
+    fleet.given(
+        PolicyApplied(Policy("NodePool", POOL.name, node_pool=POOL)),
+        PolicyApplied(Policy("InstanceTypes", "0", "default", catalogue=Catalogue("default", TYPES))),
+        ClusterObserved(Cluster("oslo")), NodesObserved("oslo", 0, 1, (node("n1"),)), wanted("web", 1),
+    )  # fmt: skip
+    fleet.wait(4 * 3600)
+    first = len(fleet.ended())
+    assert {outcome for _, outcome in fleet.ended()} == {"rolled-back"}
+    assert fleet.placed("web") == 1
+    fleet.wait(4 * 3600)
+    assert 1 <= len(fleet.ended()) - first <= first
+    assert fleet.nodes == ["n1"]
+    assert fleet.oslo.book.closed <= {"n1"}
