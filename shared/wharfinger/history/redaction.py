@@ -43,6 +43,7 @@ from wharfinger.domain.cluster_objects import (
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.node_pool import NodeBudget, NodeOverlay, NodePoolPolicy, PoolRequirement
 from wharfinger.domain.placement import (
+    ApplicationFailover,
     ClusterAffinity,
     Placement,
     ReplicaLimit,
@@ -85,7 +86,13 @@ from wharfinger.events.assignments import (
 )
 from wharfinger.events.bindings import BindingWithdrawn
 from wharfinger.events.capacity import CapacityEstimated, DeviceTotals, QuotaRoom
-from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved, QuotasObserved
+from wharfinger.events.cluster_state import (
+    NodesObserved,
+    ObjectsObserved,
+    PodsObserved,
+    QuotasObserved,
+    WorkloadObserved,
+)
 from wharfinger.events.clusters import ClusterForgotten
 from wharfinger.events.decisions import (
     BindingReleased,
@@ -94,6 +101,7 @@ from wharfinger.events.decisions import (
     Explanation,
     ExtenderAsked,
     FailoverSets,
+    Leaving,
     NodeRemovalDecided,
     NodeShare,
     Outcome,
@@ -133,6 +141,7 @@ from wharfinger.events.proposals import (
 from wharfinger.events.streams import FLEET
 from wharfinger.events.ticks import Ticked
 from wharfinger.runtime.ledger.errors import LedgerError
+from wharfinger.stages import pools
 from wharfinger.stages.cluster import state as cluster_state
 from wharfinger.stages.fleet import saved, selections
 
@@ -267,7 +276,10 @@ TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
     SpreadConstraint: {"field": M.SPREAD_FIELD, "label": M.LABEL_KEY},
     ReplicaScheduling: {"type": M.WORD, "preference": M.WORD, "remainder": M.WORD},
     ReplicaLimit: {},
-    Placement: {"affinity_label": M.LABEL_KEY, "anti_affinity_label": M.LABEL_KEY, "failover": M.WORD},
+    Placement: {
+        "affinity_label": M.LABEL_KEY, "anti_affinity_label": M.LABEL_KEY, "failover": M.WORD, "cluster_purge": M.WORD,
+    },
+    ApplicationFailover: {"purge": M.WORD},
     Propagation: {},
     FederatedQuota: {"overall": _AMOUNTS, "clusters": Pairs(M.CLUSTER, _AMOUNTS)},
     ConditionMatch: {"type": M.LABEL_KEY, "operator": M.WORD, "statuses": M.LABEL_VALUE},
@@ -297,13 +309,20 @@ TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
     BindingWithdrawn: {"name": M.BINDING},
     CapacityEstimated: {
         "cluster": M.CLUSTER, "free": _AMOUNTS, "classes": Pairs(M.CLASS_KEY), "accounted_through": Pairs(M.STREAM),
+        "provisionable": Pairs(M.CLASS_KEY), "price_of": Pairs(M.CLASS_KEY),
     },
+    WorkloadObserved: {"cluster": M.CLUSTER, "binding": M.BINDING, "health": M.WORD},
+    Leaving: {"cluster": M.CLUSTER, "cause": M.WORD},
     QuotaRoom: {"namespace": M.NAMESPACE, "name": M.POLICY, "left": _AMOUNTS},
     DeviceTotals: {"kind": M.RESOURCE, "model": M.MODEL},
     FailoverProposed: {"stream": M.STREAM, "binding": M.BINDING, "cluster": M.CLUSTER, "reason": M.REMARK},
-    EvictionProposed: {"stream": M.STREAM, "binding": M.BINDING, "cluster": M.CLUSTER, "reason": M.REMARK},
+    EvictionProposed: {
+        "stream": M.STREAM, "binding": M.BINDING, "cluster": M.CLUSTER, "reason": M.REMARK, "cause": M.WORD,
+        "assignment": M.FLEET_DECISION,
+    },
     RescheduleProposed: {
         "stream": M.STREAM, "binding": M.BINDING, "reason": M.REMARK, "replay": M.EVENT_ID, "objective": M.WORD,
+        "policy": M.POLICY_KEY,
     },
     NodeRemovalProposed: {"stream": M.STREAM, "cluster": M.CLUSTER, "node": M.NODE, "reason": M.REMARK},
     PlanRequested: {"stream": M.STREAM, "plan": M.EVENT_ID, "basis": Pairs(M.REMARK, M.REMARK)},
@@ -351,7 +370,7 @@ TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
     Scored: {"estimated_by": M.WORD},
     # a fleet stream's state
     saved.SavedFleet: {"outcomes": Pairs(M.STREAM)},
-    saved.SavedMoves: {"after": M.BINDING},
+    saved.SavedMoves: {"after": M.BINDING, "departed": Pairs(M.CLUSTER)},
     saved.SavedCluster: {"name": M.CLUSTER, "tainted_at": Pairs(M.TAINT_PAIR), "standing": M.POLICY_KEY},
     saved.SavedCapacity: {"cluster": M.CLUSTER, "closed": Pairs(M.CLASS_KEY), "doubt": Pairs(M.CLASS_KEY)},
     saved.SavedPending: {"class_key": M.CLASS_KEY, "namespace": M.NAMESPACE, "priority_class": M.LABEL_VALUE},
@@ -359,7 +378,7 @@ TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
         "targets": Pairs(M.CLUSTER), "before": Pairs(M.CLUSTER), "assigned_by": Pairs(M.CLUSTER),
         "applied_class": M.CLASS_KEY, "applied_token": M.TOKEN, "affinity": M.AFFINITY, "suspect": M.CLUSTER,
         "extra": Pairs(M.CLUSTER), "evicted": M.CLUSTER, "refused": M.WORD, "applied_requests": _AMOUNTS,
-        "told": M.WORKLOAD,
+        "told": M.WORKLOAD, "barred": Pairs(M.CLUSTER),
     },
     # a cluster stream's state
     cluster_state._Nodes: {"closed": M.NODE, "taint_since": Pairs(M.NODE, Pairs(M.TAINT_NAME))},
@@ -375,6 +394,14 @@ TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
     },
     cluster_state.WaitingGroup: {"namespace": M.NAMESPACE, "name": M.POLICY},
     cluster_state.Nomination: {"node": M.NODE},
+    cluster_state._Offers: {
+        "pools": Pairs(M.POLICY_KEY), "overlays": Pairs(M.POLICY_KEY), "catalogues": Pairs(M.POLICY_KEY),
+    },
+    cluster_state._Upkeep: {
+        "quiet_since": Pairs(M.NODE), "promised": Pairs(M.NODE), "leaving": Pairs(M.NODE, M.WORD),
+        "disruptions": M.EVENT_ID, "descheduling": M.EVENT_ID, "motion": Pairs(M.BINDING), "rested": Pairs(M.BINDING),
+    },
+    cluster_state.Motion: {"node": M.NODE},
     cluster_state._Told: {"configs": Pairs(M.POLICY_KEY), "load_policies": Pairs(M.POLICY_KEY)},
     cluster_state.ToldObjects: {"kind": M.WORD, "namespace": M.NAMESPACE},
 }  # fmt: skip
@@ -732,7 +759,8 @@ def _all_of(*modules: ModuleType) -> tuple[type[msgspec.Struct], ...]:
 _BOUGHT: tuple[type[msgspec.Struct], ...] = (
     *_all_of(instance_types, descheduling, rebalancing, provisioning, disruption),
     NodeOverlay, NodeClaimStatus, DisruptionProposed, DeschedulingProposed, NewNode, Unseating, Claimed, ClaimEnded,
-    Disrupting, Disrupted,
+    Disrupting, Disrupted, pools.OpenClaim, pools.OpenCommand, pools.Offer, cluster_state.Replacement,
+    cluster_state.Running,
 )  # fmt: skip
 """Of nodes that are bought and emptied: prices, types and zones are looked up by name, so a history that holds any is
 not redacted."""

@@ -27,14 +27,16 @@ from typing import get_args
 from uuid import UUID
 
 from wharfinger.domain.binding import Component, part_of, set_key, whole_of
+from wharfinger.domain.node_pool import DisruptionReason, PoolOperator
 from wharfinger.domain.reasons import FleetReason, NodeReason, PlanRefusal, ProposalRefusal, ReplicaReason, Trigger
 from wharfinger.domain.taints import Effect
 from wharfinger.domain.value import Value, canonical, stable_hash
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.fleet.assign import SPREAD_FIELDS, Refusal
 from wharfinger.engine.nodes.columns import Ties
-from wharfinger.events.cluster_state import NodesObserved
+from wharfinger.events.cluster_state import Health, NodesObserved
 from wharfinger.events.envelope import Event, uuid_of
+from wharfinger.events.proposals import EvictionCause
 from wharfinger.events.streams import CLUSTER, FLEET
 from wharfinger.history.redaction import Meaning, RedactionError, Walk
 from wharfinger.kernel.step import decision_id
@@ -96,6 +98,11 @@ WORDS = frozenset(
         *("Namespace", "PodDisruptionBudget", "PersistentVolume", "PersistentVolumeClaim", "StorageClass"),
         *("CSINode", "CSIDriver", "CSIStorageCapacity", "DeviceClass", "ResourceSlice", "ResourceClaim"),
         *("PriorityClass", "PodGroup", "Workload", "KubeSchedulerConfiguration"),
+        *(word for words in (Health, EvictionCause, DisruptionReason, PoolOperator) for word in get_args(words)),
+        *("Directly", "Gracefully", "Never", "leaving"),
+        *("WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced"),
+        *("BestEffort", "Burstable", "Guaranteed", "Pending", "Running", "Succeeded", "Failed"),
+        *("waiting", "running", "terminated", "True", "False", "Unknown"),
     }
 )  # fmt: skip
 """The plane's own vocabulary. A text in a field of that vocabulary which is not in it came from outside, and is hidden."""
