@@ -212,6 +212,7 @@ class World:
     def next_due(self) -> Micros | None:
         """When time alone will make something happen; None: never."""
         dues = [r.decider.next_due(r.state) for r in self.streams.values()]
+        dues.append(self._capacity.next_due(self._estimator))
         if self._proposing is not None and self._descheduler is not None:
             dues.append(self._proposing.next_due(self._descheduler))
         if self._provider is not None:
