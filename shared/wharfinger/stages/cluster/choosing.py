@@ -202,11 +202,14 @@ def _kept(state: ClusterState, bindings: Sequence[str]) -> Iterator[tuple[NodeRo
         held = book.held.get(binding)
         if binding in bindings or held is None or held.priority < floor:
             continue
+        missing = lacking(held)  # who has come takes no more room
         for nomination in nominations:
             row = book.table.rows.get(nomination.node)
-            if row is not None and nomination.until > state.at:
-                devices = _devices_to_keep(row, held.cls) * nomination.replicas
-                yield row, held.cls, nomination.replicas, devices
+            replicas = min(nomination.replicas, missing)
+            if row is not None and nomination.until > state.at and replicas > 0:
+                missing -= replicas
+                devices = _devices_to_keep(row, held.cls) * replicas
+                yield row, held.cls, replicas, devices
 
 
 def _kept_for_moves(

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from uuid import UUID
 
+import msgspec
+
 from wharfinger.domain.cluster_objects import NodeClaimStatus
 from wharfinger.domain.node import Node
 from wharfinger.domain.node_pool import (
@@ -77,7 +79,9 @@ def name_of(state: ClusterState, what: str, after: int = 0) -> str:
 def in_words(claim: NewClaim) -> str:
     types = claim.instance_types
     cheapest = f"{types[0]} at {dollars(claim.price)}" if types else "nothing"
-    others = "" if len(types) < 2 else " or 1 other type" if len(types) == 2 else f" or one of {len(types) - 1} other types"
+    others = (
+        "" if len(types) < 2 else " or 1 other type" if len(types) == 2 else f" or one of {len(types) - 1} other types"
+    )
     return f"pool {claim.pool}: {cheapest}{others}"
 
 
@@ -205,13 +209,15 @@ def _there(state: ClusterState, pool: NodePoolPolicy) -> int:
 
 
 def _of_static(state: ClusterState, pool: NodePoolPolicy, missing: int, at: Micros) -> Iterator[Draft]:
-    """One after another, so that each is held against what the limits leave."""
+    """One after another, so that each is held against what the limits leave. As a pool of any size, since a fixed one makes no
+    nodes for pods."""
     anything = Requirements(node_selector={POOL_LABEL: pool.name}, tolerations=(Toleration(operator="Exists"),))
     policies, cluster = state.policies, state.cluster
+    open_pool = msgspec.structs.replace(pool, replicas=None)
     for number in range(missing):
         amounts = used(state.book, policies, state.pools, cluster)
         problem = Problem(
-            (Wanted(pool.name, anything),), (pool,), policies.types, policies.overlays, objects=state.book.objects,
+            (Wanted(pool.name, anything),), (open_pool,), policies.types, policies.overlays, objects=state.book.objects,
             used=amounts, sold_out=state.pools.unavailable(policies.types, at),
         )  # fmt: skip
         claims = solve(problem).claims if pool.catalogue in policies.types else ()

@@ -117,8 +117,8 @@ class Budgets:
         self._left = dict(pod_budgets.allowed(self._budgets, pods_of(state.book))) if self._budgets else {}
         for binding, of_binding in sorted(state.motion.items()) if self._budgets else ():
             held = state.book.held.get(binding)
-            for ordinal in sorted(of_binding) if held is not None else ():
-                if held is not None and ordinal in held.placed:
+            for ordinal, motion in sorted(of_binding.items()):
+                if motion.until > state.at and _is_at(held, ordinal, motion.node):
                     self.go(state, binding, ordinal)
 
     def forbid(self, state: ClusterState, binding: str, ordinal: int) -> str:

@@ -15,7 +15,7 @@ from wharfinger.domain.node import Node, Pod
 from wharfinger.engine.framework.snapshot import Snapshot
 from wharfinger.engine.load.book import LoadView
 from wharfinger.engine.nodes.occupancy import Held
-from wharfinger.stages.cluster.choosing import moves_to_come
+from wharfinger.stages.cluster.choosing import lacking, moves_to_come
 from wharfinger.stages.cluster.state import ClusterState
 from wharfinger.stages.scenes import pods_of, replica_pod, reserved_pod, uid_of
 
@@ -63,10 +63,14 @@ def nominated_pods(state: ClusterState, but: str = "") -> Iterator[Pod]:
         held = book.held.get(binding)
         if binding == but or held is None:
             continue
+        missing = lacking(held)
         for at, room in enumerate(rooms):
-            for i in range(room.replicas if room.until > state.at and room.node in book.nodes else 0):
+            if room.until <= state.at or room.node not in book.nodes:
+                continue
+            for i in range(max(0, min(room.replicas, missing))):
                 pod = wanted_pod(held, binding, -1 - i - 1000 * at)
                 yield msgspec.structs.replace(pod, node=room.node)
+            missing -= room.replicas
 
 
 def moving_pods(state: ClusterState) -> Iterator[Pod]:

@@ -263,7 +263,7 @@ class _Upkeep(Value, frozen=True):
     running: tuple[Running, ...] = ()
     disruptions: tuple[tuple[str, DisruptionProposed], ...] = ()
     descheduling: tuple[tuple[str, DeschedulingProposed], ...] = ()
-    motion: dict[str, dict[int, Motion]] = {}
+    motion: tuple[tuple[str, int, Motion], ...] = ()
     rested: dict[str, Micros] = {}
     named: int = 0
 
@@ -332,7 +332,7 @@ def _upkeep(state: ClusterState) -> _Upkeep:
         tuple(state.running.values()),
         tuple(state.disruptions.items()),
         tuple(state.descheduling.items()),
-        state.motion,
+        tuple([(name, o, m) for name, moved in sorted(state.motion.items()) for o, m in sorted(moved.items())]),
         state.rested,
         state.named,
     )
@@ -461,7 +461,8 @@ def _load_pools(state: ClusterState, sections: Mapping[str, bytes]) -> None:
     )
     state.running = {running.decided.command: running for running in told.running}
     state.disruptions, state.descheduling = dict(told.disruptions), dict(told.descheduling)
-    state.motion = {binding: dict(moved) for binding, moved in told.motion.items()}
+    for binding, ordinal, motion in told.motion:
+        state.motion.setdefault(binding, {})[ordinal] = motion
     state.rested, state.named = dict(told.rested), told.named
 
 
