@@ -53,19 +53,24 @@ def fold_objects(state: DeschedulerState, told: ObjectsObserved) -> bool:
 
 
 def fold_item(state: DeschedulerState, name: str, cluster: ClusterFacts, item: AssignmentItem, at: Micros) -> None:
-    book, touched = cluster.book, list[str]()
+    """The most frequent first; what happens to nodes of no pool is nothing to anybody but the book."""
+    book = cluster.book
     match item:
         case Assigned():
             book.assign(item.binding, item.uid, item.decision, item.replicas, item.requirements, item.priority)
-        case Refused():
-            book.refuse(item.binding, item.assignment, item.count)
+            return
         case Placed():
-            touched = _left_by(cluster, item)
+            touched = _left_by(cluster, item) if cluster.pool_of else []
             book.place(item.binding, item.placed, item.requirements, at)
+            if not cluster.pool_of:
+                return
             touched += [share.node for share in item.placed]
         case Released():
             book.release(item.binding, item.released, item.unbound)
             touched = [share.node for share in item.released]
+        case Refused():
+            book.refuse(item.binding, item.assignment, item.count)
+            return
         case NodeClosed():
             book.close(item.node)
             touched = [item.node]
@@ -78,7 +83,7 @@ def fold_item(state: DeschedulerState, name: str, cluster: ClusterFacts, item: A
             for node in touched:
                 book.reopen(node)
         case _:
-            pass  # silence and claims move nothing on nodes
+            touched = []  # silence and claims move nothing on nodes
     cluster.pools.take(book, item, at)
     for node in dict.fromkeys(touched):
         emptiness.contents_changed(state, name, cluster, node, Sighting(at, item.decision))

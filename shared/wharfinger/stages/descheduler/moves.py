@@ -26,6 +26,8 @@ def before_placed(state: DeschedulerState, name: str, cluster: ClusterFacts, ite
 
 
 def after_released(state: DeschedulerState, name: str, cluster: ClusterFacts, item: Released) -> None:
+    if not state.watching:
+        return
     watch = state.watch(name)
     if item.binding not in cluster.book.held:  # nothing is left of it that could come back
         watch.left.pop(item.binding, None)

@@ -147,32 +147,31 @@ class DeschedulerObserver:
 
     def _fold_assignments(self, state: DeschedulerState, decided: AssignmentsDecided, at: Micros) -> None:
         """`decided.items` stand in order of seq, as the publisher and the ledger give them."""
-        cluster = state.cluster(decided.cluster)
-        seen = cluster.through.get(decided.stream, 0)
+        name, stream = decided.cluster, decided.stream
+        cluster, watched = state.cluster(name), state.watching
+        seen = through = cluster.through.get(stream, 0)
         for item in decided.items:
             if item.seq > seen:  # else redelivered
-                cluster.through[decided.stream] = max(item.seq, cluster.through.get(decided.stream, 0))
-                self._fold_item(state, decided.cluster, cluster, decided.stream, item, at)
+                through = max(item.seq, through)
+                if watched:
+                    _before_item(state, name, cluster, item, at)
+                books.fold_item(state, name, cluster, item, at)
+                self._after_item(state, name, cluster, stream, item, at)
+        if through > seen:
+            cluster.through[stream] = through
+            if watched:
+                disruption.changed(state, self.looking, name, at)
 
-    def _fold_item(
+    def _after_item(
         self, state: DeschedulerState, name: str, cluster: ClusterFacts, stream: str, item: AssignmentItem, at: Micros
     ) -> None:
-        watched = state.watching
         match item:
-            case Placed() if watched:
-                moves.before_placed(state, name, cluster, item, at)
-            case Disrupted():
-                disruption.command_ended(state, name, cluster, item, at)
-            case _:
-                pass
-        books.fold_item(state, name, cluster, item, at)
-        if watched:
-            disruption.changed(state, self.looking, name, at)
-        match item:
-            case Released() if watched:
-                moves.after_released(state, name, cluster, item)
             case Assigned():
                 shares.assigned(state, self.shard_of, name, cluster, item, at)
+            case Placed():
+                pass
+            case Released():
+                moves.after_released(state, name, cluster, item)
             case Silenced(decision=decision):
                 cluster.silenced[stream] = decision
                 silence.changed(state, name, cluster, stream, at)
@@ -181,3 +180,14 @@ class DeschedulerObserver:
                 silence.changed(state, name, cluster, stream, at)
             case _:
                 pass
+
+
+def _before_item(state: DeschedulerState, name: str, cluster: ClusterFacts, item: AssignmentItem, at: Micros) -> None:
+    """While what stood until now is still known."""
+    match item:
+        case Placed():
+            moves.before_placed(state, name, cluster, item, at)
+        case Disrupted():
+            disruption.command_ended(state, name, cluster, item, at)
+        case _:
+            pass
