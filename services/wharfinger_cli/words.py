@@ -7,7 +7,7 @@ from wharfinger.domain.value import Value
 from wharfinger.events.assignments import AssignmentsDecided
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.capacity import CapacityEstimated
-from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved
+from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved, WorkloadObserved
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.decisions import (
     ClusterRecovered,
@@ -67,6 +67,8 @@ def said(data: Value, before: Binding | None = None) -> str:
             return f"pods on {node} of {cluster}"
         case ObjectsObserved(cluster=cluster, kind=kind, namespace=namespace):
             return f"{kind}s of {cluster}/{namespace}".removesuffix("/")
+        case WorkloadObserved(cluster=cluster, binding=binding_name):
+            return f"how {binding_name} fares in {cluster}"
         case CapacityEstimated(cluster=cluster):
             return f"room in {cluster} counted"
         case FailoverProposed() | EvictionProposed() | RescheduleProposed() | NodeRemovalProposed():

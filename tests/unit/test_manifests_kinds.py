@@ -82,7 +82,6 @@ def test_what_is_not_acted_on_is_told_by_name(applied: Intake) -> None:
         "spec.conflictResolution",
         "spec.conflictResolution",
         "spec.dependentOverrides",
-        "spec.failover",
         "spec.gracefulEvictionTasks",
         'spec.overall["count/deployments.apps"]',
         'spec.overall["limits.cpu"]',

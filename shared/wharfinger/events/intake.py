@@ -28,7 +28,13 @@ from wharfinger.domain.value import digest
 from wharfinger.domain.workload import ObjectRef
 from wharfinger.events.accepted import Accepted, Fact, accepted
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.cluster_state import ObjectsObserved, PodsObserved, QuotasObserved, into_buckets
+from wharfinger.events.cluster_state import (
+    ObjectsObserved,
+    PodsObserved,
+    QuotasObserved,
+    WorkloadObserved,
+    into_buckets,
+)
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.envelope import derived_id
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
@@ -142,7 +148,7 @@ def compile_manifests(
     run.move_bindings()
     run.level_bindings()
     run.rebalance()
-    return run.intake([*clusters, *nodes, *state, *policies, *run.bindings_requested()])
+    return run.intake([*clusters, *nodes, *state, *policies, *run.bindings_requested(), *run.workloads_observed()])
 
 
 def compile_deletions(
@@ -375,6 +381,15 @@ class _Run:
                 self.handled.add(binding.name)
                 unacted = _first_few([dotted(path) for path in self._unacted(manifest)])
                 self.requested[binding.name] = msgspec.structs.replace(binding, unacted=unacted)
+
+    def workloads_observed(self) -> list[Fact]:
+        """How bindings fare in their clusters, where their manifests say so."""
+        return [
+            WorkloadObserved(item.cluster_name, model.binding_name, item.health or "Unknown", item.ready)
+            for manifest in self.manifests
+            if isinstance(model := manifest.model, karmada.ClusterResourceBinding)
+            for item in model.status.aggregated_status
+        ]
 
     def bindings_withdrawn(self) -> list[Fact]:
         names = [name for m in self.manifests if (name := _binding_name(m.model)) is not None]

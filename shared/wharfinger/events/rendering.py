@@ -225,6 +225,7 @@ def _binding_spec(binding: Binding, scheduled: Scheduled | None) -> Rendered:
                 for c in binding.components
             ],
             placement=karmada_placement(binding.placement),
+            failover=karmada_failover(binding.placement),
             clusters=[{"name": t.cluster, **_some(replicas=t.replicas)} for t in targets],
             schedulePriority=_some(priority=binding.priority),
             schedulerName=binding.scheduler,
@@ -288,6 +289,20 @@ def karmada_placement(placement: Placement) -> Rendered:
             antiAffinity=_some(groupByLabelKey=placement.anti_affinity_label),
         ),
     )
+
+
+def karmada_failover(placement: Placement) -> Rendered:
+    """As it stands in a policy's or a binding's spec, beside the placement."""
+    application = placement.application
+    how: Rendered = {}
+    if application is not None:
+        how = {
+            "decisionConditions": {"tolerationSeconds": application.toleration_s}, "purgeMode": application.purge,
+        }  # fmt: skip
+        if application.purge == "Gracefully":
+            how["gracePeriodSeconds"] = application.grace_s
+    gracefully = placement.cluster_purge == "Gracefully"
+    return _some(application=how, cluster={"purgeMode": "Gracefully"} if gracefully else {})
 
 
 def _term(affinity: ClusterAffinity) -> Rendered:

@@ -29,7 +29,13 @@ from wharfinger.domain.policy import Policy
 from wharfinger.domain.value import Value, canonical
 from wharfinger.events.accepted import Fact, accepted
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved, QuotasObserved
+from wharfinger.events.cluster_state import (
+    NodesObserved,
+    ObjectsObserved,
+    PodsObserved,
+    QuotasObserved,
+    WorkloadObserved,
+)
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
@@ -77,8 +83,8 @@ NAMESPACE = "what-if"
 SAMPLES = 121
 
 EXOGENOUS: tuple[type[Value], ...] = (
-    ClusterObserved, ClusterForgotten, NodesObserved, PodsObserved, QuotasObserved, ObjectsObserved, PolicyApplied,
-    PolicyRemoved,
+    ClusterObserved, ClusterForgotten, NodesObserved, PodsObserved, QuotasObserved, ObjectsObserved, WorkloadObserved,
+    PolicyApplied, PolicyRemoved,
     BindingRequested, BindingWithdrawn, NodeLoadObserved, HotValueObserved,
 )  # fmt: skip
 REQUESTS: tuple[type[Value], ...] = (FailoverProposed, EvictionProposed, RescheduleProposed, NodeRemovalProposed)
@@ -195,7 +201,7 @@ async def _range(ledger: Ledger, from_: Point, to: Point) -> tuple[Micros, Micro
 
 async def _from_outside(ledger: Ledger, begin: Micros, end: Micros, from_: Point) -> AsyncIterator[TakenIn]:
     after = -1 if from_ == GENESIS else begin
-    observed = _types((NodesObserved, PodsObserved, QuotasObserved, ObjectsObserved))
+    observed = _types((NodesObserved, PodsObserved, QuotasObserved, ObjectsObserved, WorkloadObserved))
     async for taken_in in ledger.taken_in(_types(EXOGENOUS), _types(REQUESTS), OPERATOR, after, end, observed):
         yield taken_in
 

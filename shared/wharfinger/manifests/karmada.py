@@ -16,6 +16,7 @@ from wharfinger.manifests import options
 from wharfinger.manifests.amounts import amounts, device_requests, split_devices
 from wharfinger.manifests.cluster_fact import DEFAULT_NAMESPACE
 from wharfinger.manifests.errors import Path
+from wharfinger.manifests.karmada_failover import AggregatedStatusItem, FailoverBehavior
 from wharfinger.manifests.karmada_placement import Placement, defaulted
 from wharfinger.manifests.model import (
     UNACTED,
@@ -226,7 +227,7 @@ class PropagationSpec(Model):
     association: Unacted = None
     conflict_resolution: Unacted = None
     dependent_overrides: Unacted = None
-    failover: Unacted = None
+    failover: FailoverBehavior = FailoverBehavior()
     preserve_resources_on_deletion: Unacted = None
     propagate_deps: Unacted = None
 
@@ -254,7 +255,7 @@ class ClusterPropagationPolicy(Object):
         spec = self.spec
         propagation = Propagation(
             tuple(s.to_domain(self.namespace) for s in spec.resource_selectors),
-            options.extended(defaulted(spec.placement.to_domain()), self.annotations),
+            spec.failover.onto(options.extended(defaulted(spec.placement.to_domain()), self.annotations)),
             spec.priority,
             spec.suspension.scheduling,
             spec.preemption == "Always",
@@ -378,7 +379,7 @@ class ResourceBindingSpec(Model):
     workload_affinity_groups: WorkloadAffinityGroups = WorkloadAffinityGroups()
     graceful_eviction_tasks: Annotated[list[EvictionTask], UNACTED] = []
     conflict_resolution: Unacted = None
-    failover: Unacted = None
+    failover: FailoverBehavior = FailoverBehavior()
     preserve_resources_on_deletion: Unacted = None
     propagate_deps: Unacted = None
     required_by: Unacted = None
@@ -391,11 +392,11 @@ class ResourceBindingSpec(Model):
 
 
 class ResourceBindingStatus(Model):
-    """What another scheduler made of it."""
+    """What another scheduler made of it, and how it fares in its clusters."""
 
     scheduler_observing_affinity_name: str = ""
     last_scheduled_time: str = ""
-    aggregated_status: Carried = None
+    aggregated_status: list[AggregatedStatusItem] = []
     conditions: Carried = None
     scheduler_observed_generation: Carried = None
 
@@ -430,7 +431,7 @@ class ClusterResourceBinding(Object):
             ObjectRef(resource.api_version, resource.kind, resource.name, resource.namespace),
             spec.replicas or resource.replicas,
             needs.to_domain(),
-            options.extended(spec.placement.to_domain(), self.annotations),
+            spec.failover.onto(options.extended(spec.placement.to_domain(), self.annotations)),
             spec.schedule_priority.priority,
             spec.suspension.scheduling,
             spec.reschedule_triggered_at,
