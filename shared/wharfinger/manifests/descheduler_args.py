@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from wharfinger.domain import descheduling as domain
 from wharfinger.domain import selectors
@@ -452,11 +452,11 @@ def _once(said: list[str]) -> list[str]:
 class PodProtections(Model):
     extra_enabled: Annotated[list[str], one_of(*_EXTRA), AfterValidator(_once)] = []
     default_disabled: Annotated[list[str], one_of(*domain.DEFAULT_PROTECTIONS), AfterValidator(_once)] = []
-    config: ProtectionConfig | None = None
+    of_each: ProtectionConfig | None = Field(default=None, alias="config")
 
     @model_validator(mode="after")
     def _configured_is_enabled(self) -> PodProtections:
-        said = self.config.PodsWithPVC if self.config else None
+        said = self.of_each.PodsWithPVC if self.of_each else None
         if said is not None and "PodsWithPVC" not in self.extra_enabled:
             raise ExpectedError("PodsWithPVC among extraEnabled", "config", "PodsWithPVC")
         return self
@@ -541,8 +541,8 @@ class EvictorArgs(Model):
     def to_domain(self) -> domain.EvictorArgs:
         off = self._given_up | set(self.pod_protections.default_disabled)
         on = self._added | set(self.pod_protections.extra_enabled)
-        config = self.pod_protections.config
-        pvc = config.PodsWithPVC if config else None
+        of_each = self.pod_protections.of_each
+        pvc = of_each.PodsWithPVC if of_each else None
         threshold = self.priority_threshold or PriorityThreshold()
         return domain.EvictorArgs(
             self.node_fit,

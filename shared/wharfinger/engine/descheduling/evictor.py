@@ -10,7 +10,7 @@ it is too late."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -19,7 +19,7 @@ from wharfinger.domain.descheduling import DeschedulingPolicy, EvictorArgs
 from wharfinger.domain.node import Pod
 from wharfinger.engine.descheduling.fit import Fit, Mask
 from wharfinger.engine.descheduling.steadiness import Memory
-from wharfinger.engine.descheduling.view import Cluster, owners, upkeep, workload
+from wharfinger.engine.descheduling.view import Cluster, Group, group_of, owners, upkeep, workload
 from wharfinger.engine.framework.budgets import allowed, covers
 
 SYSTEM_CRITICAL = 2_000_000_000
@@ -59,24 +59,66 @@ class Eviction:
 
 
 @dataclass(slots=True)
+class Budgets:
+    """PodDisruptionBudgets, and how many more pods of each may go: counted when the first pod of one is asked about."""
+
+    of: Mapping[str, list[DisruptionBudget]]
+    pods: Sequence[Pod]
+    left: dict[tuple[str, str], int] = field(default_factory=dict)
+    known: dict[Group, list[DisruptionBudget]] = field(default_factory=dict)
+    groups: dict[Group, list[Pod]] = field(default_factory=dict)
+
+    @classmethod
+    def of_cluster(cls, cluster: Cluster) -> Budgets:
+        budgets: dict[str, list[DisruptionBudget]] = {}
+        for budget in cluster.view.objects.budgets:
+            budgets.setdefault(budget.namespace, []).append(budget)
+        return cls(budgets, cluster.view.pods)
+
+    def covering(self, pod: Pod) -> list[DisruptionBudget]:
+        there = self.of.get(pod.requirements.traits.home)
+        if there is None:
+            return []
+        group = group_of(pod)
+        found = self.known.get(group)
+        if found is None:
+            found = self.known[group] = [budget for budget in there if covers(budget, pod)]
+        return found
+
+    def let_go(self, pod: Pod) -> bool:
+        return all(pod.name in b.disrupted or self._left(b) > 0 for b in self.covering(pod))
+
+    def count(self, pod: Pod) -> None:
+        for budget in self.covering(pod):
+            if pod.name not in budget.disrupted:
+                self.left[budget.namespace, budget.name] = self._left(budget) - 1
+
+    def _left(self, budget: DisruptionBudget) -> int:
+        key = (budget.namespace, budget.name)
+        if key not in self.left:
+            self.left.update(allowed((budget,), self._covered(budget)))
+        return self.left[key]
+
+    def _covered(self, budget: DisruptionBudget) -> list[Pod]:
+        if not self.groups:
+            for pod in self.pods:
+                self.groups.setdefault(group_of(pod), []).append(pod)
+        return [pod for pods in self.groups.values() if covers(budget, pods[0]) for pod in pods]
+
+
+@dataclass(slots=True)
 class Limits:
-    """Evictions of one pass, counted over all strategies and profiles. `lets_go`: budget -> how many more of its pods
-    may go."""
+    """Evictions of one pass, counted over all strategies and profiles."""
 
     policy: DeschedulingPolicy
-    budgets: Mapping[str, list[DisruptionBudget]]
-    left: dict[tuple[str, str], int]
+    budgets: Budgets
     by_node: dict[str, int] = field(default_factory=dict)
     by_namespace: dict[str, int] = field(default_factory=dict)
     total: int = 0
 
     @classmethod
     def of(cls, policy: DeschedulingPolicy, cluster: Cluster) -> Limits:
-        found = cluster.view.objects.budgets
-        budgets: dict[str, list[DisruptionBudget]] = {}
-        for budget in found:
-            budgets.setdefault(budget.namespace, []).append(budget)
-        return cls(policy, budgets, allowed(found, cluster.view.pods) if found else {})
+        return cls(policy, Budgets.of_cluster(cluster))
 
     def reached(self, pod: Pod) -> Answer | None:
         """Of the whole pass first: then nothing else matters."""
@@ -89,20 +131,12 @@ class Limits:
             return Answer.STAYS
         return None
 
-    def covering(self, pod: Pod) -> list[DisruptionBudget]:
-        return [b for b in self.budgets.get(pod.requirements.traits.home, ()) if covers(b, pod)]
-
-    def within_budgets(self, pod: Pod) -> bool:
-        return all(pod.name in b.disrupted or self.left[b.namespace, b.name] > 0 for b in self.covering(pod))
-
     def count(self, pod: Pod) -> None:
         namespace = pod.requirements.traits.home
         self.total += 1
         self.by_node[pod.node] = self.by_node.get(pod.node, 0) + 1
         self.by_namespace[namespace] = self.by_namespace.get(namespace, 0) + 1
-        for budget in self.covering(pod):
-            if pod.name not in budget.disrupted:
-                self.left[budget.namespace, budget.name] -= 1
+        self.budgets.count(pod)
 
 
 @dataclass(slots=True)
@@ -214,7 +248,7 @@ class Evictor:
             return Answer.STAYS
         if (reached := going.limits.reached(pod)) is not None:
             return reached
-        if pod.uid in going.cluster.view.held or not going.limits.within_budgets(pod):
+        if pod.uid in going.cluster.view.held or not going.limits.budgets.let_go(pod):
             return Answer.STAYS
         if going.memory is not None and going.memory.resting(workload(pod), going.cluster.view.at):
             return Answer.STAYS
@@ -325,7 +359,7 @@ RULES: tuple[tuple[str, Callable[[Evictor, Pod], bool]], ...] = (
     ("SystemCriticalPods", _on("SystemCriticalPods", lambda _, pod: pod.priority >= SYSTEM_CRITICAL)),
     ("priority", _too_high),
     ("PodsWithPVC", _on("PodsWithPVC", _claims)),
-    ("PodsWithoutPDB", _on("PodsWithoutPDB", lambda evictor, pod: not evictor.going.limits.covering(pod))),
+    ("PodsWithoutPDB", _on("PodsWithoutPDB", lambda evictor, pod: not evictor.going.limits.budgets.covering(pod))),
     ("PodsWithResourceClaims", _on("PodsWithResourceClaims", lambda _, pod: bool(pod.requirements.traits.resource_claims))),
     ("label selector", _not_selected),
     ("minimum of replicas", _few),

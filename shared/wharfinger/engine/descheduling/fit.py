@@ -6,7 +6,7 @@ does not depend on who is where is answered once for all pods that ask the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,8 +15,8 @@ import numpy.typing as npt
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.selectors import LabelSelector
 from wharfinger.domain.taints import Effect, first_untolerated
+from wharfinger.engine.descheduling.neighbours import Neighbours
 from wharfinger.engine.descheduling.view import Cluster, allocatable
-from wharfinger.engine.framework.pod_terms import Term, own_term
 
 Mask = npt.NDArray[np.bool_]
 
@@ -37,9 +37,9 @@ def tolerates(pod: Pod, node: Node) -> bool:
 
 @dataclass(slots=True)
 class Fit:
-    """`free`: int64[nodes, resources], what pods have left; `position`: node -> row. `placed`: pods that this pass
-    has found a place for, by row. `by_domain`: anti-affinity looks at the whole domain of its key, not at the one
-    node. `rows`: those that count."""
+    """`free`: int64[nodes, resources], what pods have left; `position`: node -> row. `by_domain`: anti-affinity looks
+    at the whole domain of its key, not at the one node. `roomy`, `answers`: who takes pods that ask the same, with
+    and without a look at amounts; `touched`: rows in the order in which these changed."""
 
     cluster: Cluster
     nodes: Sequence[Node]
@@ -48,10 +48,13 @@ class Fit:
     open: Mask
     by_domain: bool
     position: dict[str, int]
+    neighbours: Neighbours
     answers: dict[object, Mask] = field(default_factory=dict)
+    roomy: dict[tuple[object, object], tuple[Mask, int]] = field(default_factory=dict)
+    touched: list[int] = field(default_factory=list)
+    keys: dict[str, tuple[object, object]] = field(default_factory=dict)
     vectors: dict[int, npt.NDArray[np.int64]] = field(default_factory=dict)
-    placed: dict[int, list[Pod]] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
+    codes: dict[str, tuple[npt.NDArray[np.int64], dict[str, int]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, cluster: Cluster, by_domain: bool) -> Fit:
@@ -69,7 +72,7 @@ class Fit:
                     free[row, names[name]] -= amount
         position = {node.name: row for row, node in enumerate(nodes)}
         can_take = np.array([not node.unschedulable for node in nodes], dtype=np.bool_)
-        return cls(cluster, nodes, names, free, can_take, by_domain, position)
+        return cls(cluster, nodes, names, free, can_take, by_domain, position, Neighbours(cluster, cluster.running))
 
     def rows(self, nodes: Iterable[str]) -> Mask:
         mask = np.zeros(len(self.nodes), dtype=np.bool_)
@@ -84,11 +87,9 @@ class Fit:
 
     def takers(self, pod: Pod) -> Mask:
         """bool[nodes]: which would take it. Of its own node amounts are not asked: it has them."""
-        mask = self._named(pod) & self.open
         own = self.position[pod.node]
-        enough = np.all(self.free >= self.vector(pod), axis=1)
-        enough[own] = True
-        mask &= enough
+        mask = self._with_room(pod).copy()
+        mask[own] = self._named(pod)[own] and self.open[own]
         if pod.requirements.traits.anti_affinity and mask.any():
             self._without_enemies(pod, mask)
         return mask
@@ -114,12 +115,38 @@ class Fit:
         """The pod is there from now on; what it leaves is left free."""
         self.free[row] -= self.vector(pod)
         self.free[self.position[pod.node]] += self.vector(pod)
-        self.placed.setdefault(row, []).append(pod)
-        self.gone.add(pod.uid)
+        self.neighbours.moved(pod, self.nodes[self.position[pod.node]], self.nodes[row])
+        self.touched += (row, self.position[pod.node])
+
+    def _with_room(self, pod: Pod) -> Mask:
+        """The same for all pods that ask the same; of nodes that pods have left or come to since it was asked last it
+        is asked again. Not to be written to."""
+        key = self._asked(pod)
+        found = self.roomy.get(key)
+        if found is None:
+            mask: Mask = np.all(self.free >= self.vector(pod), axis=1) & self._named(pod) & self.open
+            self.roomy[key] = mask, len(self.touched)
+            return mask
+        mask, seen = found
+        if seen < len(self.touched):
+            rows = list(dict.fromkeys(self.touched[seen:]))
+            enough = np.all(self.free[rows] >= self.vector(pod), axis=1)
+            mask[rows] = enough & self._named(pod)[rows] & self.open[rows]
+            self.roomy[key] = mask, len(self.touched)
+        return mask
+
+    def _asked(self, pod: Pod) -> tuple[object, object]:
+        """What nodes it names and tolerates, and its amounts, as keys."""
+        found = self.keys.get(pod.uid)
+        if found is None:
+            asked = pod.requirements
+            named = (tuple(sorted(asked.node_selector.items())), asked.node_terms, asked.tolerations)
+            amounts = tuple(sorted(self.cluster.requests[pod.uid].items()))
+            found = self.keys[pod.uid] = (named, amounts)
+        return found
 
     def _named(self, pod: Pod) -> Mask:
-        asked = pod.requirements
-        key = (tuple(sorted(asked.node_selector.items())), asked.node_terms, asked.tolerations)
+        key, _ = self._asked(pod)
         found = self.answers.get(key)
         if found is None:
             found = np.array([selects(pod, node) and tolerates(pod, node) for node in self.nodes], dtype=np.bool_)
@@ -127,22 +154,26 @@ class Fit:
         return found
 
     def _without_enemies(self, pod: Pod, mask: Mask) -> None:
-        traits = pod.requirements.traits
-        terms = [t for term in traits.anti_affinity if (t := own_term(term, traits, self.cluster.namespaces))]
-        for term in terms:
-            taken = {node.labels.get(term.key) for node in self.nodes if self._clashes(term, pod, node)}
-            for row in np.nonzero(mask)[0].tolist():
-                node = self.nodes[row]
-                if self.by_domain and term.key in node.labels:
-                    mask[row] = node.labels[term.key] not in taken
-                else:
-                    mask[row] = not self._clashes(term, pod, node)
+        for meant in self.neighbours.of(pod):
+            if not self.by_domain:
+                for name, others in meant.by_node.items():
+                    if _others(others, pod):
+                        mask[self.position[name]] = False
+                continue
+            codes, values = self._domains(meant.term.key)
+            taken = [values[domain] for domain, others in meant.by_domain.items() if _others(others, pod)]
+            mask &= ~np.isin(codes, taken)
 
-    def _clashes(self, term: Term, pod: Pod, node: Node) -> bool:
-        row = self.position[node.name]
-        there = (p for p in self.cluster.running[node.name] if p.uid not in self.gone)
-        return any(
-            other.uid != pod.uid
-            and term.selects(other.requirements.traits, self.cluster.namespaces.get(other.requirements.traits.home, {}))
-            for other in (*there, *self.placed.get(row, ()))
-        )
+    def _domains(self, key: str) -> tuple[npt.NDArray[np.int64], dict[str, int]]:
+        """int64[nodes]: the domain of each node as a number, -1 where it has none; and the numbers of their names."""
+        found = self.codes.get(key)
+        if found is None:
+            values: dict[str, int] = {}
+            labels = [node.labels.get(key) for node in self.nodes]
+            codes = [-1 if value is None else values.setdefault(value, len(values)) for value in labels]
+            found = self.codes[key] = np.array(codes, dtype=np.int64), values
+        return found
+
+
+def _others(there: Mapping[str, Pod], pod: Pod) -> bool:
+    return len(there) > (pod.uid in there)

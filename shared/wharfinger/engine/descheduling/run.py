@@ -67,7 +67,7 @@ def run(policy: DeschedulingPolicy, view: ClusterView, memory: Memory | None = N
 
 def passed(policy: DeschedulingPolicy, view: ClusterView, memory: Memory | None = None) -> Passed:
     """The same, with what could not be judged and how nodes were."""
-    cluster = Cluster.of(view)
+    cluster = Cluster.of(view, policy.nodes)
     if len(cluster.nodes) < READY_MIN and not policy.strict:
         return Passed(())
     going = Pass.of(policy, cluster, memory)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from wharfinger.domain.descheduling import HighNodeUtilization, LowNodeUtilization
 from wharfinger.domain.node import Node, Pod
@@ -26,6 +27,9 @@ from wharfinger.engine.descheduling.sorting import least_important_first
 from wharfinger.engine.descheduling.usage import Bounds, Percents, Usage, cap
 
 WHOLE = 100.0
+PARTS = 100_000
+
+Amounts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,7 @@ class Balancing:
     gives: Callable[[str], bool]
     wanted: Callable[[Pod], bool]
     why: Callable[[str], str]
+    table: tuple[Amounts, Amounts, Amounts] | None = None
 
     @property
     def strict(self) -> bool:
@@ -107,34 +112,44 @@ class Balancing:
     def _evict_to_room(self, pod: Pod) -> Answer:
         """To the destination that stays furthest below its bounds with it; the first listed of equals."""
         fit = self.evictor.going.fit
-        mask = self.evictor.places(pod, fit.rows(node.name for node in self.destinations))
-        rows = (
-            np.nonzero(mask)[0].tolist()
-            if self.evictor.fit_wanted
-            else [fit.position[n.name] for n in self.destinations]
-        )
-        rated = [(self._rest(fit.nodes[row].name, pod), -i, row) for i, row in enumerate(rows)]
-        rest, _, row = max(rated, default=(-1, 0, -1))
-        if rest < 0:
+        rows, rest = self._rest(pod)
+        if self.evictor.fit_wanted:
+            rest = np.where(self.evictor.places(pod)[rows], rest, -1)
+        best = int(rest.argmax())
+        if rest[best] < 0:
             return Answer.STAYS
+        row = int(rows[best])
         answer = self.evictor.evict(pod, self.why(pod.node), target=row)
         if answer is Answer.EVICTED:
             self._book(fit.nodes[row].name, 1, pod)
         return answer
 
-    def _rest(self, node: str, pod: Pod) -> int:
-        """What is left to the cap of the scarcest resource with the pod there, in millionths of what the node has;
-        below zero: too much."""
-        taken, used, caps, size = self.usage.taken[pod.uid], self.used[node], self.caps[node], self.usage.size[node]
-        return min(
-            (caps[n] - used.get(n, 0) - taken.get(n, 0)) * 1_000_000 // max(1, size.get(n, 0)) for n in self.room
-        )
+    def _rest(self, pod: Pod) -> tuple[Amounts, Amounts]:
+        """int64[destinations]: their rows, and what would be left to the cap of the scarcest resource with the pod there, in
+        hundred-thousandths of what the node has; below zero: too much. Kept up to date for the one that a pod went to."""
+        taken = self.usage.taken[pod.uid]
+        names = list(self.room)
+        if self.table is None:
+            rows = [self.evictor.going.fit.position[node.name] for node in self.destinations]
+            rest = [[self._left(node.name, n) for n in names] for node in self.destinations]
+            size = [[max(1, self.usage.size[node.name].get(n, 0)) for n in names] for node in self.destinations]
+            self.table = np.array(rows), np.array(rest, dtype=np.int64), np.array(size, dtype=np.int64)
+        rows_of, left, sizes = self.table
+        asked = np.array([taken.get(n, 0) for n in names], dtype=np.int64)
+        return rows_of, ((left - asked) * PARTS // sizes).min(axis=1)
+
+    def _left(self, node: str, name: str) -> int:
+        return self.caps[node].get(name, 0) - self.used[node].get(name, 0)
 
     def _book(self, node: str, sign: int, pod: Pod) -> None:
         used = self.used[node]
         for name, amount in self.usage.taken[pod.uid].items():
             if name in used:
                 used[name] += sign * amount
+        if self.table is not None:
+            row = self.evictor.going.fit.position[node]
+            at = np.nonzero(self.table[0] == row)[0]
+            self.table[1][at] = [self._left(node, n) for n in self.room]
 
 
 def as_the_descheduler_tolerates(pod: Pod, node: Node) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from wharfinger.domain.cluster_objects import ClusterObjects
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.pod_upkeep import Owner, PodUpkeep
+from wharfinger.domain.selectors import LabelSelector
 from wharfinger.engine.framework.snapshot import requested
 from wharfinger.engine.load.book import LoadBook
 
@@ -72,8 +73,13 @@ def workload(pod: Pod) -> str:
     return f"Pod/{pod.uid}"
 
 
-def called(pod: Pod) -> str:
-    return f"{pod.requirements.traits.home}/{pod.name}"
+Group = tuple[str, tuple[tuple[str, str], ...]]
+"""Namespace and labels: selectors see no difference between pods with equal ones."""
+
+
+def group_of(pod: Pod) -> Group:
+    traits = pod.requirements.traits
+    return traits.home, tuple(sorted(traits.labels.items()))
 
 
 def ended(pod: Pod) -> bool:
@@ -111,8 +117,9 @@ class Cluster:
     namespaces: dict[str, Mapping[str, str]]
 
     @classmethod
-    def of(cls, view: ClusterView) -> Cluster:
-        nodes = [node for node in view.nodes if node.ready]
+    def of(cls, view: ClusterView, selector: LabelSelector | None = None) -> Cluster:
+        """`selector`: only nodes that it matches are looked at, as sources and as targets."""
+        nodes = [node for node in view.nodes if node.ready and (selector is None or selector.matches(node.labels))]
         lying: dict[str, list[Pod]] = {node.name: [] for node in nodes}
         owned: dict[str, int] = defaultdict(int)
         sizes: dict[int, dict[str, int]] = {}

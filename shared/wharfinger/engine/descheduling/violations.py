@@ -14,8 +14,8 @@ from wharfinger.domain.selectors import LabelSelector
 from wharfinger.domain.taints import Taint
 from wharfinger.engine.descheduling.evictor import Answer, Evictor
 from wharfinger.engine.descheduling.fit import Mask, selects
+from wharfinger.engine.descheduling.neighbours import Neighbours
 from wharfinger.engine.descheduling.sorting import least_important_first
-from wharfinger.engine.framework.pod_terms import Term, own_term
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -141,45 +141,27 @@ def anti_affinity(args: InterPodAntiAffinity, evictor: Evictor) -> None:
     """Of pods that do not bear each other the least important goes, until they do. Who has gone is in nobody's way any more."""
     cluster = evictor.going.cluster
     there = {node.name: concerned(cluster.on(node), args.namespaces, args.label_selector) for node in cluster.nodes}
-    domains: dict[str, dict[str, list[Node]]] = {}
-
-    def near(node: Node, key: str) -> list[Node]:
-        """The nodes of its domain."""
-        if key not in node.labels:
-            return []
-        if key not in domains:
-            domains[key] = {}
-            for other in cluster.nodes:
-                domains[key].setdefault(other.labels.get(key, ""), []).append(other)
-        return [n for n in domains[key][node.labels[key]] if key in n.labels]
-
-    def clash(pod: Pod, node: Node) -> str:
-        for term in _terms(evictor, pod):
-            for close in near(node, term.key):
-                for other in there[close.name]:
-                    if other.uid != pod.uid and _means(evictor, term, other):
-                        return f"it does not bear {other.name}, which is on {close.name} ({term.key})"
-        return ""
-
+    near = Neighbours(cluster, there)
     for node in cluster.nodes:
         for pod in least_important_first(there[node.name], evictor.going.strict):
-            reason = clash(pod, node)
+            reason = _clash(near, pod, node)
             if not reason or not evictor.may(pod) or not evictor.lets_go(pod):
                 continue
             answer = evictor.evict(pod, reason)
             if answer is Answer.EVICTED:
-                there[node.name] = [other for other in there[node.name] if other.uid != pod.uid]
+                near.moved(pod, node, None)
             elif answer is Answer.TOTAL_LIMIT:
                 return
             elif answer is Answer.NODE_LIMIT:
                 break
 
 
-def _terms(evictor: Evictor, pod: Pod) -> list[Term]:
-    traits = pod.requirements.traits
-    return [t for term in traits.anti_affinity if (t := own_term(term, traits, evictor.going.cluster.namespaces))]
-
-
-def _means(evictor: Evictor, term: Term, pod: Pod) -> bool:
-    traits = pod.requirements.traits
-    return term.selects(traits, evictor.going.cluster.namespaces.get(traits.home, {}))
+def _clash(near: Neighbours, pod: Pod, node: Node) -> str:
+    """Whom it does not bear; empty: it bears all."""
+    for meant in near.of(pod):
+        domain = node.labels.get(meant.term.key)
+        others = meant.by_domain.get(domain, {}) if domain is not None else {}
+        other = next((other for uid, other in others.items() if uid != pod.uid), None)
+        if other is not None:
+            return f"it does not bear {other.name}, which is on {other.node} ({meant.term.key})"
+    return ""
