@@ -221,7 +221,7 @@ def _binding_words(a: BindingAt | None, b: BindingAt | None) -> str:
     if a is not None and b is not None:
         words += [name for name in changed_fields(a.spec, b.spec) if name != "replicas"]
         if a.suspect != b.suspect:
-            words.append(f"silent: {', '.join(b.suspect)}" if b.suspect else "no longer counted twice")
+            words.append(f"counted twice: {', '.join(b.suspect)}" if b.suspect else "no longer counted twice")
     moved = moves(a.nodes if a else {}, b.nodes if b else {})
     return ", ".join([*words, *([f"nodes {some(moved)}"] if moved else [])])
 

@@ -37,8 +37,13 @@ SHOWN_MAX = 4
 def summary(data: Value) -> str:
     match data:
         case ScheduleDecided():
-            suspect = f"; silent: {', '.join(data.suspect)}" if data.suspect else ""
-            return _change(data.previous, data.targets) + suspect
+            leaving = [one.cluster for one in data.leaving]
+            silent = [name for name in data.suspect if name not in leaving]
+            return (
+                _change(data.previous, data.targets)
+                + (f"; silent: {', '.join(silent)}" if silent else "")
+                + (f"; on its way out of {', '.join(leaving)}" if leaving else "")
+            )
         case ScheduleRefused():
             kept = f"; keeps {targets(data.targets)}" if data.targets else ""
             return f"{data.reason}{kept}"

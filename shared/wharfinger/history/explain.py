@@ -432,6 +432,13 @@ async def _steady(ledger: Ledger, name: str, row: LedgerRow, moment: int) -> Ste
     )
 
 
+def _waited_for(record: BindingState) -> str:
+    """Until when the copies on their way out are kept."""
+    if not all(one.until_us for one in record.leaving.values()):
+        return "keeps its copy until somebody says that it may go"
+    return "keeps its copy until what replaces it stands, or has been waited for long enough"
+
+
 def _rule(state: FleetState, record: BindingState) -> str:
     """Why the stage let it be, in the order in which it asks."""
     if record.spec.suspended:
@@ -450,6 +457,8 @@ def _rule(state: FleetState, record: BindingState) -> str:
         )
     if record.refused:
         return f"it waits ({record.refused}): it is asked again when facts or counts change, and silent while the answer stays"
+    if record.leaving:
+        return f"it is on its way out of {', '.join(record.leaving)}, which {_waited_for(record)}"
     if record.suspect:
         silent = ", ".join(record.suspect)
         return f"its request is answered; what it holds on {silent}, which is silent, is placed elsewhere too until it is heard"
