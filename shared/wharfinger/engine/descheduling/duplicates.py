@@ -6,12 +6,11 @@ the evictable pods divided by those nodes, rounded up. Who is listed first on a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import numpy as np
 
 from wharfinger.domain.descheduling import RemoveDuplicates
-from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.node import Pod
 from wharfinger.engine.descheduling.evictor import Answer, Evictor
-from wharfinger.engine.descheduling.fit import selects, tolerates
 from wharfinger.engine.descheduling.view import owners, upkeep
 
 Kind = tuple[str, str, str, tuple[str, ...]]
@@ -27,11 +26,11 @@ def duplicates(args: RemoveDuplicates, evictor: Evictor) -> None:
     copies, counts = _found(args, evictor)
     for kind, by_node in copies.items():
         targets = _targets(by_node, evictor)
-        if len(targets) < 2:
+        if targets < 2:
             continue
-        cap = -(-counts[kind] // len(targets))
+        cap = -(-counts[kind] // targets)
         for node, pods in by_node.items():
-            if _let_go(kind, node, pods, cap, len(targets), evictor) is Answer.TOTAL_LIMIT:
+            if _let_go(kind, node, pods, cap, targets, evictor) is Answer.TOTAL_LIMIT:
                 return
 
 
@@ -78,21 +77,14 @@ def _kinds(args: RemoveDuplicates, pod: Pod) -> tuple[Kind, ...]:
     return tuple((home, owner.kind, owner.name, of) for owner in whose)
 
 
-def _targets(by_node: dict[str, list[Pod]], evictor: Evictor) -> set[str]:
-    """Nodes that tolerate and select such copies; of copies that only one node would take none. To the descheduler a
-    cordoned node is one of them."""
-    asked: dict[object, Pod] = {}
-    for pod in (pod for pods in by_node.values() for pod in pods):
-        r = pod.requirements
-        asked.setdefault((tuple(sorted(r.node_selector.items())), r.node_terms, r.tolerations), pod)
-    targets: set[str] = set()
-    for pod in asked.values():
-        named = {node.name for node in _candidates(evictor) if tolerates(pod, node) and selects(pod, node)}
-        if len(named) > 1:
-            targets |= named
-    return targets
-
-
-def _candidates(evictor: Evictor) -> Iterable[Node]:
-    going = evictor.going
-    return going.cluster.nodes if going.strict else (node for node in going.cluster.nodes if not node.unschedulable)
+def _targets(by_node: dict[str, list[Pod]], evictor: Evictor) -> int:
+    """How many nodes tolerate and select such copies; of copies that only one node would take none. To the descheduler a cordoned
+    node is one of them."""
+    fit = evictor.going.fit
+    targets = np.zeros(len(fit.nodes), dtype=np.bool_)
+    for pods in by_node.values():
+        for pod in pods:
+            named = fit.named(pod) if evictor.going.strict else fit.named(pod) & fit.open
+            if np.count_nonzero(named) > 1:
+                targets |= named
+    return int(np.count_nonzero(targets))

@@ -103,7 +103,7 @@ class Budgets:
         if not self.groups:
             for pod in self.pods:
                 self.groups.setdefault(group_of(pod), []).append(pod)
-        return [pod for pods in self.groups.values() if covers(budget, pods[0]) for pod in pods]
+        return [pod for pods in self.groups.values() if budget in self.covering(pods[0]) for pod in pods]
 
 
 @dataclass(slots=True)

@@ -89,7 +89,7 @@ class Fit:
         """bool[nodes]: which would take it. Of its own node amounts are not asked: it has them."""
         own = self.position[pod.node]
         mask = self._with_room(pod).copy()
-        mask[own] = self._named(pod)[own] and self.open[own]
+        mask[own] = self.named(pod)[own] and self.open[own]
         if pod.requirements.traits.anti_affinity and mask.any():
             self._without_enemies(pod, mask)
         return mask
@@ -124,14 +124,14 @@ class Fit:
         key = self._asked(pod)
         found = self.roomy.get(key)
         if found is None:
-            mask: Mask = np.all(self.free >= self.vector(pod), axis=1) & self._named(pod) & self.open
+            mask: Mask = np.all(self.free >= self.vector(pod), axis=1) & self.named(pod) & self.open
             self.roomy[key] = mask, len(self.touched)
             return mask
         mask, seen = found
         if seen < len(self.touched):
             rows = list(dict.fromkeys(self.touched[seen:]))
             enough = np.all(self.free[rows] >= self.vector(pod), axis=1)
-            mask[rows] = enough & self._named(pod)[rows] & self.open[rows]
+            mask[rows] = enough & self.named(pod)[rows] & self.open[rows]
             self.roomy[key] = mask, len(self.touched)
         return mask
 
@@ -145,7 +145,8 @@ class Fit:
             found = self.keys[pod.uid] = (named, amounts)
         return found
 
-    def _named(self, pod: Pod) -> Mask:
+    def named(self, pod: Pod) -> Mask:
+        """bool[nodes]: which its selector, affinity and tolerations leave, whoever is there."""
         key, _ = self._asked(pod)
         found = self.answers.get(key)
         if found is None:

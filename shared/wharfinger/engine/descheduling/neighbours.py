@@ -38,6 +38,7 @@ class Neighbours:
     resolved: dict[str, list[Meant]] = field(default_factory=dict)
     now: dict[str, Node | None] = field(default_factory=dict)
     groups: dict[Group, list[tuple[Pod, Node]]] = field(default_factory=dict)
+    meaning: dict[Group, tuple[list[Meant], int]] = field(default_factory=dict)
 
     def of(self, pod: Pod) -> list[Meant]:
         """One for each of its own terms of anti-affinity."""
@@ -51,11 +52,10 @@ class Neighbours:
     def moved(self, pod: Pod, source: Node, target: Node | None) -> None:
         """`target` None: it is in nobody's way any more."""
         self.now[pod.uid] = target
-        for meant in self.terms.values():
-            if self._means(meant.term, pod):
-                meant.remove(pod, source)
-                if target is not None:
-                    meant.add(pod, target)
+        for meant in self._meaning(pod):
+            meant.remove(pod, source)
+            if target is not None:
+                meant.add(pod, target)
 
     def _meant(self, term: Term) -> Meant:
         selector, spaces = term.selector, term.namespace_selector
@@ -75,6 +75,15 @@ class Neighbours:
                 for pod, node in alike:
                     if (place := self.now.get(pod.uid, node)) is not None:
                         found.add(pod, place)
+        return found
+
+    def _meaning(self, pod: Pod) -> list[Meant]:
+        """The terms that were asked for and mean it."""
+        group = group_of(pod)
+        found, seen = self.meaning.get(group, ([], 0))
+        if seen < len(self.terms):
+            found = [meant for meant in self.terms.values() if self._means(meant.term, pod)]
+            self.meaning[group] = found, len(self.terms)
         return found
 
     def _alike(self) -> Iterable[list[tuple[Pod, Node]]]:

@@ -19,8 +19,11 @@ from wharfinger.domain.selectors import LabelSelector, NodeTerm
 from wharfinger.domain.taints import Toleration
 from wharfinger.engine.descheduling.evictor import Answer, Evictor
 from wharfinger.engine.descheduling.fit import Mask, selects, tolerates
+from wharfinger.engine.descheduling.view import Group, group_of
 from wharfinger.engine.descheduling.violations import concerned
 from wharfinger.engine.framework.pod_terms import spread_selector
+
+Groups = dict[Group, list[Pod]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +56,9 @@ class Constraint:
 
 def spread(args: TopologySpread, evictor: Evictor) -> None:
     chosen: dict[str, tuple[Pod, str, Mask]] = {}
-    for pods in _by_namespace(args, evictor).values():
-        for constraint in _constraints(args, pods):
-            for pod, why, below in _unbalanced(args, constraint, pods, evictor):
+    for groups in _by_namespace(args, evictor).values():
+        for constraint in _constraints(args, (pod for pods in groups.values() for pod in pods)):
+            for pod, why, below in _unbalanced(args, constraint, groups, evictor):
                 chosen.setdefault(pod.uid, (pod, why, below))
     full: set[str] = set()
     for pod, why, below in chosen.values():
@@ -68,11 +71,13 @@ def spread(args: TopologySpread, evictor: Evictor) -> None:
             full.add(pod.node)
 
 
-def _by_namespace(args: TopologySpread, evictor: Evictor) -> dict[str, list[Pod]]:
-    found: dict[str, list[Pod]] = {}
+def _by_namespace(args: TopologySpread, evictor: Evictor) -> dict[str, Groups]:
+    """Those that may be evicted, of each namespace, in groups between which selectors see no difference."""
+    found: dict[str, Groups] = {}
     for pod in concerned(evictor.going.cluster.everywhere(), args.namespaces, args.label_selector):
         if evictor.may(pod):
-            found.setdefault(pod.requirements.traits.home, []).append(pod)
+            group = group_of(pod)
+            found.setdefault(group[0], {}).setdefault(group, []).append(pod)
     return found
 
 
@@ -99,10 +104,10 @@ class Domain:
 
 
 def _unbalanced(
-    args: TopologySpread, constraint: Constraint, pods: list[Pod], evictor: Evictor
+    args: TopologySpread, constraint: Constraint, groups: Groups, evictor: Evictor
 ) -> list[tuple[Pod, str, Mask]]:
     """The pods that have to go, each with why, and where to."""
-    domains = _domains(constraint, pods, evictor)
+    domains = _domains(constraint, groups, evictor)
     sizes = [len(d.pods) for d in domains]
     if not domains or max(sizes) - min(sizes) <= constraint.said.max_skew:
         return []
@@ -119,14 +124,17 @@ def _unbalanced(
     return [(pod, why, below) for pod in moved if fits[pod.uid] or not args.node_fit]
 
 
-def _domains(constraint: Constraint, pods: list[Pod], evictor: Evictor) -> list[Domain]:
+def _domains(constraint: Constraint, groups: Groups, evictor: Evictor) -> list[Domain]:
     nodes = {node.name: node for node in evictor.going.cluster.nodes}
     key = constraint.said.key
     found = {node.labels[key]: Domain(node.labels[key], []) for node in nodes.values() if constraint.counts(node)}
-    for pod in pods:
-        value = nodes[pod.node].labels.get(key)
-        if value is not None and not pod.terminating and constraint.selector.matches(pod.requirements.traits.labels):
-            found.setdefault(value, Domain(value, [])).pods.append(pod)
+    for pods in groups.values():
+        if not constraint.selector.matches(pods[0].requirements.traits.labels):
+            continue
+        for pod in pods:
+            value = nodes[pod.node].labels.get(key)
+            if value is not None and not pod.terminating:
+                found.setdefault(value, Domain(value, [])).pods.append(pod)
     return list(found.values())
 
 
