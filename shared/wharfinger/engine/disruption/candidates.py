@@ -38,6 +38,8 @@ CONSOLIDATION: frozenset[Method] = frozenset({"emptiness", "multi-node", "single
 EVENTUAL: frozenset[Method] = frozenset({"expiry", "drift", "static-drift"})
 """Methods that pods only delay, where their pool says for how long at most."""
 
+_ENDED = frozenset({"Succeeded", "Failed"})
+
 _TYPE_KNOWN_AFTER = 3600 * SECOND
 """A node is so old before the lack of its instance type counts: catalogues change."""
 
@@ -181,7 +183,11 @@ def moves(pod: Pod) -> bool:
     if pod.terminating or pod.requirements.traits.owner == "DaemonSet":
         return False
     upkeep = pod.upkeep
-    return upkeep is None or not (upkeep.of_daemon or upkeep.static or upkeep.phase in ("Succeeded", "Failed"))
+    if upkeep is None:
+        return True
+    if upkeep.static or upkeep.phase in _ENDED:
+        return False
+    return not (upkeep.owners and upkeep.of_daemon)
 
 
 def _of_no_pool(node: Node) -> Verdict:

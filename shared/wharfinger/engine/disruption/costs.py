@@ -25,6 +25,8 @@ _INT32 = 2**31
 def eviction_cost(pod: Pod) -> int:
     """1 + deletion cost / 2**27 + priority / 2**25, between -10 and 10; in thousandths, rounded up, so that what costs
     anything costs something here, too. A deletion cost that is no 32-bit number counts as none."""
+    if not pod.priority and (pod.upkeep is None or not pod.upkeep.annotations):
+        return UNIT
     said = "" if pod.upkeep is None else pod.upkeep.annotations.get(DELETION_COST, "")
     scaled = UNIT * (_number(said) + pod.priority * (_DELETION_COST_UNIT // _PRIORITY_UNIT))
     return max(-MOST, min(MOST, UNIT - (-scaled // _DELETION_COST_UNIT)))

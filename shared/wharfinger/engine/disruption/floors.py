@@ -8,12 +8,13 @@ priced exactly. All in integers; what nodes hold is rounded up, what is asked fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from wharfinger.domain.node_pool import NodePoolPolicy
+from wharfinger.engine.disruption.kernels import COARSE
 from wharfinger.engine.disruption.prices import Prices
 from wharfinger.engine.disruption.removal import COMPILER, MEBI_SHIFT, Weights
 from wharfinger.engine.provisioning.catalogue import NO_PRICE, Column
@@ -43,42 +44,71 @@ class Mixture:
         return int(self.costs[min(steps, len(self.costs) - 1)])
 
 
-@dataclass(frozen=True, slots=True)
 class Floors:
-    """`weights`: what cpu and memory are worth at these prices. No mixtures where nothing can be bought."""
+    """What the pools of a scene could buy, and what that costs at least and about.
 
-    weights: Weights
-    mixtures: tuple[Mixture, ...]
+    `sizes` int64[types, 2] in thousandths of a core and mebibytes, `costs`; `most`: cpu and mebibytes of the largest amount
+    that is asked about; beyond it the floor is that of the largest. `weights`: what cpu and memory are worth at these
+    prices."""
+
+    def __init__(self, sizes: Column, costs: Column, most: tuple[int, int], total: tuple[int, int]) -> None:
+        self._most = most
+        # A mixture's parts are weighed by what one has to pay for cpu, or memory, at least: so they are of one size.
+        self._parts = (_unit_price(sizes[:, 0], costs), _unit_price(sizes[:, 1], costs))
+        self.sizes, self.costs = _unbeaten(sizes, costs)
+        self.weights = _weights(self.sizes, self.costs, self._parts, total)
+        self._mixtures: tuple[Mixture, ...] | None = None
+
+    @property
+    def nothing(self) -> bool:
+        """Nothing can be bought."""
+        return not len(self.costs)
 
     def least(self, cpu_milli: int, memory_bytes: int) -> int:
         """Billionths of a dollar an hour; nothing for nothing."""
+        if self._mixtures is None:
+            self._mixtures = tuple(self._made())
         mebi = memory_bytes >> MEBI_SHIFT
-        return max((m.least(cpu_milli, mebi) for m in self.mixtures), default=NO_PRICE)
+        return max((m.least(cpu_milli, mebi) for m in self._mixtures), default=NO_PRICE if self.nothing else 0)
+
+    def _made(self) -> Iterator[Mixture]:
+        kernels = COMPILER.kernels(STEPS * len(self.costs) // 64)
+        cpu, memory = self._parts
+        for step in range(MIXTURES + 1):
+            by_cpu, by_memory = cpu * (MIXTURES - step), memory * step
+            amount = by_cpu * self.sizes[:, 0] + by_memory * self.sizes[:, 1]
+            largest = by_cpu * self._most[0] + by_memory * self._most[1]
+            if not amount.any() or not largest:
+                continue
+            unit = -(-largest // STEPS)
+            caps, kept = _useful(-(-amount // unit), self.costs)
+            table = np.zeros(STEPS + 1, dtype=np.int64)
+            kernels.cover(caps, kept, table)
+            yield Mixture(by_cpu, by_memory, unit, table)
+
+    def about(self, asks: Sequence[Mapping[str, int]]) -> int:
+        """About what nodes for these pods cost, packed one after another by cpu and memory alone: no bound, but near."""
+        if self.nothing:
+            return NO_PRICE
+        rows = [(ask.get("cpu", 0), ask.get("memory", 0) >> MEBI_SHIFT) for ask in asks]
+        rows.sort(key=lambda row: (-self._worth(row), row))
+        worths = np.array([max(1, self._worth(row) >> COARSE) for row in rows], dtype=np.int64)
+        order, (open, placed, best) = np.arange(len(rows)), np.zeros((3, len(rows)), dtype=np.int64)
+        kernels = COMPILER.kernels(len(rows) * len(self.costs) // 8)
+        prices = -(-self.costs >> COARSE)
+        cost = kernels.pack(np.array(rows, dtype=np.int64), worths, self.sizes, prices, order, open, placed, best)
+        return NO_PRICE if cost < 0 else int(cost) << COARSE
+
+    def _worth(self, row: tuple[int, int]) -> int:
+        return row[0] * self.weights.cpu + row[1] * self.weights.memory
 
 
 def floors(pools: Iterable[NodePoolPolicy], prices: Prices, most: tuple[int, int], total: tuple[int, int]) -> Floors:
-    """`most`: cpu and memory (bytes) of the largest amount that will be asked about; beyond it the floor is that of the
-    largest. `total`: of all pods, by whose mixture cpu and memory are weighed."""
+    """`most`: cpu and memory (bytes) of the largest amount that will be asked about. `total`: of all pods, by whose mixture
+    cpu and memory are weighed."""
     sizes, costs = _offered(pools, prices)
-    if not len(costs):
-        return Floors(Weights(), ())
     sizes[:, 1] = -(-sizes[:, 1] >> MEBI_SHIFT)
-    # A mixture's parts are weighed by what one has to pay for cpu, or memory, at least: so they are of one size.
-    cpu, memory = (_unit_price(sizes[:, i], costs) for i in (0, 1))
-    kernels = COMPILER.kernels(STEPS * len(costs) // 64)
-    found = []
-    for step in range(MIXTURES + 1):
-        by_cpu, by_memory = cpu * (MIXTURES - step), memory * step
-        amount = by_cpu * sizes[:, 0] + by_memory * sizes[:, 1]
-        largest = by_cpu * most[0] + by_memory * (most[1] >> MEBI_SHIFT)
-        if not amount.any() or not largest:
-            continue
-        unit = -(-largest // STEPS)
-        caps, kept = _useful(-(-amount // unit), costs)
-        table = np.zeros(STEPS + 1, dtype=np.int64)
-        kernels.cover(caps, kept, table)
-        found.append(Mixture(by_cpu, by_memory, unit, table))
-    return Floors(_weights(sizes, costs, cpu, memory, total), tuple(found))
+    return Floors(sizes, costs, (most[0], -(-most[1] >> MEBI_SHIFT)), total)
 
 
 def _offered(pools: Iterable[NodePoolPolicy], prices: Prices) -> tuple[Column, Column]:
@@ -110,12 +140,21 @@ def _useful(caps: Column, costs: Column) -> tuple[Column, Column]:
     return caps[kept], costs[kept]
 
 
-def _weights(sizes: Column, costs: Column, cpu: int, memory: int, total: tuple[int, int]) -> Weights:
+def _unbeaten(sizes: Column, costs: Column) -> tuple[Column, Column]:
+    """Types than which none holds as much of both for as little, the cheapest first; of equal ones the first."""
+    kept: list[int] = []
+    for at in np.lexsort((-sizes[:, 1], -sizes[:, 0], costs)).tolist():
+        if not len(kept) or not (sizes[kept] >= sizes[at]).all(axis=1).any():
+            kept.append(at)
+    return sizes[kept], costs[kept]
+
+
+def _weights(sizes: Column, costs: Column, parts: tuple[int, int], total: tuple[int, int]) -> Weights:
     """Prices of cpu and memory that make no type worth more than it costs, and of those the ones by which all pods
     are worth the most."""
     best, found = -1, Weights()
     for step in range(1, MIXTURES):
-        by_cpu, by_memory = cpu * (MIXTURES - step), memory * step
+        by_cpu, by_memory = parts[0] * (MIXTURES - step), parts[1] * step
         amounts = by_cpu * sizes[:, 0] + by_memory * sizes[:, 1]
         there = amounts > 0
         if not there.any():

@@ -14,7 +14,7 @@ Plain functions over arrays, which know no names; see `engine.nodes.compiled` fo
 
 from __future__ import annotations
 
-ORDER = ("rest_of", "settle", "cover")
+ORDER = ("rest_of", "settle", "cover", "fill", "pack")
 """The functions below, callees first."""
 
 COARSE = 10
@@ -83,3 +83,48 @@ def cover(caps, prices, costs):
         for t in range(1, len(caps)):
             least = min(least, prices[t] + costs[max(v - caps[t], 0)])
         costs[v] = least
+
+
+def fill(asks, open, size, order, placed):
+    """Puts pods that are `open` [pods] into one node of `size` [2] as they come; how many."""
+    cpu, memory = size[0], size[1]
+    count = 0
+    for i in order:
+        placed[i] = 0
+        if open[i] != 0 and asks[i, 0] <= cpu and asks[i, 1] <= memory:
+            placed[i] = 1
+            count += 1
+            cpu -= asks[i, 0]
+            memory -= asks[i, 1]
+    return count
+
+
+def pack(asks, worths, sizes, prices, order, open, placed, best):
+    """About what nodes for all pods cost, one after another: each time the type that costs the least for what it takes in.
+    `asks` [pods, 2], `worths` [pods], the most worth first; `sizes` [types, 2]. -1: some pod fits no type."""
+    left = len(asks)
+    cost = 0
+    for i in order:
+        open[i] = 1
+    while left > 0:
+        chosen, taken, price = -1, 0, 0
+        for t in range(len(prices)):
+            count = fill(asks, open, sizes[t], order, placed)
+            worth = 0
+            for i in order:
+                worth += worths[i] * placed[i]
+            if count == 0:
+                continue
+            # The price for what it takes in, compared by multiplication.
+            if chosen < 0 or prices[t] * taken < price * worth:
+                chosen, taken, price = t, worth, prices[t]
+                for i in order:
+                    best[i] = placed[i]
+        if chosen < 0:
+            return -1
+        cost += price
+        for i in order:
+            if best[i] != 0:
+                open[i] = 0
+                left -= 1
+    return cost

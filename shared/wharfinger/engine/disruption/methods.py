@@ -29,7 +29,7 @@ from wharfinger.engine.disruption.candidates import CONSOLIDATION, REASONS, Look
 from wharfinger.engine.disruption.costs import UNIT
 from wharfinger.engine.disruption.floors import Floors, floors
 from wharfinger.engine.disruption.prices import Prices
-from wharfinger.engine.disruption.removal import Attempt, Ground, Mover, Weights
+from wharfinger.engine.disruption.removal import Attempt, Ground, Mover
 from wharfinger.engine.disruption.replacement import Planned, Seats, arithmetic, priced, seats
 from wharfinger.engine.disruption.scene import Command, Method, Move, Scene, Survey, Verdict
 from wharfinger.engine.provisioning.catalogue import NO_PRICE
@@ -38,6 +38,13 @@ from wharfinger.engine.provisioning.problem import NewClaim
 
 SET_SIZES = (2, 3, 4, 6, 8)
 """So many nodes are looked at together for a replacement, neighbours in the order of what they waste."""
+
+GAIN = 32
+"""Nodes are not replaced for less than one part in so many of their price: every pod of theirs would have to move, and the
+next change of anything would make it worth it, or not, again."""
+
+SLACK = 100
+"""By one part in so many a real packing may be cheaper than a quick one; those that are worth it by so much are packed."""
 
 ANY_PRICE: frozenset[Method] = frozenset({"expiry", "drift", "static-drift", "static-scale-down"})
 
@@ -97,12 +104,12 @@ class _Pass:
         self.gone: dict[str, str] = {}
         self.receiving: dict[str, str] = {}
         self.said: dict[str, Verdict] = {}
+        self.stuck: set[str] = set()
         self._allowed: dict[tuple[str, DisruptionReason], Allowance] = {}
 
     def _floors(self) -> Floors:
         asked = [looked.asks() for looked in self.review.nodes.values() if looked.pods]
-        if not asked or not self.buying:
-            return Floors(Weights(), ())
+        asked = asked or [(0, 0)]
         most = (max(cpu for cpu, _ in asked), max(memory for _, memory in asked))
         total = (sum(cpu for cpu, _ in asked), sum(memory for _, memory in asked))
         return floors(self.buying, self.prices, (most[0] * 4, most[1] * 4), total)
@@ -183,7 +190,7 @@ class _Pass:
         """Nodes that the method may touch and no other has; what speaks against the others is kept."""
         found = []
         for name, looked in self.review.nodes.items():
-            if name in self.gone:
+            if name in self.gone or name in self.stuck:
                 continue
             verdict = against(looked, method)
             if verdict is None:
@@ -216,11 +223,15 @@ class _Pass:
     def _replaced(self, going: list[Looked], attempt: Attempt, method: Method) -> bool:
         spent = sum(looked.price for looked in going)
         least = self._least(attempt.left)
-        if spent - least < self.scene.epsilon:
+        if spent - least < self._gain(spent):
             if len(going) == 1:
                 self._say(going[0], "NotCheaper", self._floor_sentence(going[0], attempt, least))
             return False
         if not self._worth_it(going, spent - least, method):
+            return False
+        about = self.floors.about([mover.pod.requirements.requests for mover in attempt.left])
+        if spent - about * SLACK // (SLACK + 1) < self._gain(spent):
+            self._say_alone(going, "NotCheaper", self._quick_sentence(going[0], attempt, about))
             return False
         found = seats(self.ground, self.scene, attempt, self.buying, self.used)
         if found.refusal:
@@ -230,10 +241,19 @@ class _Pass:
         if judged.refusal:
             self._say_alone(going, "NotCheaper", f"{_pods(attempt.left)} would need a new node: {judged.refusal}")
             return False
+        if spent - sum(claim.price for claim in judged.claims) < self._gain(spent):
+            self._say_alone(
+                going, "NotCheaper", f"{arithmetic(going, judged.claims, judged.saving)}, which is too little"
+            )
+            return False
         if not self._worth_it(going, judged.saving, method):
             return False
         self._take(method, going, attempt, replace(found, claims=judged.claims), judged.saving)
         return True
+
+    def _gain(self, spent: int) -> int:
+        """What a replacement must save at least."""
+        return max(self.scene.epsilon, spent // GAIN)
 
     def _replace_at_any_price(self, looked: Looked, method: Method) -> bool:
         """It has to go: others take what they can, new nodes the rest."""
@@ -242,6 +262,7 @@ class _Pass:
         found = self._forced(looked, method)
         if isinstance(found, Verdict):
             self.said[looked.name] = found
+            self.stuck.add(looked.name)
             return False
         attempt, chairs = found
         self._take(method, [looked], attempt, chairs, looked.price - sum(c.worst_price for c in chairs.claims))
@@ -251,7 +272,7 @@ class _Pass:
         buying: Sequence[NodePoolPolicy] = self.buying
         if method == "static-drift":
             # Its pool keeps its number: one of the same pool comes for it, with all that is on it.
-            attempt = Attempt((looked.name,), left=list(self.ground.movers[looked.name]))
+            attempt = Attempt((looked.name,), left=list(self.ground.movers(looked.name)))
             buying = [msgspec.structs.replace(looked.pool, replicas=None)]
         else:
             attempt = self.ground.without([looked.name], quiet=False)
@@ -274,8 +295,8 @@ class _Pass:
                 at += 1
                 continue
             attempt = self.ground.without([n.name for n in going], quiet=True)
-            taken = self._replaced(going, attempt, "multi-node")
-            at += len(going) if taken else 1
+            self._replaced(going, attempt, "multi-node")
+            at += len(going)  # those who failed together are not tried again with others: every node is looked at once
 
     def _best_set(self, wasteful: Sequence[tuple[Looked, int]], at: int) -> list[Looked] | None:
         """None: of no size is there enough to be saved."""
@@ -287,14 +308,14 @@ class _Pass:
             cpu, memory = (sum(amounts) for amounts in zip(*(n.asks() for n in part), strict=True))
             promise = sum(n.price for n in part) - self.floors.least(cpu, memory)
             score = promise * 1000 // sum(n.cost for n in part)
-            if promise >= self.scene.epsilon and score > best:
+            if promise >= self._gain(sum(n.price for n in part)) and score > best:
                 best, going = score, part
         return going
 
     # --- taking it
 
     def _take(self, method: Method, going: Sequence[Looked], attempt: Attempt, chairs: Seats, saving: int) -> None:
-        command = self.command(method, going, attempt, chairs, saving)
+        command = self._command(method, going, attempt, chairs, saving)
         self.commands.append(command)
         self.ground.commit(attempt)
         for looked in going:
@@ -307,7 +328,9 @@ class _Pass:
         for claim in chairs.claims:
             self._use(claim)
 
-    def command(self, method: Method, going: Sequence[Looked], attempt: Attempt, chairs: Seats, saving: int) -> Command:
+    def _command(
+        self, method: Method, going: Sequence[Looked], attempt: Attempt, chairs: Seats, saving: int
+    ) -> Command:
         targets = [(mover, self.ground.name_of(slot)) for mover, slot in attempt.placed]
         targets += [(mover, f"new:{number}") for mover, number in zip(attempt.left, chairs.of, strict=True)]
         moves = [Move(m.pod.uid, m.pod.binding, m.pod.ordinal, m.pod.node, target) for m, target in targets]
@@ -402,7 +425,7 @@ class _Pass:
             self._say(going[0], rule, sentence)
 
     def _no_room(self, mover: Mover) -> str:
-        if self.ground.simple(mover.cls):
+        if self.ground.simple(mover.row):
             return f"{_ask(mover)} fits on no other node that can be counted on"
         return f"{_ask(mover)} has no other node: {self.ground.why_not(mover)}"
 
@@ -417,21 +440,33 @@ class _Pass:
             return f"{_pods(attempt.left)} would need a new node, and no pool can make one"
         return (
             f"{_pods(attempt.left)} of {len(looked.pods)} would need new nodes, which cost at least {dollars(least)}; it costs "
-            f"{dollars(looked.price)}, and less than {dollars(self.scene.epsilon)} would be saved"
+            f"{dollars(looked.price)}, and less than {dollars(self._gain(looked.price))} would be saved"
+        )
+
+    def _quick_sentence(self, looked: Looked, attempt: Attempt, about: int) -> str:
+        return (
+            f"{_pods(attempt.left)} of {len(looked.pods)} would need new nodes, which cost about {dollars(about)}; it costs "
+            f"{dollars(looked.price)}, and less than {dollars(self._gain(looked.price))} would be saved"
         )
 
     def verdicts(self) -> tuple[Verdict, ...]:
         """One for every node, in order of name."""
         found = {verdict.node: verdict for verdict in self.review.others}
         for name, looked in self.review.nodes.items():
-            found[name] = self.said.get(name) or self._stays(looked)
+            verdict = self.said.get(name) or self._stays(looked)
+            found[name] = verdict if name in self.gone else self._expiring(looked, verdict)
         return tuple(found[name] for name in sorted(found))
 
     def _stays(self, looked: Looked) -> Verdict:
-        until = looked.expires
         if looked.price < self.scene.epsilon:
-            return Verdict(looked.name, "NothingToSave", f"it costs {dollars(looked.price)}", until)
-        return Verdict(looked.name, "Needed", "what is on it has no better place", until)
+            return Verdict(looked.name, "NothingToSave", f"it costs {dollars(looked.price)}")
+        return Verdict(looked.name, "Needed", "what is on it has no better place")
+
+    def _expiring(self, looked: Looked, verdict: Verdict) -> Verdict:
+        """It may be otherwise at the latest when the node expires."""
+        if looked.expires <= self.scene.at or 0 < verdict.until <= looked.expires:
+            return verdict
+        return replace(verdict, until=looked.expires)
 
     # --- again, later
 
@@ -445,7 +480,7 @@ class _Pass:
         attempt = self.ground.without([looked.name for looked in going], quiet=True)
         first = going[0]
         if not attempt.left:
-            return self._unbalanced(going, spent, method) or self.command(method, going, attempt, Seats(), spent)
+            return self._unbalanced(going, spent, method) or self._command(method, going, attempt, Seats(), spent)
         if not planned:
             return Verdict(attempt.left[0].pod.node, "NoRoom", self._no_room(attempt.left[0]))
         chairs = seats(self.ground, self.scene, attempt, self.buying, self.used)
@@ -455,7 +490,7 @@ class _Pass:
         if judged.refusal:
             return Verdict(first.name, "NotCheaper", judged.refusal)
         unbalanced = self._unbalanced(going, judged.saving, method)
-        return unbalanced or self.command(method, going, attempt, replace(chairs, claims=judged.claims), judged.saving)
+        return unbalanced or self._command(method, going, attempt, replace(chairs, claims=judged.claims), judged.saving)
 
     def _refused(self, method: Method, going: Sequence[Looked]) -> Verdict | None:
         counts: dict[str, int] = {}
@@ -492,7 +527,7 @@ class _Pass:
             return Verdict(
                 going[0].name, "NoRoom", f"{_pods(attempt.left)} would need a new node that was not proposed"
             )
-        return self.command(method, going, attempt, chairs, going[0].price - sum(c.worst_price for c in chairs.claims))
+        return self._command(method, going, attempt, chairs, going[0].price - sum(c.worst_price for c in chairs.claims))
 
 
 _NOT_OF_IT = frozenset({"NotStatic", "Static", "NotDrifted"})

@@ -28,7 +28,7 @@ from wharfinger.engine.disruption.candidates import Review, moves
 from wharfinger.engine.disruption.scene import Scene
 from wharfinger.engine.framework.snapshot import Snapshot
 from wharfinger.engine.nodes.classes import PodClass, compile_class
-from wharfinger.engine.nodes.columns import Column, NodeRow, NodeTable, Taken
+from wharfinger.engine.nodes.columns import CPU, MEMORY, Column, NodeRow, NodeTable, Taken
 from wharfinger.engine.nodes.compiled import Compiler
 from wharfinger.engine.nodes.fit import take_devices
 from wharfinger.engine.nodes.place import Placer
@@ -76,7 +76,9 @@ class Ground:
         self.weights = weights or Weights()
         self.table = NodeTable(max(64, len(scene.nodes)))
         self.table.objects = scene.objects
-        self.movers: dict[str, list[Mover]] = {}
+        self._movers: dict[str, list[Mover]] = {}
+        self._values: dict[int, int] = {}
+        self._simple: tuple[object, dict[int, bool]] = (None, {})
         self.classes: list[PodClass] = []
         self._rows: dict[tuple[bytes, bool], int] = {}
         self._by_identity: dict[int, tuple[Requirements, int]] = {}
@@ -85,7 +87,7 @@ class Ground:
         self.placer = Placer(self.table, "most-allocated", self._read)
         self._lay(scene)
         self._open(scene, found)
-        self._gather(found)
+        self._leaving = {looked.name: looked.pods for looked in found.nodes.values()}
         self._columns()
         self._keep_promises(scene)
 
@@ -120,12 +122,16 @@ class Ground:
                 self.open[row.slot] = 1
                 self.quiet[row.slot] = name in found.quiet
 
-    def _gather(self, found: Review) -> None:
-        """The pods to move of each node, in the order in which they are placed: first what minds others, then the largest."""
-        for looked in found.nodes.values():
-            movers = [self._mover(pod) for pod in looked.pods]
-            movers.sort(key=lambda m: (self.simple(m.cls), -self.value(m.cls), m.pod.uid))
-            self.movers[looked.name] = movers
+    def movers(self, name: str) -> list[Mover]:
+        """The pods that leave a node, in the order in which they are placed: first what minds others, then the largest."""
+        known = self._movers.get(name)
+        if known is None:
+            known = self._movers[name] = [self._mover(pod) for pod in self._leaving[name]]
+            known.sort(key=self._urgency)
+        return known
+
+    def _urgency(self, mover: Mover) -> tuple[bool, int, str]:
+        return self.simple(mover.row), -self.value(mover.row), mover.pod.uid
 
     def _columns(self) -> None:
         """After every class is known: what each asks, by column, and where facts let it."""
@@ -202,30 +208,35 @@ class Ground:
         row = self.row_of(pod.requirements)
         return Mover(pod, self.classes[row], row)
 
-    def value(self, cls: PodClass) -> int:
-        """What its cpu and memory are worth, billionths of a dollar an hour."""
-        cpu = memory = 0
-        for code, amount in cls.amounts:
-            if code == 0:
-                cpu = amount
-            elif code == 1:
-                memory = amount
-        return self.weights.of(cpu, memory)
+    def value(self, row: int) -> int:
+        """What cpu and memory of a class are worth, billionths of a dollar an hour."""
+        known = self._values.get(row)
+        if known is None:
+            amounts = dict(self.classes[row].amounts)
+            known = self._values[row] = self.weights.of(amounts.get(CPU, 0), amounts.get(MEMORY, 0))
+        return known
 
-    def simple(self, cls: PodClass) -> bool:
-        """Whether amounts and facts are all there is to say of it."""
-        if cls.needs or cls.traits.volumes or cls.traits.resource_claims:
-            return False
-        return self.placer.relating.of(cls).none
+    def simple(self, row: int) -> bool:
+        """Whether amounts and facts are all there is to say of a class."""
+        tallies = self.table.tallies
+        stamp = (tallies.epoch, len(tallies.carried))
+        if self._simple[0] != stamp:
+            self._simple = (stamp, {})
+        known = self._simple[1].get(row)
+        if known is None:
+            cls = self.classes[row]
+            asked = bool(cls.needs or cls.traits.volumes or cls.traits.resource_claims)
+            known = self._simple[1][row] = not asked and self.placer.relating.of(cls).none
+        return known
 
     # --- trying
 
     def without(self, names: Sequence[str], quiet: bool, need_all: bool = False) -> Attempt:
         """Where what is on these nodes would go. `quiet`: only to nodes that consolidation may count on. `need_all`: the
         first without a place ends it, since nothing less is of use."""
-        movers = [mover for name in names for mover in self.movers[name]]
+        movers = [mover for name in names for mover in self.movers(name)]
         if len(names) > 1:
-            movers.sort(key=lambda m: (self.simple(m.cls), -self.value(m.cls), m.pod.uid))
+            movers.sort(key=self._urgency)
         opened = self.quiet if quiet else self.open
         slots = [self.table.rows[name].slot for name in names]
         before = opened[slots].copy()
@@ -249,7 +260,7 @@ class Ground:
         planned = targets.tolist()
         if need_all and -1 in planned:
             attempt.left = [m for m, slot in zip(movers, planned, strict=True) if slot < 0][:1]
-        elif all(self.simple(m.cls) for m in movers):
+        elif all(self.simple(m.row) for m in movers):
             for mover, slot in zip(movers, planned, strict=True):
                 if slot >= 0:
                     attempt.placed.append((mover, slot))
@@ -285,7 +296,7 @@ class Ground:
     def _best(self, mover: Mover, opened: Opened) -> int:
         """The open node with the least left over that takes the pod as things stand; -1: none does."""
         cls, size = mover.cls, self.table.size
-        if self.simple(cls):
+        if self.simple(mover.row):
             feasible = self._roomy(mover.row) & (opened[:size] != 0)
         else:
             feasible = (self.placer.look(cls).verdicts[:size] == 0) & (opened[:size] != 0)
@@ -321,7 +332,7 @@ class Ground:
         for name in attempt.nodes:
             slot = self.table.rows[name].slot
             self.open[slot] = self.quiet[slot] = 0
-            self.movers[name] = []
+            self._movers[name] = []
 
     def _lift(self, movers: Iterable[Mover], times: int) -> None:
         """Off the nodes they are on, or back: what devices they hold there matters to nobody, since the node is closed."""
@@ -399,6 +410,9 @@ def _warm(kernels: Any) -> None:
     zero, said = np.zeros(1, dtype=np.int64), np.ones((1, 1), dtype=np.int8)
     kernels.settle(1, zero, two, zero, said, said[0], two.copy(), one, zero, 1, zero.copy())
     kernels.cover(one, one, np.zeros(4, dtype=np.int64))
+    kernels.pack(
+        np.ones((1, 2), dtype=np.int64), one, np.ones((1, 2), dtype=np.int64), one, zero, *one.repeat(3).reshape(3, 1)
+    )
 
 
 COMPILER = Compiler(_warm, module=plain, instead=vectors)

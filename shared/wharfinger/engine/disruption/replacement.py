@@ -73,7 +73,7 @@ def seats(
         Wanted(str(i), attempt.left[numbers[0]].cls.requirements, len(numbers), attempt.left[numbers[0]].pod.priority)
         for i, numbers in enumerate(groups.values())
     ]
-    minding = not all(ground.simple(mover.cls) for mover in attempt.left)
+    minding = not all(ground.simple(mover.row) for mover in attempt.left)
     nodes, pods = _surroundings(ground, scene, attempt) if minding else ((), ())
     found = solve(
         Problem(
@@ -252,7 +252,7 @@ def arithmetic(going: Sequence[Looked], claims: Iterable[NewClaim], saving: int)
     new = list(claims)
     if new:
         parts.append(f"{_count(len(new), 'new node')}: " + ", ".join(_told(claim) for claim in new))
-    parts.append(f"saves {dollars(saving)}" if saving >= 0 else f"costs {dollars(-saving)} more")
+    parts.append(f"saves {dollars(saving)}" if saving >= 0 else f"costs up to {dollars(-saving)} more")
     return "; ".join(parts)
 
 
