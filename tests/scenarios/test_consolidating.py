@@ -75,7 +75,11 @@ class Plane:
 
     def given(self, *facts: Value | AssignmentItem) -> Plane:
         for fact in facts:
-            data = AssignmentsDecided("oslo", "cluster/oslo", self.seq, (fact,)) if isinstance(fact, AssignmentItem) else fact
+            data = (
+                AssignmentsDecided("oslo", "cluster/oslo", self.seq, (fact,))
+                if isinstance(fact, AssignmentItem)
+                else fact
+            )
             self.observer.fold(self.state, made(data, id=uuid4(), source="/test", subject="x"), self.now)
         return self
 
@@ -245,6 +249,32 @@ def test_a_workload_that_was_moved_is_left_alone_for_a_while() -> None:
     assert "web on it was moved" in resting["n1"][0]
     assert plane.observer.next_due(plane.state) == plane.now + 300 * S, "and is looked at again when that is over"
     plane.wait(300).proposed()
+    assert plane.findings.scenes[-1].resting == {}
+
+
+def test_a_workload_that_is_moved_again_and_again_is_left_alone_twice_as_long_each_time() -> None:
+    plane = a_plane()
+    plane.given(plane.assigned("web", 1), plane.placed("web", "n1", 0))
+    pauses = []
+    for number in range(3):
+        here, there = ("n1", "n2") if number % 2 == 0 else ("n2", "n1")
+        plane.given(plane.released("web", here, 0), plane.placed("web", there, 0))
+        plane.proposed()
+        (_, until), *_ = plane.findings.scenes[-1].resting.values()
+        pauses.append((until - plane.now) // S)
+        plane.wait(pauses[-1])
+    assert pauses == [300, 600, 1200]
+    plane.wait(1200).given(plane.released("web", "n2", 0), plane.placed("web", "n1", 0))
+    plane.proposed()
+    (_, until), *_ = plane.findings.scenes[-1].resting.values()
+    assert until - plane.now == 300 * S, "when it stayed where it was for long enough it begins anew"
+
+
+def test_a_replica_that_comes_back_after_a_while_is_a_new_one() -> None:
+    plane = a_plane()
+    plane.given(plane.assigned("web", 2), plane.placed("web", "n1", 0, 1), plane.released("web", "n1", 1))
+    plane.wait(60).given(plane.placed("web", "n2", 1))
+    plane.proposed()
     assert plane.findings.scenes[-1].resting == {}
 
 

@@ -40,10 +40,11 @@ def survey(scene: Scene) -> Survey:
 
 @dataclass(frozen=True, slots=True)
 class Looking:
-    """`every_s`: a cluster is looked at when it has changed, but no more often than this. `again_after_s`: a command is proposed
-    when it is still found so long after it was found first. `cool_down_s`: a workload of which a replica was moved stays
-    for so long. `repeat_after_s`: the first pause between two proposals of a command. `survey` takes its time in a large cluster:
-    `elsewhere` leaves it to whoever runs the observer to ask for `due_looks`, and to say what was `seen`."""
+    """`every_s`: a cluster is looked at when it has changed, but no more often than this. `again_after_s`: a command
+    is proposed when it is still found so long after it was found first. `cool_down_s`: a workload of which a replica
+    was moved stays for so long, and twice as long when it is moved again soon after. `repeat_after_s`: the first
+    pause between two proposals of a command. `survey` takes its time in a large cluster: `elsewhere` leaves it to
+    whoever runs the observer to ask for `due_looks`, and to say what was `seen`."""
 
     every_s: int = 10
     again_after_s: int = 15
@@ -170,12 +171,13 @@ def _resting(state: DeschedulerState, looking: Looking, name: str, at: Micros) -
             if until > at and (node not in resting or until > resting[node][1]):
                 resting[node] = (why, until)
 
-    for binding in watch.still(at - looking.cool_down_s * SECOND):
-        held, moved = cluster.book.held.get(binding), watch.moved[binding]
+    for binding, moved in watch.resting(looking.cool_down_s * SECOND, at):
+        held = cluster.book.held.get(binding)
         if held is not None:
             nodes = sorted({replica.node for replica in held.placed.values()})
-            why = f"{binding} on it was moved {(at - moved) // SECOND} s ago"
-            rest(nodes, why, moved + looking.cool_down_s * SECOND)
+            again = "" if moved.times == 1 else f", for the {moved.times}th time lately"
+            why = f"{binding} on it was moved {(at - moved.last) // SECOND} s ago{again}"
+            rest(nodes, why, moved.again_at(looking.cool_down_s * SECOND))
     for pool, tried in sorted(watch.given_up.items()):
         often = "" if tried.times == 1 else f", {tried.times} times in a row"
         why = f"a command on pool {pool} was given up{often}"

@@ -154,13 +154,25 @@ class DeschedulerObserver:
             if item.seq > seen:  # else redelivered
                 through = max(item.seq, through)
                 if watched:
-                    _before_item(state, name, cluster, item, at)
+                    self._before_item(state, name, cluster, item, at)
                 books.fold_item(state, name, cluster, item, at)
                 self._after_item(state, name, cluster, stream, item, at)
         if through > seen:
             cluster.through[stream] = through
             if watched:
                 disruption.changed(state, self.looking, name, at)
+
+    def _before_item(
+        self, state: DeschedulerState, name: str, cluster: ClusterFacts, item: AssignmentItem, at: Micros
+    ) -> None:
+        """While what stood until now is still known."""
+        match item:
+            case Placed():
+                moves.before_placed(state, name, cluster, item, self.looking.cool_down_s * SECOND, at)
+            case Disrupted():
+                disruption.command_ended(state, name, cluster, item, at)
+            case _:
+                pass
 
     def _after_item(
         self, state: DeschedulerState, name: str, cluster: ClusterFacts, stream: str, item: AssignmentItem, at: Micros
@@ -171,7 +183,7 @@ class DeschedulerObserver:
             case Placed():
                 pass
             case Released():
-                moves.after_released(state, name, cluster, item)
+                moves.after_released(state, name, cluster, item, at)
             case Silenced(decision=decision):
                 cluster.silenced[stream] = decision
                 silence.changed(state, name, cluster, stream, at)
@@ -180,14 +192,3 @@ class DeschedulerObserver:
                 silence.changed(state, name, cluster, stream, at)
             case _:
                 pass
-
-
-def _before_item(state: DeschedulerState, name: str, cluster: ClusterFacts, item: AssignmentItem, at: Micros) -> None:
-    """While what stood until now is still known."""
-    match item:
-        case Placed():
-            moves.before_placed(state, name, cluster, item, at)
-        case Disrupted():
-            disruption.command_ended(state, name, cluster, item, at)
-        case _:
-            pass

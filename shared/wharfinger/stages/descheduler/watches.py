@@ -6,7 +6,7 @@ a little longer, under the id it had before, and the stage that owns the cluster
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from wharfinger.engine.descheduling.run import Failure
@@ -40,32 +40,45 @@ class Tried:
 
     def again_at(self, pause: Micros) -> Micros:
         """The pause doubles with every time."""
-        return self.last + min(PAUSE_MAX, pause << min(self.times - 1, 32))
+        return self.last + min(max(PAUSE_MAX, pause), pause << min(self.times - 1, 32))
 
 
 @dataclass(slots=True)
 class Watch:
-    """`looked`: when the cluster was looked at last, -1: never. `held`: why it was not, or why nothing follows from it. `found`:
-    the commands it could do with; `tried`: when they were proposed. `given_up`: pool -> commands on its nodes that were rolled
-    back in a row. `moved`: binding -> when a replica of it last changed its node; `left`: binding -> ordinal -> the node that it
-    stood on before it was released. `verdicts`: on every node of every pool, of the last look."""
+    """`looked`: when the cluster was looked at last, -1: never. `held`: why it was not, or why nothing follows from
+    it. `found`: the commands it could do with; `tried`: when they were proposed. `given_up`: pool -> commands on its
+    nodes that were rolled back in a row. `moved`: binding -> how often replicas of it have changed their node lately,
+    moves within one cool-down taken as one; `left`: binding -> ordinal -> the node that it stood on before it was
+    released, and when that was. `verdicts`: on every node of every pool, of the last look."""
 
     looked: Micros = -1
     held: str = ""
     found: dict[CommandKey, Finding] = field(default_factory=dict)
     tried: dict[CommandKey, Tried] = field(default_factory=dict)
     given_up: dict[str, Tried] = field(default_factory=dict)
-    moved: dict[str, Micros] = field(default_factory=dict)
-    left: dict[str, dict[int, str]] = field(default_factory=dict)
+    moved: dict[str, Tried] = field(default_factory=dict)
+    left: dict[str, dict[int, tuple[str, Micros]]] = field(default_factory=dict)
     verdicts: tuple[Verdict, ...] = ()
 
     # --- what moved
 
-    def still(self, since: Micros) -> list[str]:
-        """Bindings that moved after `since`, in order of name; the others are forgotten."""
-        for binding in [b for b, at in self.moved.items() if at <= since]:
+    def has_moved(self, binding: str, cool_down: Micros, at: Micros) -> None:
+        """A workload that is moved again soon after it was allowed to is left alone for twice as long."""
+        before = self.moved.get(binding)
+        if before is None or _forgotten(before, cool_down, at):
+            self.moved[binding] = Tried(1, at)
+        elif at < before.last + cool_down:
+            self.moved[binding] = Tried(before.times, at)
+        else:
+            self.moved[binding] = Tried(before.times + 1, at)
+
+    def resting(self, cool_down: Micros, at: Micros) -> Iterator[tuple[str, Tried]]:
+        """Bindings that are left alone, in order of name. What has not moved for long is forgotten."""
+        for binding in [b for b, moved in self.moved.items() if _forgotten(moved, cool_down, at)]:
             del self.moved[binding]
-        return sorted(self.moved)
+        for binding, moved in sorted(self.moved.items()):
+            if at < moved.again_at(cool_down):
+                yield binding, moved
 
     # --- what was tried
 
@@ -84,6 +97,11 @@ class Watch:
         """Of what is found no more, and was not tried again for as long as the longest pause."""
         for key in [k for k, t in self.tried.items() if k not in self.found and t.last + 2 * PAUSE_MAX < at]:
             del self.tried[key]
+
+
+def _forgotten(moved: Tried, cool_down: Micros, at: Micros) -> bool:
+    """As long again as it was left alone it might have been moved, and was not."""
+    return at >= 2 * moved.again_at(cool_down) - moved.last
 
 
 @dataclass(slots=True)
