@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import Cluster
+from wharfinger.domain.descheduling import DeschedulerProfile, DeschedulingPolicy, NodeTaints
 from wharfinger.domain.instance_types import Catalogue, InstanceType, Offering
 from wharfinger.domain.node import Node
 from wharfinger.domain.node_pool import (
@@ -26,6 +30,7 @@ from wharfinger.domain.node_pool import (
 )
 from wharfinger.domain.placement import Placement, ReplicaScheduling
 from wharfinger.domain.policy import Policy
+from wharfinger.domain.taints import Taint
 from wharfinger.domain.value import Value, digest
 from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.events.bindings import BindingRequested
@@ -264,3 +269,82 @@ def test_without_a_provider_a_command_that_needs_one_is_given_up_ever_more_seldo
     assert 1 <= len(fleet.ended()) - first <= first
     assert fleet.nodes == ["n1"]
     assert fleet.oslo.book.closed <= {"n1"}
+
+
+# Budgets, strategies, and all of it together.
+
+
+def at_once(decided: Sequence[Value]) -> int:
+    """How many nodes were about to go at most, at any moment."""
+    going: dict[str, int] = {}
+    most = 0
+    for decision in decided:
+        if isinstance(decision, DisruptionDecided):
+            going[decision.command] = len(decision.nodes)
+        elif isinstance(decision, DisruptionEnded):
+            del going[decision.command]
+        most = max(most, sum(going.values()))
+    return most
+
+
+@pytest.mark.parametrize(("nodes", "allowed"), [("1", 1), ("25%", 2), ("100%", 8)])
+def test_no_more_nodes_go_at_once_than_the_budget_of_their_pool_allows(nodes: str, allowed: int) -> None:
+    pool = NodePoolPolicy(
+        "general", 30, consolidation="WhenEmptyOrUnderutilized", budgets=(NodeBudget(nodes),), digest="w1"
+    )
+    fleet = a_fleet(*(node(f"n{i}") for i in range(8)), pool=pool, workloads=[wanted("web", 2)])
+    fleet.wait(3600)
+    assert at_once(fleet.decided) <= allowed
+    assert lowered(fleet) <= 40
+    assert fleet.placed("web") == 2
+
+
+def test_a_strategy_moves_a_replica_off_a_node_that_does_not_want_it_any_more() -> None:
+    tidy = DeschedulingPolicy((DeschedulerProfile("p", deschedule=(NodeTaints(),)),), every_s=60)
+    fleet = Fleet().given(
+        PolicyApplied(Policy("DeschedulerPolicy", "tidy", descheduling=tidy)),
+        ClusterObserved(Cluster("oslo")),
+        NodesObserved("oslo", 0, 1, (node("n1"), node("n2"))),
+        wanted("web", 2),
+    )
+    fleet.wait(60)
+    before = {r.node for r in fleet.oslo.book.held["web"].placed.values()}
+    assert before == {"n1", "n2"}
+    shut = msgspec.structs.replace(node("n1"), taints=(Taint("rot", "NoSchedule"),))
+    fleet.given(NodesObserved("oslo", 0, 1, (shut, node("n2")))).wait(120)
+    assert {r.node for r in fleet.oslo.book.held["web"].placed.values()} == {"n2"}
+    (released,) = fleet.of(ReplicasReleased)
+    assert isinstance(released, ReplicasReleased)
+    assert released.reason == "RemovePodsViolatingNodeTaints"
+    fleet.wait(24 * 3600)
+    assert len(fleet.of(ReplicasReleased)) == 1
+
+
+SIZES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 6), st.integers(30, 900)), min_size=1, max_size=6)
+
+
+@settings(max_examples=8, deadline=None)
+@given(SIZES, st.sampled_from(["1", "50%", "100%"]))
+def test_whatever_was_asked_for_it_comes_to_rest_and_nobody_is_lost(
+    steps: list[tuple[int, int, int]], budget: str
+) -> None:
+    """Workloads grow and shrink at any time. Once nobody asks for anything new: everybody stands, commands end, each once, and no
+    replica comes back to a node it was moved from."""
+    pool = NodePoolPolicy(
+        "general", 30, consolidation="WhenEmptyOrUnderutilized", budgets=(NodeBudget(budget),), digest="w1"
+    )
+    fleet = a_fleet(*(node(f"n{i}") for i in range(3)), pool=pool)
+    asked: dict[str, int] = {}
+    for which, replicas, pause in steps:
+        asked[f"w{which}"] = replicas
+        fleet.given(wanted(f"w{which}", replicas, 500 + 700 * which)).wait(pause)
+    fleet.wait(1800)
+    quiet = len(fleet.decided)
+    fleet.wait(6 * 3600)
+    commands = [d.command for d in fleet.decided if isinstance(d, DisruptionDecided)]
+    assert sorted(commands) == sorted(d.command for d in fleet.decided if isinstance(d, DisruptionEnded))
+    assert {name: fleet.placed(name) for name in asked} == asked
+    assert visits_twice(fleet.decided[quiet:]) == []
+    settled_at = len(fleet.decided)
+    fleet.wait(24 * 3600)
+    assert not [d for d in fleet.decided[settled_at:] if isinstance(d, DisruptionDecided)]
