@@ -272,6 +272,10 @@ def get(
             "nodes",
             "bindings",
             "policies",
+            "nodepools",
+            "overlays",
+            "instance-types",
+            "nodeclaims",
             "placements",
             "placementdecisions",
             "resourcebindings",
@@ -290,7 +294,7 @@ def get(
     output: Out = None,
 ) -> None:
     """What the plane knows, and where its bindings are; now, or as it was. The last four as objects of OCM, Karmada and crane."""
-    from wharfinger_cli import facts, rendered
+    from wharfinger_cli import facts, nodes_to_be, rendered
 
     request = _request(context, data_dir, output)
     if what in rendered.KINDS:
@@ -299,6 +303,8 @@ def get(
         raise typer.BadParameter(
             f"expected only with {', '.join(rendered.KINDS)}", param_hint="--namespace, --placement, --cluster"
         )
+    elif what in nodes_to_be.KINDS:
+        nodes_to_be.get(request, what, name, at)
     else:
         facts.get(request, what, name, at)
 

@@ -378,7 +378,13 @@ def _acts_on(policy: Policy) -> str:
         return "priority of workloads"
     if policy.pod_groups is not None:
         return "what is placed together"
-    return "empty nodes" if policy.node_pool is not None else "nothing in this version"
+    if policy.node_pool is not None:
+        return "nodes that are made and go"
+    if policy.overlay is not None or policy.catalogue is not None:
+        return "what nodes can be bought"
+    if policy.descheduling is not None:
+        return "pods that leave their nodes"
+    return "replicas that change clusters" if policy.rebalancing is not None else "nothing in this version"
 
 
 def plain(value: Value) -> dict[str, object]:
