@@ -22,7 +22,7 @@ from tests.scenarios.fleet_plane import (
 )
 
 from wharfinger.domain.placement import ApplicationFailover, Placement, ReplicaScheduling
-from wharfinger.events.decisions import Leaving, ScheduleDecided
+from wharfinger.events.decisions import Leaving, ProposalRefused, ScheduleDecided
 from wharfinger.events.proposals import EvictionCause, EvictionProposed
 from wharfinger.kernel.step import decision_id
 
@@ -178,6 +178,26 @@ def test_it_may_be_scaled_withdrawn_and_lose_its_cluster_on_the_way(plane: Fleet
     assert "web" not in plane.state.bindings
     plane.wait(1000)
     plane.then_nothing()
+
+
+def test_of_a_silent_cluster_nothing_is_known_that_would_be_a_reason_to_leave_it(plane: FleetPlane) -> None:
+    plane.given(a_cluster("oslo", lease_s=60), room("oslo", 9))
+    plane.given(a_binding("web", 2, placement=Placement(replicas=DYNAMIC, application=GRACEFULLY)))
+    plane.given(a_cluster("bergen", lease_s=9999), room("bergen", 9))
+    plane.wait(61)
+    plane.when(because("unhealthy", "web", "oslo"), because("unschedulable", "web", "oslo", 1))
+    assert [d.reason for d in plane.decided if isinstance(d, ProposalRefused)] == ["Held", "Held"]
+    assert plane.holds("web") == {"oslo": 2}
+
+
+def test_a_copy_does_not_go_while_what_replaces_it_is_in_a_silent_cluster(plane: FleetPlane) -> None:
+    plane.given(a_cluster("oslo", lease_s=9999), room("oslo", 9))
+    plane.given(a_binding("web", 2, placement=Placement(replicas=DYNAMIC, application=GRACEFULLY)))
+    plane.given(a_cluster("bergen", lease_s=60), room("bergen", 9))
+    plane.when(because("unhealthy", "web", "oslo"))
+    plane.wait(61)
+    plane.when(because("replaced", "web", "oslo"))
+    assert plane.then_declined("Held").detail == "bergen is silent"
 
 
 # A taint

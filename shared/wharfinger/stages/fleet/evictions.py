@@ -20,6 +20,7 @@ from uuid import UUID
 
 import msgspec
 
+from wharfinger.domain.reasons import ProposalRefusal
 from wharfinger.domain.taints import toleration_seconds
 from wharfinger.events.decisions import Explanation, Leaving
 from wharfinger.events.proposals import EvictionProposed
@@ -47,6 +48,8 @@ def evict(state: FleetState, record: BindingState, proposal_id: UUID, proposal: 
         return declined(proposal_id, proposal, "NothingToDo", "the binding has nothing there")
     if proposal.assignment and proposal.assignment != _assignment(state, record, name):
         return declined(proposal_id, proposal, "Changed", "what it has there was decided otherwise meanwhile")
+    if proposal.cause != "taint" and (no := _held(state, record, name)) is not None:
+        return declined(proposal_id, proposal, *no)
     match proposal.cause:
         case "taint":
             return _because_of_a_taint(state, record, proposal_id, proposal, cluster, at)
@@ -56,6 +59,16 @@ def evict(state: FleetState, record: BindingState, proposal_id: UUID, proposal: 
             return _because_some_wait(state, record, proposal_id, proposal)
         case "replaced":
             return _because_it_is_replaced(state, record, proposal_id, proposal)
+
+
+def _held(state: FleetState, record: BindingState, name: str) -> tuple[ProposalRefusal, str] | None:
+    """What was said last of a cluster that is silent, or while most of the fleet is, is nothing to go by; nor does a copy go while
+    what replaces it lies in a silent cluster."""
+    if state.held:
+        return "FleetHeld", "over half of the clusters with a lease are silent"
+    names = record.targets if name in record.leaving else (name,)
+    silent = [one for one in sorted(names) if one in state.silent]
+    return ("Held", f"{silent[0]} is silent") if silent else None
 
 
 def _assignment(state: FleetState, record: BindingState, cluster: str) -> str:
