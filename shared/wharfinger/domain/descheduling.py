@@ -161,8 +161,8 @@ class NodeAffinity(Value, frozen=True, tag="RemovePodsViolatingNodeAffinity"):
 
 
 class NodeTaints(Value, frozen=True, tag="RemovePodsViolatingNodeTaints"):
-    """`excluded`, `included`: taints as `key` or `key=value`; not both (`included` None: all, empty: none). `prefer`: PreferNoSchedule
-    counts too."""
+    """`excluded`, `included`: taints as `key` or `key=value`; not both (`included` None: all, empty: none). `prefer`:
+    PreferNoSchedule counts too."""
 
     namespaces: Namespaces = Namespaces()
     label_selector: LabelSelector | None = None
@@ -246,8 +246,8 @@ class DeschedulerProfile(Value, frozen=True):
 
 class DeschedulingPolicy(Value, frozen=True):
     """`per_node`, `per_namespace`, `total`: evictions of one pass at most; None: no limit. `every_s`: between two
-    passes. `clusters`: where it holds; empty: everywhere. `nodes`: those that are looked at at all; None: all. `strict`: as the descheduler does it, where we do better
-    (`docs/deviations.md`).
+    passes. `clusters`: where it holds; empty: everywhere. `nodes`: those that are looked at at all; None: all.
+    `strict`: as the descheduler does it, where we do better (`docs/deviations.md`).
 
     Against moves that come to nothing: `steady`: so many passes in a row a node must have been found too full, or
     pods too unevenly spread by it, before balancing takes anything off it; `cooldown_s`: so long no pod of a workload
@@ -263,5 +263,5 @@ class DeschedulingPolicy(Value, frozen=True):
     strict: bool = False
     steady: int = 3
     cooldown_s: int = 1800
-    return_s: int = 86_400
+    return_s: int = 14 * 86_400
     nodes: LabelSelector | None = None

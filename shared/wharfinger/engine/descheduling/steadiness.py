@@ -7,7 +7,7 @@ of them knows anything of the load's shape:
 *resting*: after a pod of a workload was moved, none of it moves again for a while: the first time for the policy's
 cool-down, and twice as long after each further bout of moves, up to `REST_MAX_S`. What keeps being moved is not
 helped by it. - *return*: no pod goes back to a node that its workload was taken off, for so long that whatever comes
-round daily has come round.
+round daily or weekly has come round (two weeks, unless the policy says otherwise).
 
 Whoever runs passes keeps one `Memory` for each cluster and policy, tells it of moves that happened, and may begin
 with an empty one."""
