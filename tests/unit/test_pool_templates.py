@@ -217,6 +217,13 @@ def test_a_node_keeps_room_for_daemons_that_have_not_come_yet() -> None:
     assert still_to_come(tainted, [], objects.daemons) == ({}, ())
 
 
+def test_daemons_are_counted_on_what_is_sold_out_as_well() -> None:
+    gone = frozenset(("c-small", zone, way) for zone in ("oslo-1", "oslo-2") for way in ("spot", "on-demand"))
+    pool = template_of(general(), CATALOGUE, (), (daemon("agent", 100),), gone)
+    assert named(pool, pool.able) == ["g-one", "m-large"]
+    assert pool.room[0, CPU] == 1900, "one of it may be on its way"
+
+
 # --- which types are left
 
 

@@ -45,16 +45,17 @@ class DaemonGroup:
 
 
 def groups(
-    types: Types, able: Mask, labels: LabelSet, taints: Sequence[Taint], daemons: Iterable[DaemonPods]
+    types: Types, labels: LabelSet, taints: Sequence[Taint], daemons: Iterable[DaemonPods]
 ) -> tuple[DaemonGroup, ...]:
-    """Every type of `able` (bool[types]) is in one group. `labels`, `taints`: of the pool's new nodes."""
+    """Every type is in one group, what is sold out as well: nodes of it may be on their way. `labels`, `taints`: of the pool's
+    new nodes."""
     coming = [d for d in sorted(daemons, key=lambda d: (d.namespace, d.name)) if tolerates(d.requirements, taints)]
     on = np.array([comes_to(types, labels, d.requirements) for d in coming], dtype=np.bool_).reshape(
         len(coming), len(types)
     )
     members: dict[bytes, list[int]] = {}
-    for row in np.flatnonzero(able):
-        members.setdefault(on[:, row].tobytes(), []).append(int(row))
+    for row in range(len(types)):
+        members.setdefault(on[:, row].tobytes(), []).append(row)
     return tuple(_group(types, rows, [coming[i] for i in np.flatnonzero(on[:, rows[0]])]) for rows in members.values())
 
 

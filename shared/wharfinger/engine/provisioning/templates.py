@@ -111,7 +111,7 @@ def template_of(
         laid_on = concerning(laid_on, labels, described_by(types).union(BOUGHT))
     columns = Types.of(types, laid_on, sold_out)
     suited = columns.fitting(labels) & columns.with_offering(labels)
-    found = groups(columns, suited, labels, pool.taints, daemons)
+    found = groups(columns, labels, pool.taints, daemons)
     room = columns.allocatable.copy()
     for group in found:
         room[group.among] -= group.amounts
