@@ -162,8 +162,9 @@ def values(value: object) -> Iterator[Value]:
 
 
 def set_fields(value: Value) -> list[str]:
-    """Names that the canonical form of the value spells out."""
-    return list(json.loads(canonical(value)))
+    """Names that the canonical form of the value spells out; one that is written as an array spells out all of them."""
+    written = json.loads(canonical(value))
+    return list(value.__struct_fields__ if isinstance(written, list) else written)
 
 
 def classes(annotation: object, seen: set[type[Value]]) -> set[type[Value]]:
