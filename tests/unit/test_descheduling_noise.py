@@ -128,7 +128,7 @@ def nab() -> tuple[dict[str, Sequence[float]], dict[str, list[int]]]:
         with gzip.open(file, "rt") as text:
             rows = list(csv.reader(text))[1:]
         series[name] = [float(value) for _, value in rows]
-        spans = next((spans for key, spans in windows.items() if name in key), [])
+        spans: list[list[str]] = next((found for key, found in windows.items() if name in key), [])
         labelled[name] = [i for i, (when, _) in enumerate(rows) if any(inside(when, a, b) for a, b in spans)]
     return series, labelled
 
