@@ -22,12 +22,13 @@ from wharfinger.domain.pod_traits import HostPort, PodTerm, PodTraits, TopologyS
 from wharfinger.domain.selectors import LabelSelector, NodeTerm, Requirement
 from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.workload import Requirements
+from wharfinger.engine.provisioning.bound import lower_bound
 from wharfinger.engine.provisioning.problem import Options, Problem, Wanted
 from wharfinger.engine.provisioning.solve import solve
 
 ZONES = ("a", "b", "c")
 APPS = ("shop", "web")
-SMALL = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SMALL = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite
@@ -161,3 +162,69 @@ def test_the_order_in_which_pods_are_told_is_nothing_to_their_places(problem: Pr
     one, other = solve(problem), solve(replace(problem, wanted=tuple(shuffled)))
     assert (one.placed, one.claims, one.relaxed) == (other.placed, other.claims, other.relaxed)
     assert sorted(one.unplaced, key=lambda u: u.name) == sorted(other.unplaced, key=lambda u: u.name)
+
+
+@given(problems())
+@settings(SMALL, max_examples=60)
+def test_no_solution_is_cheaper_than_the_bounds(problem: Problem) -> None:
+    solution = solve(problem)
+    bound = lower_bound(problem, solution)
+    assert bound.resources_only <= bound.with_anti_affinity <= solution.price
+
+
+@st.composite
+def tiny(draw: st.DrawFn) -> Problem:
+    """A few pods that at most keep each other off their nodes, so that all ways to pack them can be tried."""
+    apart = PodTraits("default", {"app": "x"}, anti_affinity=(PodTerm(HOSTNAME, LabelSelector({"app": "x"})),))
+    wanted = tuple(
+        Wanted(
+            f"w{n}",
+            Requirements(
+                {"cpu": draw(st.integers(1, 4)), "memory": draw(st.integers(1, 6))},
+                pod=draw(st.sampled_from((None, apart))),
+            ),
+        )
+        for n in range(draw(st.integers(1, 5)))
+    )
+    types = tuple(
+        InstanceType(f"t{n}", {"cpu": draw(st.integers(1, 9)), "memory": draw(st.integers(1, 12)), "pods": 5},
+                     offerings=(Offering("a", "on-demand", draw(st.integers(10, 99)) * 10**7),))
+        for n in range(draw(st.integers(1, 3)))
+    )  # fmt: skip
+    return Problem(wanted, (NodePoolPolicy("pool"),), {"default": types})
+
+
+def cheapest(problem: Problem) -> int | None:
+    """By trying all: each pod on a node that is there already, or on a new one. None: some pod fits nowhere."""
+    types = problem.types["default"]
+
+    def price(pods: tuple[Wanted, ...]) -> int | None:
+        total = {r: sum(p.requirements.requests[r] for p in pods) for r in ("cpu", "memory")}
+        if len(pods) > 5 or sum(bool(p.requirements.traits.anti_affinity) for p in pods) > 1:
+            return None
+        return min((t.offerings[0].price for t in types if all(t.capacity[r] >= total[r] for r in total)), default=None)
+
+    best: list[int] = []
+
+    def tried(rest: tuple[Wanted, ...], nodes: tuple[tuple[Wanted, ...], ...]) -> None:
+        if not rest:
+            best.append(sum(price(pods) or 0 for pods in nodes))
+            return
+        for at in range(len(nodes) + 1):
+            before = nodes[at] if at < len(nodes) else ()
+            if price((*before, rest[0])) is not None:
+                tried(rest[1:], (*nodes[:at], (*before, rest[0]), *nodes[at + 1 :]))
+
+    tried(tuple(problem.wanted), ())
+    return min(best, default=None)
+
+
+@given(tiny())
+@settings(SMALL, max_examples=60)
+def test_the_bounds_are_below_the_cheapest_there_is_and_solutions_are_not(problem: Problem) -> None:
+    least = cheapest(problem)
+    if least is None:
+        return
+    solution, bound = solve(problem), lower_bound(problem)
+    assert not solution.unplaced
+    assert bound.resources_only <= bound.with_anti_affinity <= least <= solution.price
