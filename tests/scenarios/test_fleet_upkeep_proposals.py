@@ -170,6 +170,18 @@ def test_a_tainted_cluster_that_is_left_gracefully_is_let_go_in_the_same_way(her
     assert evicted(proposals(here)) == [("replaced", "web", "oslo", 0)]
 
 
+def test_what_comes_to_nothing_is_insisted_on_ever_more_seldom(here: Descheduler) -> None:
+    here.given(a_binding("web", 2, ILL), *here.assigned("web", oslo=2), unwell("oslo", "web"))
+    at: list[int] = []
+    for second in range(0, 3600, 60):
+        if proposals(here):
+            at.append(second)
+        here.wait(60)
+    assert at == [60, 180, 420, 900, 1860]
+    here.given(*here.assigned("web", oslo=2))
+    assert proposals(here) != [], "by another decision it is another matter"
+
+
 def test_what_was_ill_there_says_nothing_of_what_comes_later(here: Descheduler) -> None:
     here.given(a_binding("web", 2, ILL), *here.assigned("web", oslo=2), unwell("oslo", "web"))
     here.given(*here.assigned("web", oslo=0), *here.assigned("web", oslo=2))

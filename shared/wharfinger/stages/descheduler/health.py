@@ -57,13 +57,23 @@ def _since(before: Since | None, so: bool, told: Micros, at: Micros, by: str) ->
     return before or Since(at, by)
 
 
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """The same (`origin`: of its cause) was proposed so many `times`, and when it was last."""
+
+    origin: str
+    times: int
+    last: Micros
+
+
 @dataclass(slots=True)
 class Upkeep:
     """`fares`: cluster -> binding. `pods`: cluster -> the berth that pods without a node are told under -> bindings of such pods.
     `careful`: bindings whose policy lets them leave gracefully, or leave what is ill. `rebalancing`: by key of the policy.
     `capacity`: cluster -> its last count. `runs`: policy -> when it is looked at next; `after`: policy -> the last binding
     looked at in order of name, where a look did not reach all. `proposed`: cluster -> when it was proposed that how many leave
-    it; `moved`: binding -> when it was proposed to move."""
+    it; `moved`: binding -> when it was proposed to move. `tried`: kind, cluster and
+    binding of a cause -> how often it was proposed."""
 
     fares: dict[str, dict[str, Fares]] = field(default_factory=dict)
     pods: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
@@ -74,6 +84,7 @@ class Upkeep:
     after: dict[str, str] = field(default_factory=dict)
     proposed: dict[str, list[tuple[Micros, int]]] = field(default_factory=dict)
     moved: dict[str, Micros] = field(default_factory=dict)
+    tried: dict[tuple[str, str, str], Tried] = field(default_factory=dict)
 
     def of(self, cluster: str, binding: str) -> Fares:
         return self.fares.setdefault(cluster, {}).setdefault(binding, Fares())
@@ -102,6 +113,8 @@ class Upkeep:
         }  # fmt: skip
 
     def forget(self, cluster: str, binding: str) -> None:
+        for kind in ("unhealthy", "unschedulable", "replaced"):
+            self.tried.pop((kind, cluster, binding), None)
         of_cluster = self.fares.get(cluster)
         if of_cluster is not None and of_cluster.pop(binding, None) is not None and not of_cluster:
             del self.fares[cluster]
