@@ -1,14 +1,16 @@
 """The descheduler as a service: an observer that has its clusters looked at in a thread of its own.
 
-A look at a large cluster takes a second, and the loop that folds and publishes may share its process with others. So each turn
-the observer says which clusters are to be looked at, as they are; one after the other is looked at beside the loop, and what was
-found is brought back to it.
+A look at a large cluster takes a second, and so does a descheduling policy's pass over it; the loop that folds and publishes may
+share its process with others. So each turn the observer says what is to be looked at, as it is; one after the other is done
+beside the loop, and what was found is brought back to it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TypeVar
 
 import structlog
 
@@ -19,7 +21,10 @@ from wharfinger.runtime.observer_service import ObserverService, Observing
 from wharfinger.runtime.service import Service, ServiceContext
 from wharfinger.runtime.standing import standing_assignments
 from wharfinger.stages.descheduler import DeschedulerObserver, DeschedulerState
-from wharfinger.stages.descheduler.disruption import Look, Looking, due_looks, seen
+from wharfinger.stages.descheduler.disruption import Looking, due_looks, seen
+from wharfinger.stages.descheduler.strategies import due_passes, finished
+
+T = TypeVar("T")
 
 NAME = "descheduler"
 
@@ -55,21 +60,26 @@ class DeschedulerService(ObserverService[DeschedulerState]):
         return self._failed_look or super().failed()
 
     def _look_at_due(self, state: DeschedulerState, at: Micros) -> None:
+        """A state that was begun anew meanwhile hears nothing of what is found: it looks for itself."""
         for look in due_looks(state, self._looking, at):
-            task = asyncio.create_task(self._look(state, look), name=f"look-{look.cluster}")
-            self._looks.add(task)
-            task.add_done_callback(self._looks.discard)
+            self._beside(look.cluster, partial(self._looking.survey, look.scene), partial(seen, state, look))
+        for due in due_passes(state, at):
+            self._beside(due.cluster, due.run, partial(finished, state, due))
 
-    async def _look(self, state: DeschedulerState, look: Look) -> None:
-        """A state that was begun anew meanwhile hears nothing of it: it looks for itself."""
+    def _beside(self, cluster: str, work: Callable[[], T], tell: Callable[[T], None]) -> None:
+        task = asyncio.create_task(self._done_beside(cluster, work, tell), name=f"look-{cluster}")
+        self._looks.add(task)
+        task.add_done_callback(self._looks.discard)
+
+    async def _done_beside(self, cluster: str, work: Callable[[], T], tell: Callable[[T], None]) -> None:
         try:
             async with self._one_at_a_time:
-                found = await asyncio.to_thread(self._looking.survey, look.scene)
+                found = await asyncio.to_thread(work)
         except Exception as error:  # a bug must not go by quietly: say it and let the supervisor restart us
-            self._failed_look = f"looking at {look.cluster}: {type(error).__name__}: {error}"
-            log.exception("look.failed", cluster=look.cluster)
+            self._failed_look = f"looking at {cluster}: {type(error).__name__}: {error}"
+            log.exception("look.failed", cluster=cluster)
             return
-        seen(state, look, found)
+        tell(found)
         self.loop.nudge()
 
 

@@ -36,7 +36,7 @@ from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.proposals import DisruptionProposed, NodeRemovalProposed
 from wharfinger.kernel.observer import Publication
 from wharfinger.stages.descheduler import DeschedulerObserver
-from wharfinger.stages.descheduler.disruption import Looking
+from wharfinger.stages.descheduler.disruption import Looking, due_looks, seen
 
 S = 1_000_000
 START = 1_700_000_000 * S
@@ -68,9 +68,11 @@ class Plane:
     findings: Findings = field(default_factory=Findings)
     now: int = START
     seq: int = 0
+    elsewhere: bool = False
 
     def __post_init__(self) -> None:
-        self.observer = DeschedulerObserver(lambda _: 0, looking=Looking(survey=self.findings.survey))
+        looking = Looking(survey=self.findings.survey, elsewhere=self.elsewhere)
+        self.observer = DeschedulerObserver(lambda _: 0, looking=looking)
         self.state = self.observer.initial()
 
     def given(self, *facts: Value | AssignmentItem) -> Plane:
@@ -333,6 +335,39 @@ def test_a_cluster_that_promised_to_speak_and_does_not_is_held_before_its_lease_
 def test_a_cluster_that_promised_nothing_is_as_it_was_told() -> None:
     plane = a_plane(drop("n1")).given(ClusterObserved(Cluster("oslo")))
     assert len(plane.proposed_within(7200)) > 5
+
+
+# Looked at beside the loop that folds.
+
+
+def looked_at(plane: Plane, *meanwhile: AssignmentItem) -> list[tuple[str, ...]]:
+    """A look that takes its time, in which something happens."""
+    (look,) = due_looks(plane.state, plane.observer.looking, plane.now)
+    assert plane.proposed() == []
+    plane.given(*meanwhile)
+    seen(plane.state, look, plane.findings.survey(look.scene))
+    return plane.proposed()
+
+
+def test_what_is_found_elsewhere_is_proposed_when_it_was_found_twice() -> None:
+    plane = Plane(Findings((drop("n1"), drop("n2"))), elsewhere=True).given(pool(), *catalogue(), nodes("n1", "n2"))
+    assert looked_at(plane) == []
+    plane.wait(15)
+    assert looked_at(plane) == [("n1",), ("n2",)]
+
+
+def test_a_node_that_changed_while_it_was_looked_at_is_left_for_the_next_look() -> None:
+    plane = Plane(Findings((drop("n1"), drop("n2"))), elsewhere=True).given(pool(), *catalogue(), nodes("n1", "n2"))
+    looked_at(plane)
+    plane.wait(15)
+    assert looked_at(plane, plane.placed("web", "n1", 0)) == [("n2",)]
+
+
+def test_a_cluster_that_fell_silent_while_it_was_looked_at_is_held() -> None:
+    plane = Plane(Findings((drop("n1"),)), elsewhere=True).given(pool(), *catalogue(), nodes("n1"))
+    looked_at(plane)
+    plane.wait(15)
+    assert looked_at(plane, Silenced(plane._n(), str(uuid4()))) == []
 
 
 # One rule for a node, not two.

@@ -37,6 +37,8 @@ from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.proposals import DeschedulingProposed, Unseating
 from wharfinger.kernel.observer import Publication
 from wharfinger.stages.descheduler import DeschedulerObserver
+from wharfinger.stages.descheduler.disruption import Looking
+from wharfinger.stages.descheduler.strategies import due_passes, finished
 
 S = 1_000_000
 START = 1_700_000_000 * S
@@ -223,3 +225,16 @@ def test_strategies_are_proposed_one_by_one_in_their_order() -> None:
 
 def plane_assigned(n: int) -> AssignmentItem:
     return Assigned(1, "d", "web", "u", n, SMALL)
+
+
+def test_what_happens_while_a_pass_is_made_is_remembered_after_it() -> None:
+    plane = a_plane_with_a_replica_on_a_tainted_node()
+    plane.observer = DeschedulerObserver(lambda _: 0, looking=Looking(elsewhere=True))
+    (due,) = due_passes(plane.state, plane.now)
+    plane.given(plane.released("web", "n2", 1), plane.placed("web", "n3", 1))
+    finished(plane.state, due, due.run())
+    plane.given(Disrupting(plane._n(), str(uuid4()), "c1", "drift", ("n1",)))
+    assert plane.proposed() == [], "the node began to go meanwhile"
+    assert due.passes.memory.resting("Binding/web", plane.now + 1)
+    assert due_passes(plane.state, plane.now + 299 * S) == []
+    assert len(due_passes(plane.state, plane.now + 300 * S)) == 1

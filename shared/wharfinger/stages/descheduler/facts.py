@@ -11,7 +11,7 @@ from wharfinger.domain.descheduling import DeschedulingPolicy
 from wharfinger.domain.node_pool import NodePoolPolicy
 from wharfinger.domain.policy import LoadPolicy
 from wharfinger.domain.taints import Taint
-from wharfinger.engine.descheduling.steadiness import Memory
+from wharfinger.engine.descheduling.evictor import Eviction
 from wharfinger.engine.disruption.scene import Scene, Survey
 from wharfinger.engine.fleet.taints import Tainting
 from wharfinger.engine.load.book import LoadBook
@@ -22,7 +22,7 @@ from wharfinger.stages.agenda import Agenda
 from wharfinger.stages.cluster.objects import Objects
 from wharfinger.stages.descheduler.causes import Causes
 from wharfinger.stages.descheduler.health import Upkeep
-from wharfinger.stages.descheduler.watches import Passes, Watch
+from wharfinger.stages.descheduler.watches import DuePass, Passes, Watch
 from wharfinger.stages.pools import PoolFacts, PoolPolicies
 
 SECOND: Micros = 1_000_000
@@ -93,8 +93,9 @@ class DeschedulerState:
     give to clusters by their conditions. `policies`: pools and what their nodes cost. `watches`: by cluster, what is
     remembered of looking at it as a whole; `looks`: when it is to be looked at, `surveys`: what looks found that
     nobody has taken up yet. `descheduling`, `load_policies`, `priority_classes` (name and value): by policy key.
-    `passes`: by cluster and descheduling policy; `passing`: when the next is due. `upkeep`: how bindings fare in
-    clusters, and what is remembered of moving them between these."""
+    `passes`: by cluster and descheduling policy; `passing`: when the next is due, `named`: what passes named that
+    nobody has taken up yet. `upkeep`: how bindings fare in clusters, and what is remembered of moving them between
+    these."""
 
     causes: Causes
     stale_after_s: int = 300
@@ -114,6 +115,7 @@ class DeschedulerState:
     priority_classes: dict[str, tuple[str, int]] = field(default_factory=dict)
     passes: dict[tuple[str, str], Passes] = field(default_factory=dict)
     passing: Agenda[tuple[str, str]] = field(default_factory=Agenda)
+    named: list[tuple[DuePass, tuple[Eviction, ...]]] = field(default_factory=list)
     upkeep: Upkeep = field(default_factory=Upkeep)
 
     def cluster(self, name: str) -> ClusterFacts:
@@ -129,9 +131,8 @@ class DeschedulerState:
         """Somebody minds what moves on nodes."""
         return bool(self.descheduling) or not self.policies.idle
 
-    def memories(self, name: str) -> list[Memory]:
-        """What descheduling policies remember of the cluster."""
-        return [self.passes[name, key].memory for key in self.descheduling if (name, key) in self.passes]
+    def passes_over(self, name: str) -> list[Passes]:
+        return [self.passes[name, key] for key in self.descheduling if (name, key) in self.passes]
 
     def watch(self, name: str) -> Watch:
         found = self.watches.get(name)

@@ -25,8 +25,8 @@ def before_placed(
             source = lately if before is None else before.node
             if source and source != share.node:
                 watch.has_moved(item.binding, cool_down, at)
-                for memory in state.memories(name):
-                    memory.moved(item.binding, ordinal, source, share.node, at)
+                for passes in state.passes_over(name):
+                    passes.moved(item.binding, ordinal, source, share.node, at)
     if item.binding in watch.left and not left:
         del watch.left[item.binding]
 

@@ -117,7 +117,7 @@ class DeschedulerObserver:
             id, stream = state.causes.proposal_id(cause, at), cause.stream
             proposals.append(Publication(cause.proposal, cause.target, stream, stream, id, cause.by))
         proposals += disruption.publish(state, self.looking, at, self.batch_max - len(proposals))
-        proposals += strategies.publish(state, at, self.batch_max - len(proposals))
+        proposals += strategies.publish(state, at, self.batch_max - len(proposals), self.looking.elsewhere)
         proposals += looked_at(state, at, self.batch_max - len(proposals))
         return proposals
 

@@ -15,7 +15,7 @@ from wharfinger.domain.descheduling import CraneWatermarks, DeschedulingPolicy, 
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.value import digest
 from wharfinger.engine.descheduling.evictor import Eviction
-from wharfinger.engine.descheduling.run import passed
+from wharfinger.engine.descheduling.run import Passed
 from wharfinger.engine.descheduling.view import ClusterView
 from wharfinger.events.envelope import derived_id
 from wharfinger.events.proposals import DeschedulingProposed, Unseating
@@ -23,7 +23,7 @@ from wharfinger.events.streams import cluster_stream
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.observer import Publication
 from wharfinger.stages.descheduler.facts import SECOND, DeschedulerState
-from wharfinger.stages.descheduler.watches import Passes
+from wharfinger.stages.descheduler.watches import DuePass, Passes
 from wharfinger.stages.scenes import nodes_of, pods_of
 
 UNSEATINGS_MAX = 100
@@ -76,32 +76,55 @@ def forget_cluster(state: DeschedulerState, name: str) -> None:
 # --- passes
 
 
-def publish(state: DeschedulerState, at: Micros, room: int) -> list[Publication]:
-    """Make the passes that are due, and propose what they name: at most `room` proposals, what is over is left to a later pass."""
-    proposals: list[Publication] = []
+def due_passes(state: DeschedulerState, at: Micros) -> list[DuePass]:
+    """Those whose time has come, with the cluster as it is now; the next is due after the policy's time."""
+    due: list[DuePass] = []
     for name, key in state.passing.pop(at):
-        if len(proposals) >= room:
-            state.passing.set((name, key), at)
-            continue
         policy, passes = state.descheduling[key], state.passes[name, key]
         state.passing.set((name, key), at + policy.every_s * SECOND)
+        if passes.going:
+            continue  # the one before takes longer than the time between two
         passes.last, passes.held = at, state.held(name, at)
         if not passes.held:
-            proposals += list(_pass(state, policy, passes, name, key, at))[: room - len(proposals)]
-    return proposals
+            passes.going = True
+            due.append(DuePass(name, key, policy, passes, view_of(state, name, at)))
+    return due
 
 
-def _pass(
-    state: DeschedulerState, policy: DeschedulingPolicy, passes: Passes, name: str, key: str, at: Micros
-) -> Iterator[Publication]:
-    found = passed(policy, view_of(state, name, at), passes.memory)
-    passes.failures = found.failures
-    passes.memory.tidy(at)
-    for (profile, strategy), named in groupby(found.evictions, lambda e: (e.profile, e.strategy)):
+def finished(state: DeschedulerState, due: DuePass, found: Passed) -> None:
+    """What a pass named. It is taken up with the next `publish`, unless nobody wants it any more."""
+    due.passes.finish()
+    if state.passes.get((due.cluster, due.key)) is due.passes:
+        due.passes.failures = found.failures
+        state.named.append((due, found.evictions))
+
+
+def publish(state: DeschedulerState, at: Micros, room: int, elsewhere: bool) -> list[Publication]:
+    """Make the passes that are due, unless another does, and propose what was named: at most `room` proposals, what is over is
+    left to a later pass."""
+    if not elsewhere:
+        for due in due_passes(state, at):
+            finished(state, due, due.run())
+    proposals: list[Publication] = []
+    for due, evictions in state.named:
+        if not state.held(due.cluster, at):
+            proposals += _proposals(due, _still(state, due.cluster, evictions), at)
+    state.named.clear()
+    return proposals[:room]
+
+
+def _still(state: DeschedulerState, name: str, evictions: Sequence[Eviction]) -> list[Eviction]:
+    """Without those whose node began to go meanwhile."""
+    going = state.clusters[name].pools.disrupting()
+    return [eviction for eviction in evictions if eviction.node not in going]
+
+
+def _proposals(due: DuePass, evictions: Sequence[Eviction], at: Micros) -> Iterator[Publication]:
+    for (profile, strategy), named in groupby(evictions, lambda e: (e.profile, e.strategy)):
         of_strategy = list(named)
         for first in range(0, len(of_strategy), UNSEATINGS_MAX):
             some = of_strategy[first : first + UNSEATINGS_MAX]
-            yield _proposal(passes, policy, name, key, profile, strategy, some, at)
+            yield _proposal(due, profile, strategy, some, at)
 
 
 def view_of(state: DeschedulerState, name: str, at: Micros) -> ClusterView:
@@ -115,19 +138,17 @@ def view_of(state: DeschedulerState, name: str, at: Micros) -> ClusterView:
     )  # fmt: skip
 
 
-def _proposal(
-    passes: Passes, policy: DeschedulingPolicy, name: str, key: str, profile: str, strategy: str,
-    named: Sequence[Eviction], at: Micros,
-) -> Publication:  # fmt: skip
+def _proposal(due: DuePass, profile: str, strategy: str, named: Sequence[Eviction], at: Micros) -> Publication:
     """Named by what it proposes, and when it was proposed before, by the time as well: see `causes`."""
-    stream = cluster_stream(name)
+    stream, policy, proposed = cluster_stream(due.cluster), due.policy, due.passes.proposed
     unseatings = tuple([_unseating(eviction) for eviction in named])
-    what = digest((key, profile, strategy, unseatings))
-    attempt = 1 + at // (policy.every_s * SECOND) if what in passes.proposed else 0
-    passes.proposed.add(what)
+    what = digest((due.key, profile, strategy, unseatings))
+    attempt = 1 + at // (policy.every_s * SECOND) if what in proposed else 0
+    proposed.add(what)
     measured = _by_measurements(policy, profile, strategy)
-    data = DeschedulingProposed(stream, name, strategy, profile, unseatings, _in_words(named), measured)
-    return Publication(data, name, stream, stream, derived_id("proposal", "descheduling", stream, what, attempt))
+    data = DeschedulingProposed(stream, due.cluster, strategy, profile, unseatings, _in_words(named), measured)
+    id = derived_id("proposal", "descheduling", stream, what, attempt)
+    return Publication(data, due.cluster, stream, stream, id)
 
 
 def _by_measurements(policy: DeschedulingPolicy, profile: str, strategy: str) -> bool:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from wharfinger.engine.descheduling.run import Failure
+from wharfinger.domain.descheduling import DeschedulingPolicy
+from wharfinger.engine.descheduling.run import Failure, Passed, passed
 from wharfinger.engine.descheduling.steadiness import Memory
+from wharfinger.engine.descheduling.view import ClusterView
 from wharfinger.engine.disruption.scene import Command, Verdict
 from wharfinger.kernel.decider import Micros
 
@@ -107,10 +109,43 @@ def _forgotten(moved: Tried, cool_down: Micros, at: Micros) -> bool:
 @dataclass(slots=True)
 class Passes:
     """Of a descheduling policy over a cluster. `last`: when the last was, -1: never; `held`: why nothing was looked at then;
-    `failures`: what could not be judged. `proposed`: digests of what was, by which a repetition is told."""
+    `going`: one is under way. `memory` is its own to write as long as it is: moves are told to it afterwards (`untold`: binding,
+    ordinal, source, target, time). `failures`: what could not be judged. `proposed`: digests of what was, by which a
+    repetition is told."""
 
     last: Micros = -1
     held: str = ""
+    going: bool = False
     memory: Memory = field(default_factory=Memory)
+    untold: list[tuple[str, int, str, str, Micros]] = field(default_factory=list)
     failures: tuple[Failure, ...] = ()
     proposed: set[str] = field(default_factory=set)
+
+    def moved(self, binding: str, ordinal: int, source: str, target: str, at: Micros) -> None:
+        if self.going:
+            self.untold.append((binding, ordinal, source, target, at))
+        else:
+            self.memory.moved(binding, ordinal, source, target, at)
+
+    def finish(self) -> None:
+        self.going = False
+        for move in self.untold:
+            self.memory.moved(*move)
+        self.untold.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class DuePass:
+    """A policy that is to go over a cluster, as that is at one moment."""
+
+    cluster: str
+    key: str
+    policy: DeschedulingPolicy
+    passes: Passes
+    view: ClusterView
+
+    def run(self) -> Passed:
+        """Changes what passes remember, and nothing else: it may be done beside everything."""
+        found = passed(self.policy, self.view, self.passes.memory)
+        self.passes.memory.tidy(self.view.at)
+        return found
