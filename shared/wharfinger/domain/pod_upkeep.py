@@ -31,7 +31,10 @@ class PodCondition(Value, frozen=True, array_like=True):
 class PodUpkeep(Value, frozen=True):
     """`quality`: its class of service (BestEffort, Burstable, Guaranteed). `local_storage`: it has an emptyDir or hostPath volume.
     `static`: a mirror of what the kubelet runs by itself. `annotations`: those of descheduler and Karpenter, and the deletion cost.
-    `claims`: of volumes, by name. `created_us`: 0 where it is not known."""
+    `claims`: of volumes, by name. `created_us`: 0 where it is not known.
+
+    What is usual is not told: `images` where its traits list the same, a container that runs and never restarted, and, while
+    they are true and give no reason, the conditions that every pod goes through before it is ready."""
 
     owners: tuple[Owner, ...] = ()
     images: tuple[str, ...] = ()
