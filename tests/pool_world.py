@@ -94,7 +94,7 @@ class PoolPlane(Harness):
     types: tuple[InstanceType, ...] = (SMALL, BIG)
     decided: list[Decision] = field(default_factory=list)
 
-    def feed_events(self, events: Sequence[object], seconds: int = 0) -> list[Decision]:  # type: ignore[override]
+    def feed_events(self, events: Sequence[object], seconds: int = 0) -> list[Decision]:
         made = super().feed_events(events, seconds)  # type: ignore[arg-type]
         self.decided += made
         return made

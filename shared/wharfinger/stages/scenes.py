@@ -13,7 +13,7 @@ import msgspec
 
 from wharfinger.domain.instance_types import InstanceType
 from wharfinger.domain.node import Node, Pod
-from wharfinger.domain.node_pool import INSTANCE_TYPE_LABEL, POOL_LABEL
+from wharfinger.domain.node_pool import CLAIM_LABEL, INSTANCE_TYPE_LABEL, POOL_LABEL
 from wharfinger.domain.value import digest
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.disruption.scene import Scene
@@ -35,7 +35,7 @@ def scene_of(
     options: Options | None = None,
 ) -> Scene:
     """`reserved`: what is promised room on nodes, as pods there. `nominated`: nodes that somebody is promised, besides those
-    that have just come for somebody."""
+    that have just come for somebody, or whose claim is not said to have ended yet."""
     types = policies.types
     return Scene(
         at,
@@ -47,7 +47,7 @@ def scene_of(
         book.objects,
         in_flight(book, facts),
         dict(sorted(facts.quiet_since.items())),
-        facts.nominated(at) | frozenset(nominated),
+        facts.nominated(at) | frozenset(nominated) | frozenset(_come(book, facts).values()),
         frozenset(book.closed),
         facts.disrupting(),
         tuple(reserved),
@@ -153,10 +153,21 @@ def contents_of(book: Occupancy, node: str) -> str:
 
 
 def in_flight(book: Occupancy, facts: PoolFacts) -> tuple[InFlight, ...]:
+    """Claims of which no node is there."""
+    come = _come(book, facts)
     return tuple([
         InFlight(claim.claim, claim.pool, claim.requirements, claim.instance_types, _pods(book, claim))
-        for _, claim in sorted(facts.claims.items())
+        for name, claim in sorted(facts.claims.items())
+        if name not in come
     ])  # fmt: skip
+
+
+def _come(book: Occupancy, facts: PoolFacts) -> dict[str, str]:
+    """Open claim -> its node, which is there already: who folds what others decide may see the node first."""
+    if not facts.claims:
+        return {}
+    labelled = {node.labels.get(CLAIM_LABEL, ""): name for name, node in sorted(book.nodes.items(), reverse=True)}
+    return {claim: labelled[claim] for claim in facts.claims if claim in labelled}
 
 
 def _pods(book: Occupancy, claim: OpenClaim) -> tuple[tuple[Requirements, int], ...]:
@@ -185,8 +196,9 @@ def used(book: Occupancy, policies: PoolPolicies, facts: PoolFacts, cluster: str
         if pool is not None:
             found = known.get(pool.catalogue, {}).get(node.labels.get(INSTANCE_TYPE_LABEL, ""))
             add(pool.name, node.allocatable if found is None else found.capacity)
-    for _, claim in sorted(facts.claims.items()):
-        if claim.pool in pools:
+    come = _come(book, facts)
+    for name, claim in sorted(facts.claims.items()):
+        if claim.pool in pools and name not in come:
             of_pool = known.get(pools[claim.pool].catalogue, {})
             add(claim.pool, _largest([of_pool[name] for name in claim.instance_types if name in of_pool]))
     return sums

@@ -138,8 +138,13 @@ def may_provision(state: ClusterState) -> bool:
 
 def waits_for(state: ClusterState, binding: str, at: Micros) -> int:
     """How many of its replicas room is still being made for, or a node."""
-    rooms = [n.replicas for n in state.nominated.get(binding, ()) if n.until > at and n.node in state.book.nodes]
-    return sum(rooms) + waits_for_claims(state, binding)
+    return waits_for_rooms(state, binding, at) + waits_for_claims(state, binding)
+
+
+def waits_for_rooms(state: ClusterState, binding: str, at: Micros) -> int:
+    """How many of its replicas room is still being made for, on nodes that are there."""
+    rooms = state.nominated.get(binding, ())
+    return sum(n.replicas for n in rooms if n.until > at and n.node in state.book.nodes)
 
 
 def waits_for_claims(state: ClusterState, binding: str) -> int:

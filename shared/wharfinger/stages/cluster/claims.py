@@ -13,6 +13,7 @@ from uuid import UUID
 import msgspec
 
 from wharfinger.domain.cluster_objects import NodeClaimStatus
+from wharfinger.domain.instance_types import dollars
 from wharfinger.domain.node import Node
 from wharfinger.domain.node_pool import (
     CAPACITY_TYPE_LABEL,
@@ -27,13 +28,12 @@ from wharfinger.domain.taints import Toleration
 from wharfinger.domain.value import digest
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.disruption.prices import Prices
-from wharfinger.engine.provisioning.launch import dollars
 from wharfinger.engine.provisioning.problem import NewClaim, Problem, Wanted
 from wharfinger.engine.provisioning.solve import solve
 from wharfinger.events.decisions import Explanation
 from wharfinger.events.provisioning import ClaimOutcome, NodeClaimEnded, NodeClaimRequested
 from wharfinger.kernel.decider import Draft, Micros
-from wharfinger.stages.cluster.choosing import lacking
+from wharfinger.stages.cluster.choosing import lacking, waits_for_rooms
 from wharfinger.stages.cluster.explain import cut
 from wharfinger.stages.cluster.state import ClusterState
 from wharfinger.stages.pools import COMES_WITHIN_US, OpenClaim
@@ -174,9 +174,8 @@ def next_due(state: ClusterState) -> Micros | None:
 def cancel_unneeded(state: ClusterState) -> Iterator[Draft]:
     """Claims for replicas that have found a place, or are wanted no more. What is needed is counted on the oldest claims first."""
     need = {name: lacking(state.book.held[name]) for name in state.book.unsettled}
-    for binding, rooms in state.nominated.items():
-        if binding in need:
-            need[binding] -= sum(room.replicas for room in rooms if room.until > state.at)
+    for binding in need:
+        need[binding] -= waits_for_rooms(state, binding, state.at)
     for claim in sorted(state.pools.claims.values(), key=lambda c: (c.until_us, c.claim)):
         if claim.command or not claim.replicas:
             continue

@@ -32,11 +32,11 @@ REPLACED_WITHIN_US: Micros = 600 * 1_000_000
 """So is one whose replacements are not ready by then."""
 
 REFUSALS: Mapping[str, ProposalRefusal] = {
-    "Disrupting": "NothingToDo", "Closed": "NothingToDo", "NotManaged": "UnknownTarget", "Unknown": "Protected",
-    "DoNotDisrupt": "Protected", "PodDoNotDisrupt": "Protected", "NoOwner": "Protected",
-    "PodDisruptionBudget": "Protected", "Never": "Protected", "Static": "Protected", "WhenEmpty": "Protected",
-    "Budget": "BudgetSpent", "BudgetSpent": "BudgetSpent", "NotCheaper": "NotBetter", "NotBetter": "NotBetter",
-    "PriceUnknown": "NotBetter", "Balanced": "NotBetter", "NoRoom": "NoRoom",
+    "NotManaged": "UnknownTarget", "Disrupting": "NothingToDo", "Closed": "NothingToDo", "PodDoNotDisrupt": "Protected",
+    "NoOwner": "Protected", "Unknown": "Protected", "PodDisruptionBudget": "Protected", "DoNotDisrupt": "Protected",
+    "Static": "Protected", "Never": "Protected", "WhenEmpty": "Protected", "BudgetSpent": "BudgetSpent",
+    "NoRoom": "NoRoom", "PriceUnknown": "NotBetter", "NotCheaper": "NotBetter", "Unbalanced": "NotBetter",
+    "NothingToSave": "NotBetter",
 }  # fmt: skip
 """Rule by which a node stays -> what that is to who proposed that it goes. Whatever else speaks against it now did not then."""
 

@@ -53,7 +53,7 @@ from wharfinger.stages.cluster.placing import settle
 from wharfinger.stages.cluster.plans import TRIAL, answer_plans, expectation
 from wharfinger.stages.cluster.profile import ClusterProfile
 from wharfinger.stages.cluster.removals import answer_proposals, forget_proposal
-from wharfinger.stages.cluster.state import ClusterState, dump, empty_state, load
+from wharfinger.stages.cluster.state import ClusterState, Nomination, dump, empty_state, load
 from wharfinger.stages.cluster.telling import (
     forget_causes,
     is_about_nodes,
@@ -209,7 +209,8 @@ class ClusterDecider:
             state.groups = waiting_groups(state)
             state.members.stirred.clear()
         if state.nominated:
-            state.nominated = {b: rooms for b, rooms in state.nominated.items() if b in state.book.unsettled}
+            kept = {b: _not_over(rooms, state.at) for b, rooms in state.nominated.items() if b in state.book.unsettled}
+            state.nominated = {b: rooms for b, rooms in kept.items() if rooms}
         for binding in [b for b in state.extending if b not in state.book.unsettled]:
             extending.forget(state, binding)
         state.descheduling.clear()  # each is answered in the round it came in
@@ -230,6 +231,10 @@ class ClusterDecider:
             dues += [since + WAIT_US for since in state.groups.values()]
             dues += [room.until for rooms in state.nominated.values() for room in rooms]
         return min((due for due in dues if due is not None), default=None)
+
+
+def _not_over(rooms: tuple[Nomination, ...], at: Micros) -> tuple[Nomination, ...]:
+    return tuple([room for room in rooms if room.until > at])
 
 
 def _by_the_rules(state: ClusterState, at: Micros) -> Iterator[Draft]:

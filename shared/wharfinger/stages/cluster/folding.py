@@ -31,10 +31,28 @@ def _take(state: ClusterState, decision: Decision, at: Micros) -> None:
 
 
 def follow_placed(state: ClusterState, decision: Decision, placed: ReplicasPlaced, at: Micros) -> None:
+    if placed.binding in state.nominated:
+        _take_up(state, placed)
     if state.pools.quiet_since:
         state.pools.stirred(state.book, [share.node for share in placed.placed], at)
     if decision.cause is not None and (_running(state, decision.cause) or str(decision.cause) in state.descheduling):
         set_in_motion(state, placed, at)
+
+
+def _take_up(state: ClusterState, placed: ReplicasPlaced) -> None:
+    """Who has come to where room was kept for it waits for that room no more."""
+    came = {share.node: len(share.ordinals) for share in placed.placed}
+    left: list[Nomination] = []
+    for room in state.nominated[placed.binding]:
+        taken = min(came.get(room.node, 0), room.replicas)
+        if taken:
+            came[room.node] -= taken
+        if room.replicas > taken:
+            left.append(msgspec.structs.replace(room, replicas=room.replicas - taken))
+    if left:
+        state.nominated[placed.binding] = tuple(left)
+    else:
+        del state.nominated[placed.binding]
 
 
 def follow_released(state: ClusterState, decision: Decision, released: ReplicasReleased, at: Micros) -> None:
