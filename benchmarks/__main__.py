@@ -13,7 +13,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import fleet, load, nodes, placement, replay
+from benchmarks import fleet, load, nodes, placement, provisioning, replay
 from benchmarks.growth import growth
 from benchmarks.latency import latency
 from benchmarks.openb import data_directory, openb
@@ -57,12 +57,14 @@ def main() -> int:
     selections = measure_placements(figures)
     rates = measure_nodes(figures)
     measure_load(figures)
+    solved = measure_provisioning(figures)
     show(figures)
     console = Console(width=150 if not sys.stdout.isatty() else None)
     console.print(fleet.table(costs))
     console.print(placement.table(selections))
     console.print(nodes.table(rates))
     console.print(nodes.costs())
+    console.print(provisioning.table(solved))
     return 0
 
 
@@ -94,6 +96,23 @@ def measure_load(figures: list[Figure]) -> None:
         Figure(f"{n}: load at the begin of a batch", cost.batch_ms, "ms"),
         Figure(f"{n}: every metric measured once, processor", cost.minute_s, "s", 60, False, "each minute"),
     ]
+
+
+def measure_provisioning(figures: list[Figure]) -> list[provisioning.Cost]:
+    """Nodes made for Karpenter's diverse pods: how long it takes, and how far the price is from the bound."""
+    Console(stderr=True).print("nodes for pods ...")
+    provisioning.warmed()
+    found = provisioning.measured()
+    for cost in found:
+        if cost.pods in provisioning.MUST_S and cost.name.endswith(" diverse"):
+            theirs = f"Karpenter {provisioning.KARPENTER_S[cost.pods]:g} s"
+            must = provisioning.MUST_S[cost.pods]
+            figures += [
+                Figure(f"nodes made for {cost.name} pods", cost.seconds, "s", must, False, theirs),
+                Figure(f"nodes made for {cost.name} pods: price above the bound", 100 * cost.gap, "%",
+                       100 * provisioning.GAP_MUST, False, f"first-fit {100 * cost.bound.gap(cost.first_fit_price):.0f} %"),
+            ]  # fmt: skip
+    return found
 
 
 def measure_nodes(figures: list[Figure]) -> list[nodes.Rate]:

@@ -164,7 +164,7 @@ def _reach(yard: Yard, needs: Iterable[int]) -> dict[Kind, int]:
 
 
 class _Program:
-    """Columns: how many nodes of each kind; then, for each lot, which share of it goes to each of its kinds and to what is there."""
+    """Columns: how many nodes of each kind; then, for each lot, which share of it goes to each kind and to what is there."""
 
     def __init__(self, yard: Yard, lots: list[_Lot]) -> None:
         self.yard, self.lots = yard, lots
@@ -229,7 +229,7 @@ class _Program:
         """The least price, a little below what the solver says. 0 where it does not find one."""
         import highspy  # which only those pay for who ask how good a solution is
 
-        solver = highspy.Highs()
+        solver = highspy.Highs()  # type: ignore[no-untyped-call]
         solver.setOptionValue("output_flag", False)
         solver.setOptionValue("threads", 1)
         lp = highspy.HighsLp()

@@ -39,6 +39,9 @@ STEPS_MAX = 8_000_000
 WORTH_COMPILING = 3_000_000
 """Looks at a node; the plain loops take some seconds for so many, as machine code does to be read or made."""
 
+LOOKS_A_NODE = 20
+"""So many looks here are as long as one of those by which it is told when to compile beside the plain loops."""
+
 SCALE_BITS = 20
 
 
@@ -487,7 +490,7 @@ class Yard:
         looks = pods * (len(self.fixed) + pods // 4 + 1)
         if looks > WORTH_COMPILING:
             COMPILER.compile_now()
-        return COMPILER.kernels(0)
+        return COMPILER.kernels(looks // LOOKS_A_NODE)
 
     def pack(self, order: Order, mode: int, improved: bool) -> Packed:
         return _Loop(self, order, mode).packed(improved)
