@@ -217,6 +217,14 @@ def test_a_tainted_cluster_may_be_left_gracefully_too(plane: FleetPlane) -> None
     plane.then_scheduled("web", bergen=2)
 
 
+def test_a_taint_that_is_an_order_ends_the_wait_of_what_is_leaving_for_another_reason(plane: FleetPlane) -> None:
+    placed_in_oslo(plane, GRACEFULLY)
+    plane.when(because("unhealthy", "web", "oslo"))
+    plane.given(a_cluster("oslo", NO_EXECUTE))
+    plane.when(eviction("web", "oslo"))
+    assert plane.then_scheduled("web", bergen=2).leaving == ()
+
+
 def test_a_cluster_whose_taint_is_gone_is_not_left_and_not_shut(plane: FleetPlane) -> None:
     plane.given(a_cluster("oslo"), room("oslo", 9))
     plane.given(a_binding("web", 2, placement=Placement(replicas=DYNAMIC, cluster_purge="Gracefully")))

@@ -90,10 +90,10 @@ def _because_of_a_taint(
         return declined(proposal_id, proposal, "TargetRecovered", "the cluster has no NoExecute taint")
     if not _toleration_ended(record, cluster, at):
         return declined(proposal_id, proposal, "TolerationNotEnded", "the binding still bears the taint")
-    if name in record.leaving:
-        return declined(proposal_id, proposal, "NothingToDo", "it is leaving already")
     why = f"evicted from {name}, whose taint it does not bear any more"
     if record.spec.placement.cluster_purge == "Gracefully":
+        if name in record.leaving:
+            return declined(proposal_id, proposal, "NothingToDo", "it is leaving already")
         return _left_gracefully(state, record, proposal_id, proposal, why, at + CLUSTER_GRACE_S * SECOND)
     return _left_directly(state, record, proposal_id, proposal, why)
 
