@@ -370,6 +370,17 @@ def test_a_cluster_that_fell_silent_while_it_was_looked_at_is_held() -> None:
     assert looked_at(plane, Silenced(plane._n(), str(uuid4()))) == []
 
 
+def test_a_cluster_is_not_looked_at_again_while_it_is_looked_at() -> None:
+    plane = Plane(elsewhere=True).given(pool(), *catalogue(), nodes("n1"))
+    (look,) = due_looks(plane.state, plane.observer.looking, plane.now)
+    plane.wait(10).given(nodes("n1", "n2"))
+    assert due_looks(plane.state, plane.observer.looking, plane.now) == []
+    seen(plane.state, look, plane.findings.survey(look.scene))
+    plane.wait(10)
+    (again,) = due_looks(plane.state, plane.observer.looking, plane.now)
+    assert [node.name for node in again.scene.nodes] == ["n1", "n2"]
+
+
 # One rule for a node, not two.
 
 

@@ -97,18 +97,23 @@ def due_looks(state: DeschedulerState, looking: Looking, at: Micros) -> list[Loo
     looks: list[Look] = []
     for (name,) in state.looks.pop(at):
         cluster, watch = state.clusters[name], state.watch(name)
+        if watch.under_way:
+            state.looks.set((name,), at + max(1, looking.every_s) * SECOND)
+            continue
         watch.looked, watch.held = at, state.held(name, at)
         if watch.held:
             watch.found.clear()
             watch.verdicts = tuple([Verdict(node, "Held", watch.held) for node in sorted(cluster.pool_of)])
         else:
+            watch.under_way = True
             looks.append(Look(name, scene_for(state, looking, name, at)))
     return looks
 
 
 def seen(state: DeschedulerState, look: Look, survey: Survey) -> None:
     """What a look found. It is taken up with the next `publish`."""
-    if look.cluster in state.clusters:
+    if look.cluster in state.watches:
+        state.watches[look.cluster].under_way = False
         state.surveys[look.cluster] = (look.scene, survey)
 
 

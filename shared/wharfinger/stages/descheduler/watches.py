@@ -47,13 +47,15 @@ class Tried:
 
 @dataclass(slots=True)
 class Watch:
-    """`looked`: when the cluster was looked at last, -1: never. `held`: why it was not, or why nothing follows from
-    it. `found`: the commands it could do with; `tried`: when they were proposed. `given_up`: pool -> commands on its
-    nodes that were rolled back in a row. `moved`: binding -> how often replicas of it have changed their node lately,
-    moves within one cool-down taken as one; `left`: binding -> ordinal -> the node that it stood on before it was
-    released, and when that was. `verdicts`: on every node of every pool, of the last look."""
+    """`looked`: when the cluster was looked at last, -1: never; `under_way`: what that finds is not told yet. `held`:
+    why it was not, or why nothing follows from it. `found`: the commands it could do with; `tried`: when they were
+    proposed. `given_up`: pool -> commands on its nodes that were rolled back in a row. `moved`: binding -> how often
+    replicas of it have changed their node lately, moves within one cool-down taken as one; `left`: binding -> ordinal
+    -> the node that it stood on before it was released, and when that was. `verdicts`: on every node of every pool,
+    of the last look."""
 
     looked: Micros = -1
+    under_way: bool = False
     held: str = ""
     found: dict[CommandKey, Finding] = field(default_factory=dict)
     tried: dict[CommandKey, Tried] = field(default_factory=dict)
@@ -108,10 +110,10 @@ def _forgotten(moved: Tried, cool_down: Micros, at: Micros) -> bool:
 
 @dataclass(slots=True)
 class Passes:
-    """Of a descheduling policy over a cluster. `last`: when the last was, -1: never; `held`: why nothing was looked at then;
-    `going`: one is under way. `memory` is its own to write as long as it is: moves are told to it afterwards (`untold`: binding,
-    ordinal, source, target, time). `failures`: what could not be judged. `proposed`: digests of what was, by which a
-    repetition is told."""
+    """Of a descheduling policy over a cluster. `last`: when the last was, -1: never; `held`: why nothing was looked
+    at then; `going`: one is under way. `memory` is its own to write as long as it is: moves are told to it afterwards
+    (`untold`: binding, ordinal, source, target, time). `failures`: what could not be judged. `proposed`: digests of
+    what was, by which a repetition is told."""
 
     last: Micros = -1
     held: str = ""
