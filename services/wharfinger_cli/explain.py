@@ -21,13 +21,16 @@ from wharfinger.engine.changes import Way, said, sized
 from wharfinger.events.decisions import (
     Explanation,
     FailoverSets,
+    NodeRemovalDecided,
     ProposalRefused,
     ReplicasPlaced,
     ReplicasRefused,
     ScheduleDecided,
     ScheduleRefused,
 )
+from wharfinger.events.disruption import DisruptionDecided, DisruptionEnded
 from wharfinger.events.placements import PlacementDecided, PlacementHeld, PlacementReleased
+from wharfinger.events.provisioning import NodeClaimEnded, NodeClaimRequested
 from wharfinger.events.streams import CLUSTER
 from wharfinger.history.explain import Derived, Explained, Steady
 from wharfinger.history.explain import explain as explained_of
@@ -47,7 +50,6 @@ ESTIMATED_BY = {
     "class": "counted", "totals": "from totals", "summary": "from its summary", "refused": "it refused", "silent": "silent",
 }  # fmt: skip
 FAILOVER_SETS = ("reserved", "available", "candidates", "failed")
-PLACEMENTS = PlacementDecided | PlacementHeld | PlacementReleased
 SHOWN = 8
 """Clusters, nodes and shares that are shown of each sort where not all are asked for."""
 
@@ -248,7 +250,7 @@ def _headline(account: Explained) -> Table:
         if value:
             table.add_row(Text(name, DARK), value)
 
-    say("placement" if isinstance(data, PLACEMENTS) else "binding", Text(account.binding, "bold"))
+    say(_kind(data), Text(account.binding, "bold"))
     say("decision", f"{row.id}")
     say("taken", f"{as_clock(row.at)} in {row.stream}, round {row.round:,}, number {row.seq:,}")
     say("outcome", styled_outcome(row.outcome).append(f"  {summary(data)}", "default"))
@@ -264,6 +266,21 @@ def _headline(account: Explained) -> Table:
         say("refused", f"{data.reason}: {data.detail}")
     say("again", _again(account.decision))
     return table
+
+
+def _kind(data: Value) -> str:
+    """What the decision is about."""
+    match data:
+        case PlacementDecided() | PlacementHeld() | PlacementReleased():
+            return "placement"
+        case NodeClaimRequested() | NodeClaimEnded():
+            return "claim"
+        case DisruptionDecided() | DisruptionEnded():
+            return "command"
+        case NodeRemovalDecided():
+            return "node"
+        case _:
+            return "binding"
 
 
 def _asked(data: ScheduleDecided | ScheduleRefused) -> str:

@@ -28,9 +28,11 @@ from wharfinger.events.decisions import (
     ScheduleDecided,
     ScheduleRefused,
 )
+from wharfinger.events.disruption import DisruptionDecided
 from wharfinger.events.placements import PlacementDecided
+from wharfinger.events.provisioning import NodeClaimRequested
 from wharfinger.events.streams import CLUSTER, FLEET
-from wharfinger.history.names import UnknownNameError, full_name
+from wharfinger.history.names import NEAR_MAX, UnknownNameError, full_name
 from wharfinger.history.points import Point, round_of
 from wharfinger.history.timeline import in_order
 from wharfinger.history.unacted import unacted_at
@@ -60,7 +62,10 @@ HISTORY = 30
 NODES_MAX = 100
 """Decisions of clusters that one fleet decision led to, and that are told with it."""
 
-Recorded = ScheduleDecided | ScheduleRefused | ReplicasPlaced | ReplicasRefused | PlacementDecided
+Recorded = (
+    ScheduleDecided | ScheduleRefused | ReplicasPlaced | ReplicasRefused | PlacementDecided | NodeClaimRequested
+    | DisruptionDecided
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,16 +167,14 @@ def _uncollected() -> Iterator[None]:
 
 
 async def _explain(ledger: Ledger, binding: str, at: Point | None, decision: UUID | None, every: bool) -> Explained:
-    name = await full_name(ledger, binding)
-    stream = await about.shard_of(ledger.database, name)
-    assert stream is not None, "a full name has decisions"
+    name, stream = await _meant(ledger, binding, decision)
     steady: Steady | None = None
     if decision is not None:
         row = await _named(ledger, name, decision)
     else:
         moment = await round_of(ledger, stream, at or Point("now"))
         row = await _last(ledger, name, stream, moment, at)
-        if at is not None and row.round != moment:
+        if at is not None and row.round != moment and stream.startswith(FLEET):
             steady = await _steady(ledger, name, row, moment)
     on_nodes = await _on_nodes(ledger, name, row)
     history = await trails.latest_about(ledger.database, name, HISTORY)
@@ -201,6 +204,24 @@ async def derive(ledger: Ledger, row: LedgerRow, focused: bool = True) -> Derive
 
 
 # --- which decision
+
+
+async def _meant(ledger: Ledger, name: str, decision: UUID | None) -> tuple[str, str]:
+    """A binding, by as much of its name as only one has; or what a cluster decided about under just this name: a node, a claim, a
+    command."""
+    if not await trails.decided_about(ledger.database, name, FLEET):
+        match await about.streams_of(ledger.database, name, CLUSTER):
+            case [only]:
+                return name, only
+            case [first, *_] if decision is not None:
+                return name, first  # which one is meant is said by the decision
+            case [_, *_] as several:
+                found = ", ".join(stream.removeprefix(CLUSTER) for stream in several[:NEAR_MAX])
+                raise LedgerError(f"{name}: expected a name of one cluster, or a decision; it is one in {found}")
+    full = await full_name(ledger, name)
+    stream = await about.shard_of(ledger.database, full)
+    assert stream is not None, "a full name has decisions"
+    return full, stream
 
 
 async def _named(ledger: Ledger, name: str, id_: UUID) -> LedgerRow:

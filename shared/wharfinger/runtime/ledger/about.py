@@ -56,6 +56,17 @@ async def shard_of(database: Database, binding: str) -> str | None:
     return None if row is None else str(row[0])
 
 
+async def streams_of(database: Database, subject: str, prefix: str) -> list[str]:
+    """The streams whose names begin with `prefix` and that ever decided about exactly this subject, in order."""
+    async with database.reading() as raw:
+        rows = await raw.fetch(
+            "select s.name from stream s where s.name like $2 || '%' "
+            "and exists (select from decision d where d.subject = $1 and d.stream = s.id) order by s.name",
+            subject, prefix,
+        )  # fmt: skip
+    return [str(row[0]) for row in rows]
+
+
 async def last_until(database: Database, binding: str, stream: str, seq: int) -> LedgerRow | None:
     """The last decision about `binding` in `stream` up to number `seq`."""
     async with database.reading() as raw:
