@@ -231,8 +231,8 @@ def _busy(scene: Scene, looked: Looked) -> Verdict | None:
 
 def _drift(scene: Scene, prices: Prices, looked: Looked) -> str:
     node, pool = looked.node, looked.pool
-    made_by = node.annotations.get(POOL_HASH, "")
-    if made_by and pool.digest and made_by != pool.digest:
+    if pool.has_drifted(node.annotations):
+        made_by = node.annotations[POOL_HASH]
         return f"it was made by pool {pool.name} as it was before ({made_by}, now {pool.digest})"
     for key, values in prices.required(pool).items():
         # A label that a node does not have was not told of it: that is no sign of another pool.
