@@ -314,3 +314,13 @@ def test_what_was_proposed_a_moment_ago_is_not_proposed_again_within_the_window(
     assert proposals(here) == []
     here.wait(60)
     assert len(proposals(here)) == 1
+
+
+def test_a_move_that_comes_to_nothing_is_proposed_ever_more_seldom(here: Descheduler) -> None:
+    on_dear_oslo(here, RebalancePolicy("cost", every_s=60, budget_percent=100, window_s=600), web=4)
+    at: list[int] = []
+    for minute in range(100):
+        if proposals(here):
+            at.append(minute)
+        here.wait(60)
+    assert at == [1, 11, 31, 71]

@@ -66,13 +66,22 @@ class Tried:
     last: Micros
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A move was proposed, `times` in a row without anything coming of it, when the binding had what it `held`."""
+
+    at: Micros
+    times: int
+    held: Mapping[str, int]
+
+
 @dataclass(slots=True)
 class Upkeep:
     """`fares`: cluster -> binding. `pods`: cluster -> the berth that pods without a node are told under -> bindings of such pods.
     `careful`: bindings whose policy lets them leave gracefully, or leave what is ill. `rebalancing`: by key of the policy.
     `capacity`: cluster -> its last count. `runs`: policy -> when it is looked at next; `after`: policy -> the last binding
     looked at in order of name, where a look did not reach all. `proposed`: cluster -> when it was proposed that how many leave
-    it; `moved`: binding -> when it was proposed to move. `tried`: kind, cluster and
+    it; `moved`: binding -> when its move was proposed. `tried`: kind, cluster and
     binding of a cause -> how often it was proposed."""
 
     fares: dict[str, dict[str, Fares]] = field(default_factory=dict)
@@ -83,7 +92,7 @@ class Upkeep:
     runs: dict[str, Micros] = field(default_factory=dict)
     after: dict[str, str] = field(default_factory=dict)
     proposed: dict[str, list[tuple[Micros, int]]] = field(default_factory=dict)
-    moved: dict[str, Micros] = field(default_factory=dict)
+    moved: dict[str, Asked] = field(default_factory=dict)
     tried: dict[tuple[str, str, str], Tried] = field(default_factory=dict)
 
     def of(self, cluster: str, binding: str) -> Fares:
@@ -111,6 +120,10 @@ class Upkeep:
         fares.pending = {
             uid: fares.pending.get(uid) or Since(since or at, by) for uid, since in sorted(pods.items())
         }  # fmt: skip
+
+    def asked(self, binding: str, held: Mapping[str, int], at: Micros) -> Asked:
+        before = self.moved.get(binding)
+        return Asked(at, before.times + 1 if before is not None and before.held == held else 1, held)
 
     def forget(self, cluster: str, binding: str) -> None:
         for kind in ("unhealthy", "unschedulable", "replaced"):

@@ -29,10 +29,14 @@ from wharfinger.events.proposals import RescheduleProposed
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.observer import Publication
 from wharfinger.stages.descheduler.facts import SECOND, DeschedulerState, Sighting
+from wharfinger.stages.descheduler.health import Asked
 from wharfinger.stages.descheduler.taints import another_schedulers
 
 LOOKED_MAX = 1000
 """So many bindings are looked at at once."""
+
+REST_MAX: Micros = 24 * 3600 * SECOND
+"""What came to nothing again and again is proposed once a day."""
 
 MOVES_MAX = 50
 """So many moves come of one look."""
@@ -109,7 +113,7 @@ def _turn(state: DeschedulerState, key: str) -> list[str]:
 def _proposed(state: DeschedulerState, key: str, policy: RebalancePolicy, move: Relocation, at: Micros) -> Publication:
     assert policy.objective is not None, "as above"
     upkeep, stream = state.upkeep, state.clusters[move.source].shares[move.name].stream
-    upkeep.moved[move.name] = at
+    upkeep.moved[move.name] = upkeep.asked(move.name, held_of(state, move.name), at)
     upkeep.proposed.setdefault(move.source, []).append((at, move.replicas))
     targets = tuple(TargetCluster(name, n) for name, n in move.targets.items())
     reason = (
@@ -142,9 +146,24 @@ class _Looking:
 
     def _forget(self) -> None:
         upkeep = self.state.upkeep
-        upkeep.moved = {name: at for name, at in upkeep.moved.items() if at + self.window > self.at}
+        for name in [n for n, asked in upkeep.moved.items() if self._is_over(n, asked)]:
+            del upkeep.moved[name]
         for name in [*upkeep.proposed]:
             upkeep.proposed[name] = [(at, n) for at, n in upkeep.proposed[name] if at + self.window > self.at]
+
+    def _is_over(self, name: str, asked: Asked) -> bool:
+        """It has moved, and rested since; or nothing is known of it any more."""
+        return name not in self.state.bindings or (
+            asked.held != held_of(self.state, name) and asked.at + self.window <= self.at
+        )
+
+    def _rests(self, name: str, held: Mapping[str, int]) -> bool:
+        """After a move for the policy's window; where nothing came of what was proposed, twice as long each time."""
+        asked = self.state.upkeep.moved.get(name)
+        if asked is None:
+            return False
+        again = asked.times - 1 if asked.held == held else 0
+        return self.at < asked.at + min(max(REST_MAX, self.window), self.window << min(again, 32))
 
     def budgets(self) -> dict[str, int]:
         """Cluster -> how many replicas may leave it still, as far as is known here."""
@@ -157,11 +176,11 @@ class _Looking:
 
     def movable(self, binding: Binding) -> Movable | None:
         """The binding as it may be moved; None: it may not, or not now."""
-        if not _of_a_kind(binding) or binding.name in self.state.upkeep.moved:
+        if not _of_a_kind(binding):
             return None
-        names = self.state.clusters_of(binding.name)
-        shares = {name: self.state.clusters[name].shares[binding.name] for name in names}
-        held = {name: share.replicas for name, share in sorted(shares.items())}
+        held = held_of(self.state, binding.name)
+        if self._rests(binding.name, held):
+            return None
         if sum(held.values()) != binding.replicas or not all(name in self.clusters for name in held):
             return None
         homes = self._home(binding, held)
@@ -236,3 +255,8 @@ def _of_a_kind(binding: Binding) -> bool:
         and placement.steadiness.rebalance_after_s is None
         and placement.steadiness.failback_after_s is None
     )
+
+
+def held_of(state: DeschedulerState, binding: str) -> dict[str, int]:
+    """Cluster -> how many replicas the binding has there."""
+    return {name: state.clusters[name].shares[binding].replicas for name in sorted(state.clusters_of(binding))}
