@@ -13,14 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cluster_world import CLUSTER, STREAM, a_node, replicas_in
 from tests.pool_world import BIG, SMALL, PoolPlane, a_budget, a_pool, wants
-from tests.properties.test_cluster_stage import check_capacity
+from tests.properties.test_cluster_stage import check_capacity, wild, wild_events, words
 
 from wharfinger.domain.cluster_objects import NodeClaimStatus
-from wharfinger.domain.node_pool import POOL_LABEL, NodeBudget
-from wharfinger.events.cluster_state import PodsObserved
+from wharfinger.domain.instance_types import Catalogue, InstanceType, Offering
+from wharfinger.domain.node_pool import POOL_LABEL, NodeBudget, NodePoolPolicy, PoolRequirement
+from wharfinger.domain.policy import Policy
+from wharfinger.domain.value import Value, canonical
+from wharfinger.events.cluster_state import ObjectsObserved, PodsObserved
 from wharfinger.events.decisions import NodeRemovalDecided, ReplicasPlaced, ReplicasReleased
 from wharfinger.events.disruption import DisruptionDecided, DisruptionEnded
-from wharfinger.events.proposals import DisruptionProposed
+from wharfinger.events.policies import PolicyApplied, PolicyRemoved
+from wharfinger.events.proposals import DeschedulingProposed, DisruptionProposed, Unseating
 from wharfinger.events.provisioning import NodeClaimEnded, NodeClaimRequested
 from wharfinger.kernel.audit import audit
 from wharfinger.kernel.decider import Decision
@@ -281,3 +285,65 @@ def test_without_news_it_comes_to_rest(seed: int) -> None:
     before = plane.decider.dump(plane.state)
     assert plane.feed() == []
     assert plane.decider.dump(plane.state) == before
+
+
+# --- hostile input: anything that decodes
+
+wild_pools = st.builds(
+    NodePoolPolicy, name=words, empty_after_s=st.none() | wild,
+    requirements=st.lists(
+        st.builds(PoolRequirement, words, st.sampled_from(["In", "NotIn", "Exists", "Gt", "Lt"]),
+                  st.lists(words, max_size=2).map(tuple), wild), max_size=2,
+    ).map(tuple),
+    labels=st.dictionaries(words, words, max_size=1), weight=wild, limits=st.dictionaries(words, wild, max_size=2),
+    replicas=st.none() | st.integers(-2, 3), catalogue=st.sampled_from(["default", "", "x"]),
+    expire_after_s=st.none() | wild,
+)  # fmt: skip
+wild_types = st.builds(
+    InstanceType, name=words, capacity=st.dictionaries(words, wild, max_size=3),
+    overhead=st.dictionaries(words, wild, max_size=1), labels=st.dictionaries(words, st.just(("a", "b")), max_size=1),
+    offerings=st.lists(
+        st.builds(Offering, words, st.sampled_from(["spot", "on-demand", "reserved"]), wild), max_size=2
+    ).map(tuple),
+)  # fmt: skip
+wild_policies: st.SearchStrategy[Value] = st.one_of(
+    st.builds(PolicyApplied, st.builds(Policy, kind=st.just("NodePool"), name=words, node_pool=wild_pools)),
+    st.builds(
+        PolicyApplied,
+        st.builds(
+            Policy, kind=st.just("InstanceTypes"), name=words,
+            catalogue=st.builds(
+                Catalogue, st.sampled_from(["default", "x"]), st.lists(wild_types, max_size=3).map(tuple), st.just(0)
+            ),
+        ),
+    ),
+    st.builds(PolicyRemoved, st.sampled_from(["NodePool", "InstanceTypes"]), words),
+)  # fmt: skip
+wild_proposals: st.SearchStrategy[Value] = st.one_of(
+    st.builds(
+        DisruptionProposed, st.just(STREAM), st.sampled_from([CLUSTER, "bergen"]),
+        st.sampled_from(["emptiness", "drift", "expiry", "multi-node", "static-scale-down"]),
+        st.lists(words, max_size=3).map(tuple), st.dictionaries(words, words, max_size=2),
+    ),
+    st.builds(
+        DeschedulingProposed, st.just(STREAM), st.sampled_from([CLUSTER, "bergen"]), st.sampled_from([*STRATEGIES, ""]), words,
+        st.lists(st.builds(Unseating, words, st.sampled_from(["", "a", "b"]), wild, words), max_size=3).map(tuple),
+    ),
+    st.builds(
+        ObjectsObserved, st.just(CLUSTER), st.just("NodeClaim"), st.just(""),
+        st.lists(
+            st.builds(NodeClaimStatus, words, words, launched=st.none() | st.booleans(), failure=words, node=words), max_size=2
+        ).map(tuple),
+    ),
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.lists(st.one_of(wild_events, wild_policies, wild_proposals), max_size=4), max_size=8))
+def test_nothing_that_decodes_brings_the_stage_down(rounds: list[list[Value]]) -> None:
+    plane = PoolPlane().pools(a_pool())
+    for inputs in rounds:
+        for d in plane.feed(*inputs):
+            assert len(canonical(getattr(d.data, "explanation", None))) <= 2048
+        plane.decider.next_due(plane.state)
+    assert plane.decider.dump(plane.decider.load(STREAM, plane.decider.dump(plane.state)))

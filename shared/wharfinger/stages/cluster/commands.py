@@ -51,8 +51,9 @@ def answer_disruptions(state: ClusterState, at: Micros) -> Iterator[Draft]:
             yield from _decided(state, id, proposed, found, at)
             continue
         reason, detail = found
-        refused = ProposalRefused(id, "DisruptionProposed", proposed.nodes[0], reason, cut(detail))
-        yield Draft(refused, proposed.nodes[0], "refused", uuid_of(id))
+        target = proposed.nodes[0] if proposed.nodes else proposed.cluster
+        refused = ProposalRefused(id, "DisruptionProposed", target, reason, cut(detail))
+        yield Draft(refused, target, "refused", uuid_of(id))
 
 
 def _why_not(state: ClusterState, proposed: DisruptionProposed, at: Micros) -> No | None:
@@ -61,6 +62,8 @@ def _why_not(state: ClusterState, proposed: DisruptionProposed, at: Micros) -> N
         return "UnknownTarget", "the nodes are said to be in another cluster"
     if not book.known:
         return "UnknownTarget", "not all nodes of the cluster have been seen yet"
+    if not proposed.nodes or len(set(proposed.nodes)) < len(proposed.nodes):
+        return "UnknownTarget", "no node is named, or one twice"
     for name in proposed.nodes:
         if name not in book.nodes:
             return "UnknownTarget", f"no node {name}"
