@@ -111,7 +111,7 @@ def applied(scene: Scene, commands: Iterable[Command], at: int = AT + HOUR) -> S
     nodes = {node.name: node for node in scene.nodes}
     pods = {pod.uid: pod for pod in scene.pods}
     for command in commands:
-        new = [f"new-{len(nodes)}-{at // HOUR}-{i}" for i in range(len(command.replacements))]
+        new = [f"new-{at // HOUR}-{command.nodes[0]}-{i}" for i in range(len(command.replacements))]
         for number, name in enumerate(new):
             nodes[name] = new_node(name, command, number)
         for move in command.moves:

@@ -208,6 +208,9 @@ class _Pass:
         if looked.pods and not self._worth_it([looked], looked.price, method):
             return
         attempt = self.ground.without([looked.name], quiet=True, need_all=True)
+        if attempt.waits:
+            self._say(looked, "Waits", WAITS)
+            return
         if attempt.left:
             self._say(looked, "NoRoom", self._no_room(attempt.left[0]))
             return
@@ -221,6 +224,9 @@ class _Pass:
         self._replaced([looked], attempt, "single-node")
 
     def _replaced(self, going: list[Looked], attempt: Attempt, method: Method) -> bool:
+        if attempt.waits:
+            self._say_alone(going, "Waits", WAITS)
+            return False
         spent = sum(looked.price for looked in going)
         least = self._least(attempt.left)
         if spent - least < self._gain(spent):
@@ -276,6 +282,8 @@ class _Pass:
             buying = [msgspec.structs.replace(looked.pool, replicas=None)]
         else:
             attempt = self.ground.without([looked.name], quiet=False)
+        if attempt.waits:
+            return Verdict(looked.name, "Waits", WAITS)
         if not attempt.left:
             return attempt, Seats()
         found = seats(self.ground, self.scene, attempt, buying, self.used)
@@ -318,6 +326,9 @@ class _Pass:
         command = self._command(method, going, attempt, chairs, saving)
         self.commands.append(command)
         self.ground.commit(attempt)
+        for number, claim in enumerate(chairs.claims):
+            there = [mover for mover, of in zip(attempt.left, chairs.of, strict=True) if of == number]
+            self.ground.expect(f"{going[0].name} {number}", claim.requirements, there)
         for looked in going:
             self.gone[looked.name] = command.arithmetic
             self.purses[looked.pool.name].taken += 1
@@ -479,6 +490,8 @@ class _Pass:
         spent = sum(looked.price for looked in going)
         attempt = self.ground.without([looked.name for looked in going], quiet=True)
         first = going[0]
+        if attempt.waits:
+            return Verdict(first.name, "Waits", WAITS)
         if not attempt.left:
             return self._unbalanced(going, spent, method) or self._command(method, going, attempt, Seats(), spent)
         if not planned:
@@ -529,6 +542,8 @@ class _Pass:
             )
         return self._command(method, going, attempt, chairs, going[0].price - sum(c.worst_price for c in chairs.claims))
 
+
+WAITS = "pods on it mind who is near them, and nodes are on their way of which nobody knows where they will be"
 
 _NOT_OF_IT = frozenset({"NotStatic", "Static", "NotDrifted"})
 """What speaks against a method that is not meant for the node says nothing of why it stays."""

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from wharfinger.domain.node import Pod
+from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.node_pool import ZONE_LABEL, PoolRequirement
 from wharfinger.domain.resources import DEVICE_MILLI
 from wharfinger.domain.value import canonical
 from wharfinger.domain.workload import Requirements
@@ -32,6 +33,7 @@ from wharfinger.engine.nodes.columns import CPU, MEMORY, Column, NodeRow, NodeTa
 from wharfinger.engine.nodes.compiled import Compiler
 from wharfinger.engine.nodes.fit import take_devices
 from wharfinger.engine.nodes.place import Placer
+from wharfinger.engine.provisioning.requirements import HOSTNAME_LABEL, LabelSet
 
 MEBI_SHIFT = 20
 """Memory is weighed by the mebibyte."""
@@ -61,11 +63,13 @@ class Mover:
 
 @dataclass(slots=True)
 class Attempt:
-    """The cluster without `nodes`. `placed`: with the slot of its new node; `left`: those without a place."""
+    """The cluster without `nodes`. `placed`: with the slot of its new node; `left`: those without a place. `waits`: nobody can
+    tell before the nodes that are on their way are there."""
 
     nodes: tuple[str, ...]
     placed: list[tuple[Mover, int]] = field(default_factory=list)
     left: list[Mover] = field(default_factory=list)
+    waits: bool = False
 
 
 class Ground:
@@ -84,11 +88,14 @@ class Ground:
         self._by_identity: dict[int, tuple[Requirements, int]] = {}
         self._snapshot: Snapshot | None = None
         self._on: dict[str, dict[str, Pod]] = {}
+        self.expected: list[Node] = []
+        self._vague = False
         self.placer = Placer(self.table, "most-allocated", self._read)
         self._lay(scene)
         self._open(scene, found)
         self._leaving = {looked.name: looked.pods for looked in found.nodes.values()}
         self._columns()
+        self._expect(scene)
         self._keep_promises(scene)
 
     # --- laid out once
@@ -152,6 +159,43 @@ class Ground:
         self._weights, self._shifts = (np.zeros(len(table.resources), dtype=np.int64) for _ in range(2))
         self._weights[:2] = self.weights.cpu, self.weights.memory
         self._shifts[1] = MEBI_SHIFT
+
+    def _expect(self, scene: Scene) -> None:
+        """Nodes that are on their way, with who will be there: others mind them already."""
+        for claim in scene.in_flight:
+            pods = [
+                Pod(f"{claim.claim} {number} {i}", claim.claim, requirements)
+                for number, (requirements, count) in enumerate(claim.pods)
+                for i in range(count)
+            ]
+            movers = [self._mover(pod) for pod in pods]
+            self._columns()
+            self.expect(claim.claim, claim.requirements, movers)
+
+    def expect(self, name: str, requirements: Iterable[PoolRequirement], movers: Iterable[Mover]) -> None:
+        """A node that will be there with these pods, and takes no others. Where it is not known in which zone, nobody can tell
+        who may be near it (`without`)."""
+        said = LabelSet.of_pool(requirements)
+        labels = {key: value for key, values in said.items() if (value := values.only) is not None}
+        node = Node(f"claim {name}", {}, labels={**labels, HOSTNAME_LABEL: f"claim {name}"}, unschedulable=True)
+        self._vague = self._vague or ZONE_LABEL not in labels
+        self.expected.append(node)
+        self._on[node.name] = {}
+        self._snapshot = None
+        row = self.table.put(node, closed=True)
+        self.table.set_usage(row, {}, [])
+        self._fit()
+        for mover in movers:
+            self._charge(mover, row, (), 1)
+
+    def _fit(self) -> None:
+        """The table has grown."""
+        more = self.table.capacity - len(self.open)
+        if more:
+            self.open, self.quiet = (
+                np.concatenate((o, np.zeros(more, dtype=np.int8))) for o in (self.open, self.quiet)
+            )
+            self._columns()
 
     def _keep_promises(self, scene: Scene) -> None:
         """Pods that are on their way off nodes that go already, and those that wait, take their room first."""
@@ -229,6 +273,14 @@ class Ground:
             known = self._simple[1][row] = not asked and self.placer.relating.of(cls).none
         return known
 
+    def _minds_zones(self, row: int) -> bool:
+        """Whether it matters to the class who is near its node, not only on it."""
+        if self.simple(row):
+            return False
+        found = self.placer.relating.of(self.classes[row])
+        keys = {key for key, *_ in found.blocks} | {key for key, _ in found.joins} | {c.said.key for c in found.hard}
+        return bool(keys - {HOSTNAME_LABEL, ""})
+
     # --- trying
 
     def without(self, names: Sequence[str], quiet: bool, need_all: bool = False) -> Attempt:
@@ -237,6 +289,8 @@ class Ground:
         movers = [mover for name in names for mover in self.movers(name)]
         if len(names) > 1:
             movers.sort(key=self._urgency)
+        if self._vague and any(self._minds_zones(m.row) for m in movers):
+            return Attempt(tuple(names), left=movers[:1], waits=True)
         opened = self.quiet if quiet else self.open
         slots = [self.table.rows[name].slot for name in names]
         before = opened[slots].copy()
@@ -288,10 +342,27 @@ class Ground:
                 self._charge(mover, row, taken, 1)
                 charged.append((mover, row, taken))
                 attempt.placed.append((mover, slot))
+            if not attempt.left or not need_all:
+                self._hold_at_the_end(attempt, charged)
         finally:
             for mover, row, taken in reversed(charged):
                 self._charge(mover, row, taken, -1)
             self._lift(off, 1)
+
+    def _hold_at_the_end(self, attempt: Attempt, charged: list[tuple[Mover, NodeRow, Taken]]) -> None:
+        """Who came later may have spoilt it for who came first, and in which order they really move nobody knows: each that
+        minds others must bear them all."""
+        spoilt = []
+        for mover, row, taken in charged:
+            if self.simple(mover.row):
+                continue
+            self._charge(mover, row, taken, -1)
+            if self.placer.look(mover.cls).verdicts[row.slot] != 0:
+                spoilt.append(mover)
+            self._charge(mover, row, taken, 1)
+        if spoilt:
+            attempt.placed = [(mover, slot) for mover, slot in attempt.placed if mover not in spoilt]
+            attempt.left += spoilt
 
     def _best(self, mover: Mover, opened: Opened) -> int:
         """The open node with the least left over that takes the pod as things stand; -1: none does."""
@@ -358,8 +429,7 @@ class Ground:
 
     def _read(self) -> Snapshot:
         if self._snapshot is None:
-            pods = [pod for on in self._on.values() for pod in on.values()]
-            self._snapshot = Snapshot.of(self.scene.nodes, pods, self.scene.objects)
+            self._snapshot = Snapshot.of((*self.scene.nodes, *self.expected), self.pods(), self.scene.objects)
         return self._snapshot
 
     def pods(self) -> list[Pod]:

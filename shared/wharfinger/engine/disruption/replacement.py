@@ -116,7 +116,7 @@ def _name(pod: Pod) -> str:
 def _surroundings(ground: Ground, scene: Scene, attempt: Attempt) -> tuple[Sequence[Node], Sequence[Pod]]:
     """Everybody who is there once the attempt is made, for those who mind others. Nodes take nothing here: whatever fits
     on one has been put there."""
-    nodes = [msgspec.structs.replace(node, unschedulable=True) for node in scene.nodes]
+    nodes = [msgspec.structs.replace(node, unschedulable=True) for node in (*scene.nodes, *ground.expected)]
     gone = {mover.pod.uid for mover, _ in attempt.placed} | {mover.pod.uid for mover in attempt.left}
     pods = [pod for pod in ground.pods() if pod.uid not in gone]
     pods += [
