@@ -94,6 +94,14 @@ def test_since_when_is_taken_from_whoever_knows_so_that_a_restart_begins_no_pati
     assert evicted(proposals(here)) == [("unhealthy", "web", "oslo", 0)]
 
 
+def test_hearing_the_same_again_begins_no_patience_anew(here: Descheduler) -> None:
+    here.given(a_binding("web", 2, ILL), *here.assigned("web", oslo=2), unwell("oslo", "web"))
+    for _ in range(3):
+        here.wait(20)
+        here.given(unwell("oslo", "web"))
+    assert evicted(proposals(here)) == [("unhealthy", "web", "oslo", 0)]
+
+
 def test_who_is_well_again_in_between_begins_anew_and_unknown_is_not_ill(here: Descheduler) -> None:
     here.given(a_binding("web", 2, ILL), *here.assigned("web", oslo=2), unwell("oslo", "web"))
     here.wait(50)
