@@ -58,9 +58,10 @@ def findings(source: str) -> list[Finding]:
 
 
 def unstable_calls(tree: ast.Module) -> Iterator[Finding]:
+    own_keys = {call for method in ast.walk(tree) if _says_its_hash(method) for call in ast.walk(method)}
     for node in ast.walk(tree):
         match node:
-            case ast.Call(func=ast.Name(id="hash")):
+            case ast.Call(func=ast.Name(id="hash")) if node not in own_keys:
                 yield Finding(node.lineno, "hash() differs from process to process; use stable_hash")
             case ast.keyword(arg="key", value=ast.Name(id="hash" | "id" as name)):
                 yield Finding(node.value.lineno, f"{name} orders by what differs from process to process")
@@ -76,6 +77,11 @@ def unstable_calls(tree: ast.Module) -> Iterator[Finding]:
                 yield Finding(node.lineno, "@ adds in an order that depends on the CPU")
             case ast.keyword(arg=name, value=ast.Constant(value=True)) if name in JIT_OPTIONS:
                 yield Finding(node.value.lineno, f"{name}=True lets the compiler reorder arithmetic")
+
+
+def _says_its_hash(node: ast.AST) -> bool:
+    """By which dictionaries find a key, and which orders nothing."""
+    return isinstance(node, ast.FunctionDef) and node.name == "__hash__"
 
 
 def set_iterations(tree: ast.Module) -> Iterator[Finding]:

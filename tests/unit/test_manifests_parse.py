@@ -70,7 +70,7 @@ a: [
         "f"
         "ile.yaml:12: spec.template.spec.containers[0].resources.requests.memory: expected a quantity that is not negative,"
         " got '-1Gi'",
-        "file.yaml:14: spec.template.spec.tolerations[0].operator: expected 'Equal', 'Exists' or '', got 'Sometimes'",
+        "file.yaml:14: spec.template.spec.tolerations[0].operator: expected 'Equal', 'Exists', 'Gt', 'Lt' or '', got 'Sometimes'",
         "file.yaml:18: metadata.labels.a: expected a string, got 1",
         "file.yaml:20: expected an object with apiVersion and kind, got a list",
         "file.yaml:23: expected YAML, got an error: expected the node content, but found '<stream end>'",

@@ -6,7 +6,7 @@ is all integers, so nothing is divided."""
 
 from __future__ import annotations
 
-from wharfinger.engine.provisioning.launch import dollars
+from wharfinger.domain.instance_types import dollars
 
 K = 2
 """The saving's share must be at least one K-th of the disruption's."""

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from wharfinger.domain.instance_types import dollars
 from wharfinger.domain.node_pool import DisruptionReason, NodePoolPolicy
 from wharfinger.domain.resources import quantity_of
 from wharfinger.engine.disruption import balanced
@@ -33,7 +34,6 @@ from wharfinger.engine.disruption.removal import Attempt, Ground, Mover
 from wharfinger.engine.disruption.replacement import Planned, Seats, arithmetic, priced, seats
 from wharfinger.engine.disruption.scene import Command, Method, Move, Scene, Survey, Verdict
 from wharfinger.engine.provisioning.catalogue import NO_PRICE
-from wharfinger.engine.provisioning.launch import dollars
 from wharfinger.engine.provisioning.problem import NewClaim
 
 SET_SIZES = (2, 3, 4, 6, 8)

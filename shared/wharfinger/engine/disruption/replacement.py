@@ -13,6 +13,7 @@ from typing import Protocol
 
 import msgspec
 
+from wharfinger.domain.instance_types import dollars
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.node_pool import NodePoolPolicy
 from wharfinger.engine.disruption.candidates import Looked
@@ -21,7 +22,6 @@ from wharfinger.engine.disruption.removal import Attempt, Ground, Mover
 from wharfinger.engine.disruption.scene import Scene
 from wharfinger.engine.provisioning import launch
 from wharfinger.engine.provisioning.catalogue import NO_PRICE, Mask, Types, mask_of
-from wharfinger.engine.provisioning.launch import dollars
 from wharfinger.engine.provisioning.problem import NewClaim, Problem, Wanted
 from wharfinger.engine.provisioning.requirements import LabelSet
 from wharfinger.engine.provisioning.solve import solve

@@ -13,8 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from wharfinger.domain.instance_types import CapacityType
-from wharfinger.domain.instance_types import dollars as dollars
+from wharfinger.domain.instance_types import CapacityType, dollars
 from wharfinger.domain.node_pool import CAPACITY_TYPE_LABEL
 from wharfinger.engine.provisioning.catalogue import NO_PRICE, PREFERENCE, Mask, Types, mask_of
 from wharfinger.engine.provisioning.filtering import MinValues, too_few_values
