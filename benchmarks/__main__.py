@@ -8,12 +8,13 @@ import os
 import platform
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import fleet, load, nodes, placement, provisioning, replay
+from benchmarks import consolidation, fleet, load, nodes, placement, provisioning, replay
 from benchmarks.growth import growth
 from benchmarks.latency import latency
 from benchmarks.openb import data_directory, openb
@@ -58,6 +59,7 @@ def main() -> int:
     rates = measure_nodes(figures)
     measure_load(figures)
     solved = measure_provisioning(figures)
+    emptied = measure_consolidation(figures, data)
     show(figures)
     console = Console(width=150 if not sys.stdout.isatty() else None)
     console.print(fleet.table(costs))
@@ -65,6 +67,7 @@ def main() -> int:
     console.print(nodes.table(rates))
     console.print(nodes.costs())
     console.print(provisioning.table(solved))
+    console.print(consolidation.table(emptied))
     return 0
 
 
@@ -96,6 +99,21 @@ def measure_load(figures: list[Figure]) -> None:
         Figure(f"{n}: load at the begin of a batch", cost.batch_ms, "ms"),
         Figure(f"{n}: every metric measured once, processor", cost.minute_s, "s", 60, False, "each minute"),
     ]
+
+
+def measure_consolidation(figures: list[Figure], data: Path) -> list[consolidation.Ran]:
+    """One survey of a fleet that three pods in ten have left, and what is saved until no more is found."""
+    found = consolidation.measured(data)
+    for ran in found:
+        must = consolidation.MUST_S[ran.nodes]
+        figures.append(
+            Figure(
+                f"{ran.nodes:,} nodes, {ran.name}: a survey", ran.seconds, "s", must, False, "Karpenter is cut at 60 s"
+            )
+        )
+        if ran.last:
+            figures.append(Figure(f"{ran.name}: of what could be saved", 100 * ran.reached, "%", 95))
+    return found
 
 
 def measure_provisioning(figures: list[Figure]) -> list[provisioning.Cost]:

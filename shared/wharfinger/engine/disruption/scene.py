@@ -86,8 +86,8 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What one pass found: commands that go together within the budgets, in the order of their methods, and a verdict
-    on every node of every pool."""
+    """What one pass found: commands that go together within the budgets, each found after those before it, and a verdict on
+    every node."""
 
     commands: tuple[Command, ...]
     verdicts: tuple[Verdict, ...]
