@@ -21,7 +21,7 @@ from wharfinger.domain.pod_traits import (
 )
 from wharfinger.domain.resources import GPU, Device, DeviceRequest
 from wharfinger.domain.selectors import LabelSelector, NodeTerm, Requirement
-from wharfinger.domain.storage import PersistentVolume, PersistentVolumeClaim
+from wharfinger.domain.storage import CSINode, PersistentVolume, PersistentVolumeClaim
 from wharfinger.domain.taints import Taint
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.provisioning.problem import InFlight, Options, Problem, Solution, Wanted
@@ -210,6 +210,18 @@ def test_the_zone_of_a_volume_is_the_zone_of_its_node() -> None:
 def test_a_volume_that_is_not_there_is_told() -> None:
     solution = solved(a_problem(pods(traits=shop(volumes=(VolumeUse("data"),)))))
     assert solution.unplaced[0].reason == 'persistentvolumeclaim "data" not found'
+
+
+def test_a_node_takes_no_more_volumes_than_its_driver_attaches() -> None:
+    objects = ClusterObjects(
+        volumes=tuple(PersistentVolume(f"disk-{n}", driver="ebs", handle=f"vol-{n}") for n in range(2)),
+        claims=tuple(PersistentVolumeClaim("default", f"data-{n}", volume=f"disk-{n}", bound=True) for n in range(2)),
+        csi_nodes=(CSINode("n", {"ebs": 1}),),
+    )
+    node = Node("n", {"cpu": 9000, "memory": 9999, "pods": 9})
+    wanted = (pods(traits=shop(volumes=(VolumeUse(f"data-{n}"),)), name=f"shop-{n}") for n in range(2))
+    solution = solved(a_problem(*wanted, nodes=(node,), objects=objects))
+    assert (solution.placed, len(solution.claims)) == ({"n": {"shop-0": 1}}, 1)
 
 
 def test_reserved_capacity_goes_first_and_is_not_promised_twice() -> None:

@@ -647,14 +647,14 @@ def cheaper_row(t, b, n):
     return row if row >= t.row_at[b.state[n]] else -1
 
 
-def improve(t, b, steps, moved, came):
-    """Nodes become smaller or go, one after another, as long as that saves anything and `steps` last: what it saves."""
+def improve(t, b, steps, order, moved, came):
+    """Nodes become smaller or go, in `order` and again, as long as that saves anything and `steps` last: what it saves."""
     now = b.now
     now[STEPS] = 0
     total, again = 0, True
     while again:
         again = False
-        for n in range(now[FIXED], now[BINS]):
+        for n in order:
             if b.pods[n] == 0 or now[STEPS] >= steps:
                 continue
             saved = shrink(t, b, now, n, -1, moved, came) if b.pods[n] <= FEW else 0

@@ -7,7 +7,7 @@ learnt. A loop that needs to know what becomes of a node (`states`) stops and sa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,7 +16,9 @@ import numpy as np
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.node_pool import CAPACITY_TYPE_LABEL
 from wharfinger.domain.resources import is_of_nodes
+from wharfinger.domain.workload import Requirements
 from wharfinger.engine.devices.fit import free_of, take
+from wharfinger.engine.framework.volumes import attachment
 from wharfinger.engine.nodes.compiled import Compiler
 from wharfinger.engine.nodes.readiness import NOT_YET
 from wharfinger.engine.provisioning import kernels as plain
@@ -29,7 +31,17 @@ from wharfinger.engine.provisioning.problem import InFlight, Problem, Wanted
 from wharfinger.engine.provisioning.requirements import LabelSet, ValueSet
 from wharfinger.engine.provisioning.reservations import Reservations
 from wharfinger.engine.provisioning.shapes import Shapes
-from wharfinger.engine.provisioning.states import NO, UNKNOWN, Coming, New, States, There, domains_of, values_of
+from wharfinger.engine.provisioning.states import (
+    ATTACHED,
+    NO,
+    UNKNOWN,
+    Coming,
+    New,
+    States,
+    There,
+    domains_of,
+    values_of,
+)
 from wharfinger.engine.provisioning.templates import Template, prefers_away, templates_of
 from wharfinger.engine.provisioning.topology import Group, Topology
 
@@ -123,28 +135,16 @@ class Fixed:
 @dataclass(slots=True)
 class Packed:
     """What came of one way to pack. `owner` [pods]: which of the wanted each is; `bin_of`, `shape_at` [pods]: -1 where it is
-    nowhere. `state`, `row`, `used`, `pods`: of the bins. `price`: of all that are new."""
+    nowhere. `state`, `used`, `pods`: of the bins. `price`: of all that are new. `left`: of the pools' limits."""
 
     owner: Column
     bin_of: Column
     shape_at: Column
     state: Column
-    row: Column
     used: Column
     pods: Column
     price: int
-    unplaced: int
     left: list[Left]
-    hosts: Column
-    counts: Column
-    total: Column
-    host_total: Column
-    held: Reservations
-
-    @property
-    def rank(self) -> tuple[int, int, int]:
-        """The less, the better."""
-        return self.unplaced, self.price, int((self.pods > 0).sum())
 
 
 @dataclass(slots=True)
@@ -191,6 +191,9 @@ class Yard:
         for one in wanted:
             named.update(one.requirements.requests)
         more = sorted(n for n in named - {"cpu", "memory", "pods"} if is_of_nodes(n))
+        bounded = {driver for node in self.problem.objects.csi_nodes for driver in node.limits}
+        attached = {d for one in wanted for d, _ in self._attached(one.requirements) if d in bounded}
+        more += sorted(ATTACHED + driver for driver in attached)
         self.resources = ("cpu", "memory", "pods", *more)
         column = {name: i for i, name in enumerate(self.resources)}
         numbers: dict[tuple[int, tuple[int, ...]], int] = {}
@@ -207,6 +210,9 @@ class Yard:
             for name, amount in one.requirements.requests.items():
                 if name in column:
                     ask[column[name]] = min(max(amount, 0), AMOUNT_MAX)
+            for driver, _ in self._attached(one.requirements):
+                if ATTACHED + driver in column:
+                    ask[column[ATTACHED + driver]] += 1
             ask[2] = 1
             key = shape, tuple(ask)
             cls = numbers.setdefault(key, len(numbers))
@@ -218,6 +224,24 @@ class Yard:
         asks.append((0,) * len(self.resources))
         self.ask = np.array(asks, dtype=np.int64).reshape(len(asks), len(self.resources))
         self.shape_of = np.array(shape_of, dtype=np.int64)
+
+    def _attached(self, requirements: Requirements) -> Iterator[tuple[str, str]]:
+        """CSI driver and handle of each volume of a pod. One that several pods share counts for each of those that come."""
+        for name in dict.fromkeys(use.claim for use in requirements.traits.volumes if use.claim):
+            claim = self.problem.objects.claim(requirements.traits.home, name)
+            found = attachment(self.problem.objects, claim) if claim is not None else None
+            if found is not None:
+                yield found
+
+    def _attachable(self, node: Node, pods: Sequence[Pod]) -> Iterator[tuple[int, int]]:
+        """For each column of volumes, how many more the node takes."""
+        limits = self.problem.objects.csi_node(node.name)
+        there = {found for pod in pods for found in self._attached(pod.requirements)}
+        for at, name in enumerate(self.resources):
+            if name.startswith(ATTACHED):
+                driver = name.removeprefix(ATTACHED)
+                limit = limits.limits.get(driver, AMOUNT_MAX) if limits is not None else AMOUNT_MAX
+                yield at, limit - sum(d == driver for d, _ in there)
 
     def _lay_domains(self) -> None:
         nodes = [n.labels for n in self.problem.nodes if n.name not in self.problem.avoid]
@@ -303,6 +327,8 @@ class Yard:
         free -= self._amounts(amounts)
         for pod in pods:
             free -= self._of_pod(pod)
+        for at, amount in self._attachable(node, pods):
+            free[at] = amount
         left: tuple[int, ...] = ()
         if node.devices:
             whole = free_of(node.devices, pods)
@@ -428,12 +454,16 @@ class Yard:
         self.tier = np.array(tiers or [0], dtype=np.int64)
         pods = sum(w.count for w in self.problem.wanted)
         self.left = [Left.of(t.pool, self.problem.used.get(t.name, {})) for t in self.templates]
-        bounds = [_could_bind(left, t, pods) for left, t in zip(self.left, self.templates, strict=True)]
         self.book = Reservations(t.types for t in self.templates)
-        self.limited = np.array(
-            [bool(b or t.types.reservations) for b, t in zip(bounds, self.templates, strict=True)] or [False],
-            dtype=np.int8,
-        )
+        self.limited, self._short = self._limited(pods), self._limited(1)
+
+    def _limited(self, nodes: int) -> Any:
+        """int8[templates]: 1 where each new node is counted, since so many could reach a limit, or capacity is reserved."""
+        found = [
+            bool(_could_bind(left, t, nodes) or t.types.reservations)
+            for left, t in zip(self.left, self.templates, strict=True)
+        ]
+        return np.array(found or [False], dtype=np.int8)
 
     # --- orders
 
@@ -492,8 +522,19 @@ class Yard:
             COMPILER.compile_now()
         return COMPILER.kernels(looks // LOOKS_A_NODE)
 
-    def pack(self, order: Order, mode: int, improved: bool) -> Packed:
-        return _Loop(self, order, mode).packed(improved)
+    def pack(self, order: Order, mode: int) -> Loop:
+        """Limits are kept as each node is made only where they could be reached: it is first packed without those of which
+        there seems to be plenty, and once more with them when that was not so."""
+        loop = Loop(self, order, mode, self._short)
+        loop.pack()
+        states = loop.bins.state[len(self.fixed) : loop.bins.now[plain.BINS]]
+        made = np.bincount(self.states.template_of[states], minlength=len(self.templates))
+        for at in np.flatnonzero(self.limited != self._short):
+            if _could_bind(self.left[at], self.templates[at], int(made[at])):
+                loop = Loop(self, order, mode, self.limited)
+                loop.pack()
+                break
+        return loop
 
 
 def _could_bind(left: Left, template: Template, pods: int) -> bool:
@@ -506,12 +547,13 @@ def _could_bind(left: Left, template: Template, pods: int) -> bool:
 
 
 @dataclass(slots=True)
-class _Loop:
+class Loop:
     """One way to pack, from its begin to its end."""
 
     yard: Yard
     order: Order
     mode: int
+    limited: Any
     left: list[Left] = field(init=False)
     book: Reservations = field(init=False)
     bins: Bins = field(init=False)
@@ -521,18 +563,21 @@ class _Loop:
     total: Any = field(init=False)
     opens: Any = field(init=False)
     capacity: int = field(init=False)
+    stuck: list[tuple[int, int, int]] = field(init=False)
 
-    def packed(self, improved: bool) -> Packed:
+    def pack(self) -> None:
         self._begin()
-        stuck = self._place_all(self.order.runs)
-        while stuck:
-            again = self._place_all(_rows(stuck, 3))
-            if again == stuck:
+        self.stuck = self._place_all(self.order.runs)
+        while self.stuck:
+            again = self._place_all(_rows(self.stuck, 3))
+            if again == self.stuck:
                 break
-            stuck = again
-        if improved:
-            self._improve()
-        return self._result(stuck)
+            self.stuck = again
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """The less, the better: pods without a place, price, nodes."""
+        return sum(end - at for _, at, end in self.stuck), self._price(), int((self._new().pods > 0).sum())
 
     def _begin(self) -> None:
         yard, fixed = self.yard, len(self.yard.fixed)
@@ -548,6 +593,7 @@ class _Loop:
         self.hosts[:, :fixed] = yard.hosts
         self.host_total, self.counts, self.total = yard.host_total.copy(), yard.counts.copy(), yard.total.copy()
         self.opens = yard.opens.copy()
+        self.opens[np.flatnonzero(self.limited)] = UNKNOWN
         now = np.zeros(20, dtype=np.int64)
         now[plain.FIXED] = now[plain.BINS] = fixed
         now[plain.MODE], now[plain.TEMPLATES] = self.mode, len(yard.templates)
@@ -578,7 +624,7 @@ class _Loop:
             y.ask, y.shape_of, y.need_of, y.next_of, y.host_at, y.host, y.zone_at, y.zone, y.bump_at, y.bump, self.hosts,
             self.host_total, self.counts, self.total, y.universe, y.key_at, s.meet, s.narrow, s.allows, s.signature, self.opens,
             s.passes, s.row_at, s.row_end, s.row_alloc, s.row_price, s.roof, s.full_at, s.full_end, s.full_alloc, s.full_bits,
-            s.least, y.weight, y.shift, y.tier, y.limited, s.template_of,
+            s.least, y.weight, y.shift, y.tier, self.limited, s.template_of,
         )  # fmt: skip
 
     def _stamped(self) -> Bins:
@@ -632,7 +678,7 @@ class _Loop:
         if not refusal:
             state, refusal = self._opening(at, template, need)
         self.opens[at, need] = state
-        if not yard.limited[at]:
+        if not self.limited[at]:
             yard.opens[at, need] = state
         if refusal:
             yard.refusals[at, need] = refusal
@@ -640,7 +686,7 @@ class _Loop:
     def _opening(self, at: int, template: Template, need: int) -> tuple[int, str]:
         yard, asked = self.yard, self.yard.shapes.needs[need]
         among: Mask = template.able
-        if yard.limited[at]:
+        if self.limited[at]:
             among = among & self.left[at].within(template.types)
         labels = template.labels.intersect(asked.labels)
         if asked.ports:
@@ -665,23 +711,30 @@ class _Loop:
         if template.types.reservations:
             usable = reservations.fitting(template.types, rows, opened.labels)
             self.book.hold(f"new {bin}", self.book.could_hold(f"new {bin}", usable))
-        for at in np.flatnonzero(yard.limited[: len(yard.templates)]):
+        for at in np.flatnonzero(self.limited[: len(yard.templates)]):
             self.opens[at] = UNKNOWN
 
     # --- the end
 
-    def _improve(self) -> None:
-        if self.bins.now[plain.BINS] == self.bins.now[plain.FIXED]:
+    def improve(self) -> None:
+        """Moves pods between new nodes as long as that saves something. Nodes that need to lose the least go first."""
+        now, pods = self.bins.now, len(self.order.owner)
+        if now[plain.BINS] == now[plain.FIXED]:
             return
-        pods = len(self.order.owner)
         self._meet_all()
         self.yard.kernels(pods).improve(
-            self._tables(),
-            self._stamped(),
-            STEPS_MAX,
-            np.zeros(pods, dtype=np.int64),
+            self._tables(), self._stamped(), STEPS_MAX, self._by_excess(), np.zeros(pods, dtype=np.int64),
             np.zeros((pods, 3), dtype=np.int64),
-        )
+        )  # fmt: skip
+
+    def _by_excess(self) -> Column:
+        """New nodes by how much more is on them than the next cheaper type holds."""
+        first, end = int(self.bins.now[plain.FIXED]), int(self.bins.now[plain.BINS])
+        states, yard = self.yard.states, self.yard
+        below = np.maximum(self.bins.row[first:end] - 1, states.row_at[self.bins.state[first:end]])
+        over = np.maximum(self.bins.used[first:end] - states.row_alloc[below], 0)
+        worth = (yard.weight * (over >> yard.shift)).sum(axis=1)
+        return np.asarray(np.argsort(worth, kind="stable") + first, dtype=np.int64)
 
     def _meet_all(self) -> None:
         """Moving stops for nothing, so what it may ask is looked up first: the states that nodes have, and those next to them."""
@@ -695,15 +748,26 @@ class _Loop:
                 if states.meet[state, need] == UNKNOWN:
                     states.met(state, need)
 
-    def _result(self, stuck: list[tuple[int, int, int]]) -> Packed:
-        n, fixed = int(self.bins.now[plain.BINS]), int(self.bins.now[plain.FIXED])
-        rows, pods = self.bins.row[fixed:n], self.bins.pods[fixed:n]
-        prices = self.yard.states.row_price[rows[pods > 0]] if n > fixed else np.zeros(0, dtype=np.int64)
+    def _new(self) -> Bins:
+        first, end = int(self.bins.now[plain.FIXED]), int(self.bins.now[plain.BINS])
+        return self.bins._replace(row=self.bins.row[first:end], pods=self.bins.pods[first:end])
+
+    def _price(self) -> int:
+        new = self._new()
+        return sum(self.yard.states.row_price[new.row[new.pods > 0]].tolist())
+
+    def packed(self) -> Packed:
+        n, bins = int(self.bins.now[plain.BINS]), self.bins
         return Packed(
-            self.order.owner, self.bins.bin_of, self.bins.shape_at, self.bins.state[:n], self.bins.row[:n], self.bins.used[:n],
-            self.bins.pods[:n], sum(int(p) for p in prices), sum(end - at for _, at, end in stuck), self.left, self.hosts[:, :n],
-            self.counts, self.total, self.host_total, self.book,
-        )  # fmt: skip
+            self.order.owner,
+            bins.bin_of,
+            bins.shape_at,
+            bins.state[:n],
+            bins.used[:n],
+            bins.pods[:n],
+            self._price(),
+            self.left,
+        )
 
 
 MEETINGS_MAX = 20_000

@@ -35,16 +35,14 @@ def solve(problem: Problem) -> Solution:
 
 
 def _packed(yard: Yard) -> Packed:
+    best = yard.pack(yard.queue(), FIRST_FIT)
     if yard.problem.options.packing == "first-fit":
-        return yard.pack(yard.queue(), FIRST_FIT, improved=False)
-    best = yard.pack(yard.queue(), FIRST_FIT, improved=True)
-    if best.unplaced == 0 and best.price == 0:
-        return best
-    for apart_first in (True, False):
-        other = yard.pack(yard.by_worth(apart_first), PRICED, improved=True)
-        if other.rank < best.rank:
-            best = other
-    return best
+        return best.packed()
+    if best.rank[:2] != (0, 0):
+        ways = (yard.pack(yard.by_worth(apart_first), PRICED) for apart_first in (True, False))
+        best = min((best, *ways), key=lambda way: way.rank)
+        best.improve()
+    return best.packed()
 
 
 class _Telling:

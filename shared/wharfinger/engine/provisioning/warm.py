@@ -31,5 +31,5 @@ def pack_everything(kernels: Any) -> None:
     )
     yard = Yard(problem)
     yard.kernels = lambda pods: kernels  # type: ignore[method-assign]
-    yard.pack(yard.queue(), FIRST_FIT, improved=True)
-    yard.pack(yard.by_worth(True), PRICED, improved=True)
+    for order, mode in ((yard.queue(), FIRST_FIT), (yard.by_worth(True), PRICED)):
+        yard.pack(order, mode).improve()
