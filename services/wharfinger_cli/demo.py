@@ -1,8 +1,9 @@
 """`demo`: the whole plane in a minute, told as it happens.
 
 A fleet is made up and scheduled, with the hand-written examples beside it. Every cluster promises to be heard of within a
-few seconds; then one is not heard any more, and what it held is placed elsewhere too. One of those decisions is explained,
-the ledger is verified and replayed, and gone through once more under another policy, which leaves a page to look at. All that
+few seconds; then one is not heard any more, and what it held is placed elsewhere too. In one more cluster nodes are made as
+workloads need them, and taken away when they shrink, each command with its arithmetic. One decision is explained, the ledger is
+verified and replayed, and gone through once more under another policy, which leaves a page to look at. All that
 was started is stopped, however the story ends.
 """
 
@@ -18,11 +19,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from rich.console import Console
 from rich.text import Text
 
 from wharfinger.domain.cluster import Cluster
+from wharfinger.domain.instance_types import dollars
+from wharfinger.domain.value import Value
 from wharfinger.events.accepted import Accepted, accepted
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.decisions import (
@@ -32,20 +36,26 @@ from wharfinger.events.decisions import (
     ScheduleDecided,
     ScheduleRefused,
 )
+from wharfinger.events.disruption import DisruptionDecided, DisruptionEnded
 from wharfinger.events.intake import compile_manifests
-from wharfinger.events.registry import type_of
+from wharfinger.events.policies import PolicyApplied
+from wharfinger.events.provisioning import NodeClaimRequested
+from wharfinger.events.registry import LATEST, type_of
 from wharfinger.events.streams import CLUSTER, FLEET
 from wharfinger.history.changes import changes_of
 from wharfinger.history.report import Asked, page
+from wharfinger.history.savings import Savings, savings
 from wharfinger.history.whatif import what_if
 from wharfinger.manifests.parse import load_files
-from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow, VerifyResult, verify
+from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow, VerifyResult, verify, wall_clock
 from wharfinger.runtime.replay import ReplayResult
 from wharfinger.runtime.settings import ENV_PREFIX, load_settings
 from wharfinger.runtime.supervisor import STEPS, take_down
 from wharfinger_cli.app import Request
 from wharfinger_cli.audit import verified_page
 from wharfinger_cli.bulk import bar
+from wharfinger_cli.catalogue_files import read
+from wharfinger_cli.catalogue_terms import Asked as CatalogueAsked
 from wharfinger_cli.connection import opened_ledger
 from wharfinger_cli.decisions import TYPES
 from wharfinger_cli.explain import account_of, account_page
@@ -53,10 +63,14 @@ from wharfinger_cli.facts import Facts, known_facts
 from wharfinger_cli.failures import CommandError
 from wharfinger_cli.generate import FleetPlan, generate
 from wharfinger_cli.history import replayed_page, watched_replay
+from wharfinger_cli.instance_types import parts_of
 from wharfinger_cli.lifecycle import start_detached
-from wharfinger_cli.output import DARK, GOOD, count, messages, new_table
+from wharfinger_cli.output import DARK, GOOD, WARN, count, messages, new_table
+from wharfinger_cli.provide import Provider
+from wharfinger_cli.savings import savings_page
 from wharfinger_cli.status import Seen, look
 from wharfinger_cli.submit import submit
+from wharfinger_cli.summary import some
 from wharfinger_cli.whatif import whatif_page
 
 WIDTH = 100
@@ -66,9 +80,17 @@ FLEET_PLAN = FleetPlan(clusters=6, nodes=180, bindings=300, seed=2, lease_s=LEAS
 WHAT_IF = "whatif/pack-everything.yaml"
 WHAT_IF_SETTING = "strategy=most-allocated"  # where there are no examples
 EXAMPLES = ("fleet", "policies", "workloads", "ocm", "crane", "karpenter")
+CONSOLIDATION = "consolidation"
+INSTANCE_TYPES = "karpenter/instance-types.csv"
+DOCK = "dock"
+DAY = ("crane-control", "berth-board", "customs")
+PROVIDED_AFTER_S = 0.5
+CALM_S = 3.0  # so long without a command or a node: nothing more can go
 QUIET_S = 1.0  # so long without a new decision: everything has been decided
 PATIENCE_S = 40.0
 POLL_S = 0.1
+
+D = TypeVar("D", bound=Value)
 
 # What would lead the demonstration to a plane that is somebody's real one.
 FOREIGN = ("KAFKA", "DATABASE", "BROKER", "BROKER_BOOT_ID", "CONFIG", "DATA_DIR", "PROCESSES", "HTTP_PORT")
@@ -87,6 +109,8 @@ class Story:
     held: int = 0
     silenced_s: float = 0.0
     answered: dict[str, str] = field(default_factory=dict)
+    made: int = 0
+    savings: Savings | None = None
     verified: VerifyResult | None = None
     replayed: ReplayResult | None = None
 
@@ -142,7 +166,9 @@ def _data_dir(request: Request, *, keep: bool, console: Console) -> Iterator[Pat
 def _start(data_dir: Path) -> float:
     started = time.monotonic()
     with bar("starting", len(STEPS)) as step:
-        start_detached(data_dir, {"data_dir": data_dir}, lambda _: step(1))
+        # What can go is looked for every second and proposed at once: nobody wants to watch a plane be patient.
+        flags = {"data_dir": data_dir, "disruption_poll_s": 1, "disruption_validation_s": 0}
+        start_detached(data_dir, flags, lambda _: step(1))
     return time.monotonic() - started
 
 
@@ -154,6 +180,7 @@ async def _tell(request: Request, console: Console, story: Story, report: Path) 
             beating = tasks.create_task(heart.beat())
             await _schedule(ledger, heart, console, story)
             await _lose_a_cluster(ledger, heart, console, story)
+            await _grow_and_shrink(ledger, heart, console, story)
             beating.cancel()
         await _explain(ledger, console)
         await _prove(ledger, console, story)
@@ -302,6 +329,65 @@ async def _failovers(ledger: Ledger) -> AsyncIterator[LedgerRow]:
             yield row
 
 
+async def _grow_and_shrink(ledger: Ledger, heart: _Heart, console: Console, story: Story) -> None:
+    """A cluster of which nothing is there but its office: nodes are made for the day's workloads, and go by night."""
+    folder = _examples() / CONSOLIDATION
+    if not folder.is_dir():  # an installed package has no examples
+        return
+    here = _from_here(folder)
+    _chapter(console, "Nodes as they are needed", f"`wharfinger apply -f {here}/day.yaml`, `wharfinger provide`")
+    types = read([_examples() / INSTANCE_TYPES], "auto", CatalogueAsked()).types
+    catalogue = [accepted(PolicyApplied(part)) for part in parts_of(DOCK, types)]
+    day = compile_manifests(load_files([folder / "cluster.yaml", folder / "day.yaml"]).manifests)
+    await heart.tell([*catalogue, *day.facts], lambda _: None)
+    provider = Provider(ledger, PROVIDED_AFTER_S)
+    with bar("making nodes", 1) as step:
+
+        async def placed() -> bool:
+            for line in await provider.turn():
+                console.print(line)
+            return not provider.waiting and await _on_nodes(ledger, DOCK) == len(DAY)
+
+        if not await _until(placed):
+            raise CommandError(f"demo: not all of {DOCK} was placed in {PATIENCE_S:g} s")
+        step(1)
+    claims = await _of_type(ledger, NodeClaimRequested)
+    story.made = len(claims)
+    console.print(f"{count(len(claims), 'node')} asked for and made, {dollars(sum(c.price for c in claims))} together")
+    _chapter(console, "Fewer nodes", f"`wharfinger apply -f {here}/night.yaml`, `wharfinger savings`")
+    night = compile_manifests(load_files([folder / "night.yaml"]).manifests)
+    await heart.tell(night.facts, lambda _: None)
+    with bar("consolidating", 1) as step:
+        quiet_from = time.monotonic()
+
+        async def settled() -> bool:
+            nonlocal quiet_from
+            begun, ended = await _of_type(ledger, DisruptionDecided), await _of_type(ledger, DisruptionEnded)
+            if await provider.turn() or not begun or len(begun) > len(ended) or provider.waiting:
+                quiet_from = time.monotonic()
+            return time.monotonic() - quiet_from > CALM_S
+
+        await _until(settled)
+        step(1)
+    for decided in await _of_type(ledger, DisruptionDecided):
+        line = Text(f"{decided.method}: ", WARN).append(f"{some(n.name for n in decided.nodes)} goes. ", "default")
+        console.print(line.append(decided.reason, DARK), soft_wrap=True)
+    story.savings = await savings(ledger, wall_clock())
+    for part in savings_page(story.savings):
+        console.print(part)
+
+
+async def _of_type(ledger: Ledger, kind: type[D]) -> list[D]:
+    """Decisions of one type in the cluster whose nodes come and go."""
+    query = DecisionQuery(f"{CLUSTER}{DOCK}", types=(LATEST[kind].type,))
+    return [data async for row in ledger.decisions(query) if isinstance(data := row.data(), kind)]
+
+
+async def _on_nodes(ledger: Ledger, cluster: str) -> int:
+    """How many bindings were last told to be placed there."""
+    return sum(isinstance(row.data(), ReplicasPlaced) for row in await ledger.current(stream=f"{CLUSTER}{cluster}"))
+
+
 async def _explain(ledger: Ledger, console: Console) -> None:
     row = await _telling(ledger)
     _chapter(console, "Why there?", f"`wharfinger explain {row.subject}`")
@@ -358,6 +444,7 @@ def _figures(console: Console, story: Story, seen: Seen) -> None:
         ("from the first event to the last decision", f"{story.scheduling_s:.1f} s"),
         ("cluster called silent after", f"{story.silenced_s:.1f} s (its lease: {LEASE_S} s)"),
         ("bindings failed over", f"{len(story.moved):,}"),
+        *_of_nodes(story),
         ("rows verified", f"{story.verified.rows:,} ({story.verified.rows_per_s:,.0f}/s)"),
         ("decisions replayed", f"{story.replayed.decisions:,} ({story.replayed.decisions_per_s:,.0f}/s)"),
         ("divergences", f"{len(story.replayed.divergences)}"),
@@ -365,6 +452,13 @@ def _figures(console: Console, story: Story, seen: Seen) -> None:
     ):
         table.add_row(Text(name, DARK), value)
     console.print(table)
+
+
+def _of_nodes(story: Story) -> list[tuple[str, str]]:
+    if story.savings is None:
+        return []
+    gone = sum(account.removed for account in story.savings.done)
+    return [("nodes made, and taken away again", f"{story.made}, {gone} ({dollars(story.savings.realised)} saved)")]
 
 
 def _chapter(console: Console, title: str, said: str) -> None:
