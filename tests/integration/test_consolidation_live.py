@@ -42,7 +42,7 @@ def provided(plane: PlaneUnderTest) -> None:
 
 
 def test_by_night_most_nodes_go(plane: PlaneUnderTest) -> None:
-    plane.command("import", "instance-types", str(EXAMPLES / "karpenter" / "instance-types.csv"))
+    plane.command("import", "instance-types", str(EXAMPLES / "karpenter" / "instance-types.csv"), "--name", "dock")
     plane.command("apply", "-f", str(EXAMPLES / "consolidation" / "cluster.yaml"))
     plane.command("apply", "-f", str(EXAMPLES / "consolidation" / "day.yaml"))
 
