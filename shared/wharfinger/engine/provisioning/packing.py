@@ -474,18 +474,20 @@ class Yard:
         listed.sort(key=lambda i: (*self._size(i), wanted[i].created_us, wanted[i].name, i))
         return self._ordered(listed)
 
-    def by_worth(self, apart_first: bool) -> Order:
-        """What takes the most, first, equal pods together; with `apart_first` before them those that will not share a node. Where
-        limits may leave some without a place, the more important go first."""
+    def by_worth(self, dominant: bool) -> Order:
+        """What will not share a node with its like goes first, since it says how many nodes there are; then what takes the most: of
+        all amounts together, or with `dominant` of the one it takes the most of. Equal pods are together. Where limits may leave
+        some without a place, the more important go before all others."""
         wanted = self.problem.wanted
         tight = bool(self.limited.any())
-        worth = (self.weight * (self.ask >> self.shift)).sum(axis=1)
+        parts = self.weight * (self.ask >> self.shift)
+        worth = parts.max(axis=1) if dominant else parts.sum(axis=1)
         listed = [i for i in range(len(wanted)) if i not in self.impossible and wanted[i].count > 0]
         keys: dict[int, tuple[object, ...]] = {}
         for name, i in sorted((wanted[i].name, i) for i in listed):
             cls = self.class_of[i]
             if cls not in keys:  # of two classes alike in all that counts, the one with the first name goes first
-                apart = apart_first and self.shapes.shapes[int(self.shape_of[cls])].apart
+                apart = self.shapes.shapes[int(self.shape_of[cls])].apart
                 keys[cls] = (-int(apart), -int(worth[cls]), *self._size(i), name)
         listed.sort(
             key=lambda i: (

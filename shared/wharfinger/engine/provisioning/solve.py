@@ -39,7 +39,7 @@ def _packed(yard: Yard) -> Packed:
     if yard.problem.options.packing == "first-fit":
         return best.packed()
     if best.rank[:2] != (0, 0):
-        ways = (yard.pack(yard.by_worth(apart_first), PRICED) for apart_first in (True, False))
+        ways = (yard.pack(yard.by_worth(dominant), PRICED) for dominant in (False, True))
         best = min((best, *ways), key=lambda way: way.rank)
         best.improve()
     return best.packed()
