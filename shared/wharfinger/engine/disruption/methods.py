@@ -239,7 +239,7 @@ class _Pass:
         if spent - about * SLACK // (SLACK + 1) < self._gain(spent):
             self._say_alone(going, "NotCheaper", self._quick_sentence(going[0], attempt, about))
             return False
-        found = seats(self.ground, self.scene, attempt, self.buying, self.used)
+        found = seats(self.ground, self.scene, attempt, self.buying, self.used, self.prices.shop)
         if found.refusal:
             self._say_alone(going, "NoRoom", f"{_pods(attempt.left)} would need a new node: {found.refusal}")
             return False
@@ -286,7 +286,7 @@ class _Pass:
             return Verdict(looked.name, "Waits", WAITS)
         if not attempt.left:
             return attempt, Seats()
-        found = seats(self.ground, self.scene, attempt, buying, self.used)
+        found = seats(self.ground, self.scene, attempt, buying, self.used, self.prices.shop)
         if found.refusal:
             return Verdict(looked.name, "NoRoom", f"{_pods(attempt.left)} would need a new node: {found.refusal}")
         return attempt, found
@@ -496,7 +496,7 @@ class _Pass:
             return self._unbalanced(going, spent, method) or self._command(method, going, attempt, Seats(), spent)
         if not planned:
             return Verdict(attempt.left[0].pod.node, "NoRoom", self._no_room(attempt.left[0]))
-        chairs = seats(self.ground, self.scene, attempt, self.buying, self.used)
+        chairs = seats(self.ground, self.scene, attempt, self.buying, self.used, self.prices.shop)
         if chairs.refusal:
             return Verdict(first.name, "NoRoom", f"{_pods(attempt.left)} would need a new node: {chairs.refusal}")
         judged = priced(going, chairs.claims, self.scene, self.prices, planned)

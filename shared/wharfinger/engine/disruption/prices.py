@@ -21,7 +21,8 @@ from wharfinger.domain.node_pool import (
 from wharfinger.engine.disruption.scene import Scene
 from wharfinger.engine.provisioning.catalogue import SoldOut, Types
 from wharfinger.engine.provisioning.requirements import LabelSet
-from wharfinger.engine.provisioning.templates import Template, template_of
+from wharfinger.engine.provisioning.shop import Shop
+from wharfinger.engine.provisioning.templates import Template
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Bought:
 
 
 class Prices:
-    """`types`: catalogue -> its instance types; what is sold out can still have a price."""
+    """`types`: catalogue -> its instance types; what is sold out can still have a price. `shop`: to solve with."""
 
     def __init__(
         self,
@@ -44,8 +45,7 @@ class Prices:
         sold_out: SoldOut = frozenset(),
         daemons: Sequence[DaemonPods] = (),
     ) -> None:
-        self._given = (types, overlays, sold_out, daemons)
-        self._templates: dict[str, Template] = {}
+        self.shop = Shop(types, overlays, daemons, sold_out)
         self._required: dict[str, LabelSet] = {}
         self._bought: dict[tuple[str, str, str, str], Bought] = {}
 
@@ -55,12 +55,7 @@ class Prices:
 
     def template(self, pool: NodePoolPolicy) -> Template:
         """What the pool could make; of no type where its catalogue is not known."""
-        found = self._templates.get(pool.name)
-        if found is None:
-            types, overlays, sold_out, daemons = self._given
-            found = template_of(pool, types.get(pool.catalogue, ()), overlays, daemons, sold_out)
-            self._templates[pool.name] = found
-        return found
+        return self.shop.template(pool)
 
     def types(self, pool: NodePoolPolicy) -> Types:
         return self.template(pool).types

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -85,6 +86,8 @@ class Ground:
         self._simple: tuple[object, dict[int, bool]] = (None, {})
         self.classes: list[PodClass] = []
         self._rows: dict[tuple[bytes, bool], int] = {}
+        self._alone: dict[int, tuple[int, Requirements]] = {}
+        self._first_alone: dict[bytes, tuple[int, Requirements]] = {}
         self._by_identity: dict[int, tuple[Requirements, int]] = {}
         self._snapshot: Snapshot | None = None
         self._on: dict[str, dict[str, Pod]] = {}
@@ -271,6 +274,17 @@ class Ground:
             cls = self.classes[row]
             asked = bool(cls.needs or cls.traits.volumes or cls.traits.resource_claims)
             known = self._simple[1][row] = not asked and self.placer.relating.of(cls).none
+        return known
+
+    def alone(self, row: int) -> tuple[int, Requirements]:
+        """What a simple class asks of a node without what others see of it, and the first row of which that is the same."""
+        known = self._alone.get(row)
+        if known is None:
+            said = self.classes[row].requirements
+            seen = {"namespace": "", "labels": {}, "owner": "", "images": (), "scored": {}, "group": "", "min_count": 0}
+            alone = msgspec.structs.replace(said, pod=msgspec.structs.replace(said.traits, **seen))
+            known = self._first_alone.setdefault(canonical(alone), (row, alone))
+            self._alone[row] = known
         return known
 
     def _minds_zones(self, row: int) -> bool:

@@ -8,7 +8,8 @@ what comes true. [Karpenter keeps all that are cheaper by any amount, and has on
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Protocol
 
 import msgspec
@@ -16,6 +17,7 @@ import msgspec
 from wharfinger.domain.instance_types import dollars
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.node_pool import NodePoolPolicy
+from wharfinger.domain.workload import Requirements
 from wharfinger.engine.disruption.candidates import Looked
 from wharfinger.engine.disruption.prices import Prices
 from wharfinger.engine.disruption.removal import Attempt, Ground, Mover
@@ -24,6 +26,7 @@ from wharfinger.engine.provisioning import launch
 from wharfinger.engine.provisioning.catalogue import NO_PRICE, Mask, Types, mask_of
 from wharfinger.engine.provisioning.problem import NewClaim, Problem, Wanted
 from wharfinger.engine.provisioning.requirements import LabelSet
+from wharfinger.engine.provisioning.shop import Shop
 from wharfinger.engine.provisioning.solve import solve
 
 
@@ -64,47 +67,62 @@ def seats(
     attempt: Attempt,
     pools: Sequence[NodePoolPolicy],
     used: Mapping[str, Mapping[str, int]],
+    shop: Shop,
 ) -> Seats:
     """Nodes of `pools` for all that was left. `used`: of their limits."""
-    groups: dict[tuple[int, str], list[int]] = {}
-    for number, mover in enumerate(attempt.left):
-        groups.setdefault((mover.row, _name(mover.pod)), []).append(number)
-    wanted = [
-        Wanted(str(i), attempt.left[numbers[0]].cls.requirements, len(numbers), attempt.left[numbers[0]].pod.priority)
-        for i, numbers in enumerate(groups.values())
-    ]
     minding = not all(ground.simple(mover.row) for mover in attempt.left)
+    lots = _lots(ground, attempt.left, minding)
+    wanted = [Wanted(str(i), lot.requirements, len(lot.numbers), lot.priority) for i, lot in enumerate(lots)]
     nodes, pods = _surroundings(ground, scene, attempt) if minding else ((), ())
     found = solve(
         Problem(
             wanted, pools, scene.types, scene.overlays, nodes, pods, scene.objects, avoid=frozenset(attempt.nodes),
             used=used, sold_out=scene.sold_out, options=replace(scene.options, reserved_strict=False),
-        )
+        ),
+        shop,
     )  # fmt: skip
     if found.unplaced:
         first = found.unplaced[0]
         return Seats(refusal=first.reason)
     if found.placed or found.joined:
         return Seats(refusal="a node that takes nothing new was given something")
-    return _seated(attempt.left, list(groups.items()), found.claims)
+    return _seated(attempt.left, lots, found.claims)
 
 
-def _seated(
-    left: Sequence[Mover], groups: Sequence[tuple[tuple[int, str], list[int]]], claims: Sequence[NewClaim]
-) -> Seats:
+@dataclass(slots=True)
+class _Lot:
+    """Movers that are alike for any node, by their numbers."""
+
+    requirements: Requirements
+    priority: int
+    numbers: list[int] = field(default_factory=list)
+
+
+def _lots(ground: Ground, left: Sequence[Mover], minding: bool) -> list[_Lot]:
+    """Where nobody is `minding` anybody, pods are told apart by no label."""
+    found: dict[tuple[int, int], _Lot] = {}
+    for number, mover in enumerate(left):
+        row, requirements = (mover.row, mover.cls.requirements) if minding else ground.alone(mover.row)
+        key = row, mover.pod.priority
+        if key not in found:
+            found[key] = _Lot(requirements, mover.pod.priority)
+        found[key].numbers.append(number)
+    return list(found.values())
+
+
+def _seated(left: Sequence[Mover], lots: Sequence[_Lot], claims: Sequence[NewClaim]) -> Seats:
     """Each mover its claim; claims name bindings and pods instead of our numbers."""
     of = [-1] * len(left)
-    waiting = [list(numbers) for _, numbers in groups]
+    waiting = [iter(lot.numbers) for lot in lots]
     named = []
     for number, claim in enumerate(claims):
         pods: dict[str, int] = {}
         for key, count in claim.pods.items():
-            name = groups[int(key)][0][1]
-            pods[name] = pods.get(name, 0) + count
-            for mover in waiting[int(key)][:count]:
+            for mover in islice(waiting[int(key)], count):
                 of[mover] = number
-            del waiting[int(key)][:count]
-        named.append(replace(claim, pods=pods))
+                name = _name(left[mover].pod)
+                pods[name] = pods.get(name, 0) + 1
+        named.append(replace(claim, pods=dict(sorted(pods.items()))))
     return Seats(tuple(named), tuple(of))
 
 

@@ -31,8 +31,8 @@ from wharfinger.engine.provisioning.problem import InFlight, Problem, Wanted
 from wharfinger.engine.provisioning.requirements import LabelSet, ValueSet
 from wharfinger.engine.provisioning.reservations import Reservations
 from wharfinger.engine.provisioning.shapes import Shapes
+from wharfinger.engine.provisioning.shop import ATTACHED, Shop
 from wharfinger.engine.provisioning.states import (
-    ATTACHED,
     NO,
     UNKNOWN,
     Coming,
@@ -42,7 +42,7 @@ from wharfinger.engine.provisioning.states import (
     domains_of,
     values_of,
 )
-from wharfinger.engine.provisioning.templates import Template, prefers_away, templates_of
+from wharfinger.engine.provisioning.templates import Template, prefers_away
 from wharfinger.engine.provisioning.topology import Group, Topology
 
 STEPS_MAX = 8_000_000
@@ -158,9 +158,12 @@ class Order:
 class Yard:
     """See the module."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, shop: Shop | None = None) -> None:
+        """`shop`: laid out for such problems; one of its own without."""
         self.problem = problem
-        self.templates = templates_of(problem)
+        self.shop = shop or Shop.of(problem)
+        assert self.shop.serves(problem), "a problem of other catalogues than the shop's"
+        self.templates = self.shop.templates(problem.pools)
         namespaces = {n.name: n.labels for n in problem.objects.namespaces}
         self.topology = Topology(namespaces)
         startup = [t for p in problem.pools for t in p.startup_taints]
@@ -248,7 +251,9 @@ class Yard:
         asked = [need.labels for need in self.shapes.needs]
         claims = [LabelSet.of_pool(c.requirements) for c in self.problem.in_flight]
         self.domains = domains_of(self.topology.keys, self.templates, nodes, (*asked, *claims))
-        self.states = States(self.templates, self.shapes.needs, self.topology.filters, self.domains, self.resources)
+        self.states = States(
+            self.shop, self.templates, self.shapes.needs, self.topology.filters, self.domains, self.resources
+        )
         codes = {key: i for i, key in enumerate(self.topology.keys)}
         self.key_code = codes
         starts = [0] * (len(codes) + 1)

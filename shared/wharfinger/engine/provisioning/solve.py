@@ -16,21 +16,22 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from wharfinger.engine.devices.fit import asked
-from wharfinger.engine.provisioning import launch
-from wharfinger.engine.provisioning.catalogue import Ask, Column, Mask, mask_of
+from wharfinger.engine.provisioning.catalogue import Ask, Column
 from wharfinger.engine.provisioning.filtering import filtered
 from wharfinger.engine.provisioning.kernels import FIRST_FIT, PRICED
 from wharfinger.engine.provisioning.packing import Packed, Yard
 from wharfinger.engine.provisioning.problem import NewClaim, Problem, Solution, Unplaced
 from wharfinger.engine.provisioning.reservations import fitting
 from wharfinger.engine.provisioning.shapes import Shape
-from wharfinger.engine.provisioning.states import ATTACHED, New
+from wharfinger.engine.provisioning.shop import ATTACHED, Shop
+from wharfinger.engine.provisioning.states import New
 from wharfinger.engine.provisioning.templates import Template
 
 
-def solve(problem: Problem) -> Solution:
-    """Where the wanted pods go. The same problem gives the same solution, everywhere. Raises OverlayError."""
-    yard = Yard(problem)
+def solve(problem: Problem, shop: Shop | None = None) -> Solution:
+    """Where the wanted pods go. The same problem gives the same solution, everywhere, with a `shop` laid out for many such
+    problems as without. Raises OverlayError."""
+    yard = Yard(problem, shop)
     return _Telling(yard, _packed(yard)).solution()
 
 
@@ -51,7 +52,6 @@ class _Telling:
     def __init__(self, yard: Yard, packed: Packed) -> None:
         self.yard, self.packed = yard, packed
         self.wanted = yard.problem.wanted
-        self._launches: dict[tuple[int, bytes], tuple[tuple[str, ...], int, int]] = {}
         self._on: list[dict[str, int]] = [{} for _ in range(len(packed.pods))]
         for owner, bin in zip(packed.owner.tolist(), packed.bin_of.tolist(), strict=True):
             if bin >= 0:
@@ -77,27 +77,17 @@ class _Telling:
         assert isinstance(state, New)
         template, used = self.yard.templates[state.template], self.packed.used[bin]
         rows = states.remaining(state) & (states.room_of(state.template) >= used).all(axis=1)
-        names, least, worst = self._launch(int(self.packed.state[bin]), state, template, rows)
+        launched = self.yard.shop.launched(template, state.labels, rows, self.yard.problem.options.min_values)
         return NewClaim(
             template.name,
             state.labels.requirements(),
-            names,
-            least,
-            worst,
-            self._requests(template, used, names[0]),
+            launched.instance_types,
+            launched.price,
+            launched.worst_price,
+            self._requests(template, used, launched.instance_types[0]),
             dict(sorted(self._on[bin].items())),
             tuple(sorted(fitting(template.types, rows, state.labels))),
         )
-
-    def _launch(self, number: int, state: New, template: Template, rows: Mask) -> tuple[tuple[str, ...], int, int]:
-        key = number, rows.tobytes()
-        found = self._launches.get(key)
-        if found is None:
-            kept = launch.truncated(template.types, rows, state.labels, self.yard.problem.options.min_values)
-            price = launch.price_of(template.types, mask_of(template.types, kept.instance_types), state.labels)
-            assert price is not None, "a claim that nothing can be bought for"
-            found = self._launches[key] = kept.instance_types, price.least, price.worst
-        return found
 
     def _requests(self, template: Template, used: Column, cheapest: str) -> dict[str, int]:
         """With what the daemons of the cheapest type take."""

@@ -21,13 +21,11 @@ from wharfinger.engine.provisioning.catalogue import Ask, Column, Mask
 from wharfinger.engine.provisioning.overlays import BOUGHT
 from wharfinger.engine.provisioning.requirements import LabelSet, ValueSet
 from wharfinger.engine.provisioning.shapes import Need
+from wharfinger.engine.provisioning.shop import Shelf, Shop
 from wharfinger.engine.provisioning.templates import Template, untolerated
 from wharfinger.engine.provisioning.topology import Filter
 
 NO, UNKNOWN = -1, -2
-
-AMPLE = 2**56
-"""Of an amount that nothing bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +65,18 @@ class States:
     """Arrays are as `kernels.Tables` names them, with room for more rows than `len`."""
 
     def __init__(
-        self, templates: Sequence[Template], needs: Sequence[Need], filters: Sequence[Filter],
+        self, shop: Shop, templates: Sequence[Template], needs: Sequence[Need], filters: Sequence[Filter],
         domains: Sequence[tuple[str, str]], resources: Sequence[str],
     ) -> None:  # fmt: skip
         """`domains`: (topology key, value), those of a key together. `resources`: names of the columns."""
         self.templates, self.needs, self.filters, self.domains = templates, needs, filters, domains
         self.resources = tuple(resources)
+        self.shop = shop
         self.states: list[State] = []
         self._numbers: dict[State, int] = {}
         self._signatures: dict[bytes, int] = {}
-        self._rooms = [_columns(t, self.resources) for t in templates]
-        self._blocks: dict[bytes, tuple[int, int]] = {}
+        self._rooms = [shop.room(t, self.resources) for t in templates]
+        self._blocks: dict[Shelf, tuple[int, int]] = {}
         self.types_at: list[Column] = []
         """For each row of `row_alloc` its type's row in the catalogue, by state."""
         self._bits = [_ValueBits(t) for t in templates]
@@ -275,19 +274,14 @@ class States:
 
     def _lay_rows(self, number: int, state: New, rows: Mask) -> None:
         template = self.templates[state.template]
-        prices = template.types.cheapest(state.labels)
-        key = state.template.to_bytes(4, "big") + rows.tobytes() + prices[rows].tobytes()
-        block = self._blocks.get(key)
+        shelf = self.shop.shelf(template, self.resources, rows, state.labels)
+        block = self._blocks.get(shelf)
         if block is None:
-            order = np.flatnonzero(rows)
-            order = order[np.argsort(prices[order], kind="stable")]
-            room = self._rooms[state.template][order]
-            kept = _worth_having(room)
             first = len(self.row_price)
-            self.row_alloc = np.concatenate((self.row_alloc, room[kept]))
-            self.row_price = np.concatenate((self.row_price, prices[order][kept]))
-            self.row_type = np.concatenate((self.row_type, order[kept]))
-            block = self._blocks[key] = (first, len(self.row_price))
+            self.row_alloc = np.concatenate((self.row_alloc, shelf.room))
+            self.row_price = np.concatenate((self.row_price, shelf.prices))
+            self.row_type = np.concatenate((self.row_type, shelf.rows))
+            block = self._blocks[shelf] = (first, len(self.row_price))
         self.row_at[number], self.row_end[number] = block
         self.roof[number] = self.row_alloc[block[0] : block[1]].max(axis=0)
         bits = self._bits[state.template]
@@ -354,32 +348,6 @@ def _surely(template: Template, state: Coming, among: Mask, key: str, asked: Val
         own = state.labels.get(key)
         return asked.optional if own is None else bool(own.optional and asked.optional)
     return all(asked.allows(value) for value in values)
-
-
-def _columns(template: Template, resources: Sequence[str]) -> Column:
-    types = template.types
-    found = np.zeros((len(types), len(resources)), dtype=np.int64)
-    for at, name in enumerate(resources):
-        if name in types.resource:
-            found[:, at] = template.room[:, types.resource[name]]
-        elif name.startswith(ATTACHED):
-            found[:, at] = AMPLE
-    return found
-
-
-ATTACHED = "volumes of "
-"""Columns of volumes that a CSI driver attaches are named so; of new nodes nothing is known that bounds them."""
-
-
-def _worth_having(room: Column) -> Column:
-    """Of types in order of price, those that hold something that no cheaper one holds."""
-    kept: list[int] = []
-    held = np.zeros_like(room)
-    for at, own in enumerate(room):
-        if not kept or not bool((held[: len(kept)] >= own).all(axis=1).any()):
-            held[len(kept)] = own
-            kept.append(at)
-    return np.array(kept, dtype=np.int64)
 
 
 def _device_order(request: Any) -> tuple[Any, ...]:

@@ -86,14 +86,18 @@ class Template:
 def templates_of(problem: Problem) -> tuple[Template, ...]:
     """In the order in which pools are tried: the heaviest first, of equally heavy ones the last by name, as Karpenter has
     it. A pool of a fixed number of nodes makes none for pods. Raises OverlayError."""
-    found = [
+    return in_turn(
         template_of(
             pool, problem.types.get(pool.catalogue, ()), problem.overlays, problem.objects.daemons, problem.sold_out
         )
         for pool in problem.pools
         if pool.replicas is None
-    ]
-    by_name = sorted(found, key=lambda t: t.name, reverse=True)
+    )
+
+
+def in_turn(templates: Iterable[Template]) -> tuple[Template, ...]:
+    """In the order in which pools are tried, see `templates_of`."""
+    by_name = sorted(templates, key=lambda t: t.name, reverse=True)
     return tuple(sorted(by_name, key=lambda t: -t.pool.weight))
 
 

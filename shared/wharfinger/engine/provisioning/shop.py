@@ -1,0 +1,142 @@
+"""What can be bought, as Solve reads it, laid out once for all problems over the same catalogues.
+
+A pass over a cluster solves hundreds of small problems that differ in their pods alone. What pools can make, and which
+types are worth looking at for nodes of which labels, is the same in all of them and is kept here. Nothing that is kept
+changes an answer, only how fast it comes: a problem has the same solution with a shop of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from wharfinger.domain.cluster_objects import DaemonPods
+from wharfinger.domain.instance_types import InstanceType
+from wharfinger.domain.node_pool import NodeOverlay, NodePoolPolicy
+from wharfinger.engine.provisioning import launch
+from wharfinger.engine.provisioning.catalogue import Column, Mask, SoldOut, mask_of
+from wharfinger.engine.provisioning.filtering import MinValues
+from wharfinger.engine.provisioning.problem import Problem
+from wharfinger.engine.provisioning.requirements import LabelSet
+from wharfinger.engine.provisioning.templates import Template, in_turn, template_of
+
+ATTACHED = "volumes of "
+"""Columns of volumes that a CSI driver attaches are named so; of new nodes nothing is known that bounds them."""
+
+AMPLE = 2**56
+"""Of an amount that nothing bounds."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shelf:
+    """Types in order of price, without those that another one beats in both price and size. `rows`: in the catalogue;
+    `room` int64[types, resources]; `prices` int64[types]."""
+
+    rows: Column
+    room: Column
+    prices: Column
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A node as it is asked for: its types, the cheapest first, and what it costs at least and at worst."""
+
+    instance_types: tuple[str, ...]
+    price: int
+    worst_price: int
+
+
+class Shop:
+    """Of some catalogues, with what is laid on them, taken off them by daemons, and sold out. Raises OverlayError."""
+
+    def __init__(
+        self,
+        types: Mapping[str, Sequence[InstanceType]],
+        overlays: Sequence[NodeOverlay] = (),
+        daemons: Sequence[DaemonPods] = (),
+        sold_out: SoldOut = frozenset(),
+    ) -> None:
+        self._given = (types, overlays, daemons, sold_out)
+        self._templates: list[Template] = []
+        self._rooms: dict[tuple[Template, tuple[str, ...]], Column] = {}
+        self._shelves: dict[tuple[Template, tuple[str, ...], bytes, bytes], Shelf] = {}
+        self._launches: dict[tuple[Template, LabelSet, bytes, MinValues], Launched] = {}
+
+    @classmethod
+    def of(cls, problem: Problem) -> Shop:
+        return cls(problem.types, problem.overlays, problem.objects.daemons, problem.sold_out)
+
+    def serves(self, problem: Problem) -> bool:
+        """Whether it was laid out for problems like this one."""
+        asked = (problem.types, problem.overlays, problem.objects.daemons, problem.sold_out)
+        return all(mine is other or mine == other for mine, other in zip(self._given, asked, strict=True))
+
+    def templates(self, pools: Sequence[NodePoolPolicy]) -> tuple[Template, ...]:
+        """Of those that make nodes for pods, in the order in which they are tried."""
+        return in_turn(self.template(pool) for pool in pools if pool.replicas is None)
+
+    def template(self, pool: NodePoolPolicy) -> Template:
+        """What the pool could make; of no type where its catalogue is not known."""
+        for known in self._templates:
+            if known.pool is pool or known.pool == pool:
+                return known
+        types, overlays, daemons, sold_out = self._given
+        made = template_of(pool, types.get(pool.catalogue, ()), overlays, daemons, sold_out)
+        self._templates.append(made)
+        return made
+
+    def room(self, template: Template, resources: tuple[str, ...]) -> Column:
+        """int64[types, resources], in columns of these names. Do not write to it."""
+        key = template, resources
+        found = self._rooms.get(key)
+        if found is None:
+            found = self._rooms[key] = _columns(template, resources)
+        return found
+
+    def shelf(self, template: Template, resources: tuple[str, ...], rows: Mask, labels: LabelSet) -> Shelf:
+        """Of the types at `rows`, for nodes of these labels."""
+        prices = template.types.cheapest(labels)
+        key = template, resources, rows.tobytes(), prices[rows].tobytes()
+        found = self._shelves.get(key)
+        if found is None:
+            order = np.flatnonzero(rows)
+            order = order[np.argsort(prices[order], kind="stable")]
+            room = self.room(template, resources)[order]
+            kept = _worth_having(room)
+            found = self._shelves[key] = Shelf(order[kept], room[kept], prices[order][kept])
+        return found
+
+    def launched(self, template: Template, labels: LabelSet, rows: Mask, min_values: MinValues) -> Launched:
+        """A node of these labels that may be any of the types at `rows`, of which some can be bought."""
+        key = template, labels, rows.tobytes(), min_values
+        found = self._launches.get(key)
+        if found is None:
+            kept = launch.truncated(template.types, rows, labels, min_values)
+            price = launch.price_of(template.types, mask_of(template.types, kept.instance_types), labels)
+            assert price is not None, "a claim that nothing can be bought for"
+            found = self._launches[key] = Launched(kept.instance_types, price.least, price.worst)
+        return found
+
+
+def _columns(template: Template, resources: Sequence[str]) -> Column:
+    types = template.types
+    found = np.zeros((len(types), len(resources)), dtype=np.int64)
+    for at, name in enumerate(resources):
+        if name in types.resource:
+            found[:, at] = template.room[:, types.resource[name]]
+        elif name.startswith(ATTACHED):
+            found[:, at] = AMPLE
+    return found
+
+
+def _worth_having(room: Column) -> Column:
+    """Of types in order of price, those that hold something that no cheaper one holds."""
+    kept: list[int] = []
+    held = np.zeros_like(room)
+    for at, own in enumerate(room):
+        if not kept or not bool((held[: len(kept)] >= own).all(axis=1).any()):
+            held[len(kept)] = own
+            kept.append(at)
+    return np.array(kept, dtype=np.int64)

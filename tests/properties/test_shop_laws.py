@@ -1,0 +1,36 @@
+"""What was laid out for other problems before changes no solution."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.provisioning_problems import problems
+
+from wharfinger.engine.provisioning.problem import Problem
+from wharfinger.engine.provisioning.shop import Shop
+from wharfinger.engine.provisioning.solve import solve
+
+
+def parts(problem: Problem) -> list[Problem]:
+    """The problem, with each of the pods alone, with fewer pools, and once more."""
+    alone = [replace(problem, wanted=[one]) for one in problem.wanted]
+    fewer = [replace(problem, pools=[pool]) for pool in problem.pools]
+    return [problem, *alone, *fewer, problem]
+
+
+@given(problems(), st.booleans())
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_solutions_of_one_shop_are_those_of_many(problem: Problem, backwards: bool) -> None:
+    shop = Shop.of(problem)
+    asked = parts(problem)[:: -1 if backwards else 1]
+    for one in asked:
+        assert solve(one, shop) == solve(one)
+
+
+@given(problems(reserved=True))
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_what_is_reserved_is_counted_anew_for_each_problem(problem: Problem) -> None:
+    shop = Shop.of(problem)
+    assert [solve(one, shop) for one in parts(problem)] == [solve(one) for one in parts(problem)]
