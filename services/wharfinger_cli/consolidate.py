@@ -26,6 +26,8 @@ from wharfinger_cli.output import BAD, DARK, GOOD, WARN, Plain, as_time, count, 
 from wharfinger_cli.summary import some
 
 SHOWN_MAX = 20
+GOING = "Disrupting"
+"""The rule by which a node of a command that runs is told."""
 
 
 def consolidate(request: Request, cluster: str, policies: Sequence[str], *, every: bool) -> None:
@@ -125,8 +127,10 @@ def _page(found: Sequence[Outlook], *, every: bool) -> Iterator[RenderableType]:
 def _headline(found: Sequence[Outlook]) -> Text:
     going = sum(len(command.nodes) for seen in found for command in seen.survey.commands)
     nodes, saving = sum(seen.nodes for seen in found), sum(seen.saving for seen in found)
+    already = sum(verdict.rule == GOING for seen in found for verdict in seen.survey.verdicts)
+    more = f"; {already} of them {'goes' if already == 1 else 'go'} already" if already else ""
     if not going:
-        return Text(f"all of {count(nodes, 'node')} stay", GOOD)
+        return Text(f"none of {count(nodes, 'node')} would go{more}", WARN if already else GOOD)
     said = Text(f"{going} of {count(nodes, 'node')} would go", WARN)
     return said.append(f", saving {dollars(saving)} of {dollars(sum(seen.cost for seen in found))}", "default")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from wharfinger.domain.node import Node
 from wharfinger.domain.node_pool import POOL_LABEL
 from wharfinger.domain.policy import Policy
 from wharfinger.engine.disruption.methods import survey
@@ -95,15 +96,24 @@ def outlook(cluster: str, seen: Scene, *, bounds: bool = True) -> Outlook:
 def _held_anew(seen: Scene) -> Problem:
     """All that nodes of pools hold, to be held by new nodes of the same pools; nodes of no pool stay as they are."""
     pools = {pool.name for pool in seen.pools}
-    kept = [node for node in seen.nodes if node.labels.get(POOL_LABEL, "") not in pools]
-    names = {node.name for node in kept}
+    others = [node for node in seen.nodes if node.labels.get(POOL_LABEL, "") not in pools]
+    names = {node.name for node in others}
     moving = [pod for pod in seen.pods if pod.node not in names and not goes_with_node(pod)]
     alike: dict[str, list[int]] = {}
     for place, pod in enumerate(moving):
         alike.setdefault(pod.requirements.pod_key, []).append(place)
     wanted = [Wanted(key, moving[places[0]].requirements, len(places)) for key, places in sorted(alike.items())]
+    kept = [node for node in others if _bears(node, wanted)]
     there = tuple([pod for pod in seen.pods if pod.node in names])
     return Problem(
         (*wanted, *seen.waiting), seen.pools, seen.types, seen.overlays, tuple(kept), there, seen.objects,
         sold_out=seen.sold_out, options=seen.options,
     )  # fmt: skip
+
+
+def _bears(node: Node, wanted: Sequence[Wanted]) -> bool:
+    """Whether any of the pods could go there for all that its taints say: to the programme room is room."""
+    if node.unschedulable:
+        return False
+    hard = [taint for taint in node.taints if taint.effect != "PreferNoSchedule"]
+    return any(all(any(t.tolerates(taint) for t in one.requirements.tolerations) for taint in hard) for one in wanted)
