@@ -64,7 +64,8 @@ def test_what_hamar_has_besides_nodes_is_told_by_kind_and_namespace(applied: Int
     told = [f.key.removeprefix("hamar/objects/") for f in applied.facts if isinstance(f.data, ObjectsObserved)]
     assert [key for key in told if not key.startswith("molde/")] == [
         "NodeClaim/", "DaemonSet/ns", "ReplicaSet/ns", "ReplicationController/ns", "PersistentVolume/",
-        "PersistentVolumeClaim/ns", "StorageClass/", "CSINode/", "CSIDriver/", "CSIStorageCapacity/ns", "DeviceClass/", "ResourceSlice/", "ResourceClaim/ns",
+        "PersistentVolumeClaim/ns", "StorageClass/", "CSINode/", "CSIDriver/", "CSIStorageCapacity/ns",
+        "DeviceClass/", "ResourceSlice/", "ResourceClaim/ns",
     ]  # fmt: skip
     sent = [f.key for f in applied.facts if isinstance(f.data, BindingRequested)]
     assert {"slow-storageclass", "ns/lantern-service"} <= set(sent)

@@ -4,7 +4,7 @@ Strategies stand in the order in which they run: first all that deschedule, of a
 Every argument has its own type, with the defaults filled in; which limits hold between profiles stands in the policy.
 
 Percentages are doubles, as the manifests write them. They are only ever compared, or multiplied once: nothing is
-summed in them. """
+summed in them."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Steadiness(Value, frozen=True):
     for so long without a break. `rebalance_after_s`: replicas are moved to clusters that have become feasible or
     roomy when that has been so for so long. None: never. `window_s`: the least time between two such moves of one
     binding. `gain_percent`: a rebalance must lessen the distance from the wanted division by at least so much of the
-    replicas. `budget_percent`: of the replicas that one such move may touch, rounded up to at least one. """
+    replicas. `budget_percent`: of the replicas that one such move may touch, rounded up to at least one."""
 
     failback_after_s: int | None = None
     rebalance_after_s: int | None = None
@@ -116,7 +116,7 @@ class Placement(Value, frozen=True):
 
     `application`: whether, and how, a binding leaves a cluster where it is ill (None: never). `cluster_purge`: how it
     leaves one whose NoExecute taint it does not bear any more; Gracefully waits for its replacement, ten minutes at
-    most. """
+    most."""
 
     affinities: tuple[ClusterAffinity, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
