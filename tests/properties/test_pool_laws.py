@@ -35,6 +35,7 @@ BINDINGS = ("a", "b", "c")
 STRATEGIES = ("RemoveDuplicates", "LowNodeUtilization", "HighNodeUtilization", "PodLifeTime")
 UNAVAILABLE_MAX = 1
 """What the budget of each workload allows, where it has one."""
+RETURN_S = 14 * 86_400
 BUDGET = 2
 """Nodes of a pool that may go at a time."""
 
@@ -45,7 +46,8 @@ Key = tuple[str, int]
 class Watched:
     """What somebody who only sees decisions and facts knows, by which the laws are held. `moving`: replicas that were moved on
     purpose and have not been seen where they went, and until when that counts; `moved`: bindings, in the last round. `commands` and
-    `claims` began and did not end. `going`: nodes of commands, or to be removed."""
+    `claims` began and did not end. `going`: nodes of commands, or to be removed. `left`: binding and node that a strategy took it
+    off -> until when none may take it back; `asked`: what strategies proposed, by event id."""
 
     plane: PoolPlane
     moving: dict[Key, tuple[str, int]] = field(default_factory=dict)
@@ -55,6 +57,8 @@ class Watched:
     over: set[str] = field(default_factory=set)
     going: set[str] = field(default_factory=set)
     commanded: set[str] = field(default_factory=set)
+    left: dict[tuple[str, str], int] = field(default_factory=dict)
+    asked: dict[str, DeschedulingProposed] = field(default_factory=dict)
 
     def round(self, act: Callable[[], list[Decision]]) -> list[Decision]:
         before = {b: dict(h.placed) for b, h in self.plane.state.book.held.items()}
@@ -69,6 +73,8 @@ class Watched:
 
     def _see(self, events: object) -> None:
         for event in events:  # type: ignore[attr-defined]
+            if isinstance(event.data, DeschedulingProposed):
+                self.asked[str(event.id)] = event.data
             if isinstance(event.data, PodsObserved):
                 for pod in event.data.pods:
                     if self.moving.get((pod.binding, pod.ordinal), ("", 0))[0] == event.data.node:
@@ -104,10 +110,16 @@ class Watched:
                     self.claims.remove(ended.claim)
                     self.over.add(ended.claim)
                 case ReplicasReleased() as released:
-                    for _, ordinal, _ in replicas_in(released.released):
+                    proposed = self.asked.get(str(d.cause))
+                    for node, ordinal, _ in replicas_in(released.released):
                         self.moving.pop((released.binding, ordinal), None)
+                        if proposed is not None:
+                            key, until = (released.binding, node), self.plane.at + proposed.return_s * 1_000_000
+                            self.left[key] = max(until, self.left.get(key, 0))
                 case ReplicasPlaced() as placed if _is_move(d, ids):
                     for node, ordinal, _ in replicas_in(placed.placed):
+                        if str(d.cause) in self.asked:
+                            assert self.left.get((placed.binding, node), 0) <= self.plane.at, "there is no way back"
                         told = any(pod.binding == placed.binding for pods in book.pods.values() for pod in pods)
                         seconds = 900 if told else 30
                         self.moving[(placed.binding, ordinal)] = (node, self.plane.at + seconds * 1_000_000)
@@ -223,7 +235,8 @@ def _act(chance: random.Random, plane: PoolPlane, kept: list[DisruptionProposed]
         case "unseat":
             held = plane.state.book.held.get(binding)
             seats = [(replica.node, binding, o) for o, replica in sorted(held.placed.items())] if held else []
-            return lambda: plane.unseat(chance.choice(STRATEGIES), *seats)
+            spans = {"return_s": chance.choice((0, 3600, RETURN_S)), "cooldown_s": chance.choice((0, 1800))}
+            return lambda: plane.unseat(chance.choice(STRATEGIES), *seats, **spans)
         case "wait":
             return lambda: plane.feed(seconds=chance.choice((1, 30, 300, 600, 3600)))
         case "fail":
@@ -327,7 +340,10 @@ wild_proposals: st.SearchStrategy[Value] = st.one_of(
     ),
     st.builds(
         DeschedulingProposed, st.just(STREAM), st.sampled_from([CLUSTER, "bergen"]), st.sampled_from([*STRATEGIES, ""]), words,
-        st.lists(st.builds(Unseating, words, st.sampled_from(["", "a", "b"]), wild, words), max_size=3).map(tuple),
+        st.lists(
+            st.builds(Unseating, words, st.sampled_from(["", "a", "b"]), wild, words, st.tuples(words)), max_size=3
+        ).map(tuple),
+        return_s=wild, cooldown_s=wild,
     ),
     st.builds(
         ObjectsObserved, st.just(CLUSTER), st.just("NodeClaim"), st.just(""),

@@ -126,6 +126,7 @@ def test_a_replica_on_a_node_whose_taint_it_does_not_bear_is_named() -> None:
         "cluster/oslo", "oslo", "RemovePodsViolatingNodeTaints", "p",
     )  # fmt: skip
     assert data.unseatings == (Unseating("n1", "web", 0),)
+    assert (data.return_s, data.cooldown_s) == (14 * 86_400, 1800), "as long as the policy says"
     assert data.reason
     assert (proposal.key, proposal.partition_key) == ("cluster/oslo", "cluster/oslo")
 
@@ -205,6 +206,14 @@ def test_a_workload_that_just_moved_is_not_named_whoever_moved_it() -> None:
     plane.given(plane.released("web", "n2", 1), plane.placed("web", "n3", 1))
     assert plane.wait(1).proposed() == []
     assert len(plane.wait(1800).proposed()) == 1
+
+
+def test_a_proposal_names_the_nodes_that_the_workload_has_left() -> None:
+    plane = a_plane_with_a_replica_on_a_tainted_node()
+    plane.given(plane.released("web", "n2", 1), plane.placed("web", "n3", 1))
+    assert plane.wait(1801).proposed() == [
+        ("RemovePodsViolatingNodeTaints", (Unseating("n1", "web", 0, avoid=("n2",)),))
+    ]
 
 
 def test_pods_of_others_are_named_by_their_uid() -> None:

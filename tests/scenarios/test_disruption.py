@@ -17,9 +17,11 @@ from wharfinger.kernel.audit import audit
 from wharfinger.kernel.decider import Decision
 from wharfinger.kernel.recover import recover
 from wharfinger.kernel.step import empty_head
+from wharfinger.stages.cluster import staying_away
 from wharfinger.stages.cluster.standing import standing
 
 MINUTE = 60
+DAY = 86_400
 
 
 @pytest.fixture
@@ -414,6 +416,70 @@ def test_a_workload_that_was_moved_is_left_alone_for_a_while(plane: PoolPlane) -
     plane.feed(seconds=5 * MINUTE)
     assert words(plane.unseat("RemoveDuplicates", ("a", "web", 2))) == ["released", "placed"]
     assert sorted(plane.where("web").values()) == ["a", "b", "c"]
+
+
+def test_nothing_goes_back_to_where_its_workload_was_taken_off(plane: PoolPlane) -> None:
+    """Nor by another replica of it. What it may go to is a node where none of it has been."""
+    plane.add(a_node("a", cpu=4000))
+    plane.assign("web", 2, wants(500, "web"))
+    plane.add(a_node("b", cpu=4000))
+    plane.unseat("PodLifeTime", ("a", "web", 1), return_s=DAY)
+    assert plane.where("web") == {0: "a", 1: "b"}
+    plane.feed(seconds=5 * MINUTE)
+    reason, detail = refusal(plane.unseat("PodLifeTime", ("b", "web", 1)))
+    assert (reason, "not to go back" in detail) == ("NoRoom", True)
+    plane.add(a_node("c", cpu=4000))
+    plane.unseat("PodLifeTime", ("b", "web", 1), return_s=DAY)
+    assert plane.where("web") == {0: "a", 1: "c"}
+    plane.feed(seconds=5 * MINUTE)
+    assert refusal(plane.unseat("PodLifeTime", ("a", "web", 0), ("c", "web", 1)))[0] == "NoRoom"
+    plane.feed(seconds=DAY)
+    assert words(plane.unseat("PodLifeTime", ("c", "web", 1))) == ["released", "placed"]
+
+
+def test_a_proposal_may_name_nodes_that_will_not_do(plane: PoolPlane) -> None:
+    plane.add(a_node("a", cpu=4000))
+    plane.assign("web", 1, wants(500, "web"))
+    plane.add(a_node("b", cpu=4000), a_node("c", cpu=4000))
+    away = Unseating("a", "web", 0, avoid=("b", "c"))
+    assert refusal(plane.unseat("PodLifeTime", unseatings=(away,)))[0] == "NoRoom"
+    plane.unseat("PodLifeTime", unseatings=(msgspec.structs.replace(away, avoid=("b",)),))
+    assert plane.where("web") == {0: "c"}
+
+
+def test_a_workload_rests_for_as_long_as_who_moved_it_said(plane: PoolPlane) -> None:
+    plane.add(a_node("a", cpu=4000))
+    plane.assign("web", 3, wants(500, "web"))
+    plane.add(a_node("b", cpu=4000), a_node("c", cpu=4000))
+    plane.unseat("RemoveDuplicates", ("a", "web", 1), cooldown_s=30 * MINUTE)
+    plane.feed(seconds=29 * MINUTE)
+    assert refusal(plane.unseat("RemoveDuplicates", ("a", "web", 2)))[0] == "Held"
+    plane.feed(seconds=MINUTE)
+    assert words(plane.unseat("RemoveDuplicates", ("a", "web", 2))) == ["released", "placed"]
+
+
+def test_what_was_taken_off_more_nodes_than_can_be_kept_in_mind_is_left_alone(
+    plane: PoolPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staying_away, "LEFT_MAX", 1)
+    plane.add(a_node("a", cpu=4000))
+    plane.assign("web", 1, wants(500, "web"))
+    plane.add(a_node("b", cpu=4000), a_node("c", cpu=4000))
+    plane.unseat("PodLifeTime", ("a", "web", 0), return_s=DAY)
+    (home,) = plane.where("web").values()
+    plane.feed(seconds=5 * MINUTE)
+    assert refusal(plane.unseat("PodLifeTime", (home, "web", 0), return_s=DAY))[0] == "Held"
+
+
+def test_what_was_left_is_forgotten_with_its_time_and_its_workload(plane: PoolPlane) -> None:
+    plane.add(a_node("a", cpu=4000))
+    plane.assign("web", 1, wants(500, "web"))
+    plane.add(a_node("b", cpu=4000))
+    plane.unseat("PodLifeTime", ("a", "web", 0), return_s=DAY)
+    assert set(plane.state.left["web"]) == {"a"}
+    plane.feed(seconds=DAY)
+    plane.unseat("PodLifeTime", ("a", "nobody", 0))
+    assert plane.state.left == {}
 
 
 def test_a_strategy_breaks_no_budget_either(plane: PoolPlane) -> None:

@@ -57,7 +57,7 @@ class RescheduleProposed(Value, frozen=True):
     `replay`: id of the replay that found them: it becomes the cause of the decision. `objective`: by which they are
     better than what there is (`spread`, `pack`, `cost`, `moves`, `even`; empty: no such claim), checked again against
     the present; `gain`: by how much they were better when that was found, in the objective's own unit. `policy`: key
-    of the RebalancePolicy that asks for it, whose gain and budgets are kept (empty: somebody else asks). """
+    of the RebalancePolicy that asks for it, whose gain and budgets are kept (empty: somebody else asks)."""
 
     stream: Name
     binding: Name
@@ -108,18 +108,24 @@ class DisruptionProposed(Value, frozen=True):
 
 
 class Unseating(Value, frozen=True):
-    """One pod that should leave its node: a replica (`binding` and `ordinal`) or the pod of somebody else (`pod`: its uid)."""
+    """One pod that should leave its node: a replica (`binding` and `ordinal`) or the pod of somebody else (`pod`: its
+    uid). `avoid`: nodes it shall not go to, because its workload was taken off them."""
 
     node: Name
     binding: str = ""
     ordinal: int = -1
     pod: str = ""
+    avoid: tuple[Name, ...] = ()
 
 
 class DeschedulingProposed(Value, frozen=True):
     """What `strategy` of `profile` found: each of `unseatings` by itself should be somewhere else. Each is moved
     where there is a place for it, and stays where there is none. `measured`: its nodes are too full by what is measured,
-    not by what is requested."""
+    not by what is requested.
+
+    What holds of a binding after one of its replicas was moved for it, whoever proposes next: `return_s`: so long
+    nothing of it goes back to the node (0: it may); `cooldown_s`: so long none of it is moved again (0: for as long as
+    the stage leaves alone whatever was moved)."""
 
     stream: Name
     cluster: Name
@@ -128,3 +134,5 @@ class DeschedulingProposed(Value, frozen=True):
     unseatings: tuple[Unseating, ...]
     reason: str = ""
     measured: bool = False
+    return_s: int = 0
+    cooldown_s: int = 0

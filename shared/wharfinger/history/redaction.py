@@ -400,6 +400,7 @@ TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
     cluster_state._Upkeep: {
         "quiet_since": Pairs(M.NODE), "promised": Pairs(M.NODE), "leaving": Pairs(M.NODE, M.WORD),
         "disruptions": M.EVENT_ID, "descheduling": M.EVENT_ID, "motion": Pairs(M.BINDING), "rested": Pairs(M.BINDING),
+        "left": Pairs(M.BINDING, Pairs(M.NODE)),
     },
     cluster_state.Motion: {"node": M.NODE},
     cluster_state._Told: {"configs": Pairs(M.POLICY_KEY), "load_policies": Pairs(M.POLICY_KEY)},

@@ -10,7 +10,8 @@ helped by it. - *return*: no pod goes back to a node that its workload was taken
 round daily or weekly has come round (two weeks, unless the policy says otherwise).
 
 Whoever runs passes keeps one `Memory` for each cluster and policy, tells it of moves that happened, and may begin
-with an empty one."""
+with an empty one: it then names what it would have left alone, and the stage that owns the cluster, which does not
+forget, holds it back."""
 
 from __future__ import annotations
 
@@ -68,6 +69,7 @@ class Memory:
         if not moves.bouts or at >= moves.last_us + self.cooldown_s * SECOND_US:
             moves.bouts += 1
         moves.last_us = max(at, moves.last_us)
+        moves.left.pop(node, None)  # in the order in which they were left last
         moves.left[node] = at
 
     def resting(self, workload: str, at: int) -> bool:
@@ -79,7 +81,7 @@ class Memory:
         return min(REST_MAX_S, self.cooldown_s << min(max(0, bouts - 1), 20)) * SECOND_US
 
     def left_lately(self, workload: str, at: int) -> tuple[str, ...]:
-        """Nodes that nothing of this workload goes back to."""
+        """Nodes that nothing of this workload goes back to, the latest last."""
         moves = self.moves.get(workload)
         if moves is None:
             return ()

@@ -11,8 +11,9 @@ stored form, `telling` what comes in, `decider` the rules in order, `driven_away
 its bounds, `trace` the derived one, from the `picture` of the cluster that the scheduling framework sees.
 
 Nodes that come and go: `provisioning` asks for them, `claims` follows what was asked for, `commands` decides what may go and
-`carrying_out` sees it through, `unseating` answers strategies, `moving` moves one replica whole, `folding` keeps what follows from
-those decisions, and `scene` is what provisioning and disruption look at.
+`carrying_out` sees it through, `unseating` answers strategies, `staying_away` keeps what they moved from coming back,
+`moving` moves one replica whole, `folding` keeps what follows from those decisions, and `scene` is what provisioning and disruption
+look at.
 """
 
 from wharfinger.stages.cluster.decider import ClusterDecider

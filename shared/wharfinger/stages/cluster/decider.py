@@ -54,6 +54,7 @@ from wharfinger.stages.cluster.plans import TRIAL, answer_plans, expectation
 from wharfinger.stages.cluster.profile import ClusterProfile
 from wharfinger.stages.cluster.removals import answer_proposals, forget_proposal
 from wharfinger.stages.cluster.state import ClusterState, Nomination, dump, empty_state, load
+from wharfinger.stages.cluster.staying_away import tidy
 from wharfinger.stages.cluster.telling import (
     forget_causes,
     is_about_nodes,
@@ -116,6 +117,7 @@ class ClusterDecider:
                 state.disruptions.setdefault(str(event.id), disruption)
             case DeschedulingProposed() as descheduling if descheduling.stream == state.stream:
                 state.descheduling.setdefault(str(event.id), descheduling)
+                tidy(state, at)
             case PlanRequested() as request if request.stream == state.stream:
                 state.requested.setdefault(event.id, request)
             case ExtenderAnswered() as said if said.stream == state.stream:

@@ -17,7 +17,7 @@ from wharfinger.events.provisioning import NodeClaimEnded
 from wharfinger.kernel.decider import Decision, Micros
 from wharfinger.stages.cluster.moving import set_in_motion
 from wharfinger.stages.cluster.state import ClusterState, Nomination, Replacement, Running
-from wharfinger.stages.cluster.unseating import RESTED_US
+from wharfinger.stages.cluster.staying_away import follow_moved
 from wharfinger.stages.pools import COMES_WITHIN_US, NOMINATED_US
 
 
@@ -64,8 +64,8 @@ def follow_released(state: ClusterState, decision: Decision, released: ReplicasR
     if running is not None:
         count = sum(len(share.ordinals) for share in released.released)
         _replace(state, msgspec.structs.replace(running, moved=running.moved + count))
-    elif str(decision.cause) in state.descheduling:
-        state.rested[released.binding] = at + RESTED_US
+    elif (proposed := state.descheduling.get(str(decision.cause))) is not None:
+        follow_moved(state, released, proposed, at)
 
 
 def follow_nominated(state: ClusterState, nominated: ReplicasNominated) -> None:

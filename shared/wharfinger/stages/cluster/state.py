@@ -118,7 +118,8 @@ class ClusterState:
     `policies`: of pools, overlays and instance types. `pools`: what goes on in the pools of this cluster. `running`:
     commands that are not over, by name, in the order in which they were decided. `disruptions`, `descheduling`: proposals
     to be answered, by event id. `motion`: binding -> ordinal -> a move that is not seen to be done. `rested`: binding ->
-    until when no strategy moves it again. `named`: how many claims and commands were given names.
+    until when no strategy moves it again. `left`: binding -> node that a strategy took it off -> until when none takes it
+    back there. `named`: how many claims and commands were given names.
 
     Never stored: `at` of the round, and of the round as well `tries`: binding -> how often it has looked for room to be made.
     `open_asks`: the questions that are open, as they are put; made once each.
@@ -148,6 +149,7 @@ class ClusterState:
     descheduling: dict[str, DeschedulingProposed] = field(default_factory=dict)
     motion: dict[str, dict[int, Motion]] = field(default_factory=dict)
     rested: dict[str, Micros] = field(default_factory=dict)
+    left: dict[str, dict[str, Micros]] = field(default_factory=dict)
     named: int = 0
     members: Members = field(default_factory=Members)
     demand: Demand = field(default_factory=Demand)
@@ -266,6 +268,7 @@ class _Upkeep(Value, frozen=True):
     motion: tuple[tuple[str, int, Motion], ...] = ()
     rested: dict[str, Micros] = {}
     named: int = 0
+    left: dict[str, dict[str, Micros]] = {}
 
 
 SECTIONS: dict[str, type[Value]] = {
@@ -335,6 +338,7 @@ def _upkeep(state: ClusterState) -> _Upkeep:
         tuple([(name, o, m) for name, moved in sorted(state.motion.items()) for o, m in sorted(moved.items())]),
         state.rested,
         state.named,
+        state.left,
     )
 
 
@@ -464,6 +468,7 @@ def _load_pools(state: ClusterState, sections: Mapping[str, bytes]) -> None:
     for binding, ordinal, motion in told.motion:
         state.motion.setdefault(binding, {})[ordinal] = motion
     state.rested, state.named = dict(told.rested), told.named
+    state.left = {binding: dict(left) for binding, left in told.left.items()}
 
 
 def objects_changed(state: ClusterState) -> None:

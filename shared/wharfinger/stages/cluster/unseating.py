@@ -2,7 +2,7 @@
 
 A place is found before anything is let go (surge before eviction), and it has to be a better one by what the strategy is
 about: a node that was said to be too full is not relieved at the cost of one that would be as full. Pods of others are not ours
-to move, and a workload that was moved is left alone for a while.
+to move, a workload that was moved is left alone for a while, and it does not come back (`staying_away`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ from wharfinger.stages.cluster.explain import cut
 from wharfinger.stages.cluster.members import group_of
 from wharfinger.stages.cluster.moving import Budgets, may_move, moved, place_for
 from wharfinger.stages.cluster.state import ClusterState
-
-RESTED_US: Micros = 300 * 1_000_000
-"""A binding of which something was moved is left alone by strategies for so long."""
+from wharfinger.stages.cluster.staying_away import barred, is_worn_out
 
 THOUSANDTHS = 1000
 
@@ -57,11 +55,15 @@ def _unseated(
         return no
     if budget := budgets.forbid(state, binding, ordinal):
         return "Protected", f"{binding} #{ordinal}: PodDisruptionBudget {budget} lets none go now"
-    replica = state.book.held[binding].placed[ordinal]
+    if is_worn_out(state, binding, proposed):
+        return "Held", f"{binding} was taken off so many nodes lately that it is left where it is"
+    replica, away = state.book.held[binding].placed[ordinal], barred(state, unseating)
     better, first = _better(state, proposed, binding, replica), _first(state, proposed.strategy)
-    place = place_for(state, binding, ordinal, "", better, first)
+    welcome = better if not away else lambda row: row.name not in away and (better is None or better(row))
+    place = place_for(state, binding, ordinal, "", welcome, first)
     if place is None:
-        return "NoRoom", f"{binding} #{ordinal}: there is no better place than {unseating.node}"
+        but = f", but for {len(away)} where it is not to go back to" if away else ""
+        return "NoRoom", f"{binding} #{ordinal}: there is no better place than {unseating.node}{but}"
     budgets.go(state, binding, ordinal)
     return moved(state, binding, ordinal, place, proposed.strategy, uuid_of(id))
 

@@ -25,6 +25,9 @@ from wharfinger.stages.descheduler.health import Upkeep
 from wharfinger.stages.descheduler.watches import DuePass, Passes, Watch
 from wharfinger.stages.pools import PoolFacts, PoolPolicies
 
+Named = tuple[Eviction, tuple[str, ...]]
+"""Who should leave, and nodes it shall not go to."""
+
 SECOND: Micros = 1_000_000
 
 ShardOf = Callable[[str], int]
@@ -115,7 +118,7 @@ class DeschedulerState:
     priority_classes: dict[str, tuple[str, int]] = field(default_factory=dict)
     passes: dict[tuple[str, str], Passes] = field(default_factory=dict)
     passing: Agenda[tuple[str, str]] = field(default_factory=Agenda)
-    named: list[tuple[DuePass, tuple[Eviction, ...]]] = field(default_factory=list)
+    named: list[tuple[DuePass, list[Named]]] = field(default_factory=list)
     upkeep: Upkeep = field(default_factory=Upkeep)
 
     def cluster(self, name: str) -> ClusterFacts:

@@ -4,6 +4,10 @@ What a pass names is proposed, and nothing more: the stage that owns the cluster
 its node, or leaves it. What passes remember (`engine.descheduling.steadiness`) keeps them from following every breath of the load
 and from asking again for what was refused. Nothing is named in a cluster of which it is not known what it looks like, nor on
 nodes that are about to go anyway.
+
+That nothing goes back to where its workload was taken off is not this process's to promise, for it forgets everything when it
+ends, and the stage seeks a place by itself. So each proposal says for how long that shall hold, and names the nodes that are
+remembered; the stage keeps to both, and remembers what it moved itself (`stages.cluster.staying_away`).
 """
 
 from __future__ import annotations
@@ -16,18 +20,19 @@ from wharfinger.domain.policy import Policy
 from wharfinger.domain.value import digest
 from wharfinger.engine.descheduling.evictor import Eviction
 from wharfinger.engine.descheduling.run import Passed
-from wharfinger.engine.descheduling.view import ClusterView
+from wharfinger.engine.descheduling.view import BINDING, ClusterView
 from wharfinger.events.envelope import derived_id
 from wharfinger.events.proposals import DeschedulingProposed, Unseating
 from wharfinger.events.streams import cluster_stream
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.observer import Publication
-from wharfinger.stages.descheduler.facts import SECOND, DeschedulerState
+from wharfinger.stages.descheduler.facts import SECOND, DeschedulerState, Named
 from wharfinger.stages.descheduler.watches import DuePass, Passes
 from wharfinger.stages.scenes import nodes_of, pods_of
 
 UNSEATINGS_MAX = 100
-"""Of one proposal, so that no message grows without bound."""
+AVOIDED_MAX = 16
+"""Of one proposal, and of one pod in it, so that no message grows without bound."""
 
 
 # --- what is folded
@@ -96,7 +101,8 @@ def finished(state: DeschedulerState, due: DuePass, found: Passed) -> None:
     due.passes.finish()
     if state.passes.get((due.cluster, due.key)) is due.passes:
         due.passes.failures = found.failures
-        state.named.append((due, found.evictions))
+        named = [(eviction, _avoided(due, eviction)) for eviction in found.evictions]
+        state.named.append((due, named))
 
 
 def publish(state: DeschedulerState, at: Micros, room: int, elsewhere: bool) -> list[Publication]:
@@ -106,21 +112,29 @@ def publish(state: DeschedulerState, at: Micros, room: int, elsewhere: bool) -> 
         for due in due_passes(state, at):
             finished(state, due, due.run())
     proposals: list[Publication] = []
-    for due, evictions in state.named:
+    for due, named in state.named:
         if not state.held(due.cluster, at):
-            proposals += _proposals(due, _still(state, due.cluster, evictions), at)
+            proposals += _proposals(due, _still(state, due.cluster, named), at)
     state.named.clear()
     return proposals[:room]
 
 
-def _still(state: DeschedulerState, name: str, evictions: Sequence[Eviction]) -> list[Eviction]:
+def _avoided(due: DuePass, eviction: Eviction) -> tuple[str, ...]:
+    """What its workload was taken off last, the latest last. Asked while no pass writes to the memory."""
+    if due.policy.strict or not eviction.binding:
+        return ()
+    left = due.passes.memory.left_lately(f"{BINDING}/{eviction.binding}", due.view.at)
+    return tuple([node for node in left if node != eviction.node][-AVOIDED_MAX:])
+
+
+def _still(state: DeschedulerState, name: str, named: Sequence[Named]) -> list[Named]:
     """Without those whose node began to go meanwhile."""
     going = state.clusters[name].pools.disrupting()
-    return [eviction for eviction in evictions if eviction.node not in going]
+    return [(eviction, avoid) for eviction, avoid in named if eviction.node not in going]
 
 
-def _proposals(due: DuePass, evictions: Sequence[Eviction], at: Micros) -> Iterator[Publication]:
-    for (profile, strategy), named in groupby(evictions, lambda e: (e.profile, e.strategy)):
+def _proposals(due: DuePass, named_ones: Sequence[Named], at: Micros) -> Iterator[Publication]:
+    for (profile, strategy), named in groupby(named_ones, lambda n: (n[0].profile, n[0].strategy)):
         of_strategy = list(named)
         for first in range(0, len(of_strategy), UNSEATINGS_MAX):
             some = of_strategy[first : first + UNSEATINGS_MAX]
@@ -138,15 +152,17 @@ def view_of(state: DeschedulerState, name: str, at: Micros) -> ClusterView:
     )  # fmt: skip
 
 
-def _proposal(due: DuePass, profile: str, strategy: str, named: Sequence[Eviction], at: Micros) -> Publication:
-    """Named by what it proposes, and when it was proposed before, by the time as well: see `causes`."""
+def _proposal(due: DuePass, profile: str, strategy: str, named: Sequence[Named], at: Micros) -> Publication:
+    """Named by who shall leave which node, and when it was proposed before, by the time as well: see `causes`."""
     stream, policy, proposed = cluster_stream(due.cluster), due.policy, due.passes.proposed
-    unseatings = tuple([_unseating(eviction) for eviction in named])
-    what = digest((due.key, profile, strategy, unseatings))
+    unseatings = tuple([_unseating(eviction, avoid) for eviction, avoid in named])
+    what = digest((due.key, profile, strategy, tuple([_unseating(eviction) for eviction, _ in named])))
     attempt = 1 + at // (policy.every_s * SECOND) if what in proposed else 0
     proposed.add(what)
     measured = _by_measurements(policy, profile, strategy)
-    data = DeschedulingProposed(stream, due.cluster, strategy, profile, unseatings, _in_words(named), measured)
+    in_words = _in_words([eviction for eviction, _ in named])
+    spans = (0, 0) if policy.strict else (policy.return_s, policy.cooldown_s)
+    data = DeschedulingProposed(stream, due.cluster, strategy, profile, unseatings, in_words, measured, *spans)
     id = derived_id("proposal", "descheduling", stream, what, attempt)
     return Publication(data, due.cluster, stream, stream, id)
 
@@ -161,9 +177,9 @@ def _by_measurements(policy: DeschedulingPolicy, profile: str, strategy: str) ->
     )
 
 
-def _unseating(eviction: Eviction) -> Unseating:
+def _unseating(eviction: Eviction, avoid: tuple[str, ...] = ()) -> Unseating:
     if eviction.binding and eviction.ordinal >= 0:
-        return Unseating(eviction.node, eviction.binding, eviction.ordinal)
+        return Unseating(eviction.node, eviction.binding, eviction.ordinal, avoid=avoid)
     return Unseating(eviction.node, pod=eviction.pod)
 
 
