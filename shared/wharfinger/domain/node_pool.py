@@ -25,6 +25,9 @@ POOL_HASH = "karpenter.sh/nodepool-hash"
 OUR_DIGEST = "w"
 """How a digest begins that we have made; Karpenter's own are decimal numbers."""
 
+LEAST_SAVING = 1_000_000
+"""A tenth of a cent an hour."""
+
 PoolOperator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"]
 
 DisruptionReason = Literal["Empty", "Underutilized", "Drifted"]
@@ -61,7 +64,13 @@ class NodePoolPolicy(Value, frozen=True):
     of the capacities of its nodes together; `nodes` is their number. `weight`: a heavier pool is tried first.
     `replicas`: a pool of exactly so many nodes, which is not consolidated. `catalogue`: which catalogue of instance
     types it takes from. `clusters`: where nodes of it may be made; empty: in every cluster. `digest`: of what a node
-    is made by; a node that was made by another has drifted."""
+    is made by; a node that was made by another has drifted.
+
+    How its nodes are asked for and consolidated; what several pools of a cluster say together is in `stages.options`.
+    `min_values`: Strict refuses what BestEffort lowers. `preferences`: whether preferred affinities and soft spread
+    are tried to be kept. `reserved`: under Strict a pod waits rather than to go where reserved capacity could have been
+    used and is all taken. `spot_to_spot`: whether spot nodes may be replaced by spot. `packing`: `first-fit` is
+    Karpenter's, `priced` looks ahead. `least_saving`: no command that saves less an hour (billionths of a dollar)."""
 
     name: str
     empty_after_s: int | None = None
@@ -81,6 +90,12 @@ class NodePoolPolicy(Value, frozen=True):
     catalogue: str = "default"
     clusters: tuple[str, ...] = ()
     digest: str = ""
+    min_values: Literal["Strict", "BestEffort"] = "Strict"
+    preferences: Literal["Respect", "Ignore"] = "Respect"
+    reserved: Literal["Strict", "Fallback"] = "Strict"
+    spot_to_spot: bool = False
+    packing: Literal["first-fit", "priced"] = "priced"
+    least_saving: int = LEAST_SAVING
 
     def is_of(self, cluster: str) -> bool:
         return not self.clusters or cluster in self.clusters

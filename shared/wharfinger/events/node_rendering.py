@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from wharfinger.domain.instance_types import dollars
 from wharfinger.domain.node_pool import (
     CAPACITY_TYPE_LABEL,
     CLAIM_LABEL,
@@ -109,9 +110,27 @@ def _pool_annotations(pool: NodePoolPolicy, cluster: str) -> Mapping[str, str]:
     others = () if pool.clusters == (cluster,) else pool.clusters
     theirs = "" if pool.digest.startswith(OUR_DIGEST) else pool.digest
     catalogue = "" if pool.catalogue == "default" else pool.catalogue
-    return _some(
-        **{options.INSTANCE_TYPES: catalogue, options.CLUSTERS: ",".join(others), POOL_HASH: theirs}
-    )  # fmt: skip
+    said = {options.INSTANCE_TYPES: catalogue, options.CLUSTERS: ",".join(others), POOL_HASH: theirs}
+    return {**_some(**said), **_options(pool)}
+
+
+def _options(pool: NodePoolPolicy) -> Mapping[str, str]:
+    """Those that are not as usual."""
+    usual = NodePoolPolicy(pool.name)
+    said = {
+        options.MIN_VALUES: (pool.min_values, usual.min_values),
+        options.PREFERENCES: (pool.preferences, usual.preferences),
+        options.RESERVED: (pool.reserved, usual.reserved),
+        options.SPOT_TO_SPOT: ("true" if pool.spot_to_spot else "false", "false"),
+        options.PACKING: (pool.packing, usual.packing),
+        options.LEAST_SAVING: (_amount(pool.least_saving), _amount(usual.least_saving)),
+    }
+    return {key: value for key, (value, as_usual) in said.items() if value != as_usual}
+
+
+def _amount(price: int) -> str:
+    """In dollars an hour."""
+    return dollars(price).removesuffix(" $/h")
 
 
 def _budget(budget: NodeBudget) -> Rendered:

@@ -290,7 +290,8 @@ TABLE: dict[type[msgspec.Struct], dict[str, Means]] = {
     NodePoolPolicy: {
         "name": M.LABEL_VALUE,  # it is the value of a label of its nodes
         "labels": _LABELS, "annotations": _LABELS, "node_class": M.TOKEN, "consolidation": M.WORD, "limits": _AMOUNTS,
-        "catalogue": M.TOKEN, "clusters": M.CLUSTER, "digest": M.LABEL_VALUE,
+        "catalogue": M.TOKEN, "clusters": M.CLUSTER, "digest": M.LABEL_VALUE, "min_values": M.WORD,
+        "preferences": M.WORD, "reserved": M.WORD, "packing": M.WORD,
     },
     PoolRequirement: {"key": M.LABEL_KEY, "operator": M.WORD, "values": M.LABEL_VALUE},
     NodeBudget: {"nodes": M.QUANTITY, "reasons": M.WORD, "schedule": M.QUANTITY},

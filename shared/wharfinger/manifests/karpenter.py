@@ -2,8 +2,8 @@
 
 Read as Karpenter's API server would take them, defaults included (a pool that says nothing has one budget of 10 %, and its nodes
 expire after 720 hours). Which labels are kept for the system is left to that server, but for the two that would contradict the pool
-itself. Annotations of ours say from which catalogue of instance types a pool takes, and in which clusters; a pool that was read
-from a member cluster is that cluster's own.
+itself. Annotations of ours say from which catalogue of instance types a pool takes, in which clusters (one that was read from a
+member cluster is that cluster's own), and what Karpenter has as options of its whole process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import msgspec
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from wharfinger.domain import node_pool as domain
-from wharfinger.domain.node_pool import OUR_DIGEST, POOL_HASH, POOL_LABEL, NodePoolPolicy
+from wharfinger.domain.instance_types import PRICE_UNIT
+from wharfinger.domain.node_pool import LEAST_SAVING, OUR_DIGEST, POOL_HASH, POOL_LABEL, NodePoolPolicy
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.value import canonical, digest
 from wharfinger.manifests import options
@@ -51,7 +52,10 @@ MIN_VALUES_MAX = 50
 SPAN_MAX_S = 2**63 // 10**9
 """What a duration of Go can hold, some 292 years."""
 
-OF_POOLS = (options.INSTANCE_TYPES, options.CLUSTERS, CLUSTER)
+OF_POOLS = (
+    options.INSTANCE_TYPES, options.CLUSTERS, CLUSTER, options.MIN_VALUES, options.PREFERENCES, options.RESERVED,
+    options.SPOT_TO_SPOT, options.PACKING, options.LEAST_SAVING,
+)  # fmt: skip
 NOT_ADDED = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 """What an overlay may not add: instance types have it by themselves."""
 
@@ -304,6 +308,8 @@ class _Pool(Object):
         yield from options.unknown(self.annotations, OF_POOLS, path)
 
     def _policy(self, pool: NodePoolPolicy, manifest: str) -> Policy:
+        """Raises ExpectedError."""
+        pool = with_options(with_digest(pool, self.annotations), self.annotations)
         return Policy(self.kind, self.name, self.namespace, node_pool=pool, manifest=manifest)
 
     @property
@@ -357,7 +363,7 @@ class NodePool(_Pool):
             self._catalogue,
             self._clusters,
         )
-        return self._policy(with_digest(pool, self.annotations), manifest)
+        return self._policy(pool, manifest)
 
 
 class BetaNodePool(_Pool):
@@ -387,7 +393,7 @@ class BetaNodePool(_Pool):
             catalogue=self._catalogue,
             clusters=self._clusters,
         )
-        return self._policy(with_digest(pool, self.annotations), manifest)
+        return self._policy(pool, manifest)
 
 
 def _budgets(said: list[Budget] | None) -> tuple[domain.NodeBudget, ...]:
@@ -405,6 +411,40 @@ def with_digest(pool: NodePoolPolicy, annotations: Mapping[str, str]) -> NodePoo
         ]
     )  # fmt: skip
     return msgspec.structs.replace(pool, digest=made_by)
+
+
+def with_options(pool: NodePoolPolicy, said: Mapping[str, str]) -> NodePoolPolicy:
+    """The pool with what its annotations say of how its nodes are asked for and consolidated. They are no part of the digest, for
+    no node is made by them. Raises ExpectedError."""
+    return msgspec.structs.replace(
+        pool,
+        min_values="BestEffort" if _other(said, options.MIN_VALUES, "Strict", "BestEffort") else "Strict",
+        preferences="Ignore" if _other(said, options.PREFERENCES, "Respect", "Ignore") else "Respect",
+        reserved="Fallback" if _other(said, options.RESERVED, "Strict", "Fallback") else "Strict",
+        spot_to_spot=_other(said, options.SPOT_TO_SPOT, "false", "true"),
+        packing="first-fit" if _other(said, options.PACKING, "priced", "first-fit") else "priced",
+        least_saving=_least_saving(said),
+    )
+
+
+def _other(said: Mapping[str, str], key: str, usual: str, other: str) -> bool:
+    return options.word(said, key, usual, other) == other
+
+
+_SAVING = re.compile(r"[0-9]{1,6}(\.[0-9]{1,9})?")
+
+
+def _least_saving(said: Mapping[str, str]) -> int:
+    """Billionths of a dollar. Nothing at all is no saving: nodes would be exchanged for others at the same price for ever."""
+    text = said.get(options.LEAST_SAVING)
+    if text is None:
+        return LEAST_SAVING
+    if _SAVING.fullmatch(text) is None or not text.strip("0."):
+        raise ExpectedError(
+            "dollars an hour above 0 such as 0.001, with at most 9 places", "metadata", "annotations", options.LEAST_SAVING
+        )  # fmt: skip
+    whole, _, part = text.partition(".")
+    return int(whole) * PRICE_UNIT + int(part.ljust(9, "0"))
 
 
 # What instance types cost and hold otherwise.

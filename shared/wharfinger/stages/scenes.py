@@ -20,6 +20,7 @@ from wharfinger.engine.disruption.scene import Scene
 from wharfinger.engine.nodes.occupancy import Occupancy, Replica
 from wharfinger.engine.provisioning.problem import InFlight, Options, Problem, Wanted
 from wharfinger.kernel.decider import Micros
+from wharfinger.stages.options import least_saving, options_of
 from wharfinger.stages.pools import COMES_WITHIN_US, OpenClaim, PoolFacts, PoolPolicies, goes_with_node
 
 
@@ -35,13 +36,13 @@ def scene_of(
     options: Options | None = None,
 ) -> Scene:
     """`reserved`: what is promised room on nodes, as pods there. `nominated`: nodes that somebody is promised, besides those
-    that have just come for somebody, or whose claim is not said to have ended yet."""
-    types = policies.types
+    that have just come for somebody, or whose claim is not said to have ended yet. `options`: None for what the pools say."""
+    types, pools = policies.types, tuple(policies.of(cluster).values())
     return Scene(
         at,
         nodes_of(book),
         tuple(pods_of(book)),
-        tuple(policies.of(cluster).values()),
+        pools,
         types,
         policies.overlays,
         book.objects,
@@ -54,7 +55,8 @@ def scene_of(
         tuple(waiting),
         used(book, policies, facts, cluster),
         facts.unavailable(types, at),
-        options or Options(),
+        options or options_of(pools),
+        least_saving(pools),
     )
 
 
@@ -69,7 +71,7 @@ def problem_of(
     options: Options | None = None,
 ) -> Problem:
     """Pools whose catalogue is not known, or of which nobody can make nodes at present, are left out; nodes that have been there
-    for long and are not ready still are not waited for."""
+    for long and are not ready still are not waited for. `options`: None for what all pools of the cluster say."""
     types, away = policies.types, facts.backing_off(at)
     pools = [p for name, p in policies.of(cluster).items() if p.catalogue in types and name not in away]
     late = {name for name, node in book.nodes.items() if not policies.initialized(cluster, node)}
@@ -88,7 +90,7 @@ def problem_of(
         frozenset(late - never),
         used(book, policies, facts, cluster),
         facts.unavailable(types, at),
-        options or Options(),
+        options or options_of(policies.of(cluster).values()),
     )
 
 
