@@ -35,11 +35,11 @@ from wharfinger.domain.pod_traits import HostPort, PodTerm, PodTraits, TopologyS
 from wharfinger.domain.selectors import LabelSelector
 from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.engine.disruption import kernels, vectors
-from wharfinger.engine.disruption.candidates import REASONS, moves
+from wharfinger.engine.disruption.candidates import moves
 from wharfinger.engine.disruption.floors import floors
 from wharfinger.engine.disruption.methods import check, survey
 from wharfinger.engine.disruption.prices import Prices
-from wharfinger.engine.disruption.scene import Command, Scene, Verdict
+from wharfinger.engine.disruption.scene import UNBUDGETED, Command, Scene, Verdict
 from wharfinger.engine.framework import budgets as pod_budgets
 from wharfinger.engine.framework.profile import default_profile, framework
 from wharfinger.engine.framework.snapshot import Snapshot
@@ -148,7 +148,7 @@ def test_budgets_of_nodes_and_of_pods_hold_over_all_commands_of_a_pass(scene: Sc
     found = survey(scene)
     for pool in scene.pools:
         own = {node.name for node in scene.nodes if node.labels[POOL_LABEL] == pool.name}
-        counted = [c for c in found.commands if REASONS[c.method] is not None]
+        counted = [c for c in found.commands if c.method not in UNBUDGETED]
         going = sum(name in own for command in counted for name in command.nodes)
         said = pool.budgets[0].nodes
         most = -(-len(own) * int(said[:-1]) // 100) if said.endswith("%") else int(said)

@@ -16,6 +16,7 @@ from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.node_pool import POOL_LABEL, DisruptionReason, NodeOverlay, NodePoolPolicy, PoolRequirement
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.value import Value
+from wharfinger.engine.disruption.scene import REASONS
 from wharfinger.engine.nodes.occupancy import Occupancy
 from wharfinger.engine.nodes.readiness import is_initialized
 from wharfinger.events.assignments import (
@@ -42,12 +43,6 @@ COMES_WITHIN_US: Micros = 900 * 1_000_000
 BACK_OFF_US: Micros = 60 * 1_000_000
 BACK_OFF_US_MAX: Micros = 3600 * 1_000_000
 """What could not be bought is not asked for again for a minute, then two, and so on."""
-
-REASONS: Mapping[str, DisruptionReason] = {
-    "emptiness": "Empty", "expiry": "Drifted", "static-drift": "Drifted", "static-scale-down": "Underutilized",
-    "drift": "Drifted", "multi-node": "Underutilized", "single-node": "Underutilized",
-}  # fmt: skip
-"""Method of a command -> under which reason budgets count its nodes."""
 
 
 # --- policies

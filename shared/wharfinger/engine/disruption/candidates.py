@@ -9,12 +9,12 @@ Stricter than there: a pod without an owner holds its node, since nobody would m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from wharfinger.domain.cluster_objects import DisruptionBudget
 from wharfinger.domain.node import Node, Pod
-from wharfinger.domain.node_pool import DO_NOT_DISRUPT, POOL_HASH, POOL_LABEL, DisruptionReason, NodePoolPolicy
+from wharfinger.domain.node_pool import DO_NOT_DISRUPT, POOL_HASH, POOL_LABEL, NodePoolPolicy
 from wharfinger.engine.disruption.costs import node_cost
 from wharfinger.engine.disruption.prices import Bought, Prices
 from wharfinger.engine.disruption.scene import Method, Scene, Verdict
@@ -22,17 +22,6 @@ from wharfinger.engine.framework import budgets as pod_budgets
 from wharfinger.engine.nodes.readiness import is_initialized
 
 SECOND = 1_000_000
-
-REASONS: Mapping[Method, DisruptionReason | None] = {
-    "emptiness": "Empty",
-    "expiry": None,  # forceful: a node that has expired goes whatever budgets say
-    "static-drift": "Drifted",
-    "static-scale-down": None,  # its owner asked for fewer
-    "drift": "Drifted",
-    "multi-node": "Underutilized",
-    "single-node": "Underutilized",
-}
-"""Under which reason budgets count a method's nodes; None: they do not bind it."""
 
 CONSOLIDATION: frozenset[Method] = frozenset({"emptiness", "multi-node", "single-node"})
 EVENTUAL: frozenset[Method] = frozenset({"expiry", "drift", "static-drift"})
@@ -61,6 +50,7 @@ class Looked:
     busy: Verdict | None = None
     drifted: str = ""
     expires: int = 0
+    _asks: tuple[int, int] | None = None
 
     @property
     def name(self) -> str:
@@ -72,8 +62,10 @@ class Looked:
 
     def asks(self) -> tuple[int, int]:
         """Cpu (milli) and memory (bytes) of its pods together."""
-        said = [pod.requirements.requests for pod in self.pods]
-        return sum([r.get("cpu", 0) for r in said]), sum([r.get("memory", 0) for r in said])
+        if self._asks is None:
+            said = [pod.requirements.requests for pod in self.pods]
+            self._asks = sum([r.get("cpu", 0) for r in said]), sum([r.get("memory", 0) for r in said])
+        return self._asks
 
     @property
     def worth(self) -> int:

@@ -26,13 +26,13 @@ from wharfinger.domain.node_pool import DisruptionReason, NodePoolPolicy
 from wharfinger.domain.resources import quantity_of
 from wharfinger.engine.disruption import balanced
 from wharfinger.engine.disruption.budgets import Allowance, Standing, allowance
-from wharfinger.engine.disruption.candidates import CONSOLIDATION, REASONS, Looked, against, review
+from wharfinger.engine.disruption.candidates import CONSOLIDATION, Looked, against, review
 from wharfinger.engine.disruption.costs import UNIT
 from wharfinger.engine.disruption.floors import Floors, floors
 from wharfinger.engine.disruption.prices import Prices
 from wharfinger.engine.disruption.removal import Attempt, Ground, Mover
 from wharfinger.engine.disruption.replacement import Planned, Seats, arithmetic, priced, seats
-from wharfinger.engine.disruption.scene import Command, Method, Move, Scene, Survey, Verdict
+from wharfinger.engine.disruption.scene import REASONS, UNBUDGETED, Command, Method, Move, Scene, Survey, Verdict
 from wharfinger.engine.provisioning.catalogue import NO_PRICE
 from wharfinger.engine.provisioning.problem import NewClaim
 
@@ -239,7 +239,8 @@ class _Pass:
         if spent - about * SLACK // (SLACK + 1) < self._gain(spent):
             self._say_alone(going, "NotCheaper", self._quick_sentence(going[0], attempt, about))
             return False
-        found = seats(self.ground, self.scene, attempt, self.buying, self.used, self.prices.shop)
+        # What is as cheap as a quick packing by cpu and memory alone need not be packed better.
+        found = seats(self.ground, self.scene, attempt, self.buying, self.used, self.prices.shop, about)
         if found.refusal:
             self._say_alone(going, "NoRoom", f"{_pods(attempt.left)} would need a new node: {found.refusal}")
             return False
@@ -396,9 +397,9 @@ class _Pass:
         return True
 
     def _left(self, pool: NodePoolPolicy, method: Method) -> Allowance | None:
-        reason = REASONS[method]
-        if reason is None:
+        if method in UNBUDGETED:
             return None
+        reason = REASONS[method]
         found = self._allowed.get((pool.name, reason))
         if found is None:
             found = allowance(pool.budgets, reason, self.purses[pool.name].standing, self.scene.at)
@@ -496,12 +497,18 @@ class _Pass:
             return self._unbalanced(going, spent, method) or self._command(method, going, attempt, Seats(), spent)
         if not planned:
             return Verdict(attempt.left[0].pod.node, "NoRoom", self._no_room(attempt.left[0]))
-        chairs = seats(self.ground, self.scene, attempt, self.buying, self.used, self.prices.shop)
-        if chairs.refusal:
-            return Verdict(first.name, "NoRoom", f"{_pods(attempt.left)} would need a new node: {chairs.refusal}")
-        judged = priced(going, chairs.claims, self.scene, self.prices, planned)
-        if judged.refusal:
-            return Verdict(first.name, "NotCheaper", judged.refusal)
+        # What was proposed may be the first packing that was cheap enough, or the best of several.
+        refusal = ""
+        for enough in (0, NO_PRICE):
+            chairs = seats(self.ground, self.scene, attempt, self.buying, self.used, self.prices.shop, enough)
+            if chairs.refusal:
+                return Verdict(first.name, "NoRoom", f"{_pods(attempt.left)} would need a new node: {chairs.refusal}")
+            judged = priced(going, chairs.claims, self.scene, self.prices, planned)
+            if not judged.refusal:
+                break
+            refusal = refusal or judged.refusal
+        else:
+            return Verdict(first.name, "NotCheaper", refusal)
         unbalanced = self._unbalanced(going, judged.saving, method)
         return unbalanced or self._command(method, going, attempt, replace(chairs, claims=judged.claims), judged.saving)
 

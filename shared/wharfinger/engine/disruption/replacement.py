@@ -68,8 +68,9 @@ def seats(
     pools: Sequence[NodePoolPolicy],
     used: Mapping[str, Mapping[str, int]],
     shop: Shop,
+    enough: int = 0,
 ) -> Seats:
-    """Nodes of `pools` for all that was left. `used`: of their limits."""
+    """Nodes of `pools` for all that was left. `used`: of their limits. `enough`: see `solve`."""
     minding = not all(ground.simple(mover.row) for mover in attempt.left)
     lots = _lots(ground, attempt.left, minding)
     wanted = [Wanted(str(i), lot.requirements, len(lot.numbers), lot.priority) for i, lot in enumerate(lots)]
@@ -79,7 +80,7 @@ def seats(
             wanted, pools, scene.types, scene.overlays, nodes, pods, scene.objects, avoid=frozenset(attempt.nodes),
             used=used, sold_out=scene.sold_out, options=replace(scene.options, reserved_strict=False),
         ),
-        shop,
+        shop, enough,
     )  # fmt: skip
     if found.unplaced:
         first = found.unplaced[0]

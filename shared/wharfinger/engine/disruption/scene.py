@@ -18,6 +18,21 @@ from wharfinger.engine.provisioning.problem import InFlight, NewClaim, Options, 
 Method = Literal["emptiness", "expiry", "static-drift", "static-scale-down", "drift", "multi-node", "single-node"]
 """The same words as `events.proposals.DisruptionMethod`."""
 
+REASONS: Mapping[str, DisruptionReason] = {
+    "emptiness": "Empty",
+    "expiry": "Drifted",
+    "static-drift": "Drifted",
+    "static-scale-down": "Underutilized",
+    "drift": "Drifted",
+    "multi-node": "Underutilized",
+    "single-node": "Underutilized",
+}
+"""Method -> for which reason its nodes go, as budgets name it; methods are words in what is published of them."""
+
+UNBUDGETED: frozenset[Method] = frozenset({"expiry", "static-scale-down"})
+"""Methods that budgets do not bind: what has expired goes whatever they say, and of what is too many the owner said so. Their
+nodes count as gone for the others all the same. [Karpenter]"""
+
 
 @dataclass(frozen=True, slots=True)
 class Scene:

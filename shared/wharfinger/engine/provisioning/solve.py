@@ -28,18 +28,20 @@ from wharfinger.engine.provisioning.states import New
 from wharfinger.engine.provisioning.templates import Template
 
 
-def solve(problem: Problem, shop: Shop | None = None) -> Solution:
+def solve(problem: Problem, shop: Shop | None = None, enough: int = 0) -> Solution:
     """Where the wanted pods go. The same problem gives the same solution, everywhere, with a `shop` laid out for many such
-    problems as without. Raises OverlayError."""
+    problems as without. `enough`: when first-fit already places all for so little, nothing cheaper is looked for. Raises
+    OverlayError."""
     yard = Yard(problem, shop)
-    return _Telling(yard, _packed(yard)).solution()
+    return _Telling(yard, _packed(yard, enough)).solution()
 
 
-def _packed(yard: Yard) -> Packed:
+def _packed(yard: Yard, enough: int) -> Packed:
     best = yard.pack(yard.queue(), FIRST_FIT)
     if yard.problem.options.packing == "first-fit":
         return best.packed()
-    if best.rank[:2] != (0, 0):
+    without, price, _ = best.rank
+    if without or price > enough:
         ways = (yard.pack(yard.by_worth(dominant), PRICED) for dominant in (False, True))
         best = min((best, *ways), key=lambda way: way.rank)
         best.improve()
