@@ -29,7 +29,9 @@ T = TypeVar("T")
 NAME = "descheduler"
 
 REST = 4
-"""After a look nobody is looked at for four times as long as it took: looking may take a fifth of our time."""
+REST_S_MAX = 30.0
+"""After a look nobody is looked at for four times as long as it took, within reason: looking may take a fifth of our time. The
+first does not count: most of it is loading and compiling what looks."""
 
 log = structlog.get_logger()
 
@@ -40,6 +42,7 @@ class DeschedulerService(ObserverService[DeschedulerState]):
         self._looks: set[asyncio.Task[None]] = set()
         self._one_at_a_time = asyncio.Lock()
         self._failed_look = ""
+        self._warm = False
 
         async def load(groups: frozenset[int]) -> Iterable[Loaded]:
             mine = context.cluster_partition
@@ -87,7 +90,9 @@ class DeschedulerService(ObserverService[DeschedulerState]):
                 return
             tell(found)
             self.loop.nudge()
-            await asyncio.sleep(REST * (loop.time() - began))
+            if self._warm:
+                await asyncio.sleep(min(REST_S_MAX, REST * (loop.time() - began)))
+            self._warm = True
 
 
 def build(context: ServiceContext) -> Service:

@@ -20,6 +20,7 @@ from wharfinger.events.assignments import (
     Assigned,
     AssignmentItem,
     AssignmentsDecided,
+    ClaimEnded,
     Disrupted,
     Disrupting,
     NodeClosed,
@@ -199,6 +200,16 @@ def test_a_node_that_may_be_judged_otherwise_later_is_looked_at_then() -> None:
     plane.findings.verdicts = (Verdict("n1", "budget", "blocked", START + 900 * S), Verdict("n2", "price", "dear"))
     plane.proposed()
     assert plane.observer.next_due(plane.state) == START + 900 * S
+
+
+def test_a_node_that_is_kept_for_somebody_is_looked_at_when_it_no_longer_is() -> None:
+    plane = a_plane()
+    plane.given(ClaimEnded(plane._n(), str(uuid4()), "c1", "spot", "registered", "n1"))
+    plane.proposed()
+    assert plane.observer.next_due(plane.state) == START + 20 * S
+    plane.given(ClaimEnded(plane._n(), str(uuid4()), "c2", "spot", "failed", "", "m5", "a", "spot"))
+    plane.wait(20).proposed()
+    assert plane.observer.next_due(plane.state) == START + 60 * S, "and when m5 can be asked for again"
 
 
 # Again, and again less often.

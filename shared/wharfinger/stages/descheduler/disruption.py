@@ -240,11 +240,14 @@ def _next_look(watch: Watch, looking: Looking) -> Micros:
 
 
 def _look_again(state: DeschedulerState, looking: Looking, name: str, scene: Scene) -> None:
-    """Though nothing changes: when something found is ripe, or a node may be judged otherwise by the passing of time."""
-    watch, earlier = state.watch(name), state.looks.due((name,))
+    """Though nothing changes: when something found is ripe, or time alone may let a node be judged otherwise: it is kept for
+    nobody any more, something can be bought again."""
+    watch, earlier, pools = state.watch(name), state.looks.due((name,)), state.clusters[name].pools
     times = [_ripe_at(watch, looking, key, found) for key, found in watch.found.items()]
     times += [verdict.until for verdict in watch.verdicts if verdict.until > scene.at]
     times += [until for _, until in scene.resting.values()]
+    times += [until for until in pools.promised.values() if until > scene.at]
+    times += [sold_out.until for sold_out in pools.sold_out.values() if sold_out.until > scene.at]
     if times:
         next_look = max(min(times), _next_look(watch, looking))
         state.looks.set((name,), next_look if earlier is None else min(earlier, next_look))
