@@ -105,14 +105,14 @@ def measure_consolidation(figures: list[Figure], data: Path) -> list[consolidati
     """One survey of a fleet that three pods in ten have left, and what is saved until no more is found."""
     found = consolidation.measured(data)
     for ran in found:
-        must = consolidation.MUST_S[ran.nodes]
-        figures.append(
-            Figure(
-                f"{ran.nodes:,} nodes, {ran.name}: a survey", ran.seconds, "s", must, False, "Karpenter is cut at 60 s"
-            )
-        )
-        if ran.last:
-            figures.append(Figure(f"{ran.name}: of what could be saved", 100 * ran.reached, "%", 95))
+        name, must = f"{ran.nodes:,} nodes, {ran.name}, budget {ran.budget}", consolidation.MUST_S.get(ran.nodes)
+        figures.append(Figure(f"{name}: a survey", ran.seconds, "s", must, False, "Karpenter is cut at 60 s"))
+        if ran.longest:
+            figures.append(Figure(f"{name}: the longest survey after it", ran.longest, "s", must, False))
+        if ran.settled:
+            least = 95 if ran.name.startswith("AWS") else None
+            figures.append(Figure(f"{name}: of what could be saved", 100 * ran.reached, "%", least))
+        figures.append(Figure(f"{name}: moves per saved dollar an hour", ran.moves_a_dollar, "", None, False))
     return found
 
 

@@ -63,7 +63,7 @@ def ordered(types: Types, among: Mask, labels: LabelSet) -> tuple[int, ...]:
     """The rows at `among` that can be bought, by their cheapest offering, then by name."""
     cheapest = types.cheapest(labels)
     rows = np.flatnonzero(among & (cheapest < NO_PRICE))
-    return tuple(int(row) for row in rows[np.argsort(cheapest[rows], kind="stable")])
+    return tuple(rows[np.argsort(cheapest[rows], kind="stable")].tolist())
 
 
 def truncated(
@@ -79,7 +79,7 @@ def truncated(
         chosen = {*needed, *others[: limit - len(needed)]}
         kept = tuple(row for row in rows if row in chosen)
     names = tuple(types.names[row] for row in kept)
-    short = too_few_values(types, mask_of(types, names), labels)
+    short = too_few_values(types, mask_of(types, names), labels) if labels.min_values else ()
     if short and min_values == "Strict":
         said = ", ".join(f'"{key}" ({have} of {want})' for key, have, want in short)
         return Launch(

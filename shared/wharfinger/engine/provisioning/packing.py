@@ -54,8 +54,6 @@ WORTH_COMPILING = 3_000_000
 LOOKS_A_NODE = 20
 """So many looks here are as long as one of those by which it is told when to compile beside the plain loops."""
 
-SCALE_BITS = 20
-
 
 class Tables(NamedTuple):
     """See `kernels`."""
@@ -230,7 +228,8 @@ class Yard:
 
     def _attached(self, requirements: Requirements) -> Iterator[tuple[str, str]]:
         """CSI driver and handle of each volume of a pod. One that several pods share counts for each of those that come."""
-        for name in dict.fromkeys(use.claim for use in requirements.traits.volumes if use.claim):
+        volumes = requirements.traits.volumes
+        for name in dict.fromkeys(use.claim for use in volumes if use.claim) if volumes else ():
             claim = self.problem.objects.claim(requirements.traits.home, name)
             found = attachment(self.problem.objects, claim) if claim is not None else None
             if found is not None:
@@ -438,20 +437,8 @@ class Yard:
     # --- templates
 
     def _weigh(self) -> None:
-        """What amounts are worth: of cpu, memory and what only some types have, by the type that has it cheapest."""
-        r = len(self.resources)
-        self.weight, self.shift = np.zeros(r, dtype=np.int64), np.zeros(r, dtype=np.int64)
-        rooms = [self.states.room_of(i)[t.able] for i, t in enumerate(self.templates)]
-        prices = [t.types.cheapest(t.labels)[t.able] for t in self.templates]
-        room = np.concatenate(rooms) if rooms else np.zeros((0, r), dtype=np.int64)
-        price = np.concatenate(prices) if prices else np.zeros(0, dtype=np.int64)
-        for d in range(r):
-            has = room[:, d] > 0
-            if d == 2 or not has.any() or (d > 2 and has.all()):
-                continue
-            self.shift[d] = max(0, int(room[:, d].max()).bit_length() - SCALE_BITS)
-            units = np.maximum(room[has, d] >> self.shift[d], 1)
-            self.weight[d] = int((price[has] // units).min()) // 2
+        """What amounts are worth, which pools go before which, and what bounds them."""
+        self.weight, self.shift = self.shop.weights(self.templates, self.resources)
         tiers: list[int] = []
         for i, template in enumerate(self.templates):
             new = i == 0 or template.pool.weight != self.templates[i - 1].pool.weight

@@ -16,7 +16,7 @@ from wharfinger.domain.cluster_objects import DaemonPods
 from wharfinger.domain.instance_types import InstanceType
 from wharfinger.domain.node_pool import NodeOverlay, NodePoolPolicy
 from wharfinger.engine.provisioning import launch
-from wharfinger.engine.provisioning.catalogue import Column, Mask, SoldOut, mask_of
+from wharfinger.engine.provisioning.catalogue import PODS, Column, Mask, SoldOut, mask_of
 from wharfinger.engine.provisioning.filtering import MinValues
 from wharfinger.engine.provisioning.problem import Problem
 from wharfinger.engine.provisioning.requirements import LabelSet
@@ -24,6 +24,9 @@ from wharfinger.engine.provisioning.templates import Template, in_turn, template
 
 ATTACHED = "volumes of "
 """Columns of volumes that a CSI driver attaches are named so; of new nodes nothing is known that bounds them."""
+
+SCALE_BITS = 20
+"""Amounts are weighed in units of which the largest type has no more than so many bits."""
 
 AMPLE = 2**56
 """Of an amount that nothing bounds."""
@@ -62,6 +65,7 @@ class Shop:
         self._templates: list[Template] = []
         self._rooms: dict[tuple[Template, tuple[str, ...]], Column] = {}
         self._shelves: dict[tuple[Template, tuple[str, ...], bytes, bytes], Shelf] = {}
+        self._weights: dict[tuple[tuple[Template, ...], tuple[str, ...]], tuple[Column, Column]] = {}
         self._launches: dict[tuple[Template, LabelSet, bytes, MinValues], Launched] = {}
 
     @classmethod
@@ -108,6 +112,17 @@ class Shop:
             found = self._shelves[key] = Shelf(order[kept], room[kept], prices[order][kept])
         return found
 
+    def weights(self, templates: tuple[Template, ...], resources: tuple[str, ...]) -> tuple[Column, Column]:
+        """int64[resources] twice: what a unit of each amount is worth (billionths of a dollar an hour), and by how many bits
+        an amount is shifted to be in such units. Do not write to them."""
+        key = templates, resources
+        found = self._weights.get(key)
+        if found is None:
+            rooms = [self.room(t, resources)[t.able] for t in templates]
+            prices = [t.types.cheapest(t.labels)[t.able] for t in templates]
+            found = self._weights[key] = _weights(rooms, prices, len(resources))
+        return found
+
     def launched(self, template: Template, labels: LabelSet, rows: Mask, min_values: MinValues) -> Launched:
         """A node of these labels that may be any of the types at `rows`, of which some can be bought."""
         key = template, labels, rows.tobytes(), min_values
@@ -118,6 +133,21 @@ class Shop:
             assert price is not None, "a claim that nothing can be bought for"
             found = self._launches[key] = Launched(kept.instance_types, price.least, price.worst)
         return found
+
+
+def _weights(rooms: Sequence[Column], prices: Sequence[Column], resources: int) -> tuple[Column, Column]:
+    """Of cpu, memory and what only some types have, by the type that has it cheapest."""
+    weight, shift = np.zeros(resources, dtype=np.int64), np.zeros(resources, dtype=np.int64)
+    room = np.concatenate(rooms) if rooms else np.zeros((0, resources), dtype=np.int64)
+    price = np.concatenate(prices) if prices else np.zeros(0, dtype=np.int64)
+    for d in range(resources):
+        has = room[:, d] > 0
+        if d == PODS or not has.any() or (d > PODS and has.all()):
+            continue
+        shift[d] = max(0, int(room[:, d].max()).bit_length() - SCALE_BITS)
+        units = np.maximum(room[has, d] >> shift[d], 1)
+        weight[d] = int((price[has] // units).min()) // 2
+    return weight, shift
 
 
 def _columns(template: Template, resources: Sequence[str]) -> Column:
