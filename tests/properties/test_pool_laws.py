@@ -300,6 +300,33 @@ def test_without_news_it_comes_to_rest(seed: int) -> None:
     assert plane.decider.dump(plane.state) == before
 
 
+@settings(max_examples=15, deadline=None)
+@given(SEEDS)
+def test_strategies_bring_no_workload_to_a_node_twice_whoever_restarts_meanwhile(seed: int) -> None:
+    """The stage is taken up anew from its history or from a snapshot, now and then; whoever proposes remembers nothing."""
+    chance = random.Random(seed)
+    plane = PoolPlane()
+    plane.add(*[a_node(f"n{i}", cpu=4000) for i in range(5)])
+    plane.assign("a", 2, wants(400, "a"))
+    left: set[str] = set()
+    for _ in range(12):
+        plane.at += 300 * 1_000_000
+        placed = sorted(plane.state.book.held["a"].placed.items())
+        ordinal, replica = chance.choice(placed)
+        decisions = plane.unseat("PodLifeTime", (replica.node, "a", ordinal), return_s=RETURN_S)
+        for d in decisions:
+            if isinstance(d.data, ReplicasPlaced):
+                ((node, _, _),) = replicas_in(d.data.placed)
+                left.add(replica.node)
+                assert node not in left, "there is no way back"
+        if chance.random() < 0.3:
+            plane.state = recover(plane.decider, plane.decider.initial(STREAM), plane.rounds)
+        if chance.random() < 0.3:
+            plane.state = plane.decider.load(STREAM, plane.decider.dump(plane.state))
+    assert left
+    assert set(plane.state.left["a"]) == left
+
+
 # --- hostile input: anything that decodes
 
 wild_pools = st.builds(

@@ -9,7 +9,9 @@ from tests.pool_world import BIG, SMALL, PoolPlane, a_pool, a_type, catalogue_po
 
 from wharfinger.domain.cluster_objects import NodeClaimStatus
 from wharfinger.domain.instance_types import Catalogue
+from wharfinger.domain.pod_traits import WeightedNodeTerm
 from wharfinger.domain.policy import Policy
+from wharfinger.domain.selectors import NodeTerm, Requirement
 from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.events.decisions import ReplicasNominated, ReplicasPlaced, ReplicasRefused
 from wharfinger.events.policies import PolicyApplied
@@ -197,6 +199,18 @@ def test_a_limit_of_the_pool_is_told_in_the_refusal() -> None:
     asked, no = plane.assign("web", 2, wants(1500))
     assert claimed(asked).replicas == {"web": 1}
     assert (refused(no).count, "default" in refused(no).explanation.note) == (1, True)
+
+
+def test_a_pool_may_say_that_preferences_are_not_worth_a_dearer_node() -> None:
+    zone_a = NodeTerm((Requirement("topology.kubernetes.io/zone", "In", ("a",)),))
+    asked = wants(1500, preferences=(WeightedNodeTerm(10, zone_a),))
+    types = (a_type("near", 2, 200, ("a",)), a_type("far", 2, 100, ("b",)))
+    kept = PoolPlane(types=types).pools(a_pool())
+    (claim,) = kept.assign("web", 1, asked)
+    assert claimed(claim).instance_types == ("near",)
+    ignored = PoolPlane(types=types).pools(a_pool(preferences="Ignore"))
+    (claim,) = ignored.assign("web", 1, asked)
+    assert claimed(claim).instance_types[0] == "far"
 
 
 def test_without_a_pool_or_with_half_a_catalogue_it_is_refused_as_ever() -> None:
