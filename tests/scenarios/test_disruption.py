@@ -482,6 +482,17 @@ def test_what_was_left_is_forgotten_with_its_time_and_its_workload(plane: PoolPl
     assert plane.state.left == {}
 
 
+def test_a_snapshot_keeps_what_was_left_and_an_older_one_knows_of_nothing(plane: PoolPlane) -> None:
+    plane.add(a_node("a", cpu=4000))
+    plane.assign("web", 1, wants(500, "web"))
+    plane.add(a_node("b", cpu=4000))
+    plane.unseat("PodLifeTime", ("a", "web", 0), return_s=DAY)
+    sections = plane.decider.dump(plane.state)
+    assert plane.decider.load(STREAM, sections).left == plane.state.left
+    older = {k: v for k, v in msgspec.json.decode(sections["upkeep"]).items() if k != "left"}
+    assert plane.decider.load(STREAM, {**sections, "upkeep": msgspec.json.encode(older)}).left == {}
+
+
 def test_a_strategy_breaks_no_budget_either(plane: PoolPlane) -> None:
     plane.add(a_node("a", cpu=4000))
     plane.assign("web", 3, wants(500, "web"))
