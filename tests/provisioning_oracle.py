@@ -172,7 +172,7 @@ def _claim(problem: Problem, number: int, claim: NewClaim) -> Iterator[str]:
     prices = [o.price for of in _types(problem, claim) for o in _offers(claim, of)]
     if prices and claim.price != min(prices):
         yield f"{name} costs {min(prices)}, not {claim.price}"
-    for r in pool.requirements:
+    for r in pool.requirements if problem.options.min_values == "Strict" else claim.requirements:
         if r.min_values and len({face[r.key] for face in faces(problem, claim) if r.key in face}) < r.min_values:
             yield f"{name} leaves too few values of {r.key}"
 

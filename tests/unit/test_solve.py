@@ -185,6 +185,15 @@ def test_min_values_keep_a_claim_from_being_filled_until_too_few_types_are_left(
     assert [len(claim.instance_types) >= 2 for claim in solution.claims] == [True, True]
 
 
+def test_min_values_that_should_be_kept_are_lowered_where_they_cannot_be() -> None:
+    many = PoolRequirement("node.kubernetes.io/instance-type", "Exists", (), 50)
+    problem = a_problem(pods(2), pools=(NodePoolPolicy("general", requirements=(many,)),))
+    assert solved(problem).unplaced[0].count == 2
+    lenient = solved(replace(problem, options=replace(problem.options, min_values="BestEffort")))
+    assert not lenient.unplaced
+    assert all(len(claim.instance_types) < 50 for claim in lenient.claims)
+
+
 def test_whole_devices_are_counted_with_what_is_on_the_claim_already() -> None:
     types = (a_type("gpu", 8, 100, devices=2),)
     whole = DeviceRequest(1)

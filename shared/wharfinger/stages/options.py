@@ -6,9 +6,6 @@ where every pool that it concerns says so. `min_values` concerns pools that ask 
 `reserved` pools that may buy such capacity, `preferences` all of them. The largest `least_saving` holds. Packing as Karpenter does
 is what one asks for to get Karpenter's answers, so one pool that does is enough. Pools of a fixed number of nodes are asked
 nothing: Solve makes none of their nodes, and they are not consolidated.
-
-While it packs, Solve holds every node to the minimum of its pool whatever is said here; what is lowered is asked of the types
-that a claim names, and of those that may replace a node.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ class Types:
         self.allocatable: Column = np.minimum(allocatable, AMOUNT_MAX)
 
     def _table(self, amounts: Sequence[Mapping[str, int]]) -> Column:
-        rows = [[max(0, each.get(name, 0)) for name in self.resources] for each in amounts]
+        rows = [[min(max(0, each.get(name, 0)), AMOUNT_MAX) for name in self.resources] for each in amounts]
         return np.array(rows, dtype=np.int64).reshape(len(rows), len(self.resources))
 
     def _offered(self) -> None:

@@ -251,8 +251,9 @@ class Yard:
         claims = [LabelSet.of_pool(c.requirements) for c in self.problem.in_flight]
         self.domains = domains_of(self.topology.keys, self.templates, nodes, (*asked, *claims))
         self.states = States(
-            self.shop, self.templates, self.shapes.needs, self.topology.filters, self.domains, self.resources
-        )
+            self.shop, self.templates, self.shapes.needs, self.topology.filters, self.domains, self.resources,
+            self.problem.options.min_values == "Strict",
+        )  # fmt: skip
         codes = {key: i for i, key in enumerate(self.topology.keys)}
         self.key_code = codes
         starts = [0] * (len(codes) + 1)

@@ -44,11 +44,13 @@ class Shelf:
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A node as it is asked for: its types, the cheapest first, and what it costs at least and at worst."""
+    """A node as it is asked for: its types, the cheapest first, and what it costs at least and at worst. `lowered`: the
+    minValues that it can keep in the place of those that were asked for."""
 
     instance_types: tuple[str, ...]
     price: int
     worst_price: int
+    lowered: tuple[tuple[str, int], ...] = ()
 
 
 class Shop:
@@ -131,7 +133,7 @@ class Shop:
             kept = launch.truncated(template.types, rows, labels, min_values)
             price = launch.price_of(template.types, mask_of(template.types, kept.instance_types), labels)
             assert price is not None, "a claim that nothing can be bought for"
-            found = self._launches[key] = Launched(kept.instance_types, price.least, price.worst)
+            found = self._launches[key] = Launched(kept.instance_types, price.least, price.worst, kept.lowered)
         return found
 
 

@@ -82,7 +82,7 @@ class _Telling:
         launched = self.yard.shop.launched(template, state.labels, rows, self.yard.problem.options.min_values)
         return NewClaim(
             template.name,
-            state.labels.requirements(),
+            state.labels.with_min_values(dict(launched.lowered)).requirements(),
             launched.instance_types,
             launched.price,
             launched.worst_price,

@@ -60,15 +60,20 @@ class Coming:
 
 State = New | There | Coming
 
+VALUES_MAX = 2**30
+"""No label has more values; minValues that ask for more can never be met."""
+
 
 class States:
     """Arrays are as `kernels.Tables` names them, with room for more rows than `len`."""
 
     def __init__(
         self, shop: Shop, templates: Sequence[Template], needs: Sequence[Need], filters: Sequence[Filter],
-        domains: Sequence[tuple[str, str]], resources: Sequence[str],
+        domains: Sequence[tuple[str, str]], resources: Sequence[str], min_values: bool = True,
     ) -> None:  # fmt: skip
-        """`domains`: (topology key, value), those of a key together. `resources`: names of the columns."""
+        """`domains`: (topology key, value), those of a key together. `resources`: names of the columns. `min_values`: whether
+        they keep a pod off a claim; where they only should be, they are lowered when the claim is told."""
+        self.min_values = min_values
         self.templates, self.needs, self.filters, self.domains = templates, needs, filters, domains
         self.resources = tuple(resources)
         self.shop = shop
@@ -297,7 +302,8 @@ class States:
         self.full_end[number] = len(self.full_alloc)
         asked = state.labels.min_values
         for k, (name, first, last) in enumerate(bits.keys):
-            self.least[number, k] = (asked.get(name, 0), first, last)
+            least = min(asked.get(name, 0), VALUES_MAX) if self.min_values else 0
+            self.least[number, k] = (least, first, last)
 
 
 class _ValueBits:
