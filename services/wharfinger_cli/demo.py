@@ -52,6 +52,7 @@ from wharfinger.runtime.replay import ReplayResult
 from wharfinger.runtime.settings import ENV_PREFIX, load_settings
 from wharfinger.runtime.supervisor import STEPS, take_down
 from wharfinger_cli.app import Request
+from wharfinger_cli.apply import compiled, refuse
 from wharfinger_cli.audit import verified_page
 from wharfinger_cli.bulk import bar
 from wharfinger_cli.catalogue_files import read
@@ -338,8 +339,8 @@ async def _grow_and_shrink(ledger: Ledger, heart: _Heart, console: Console, stor
     _chapter(console, "Nodes as they are needed", f"`wharfinger apply -f {here}/day.yaml`, `wharfinger provide`")
     types = read([_examples() / INSTANCE_TYPES], "auto", CatalogueAsked()).types
     catalogue = [accepted(PolicyApplied(part)) for part in parts_of(DOCK, types)]
-    day = compile_manifests(load_files([folder / "cluster.yaml", folder / "day.yaml"]).manifests)
-    await heart.tell([*catalogue, *day.facts], lambda _: None)
+    day = await _intake(ledger, folder / "cluster.yaml", folder / "day.yaml")
+    await heart.tell([*catalogue, *day], lambda _: None)
     provider = Provider(ledger, PROVIDED_AFTER_S)
     with bar("making nodes", 1) as step:
 
@@ -355,8 +356,7 @@ async def _grow_and_shrink(ledger: Ledger, heart: _Heart, console: Console, stor
     story.made = len(claims)
     console.print(f"{count(len(claims), 'node')} asked for and made, {dollars(sum(c.price for c in claims))} together")
     _chapter(console, "Fewer nodes", f"`wharfinger apply -f {here}/night.yaml`, `wharfinger savings`")
-    night = compile_manifests(load_files([folder / "night.yaml"]).manifests)
-    await heart.tell(night.facts, lambda _: None)
+    await heart.tell(await _intake(ledger, folder / "night.yaml"), lambda _: None)
     with bar("consolidating", 1) as step:
         quiet_from = time.monotonic()
 
@@ -367,7 +367,8 @@ async def _grow_and_shrink(ledger: Ledger, heart: _Heart, console: Console, stor
                 quiet_from = time.monotonic()
             return time.monotonic() - quiet_from > CALM_S
 
-        await _until(settled)
+        if not await _until(settled):
+            raise CommandError(f"demo: {DOCK} did not come to rest in {PATIENCE_S:g} s")
         step(1)
     for decided in await _of_type(ledger, DisruptionDecided):
         line = Text(f"{decided.method}: ", WARN).append(f"{some(n.name for n in decided.nodes)} goes. ", "default")
@@ -375,6 +376,13 @@ async def _grow_and_shrink(ledger: Ledger, heart: _Heart, console: Console, stor
     story.savings = await savings(ledger, wall_clock())
     for part in savings_page(story.savings):
         console.print(part)
+
+
+async def _intake(ledger: Ledger, *files: Path) -> list[Accepted]:
+    """What the manifests say, beside what is known already."""
+    intake = compiled(load_files(files).manifests, await known_facts(ledger))
+    refuse(intake.errors)
+    return list(intake.facts)
 
 
 async def _of_type(ledger: Ledger, kind: type[D]) -> list[D]:

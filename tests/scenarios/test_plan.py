@@ -334,7 +334,7 @@ def test_all_that_came_of_a_replay_has_it_as_its_cause() -> None:
         (to("web", oslo=2, narvik=2), "UnknownTarget", "no such cluster: narvik"),
         (to("web", closed=4), "ClusterInfeasible", "closed: TaintToleration"),
         (to("web", full=4), "NoRoom", "full: 4 more replicas, 1 fit"),
-        (to("web", objective="luck", bergen=4), "NotBetter", "unknown objective luck; there are spread, pack, cost, moves"),
+        (to("web", objective="luck", bergen=4), "NotBetter", "unknown objective luck; there are spread, pack, cost, moves, even"),
         (to("web", objective="moves", bergen=4), "NotBetter", "by moves it would be 4, it is 0"),
         (to("web", objective="cost", bergen=4), "NotBetter", "by cost it cannot be told: a price is not known"),
         (to("everywhere", oslo=2), "ClusterInfeasible", "it goes wherever it may; no targets can be chosen for it"),

@@ -1,8 +1,8 @@
 """Cron schedules as Karpenter's budgets write them: five fields or a name such as `@daily`, in UTC.
 
 Checked here, so that a slip of the pen is told with its line instead of closing a budget for good. What is handed on has five
-fields that everybody reads alike: `?` is `*`, and of the two kinds of days a `*/2` is its list of days, since there programs
-disagree on whether it still counts as every day.
+fields that everybody reads alike: `?` is `*`; of the two kinds of days a `*/2` is its list of days, since there programs
+disagree on whether it still counts as every day; and a span with steps is its list of numbers, for some take `0-0/1` for `0/1`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def _plain(i: int, text: str) -> str:
     parts = [_part(FIELDS[i], part) for part in text.split(",")]
     if any(every for _, every in parts):
         return "*"
-    if i in _OF_DAYS and ("*" in text or "?" in text):
+    of_days = i in _OF_DAYS and ("*" in text or "?" in text)
+    if of_days or ("-" in text and "/" in text):
         return ",".join(str(n) for n in sorted({n for numbers, _ in parts for n in numbers}))
     return text.replace("?", "*")
 
