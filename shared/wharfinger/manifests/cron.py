@@ -2,7 +2,7 @@
 
 Checked here, so that a slip of the pen is told with its line instead of closing a budget for good. What is handed on has five
 fields that everybody reads alike: `?` is `*`; of the two kinds of days a `*/2` is its list of days, since there programs
-disagree on whether it still counts as every day; and a span with steps is its list of numbers, for some take `0-0/1` for `0/1`.
+disagree on whether it still counts as every day; and a span of one number is that number, for some take `0-0/1` for `0/1`.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def _plain(i: int, text: str) -> str:
     parts = [_part(FIELDS[i], part) for part in text.split(",")]
     if any(every for _, every in parts):
         return "*"
-    of_days = i in _OF_DAYS and ("*" in text or "?" in text)
-    if of_days or ("-" in text and "/" in text):
+    one = any(len(numbers) == 1 and "-" in part for part, (numbers, _) in zip(text.split(","), parts, strict=True))
+    if one or (i in _OF_DAYS and ("*" in text or "?" in text)):
         return ",".join(str(n) for n in sorted({n for numbers, _ in parts for n in numbers}))
     return text.replace("?", "*")
 
