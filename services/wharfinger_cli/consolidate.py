@@ -141,7 +141,7 @@ def _cluster(seen: Outlook, *, every: bool) -> Iterator[RenderableType]:
         said.append(f" -> {dollars(seen.after)}", "not bold " + GOOD)
     if seen.bound is not None:
         floor = seen.bound.with_anti_affinity
-        above = f", {(seen.after - floor) * 100 / floor:.1f} % above it then" if floor > 0 else ""
+        above = f", {seen.bound.gap(seen.after) * 100:.1f} % above it then" if floor > 0 else ""
         said.append(f"  at best {dollars(floor)}{above}", DARK)
     if seen.unpriced:
         said.append(f"  {count(seen.unpriced, 'node')} without a known price", BAD)

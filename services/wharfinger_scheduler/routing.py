@@ -22,6 +22,12 @@ from wharfinger.events.proposals import (
 from wharfinger.events.streams import CLUSTER, FLEET, cluster_stream, fleet_stream
 from wharfinger.runtime.stage_loop import Message
 
+ASKED = (
+    FailoverProposed | EvictionProposed | RescheduleProposed | NodeRemovalProposed | PlanRequested | DisruptionProposed
+    | DeschedulingProposed
+)  # fmt: skip
+"""What is asked of the one stream that it names."""
+
 
 class FleetRouting:
     """Stream `fleet/<shard>`, shard = partition. Broadcast facts are for every shard."""
@@ -38,15 +44,7 @@ class FleetRouting:
         match message.event.data:
             case BindingRequested() | BindingWithdrawn() | OutcomesDecided():
                 return (fleet_stream(message.partition),)
-            case (
-                FailoverProposed()
-                | EvictionProposed()
-                | RescheduleProposed()
-                | NodeRemovalProposed()
-                | PlanRequested()
-                | DisruptionProposed()
-                | DeschedulingProposed()
-            ) as proposal:
+            case proposal if isinstance(proposal, ASKED):
                 return (proposal.stream,) if _is_shard(proposal.stream) else ()
             case _:
                 return None
@@ -79,15 +77,7 @@ class ClusterRouting:
             case AssignmentsDecided(cluster=cluster, stream=stream):
                 # What the cluster's own stream decided it knows already.
                 return () if stream.startswith(CLUSTER) else (cluster_stream(cluster),)
-            case (
-                FailoverProposed()
-                | EvictionProposed()
-                | RescheduleProposed()
-                | NodeRemovalProposed()
-                | PlanRequested()
-                | DisruptionProposed()
-                | DeschedulingProposed()
-            ) as proposal:
+            case proposal if isinstance(proposal, ASKED):
                 return (proposal.stream,) if proposal.stream.startswith(CLUSTER) else ()
             case _:
                 return ()

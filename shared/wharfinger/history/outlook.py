@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from wharfinger.domain.node import Node
 from wharfinger.domain.node_pool import POOL_LABEL
 from wharfinger.domain.policy import Policy
+from wharfinger.domain.taints import Effect, first_untolerated
 from wharfinger.engine.disruption.methods import survey
 from wharfinger.engine.disruption.prices import Prices
 from wharfinger.engine.disruption.scene import Scene, Survey
@@ -50,11 +51,6 @@ class Outlook:
     def after(self) -> int:
         """The cost when all that was found is done."""
         return self.cost - self.saving
-
-    @property
-    def gap(self) -> int | None:
-        """How far that still lies above the bound."""
-        return None if self.bound is None else self.after - self.bound.with_anti_affinity
 
 
 async def outlooks(
@@ -113,7 +109,7 @@ def _held_anew(seen: Scene) -> Problem:
 
 def _bears(node: Node, wanted: Sequence[Wanted]) -> bool:
     """Whether any of the pods could go there for all that its taints say: to the programme room is room."""
-    if node.unschedulable:
-        return False
-    hard = [taint for taint in node.taints if taint.effect != "PreferNoSchedule"]
-    return any(all(any(t.tolerates(taint) for t in one.requirements.tolerations) for taint in hard) for one in wanted)
+    hard: tuple[Effect, ...] = ("NoSchedule", "NoExecute")
+    return not node.unschedulable and any(
+        first_untolerated(node.taints, one.requirements.tolerations, hard) is None for one in wanted
+    )

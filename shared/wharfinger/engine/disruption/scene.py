@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from wharfinger.domain.cluster_objects import ClusterObjects
 from wharfinger.domain.instance_types import InstanceType
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.node_pool import DisruptionReason, NodeOverlay, NodePoolPolicy
 from wharfinger.engine.provisioning.problem import InFlight, NewClaim, Options, Wanted
+from wharfinger.events.proposals import DisruptionMethod
 
-Method = Literal["emptiness", "expiry", "static-drift", "static-scale-down", "drift", "multi-node", "single-node"]
-"""The same words as `events.proposals.DisruptionMethod`."""
+Method = DisruptionMethod
+"""The engine's own name for it."""
 
 REASONS: Mapping[str, DisruptionReason] = {
     "emptiness": "Empty",

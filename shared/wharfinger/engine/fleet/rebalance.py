@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.rebalancing import RebalanceObjective
 from wharfinger.domain.workload import Requirements
+from wharfinger.engine.changes import largest
 from wharfinger.engine.fleet.objective import Place, price_micro
 from wharfinger.events.capacity import CapacityEstimated
 
@@ -163,7 +164,10 @@ def _best(
             return worth(objective, before, after, binding.request, shifted, binding.prices)
 
         limit = min(binding.held[source], left.get(source, 0), binding.room.get(target, 0))
-        n = _most(limit, lambda n: (found := step(n)) is not None and is_worth(*found, gain_percent))
+        n = (
+            largest(0, limit, lambda n: not n or ((found := step(n)) is not None and is_worth(*found, gain_percent)))
+            or 0
+        )
         while n and not binding.permits(_moved(binding.held, source, target, n)):
             n -= 1 if n <= TRIED else n // 2
         if n:
@@ -193,18 +197,6 @@ def _pairs(
         for _, target in sorted(on)[:TRIED]:
             if source != target:
                 yield source, target
-
-
-def _most(limit: int, holds: Callable[[int], bool]) -> int:
-    """The largest n up to `limit` for which it holds, as it does for all below it; 0: for none."""
-    low, high = 0, limit
-    while low < high:
-        middle = (low + high + 1) // 2
-        if holds(middle):
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def _moved(held: Mapping[str, int], source: str, target: str, n: int) -> dict[str, int]:
