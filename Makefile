@@ -8,6 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 KAFKA_DIR := build/kafka
+KERNELS := shared/wharfinger/engine/_kernels.abi3.so
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -18,7 +19,7 @@ help: ## List these doors
 # --- set-up ---------------------------------------------------------------------------------------------------------
 
 .PHONY: setup
-setup: $(INSTALLED) ## Make .venv from the lock file, unless it is up to date
+setup: $(INSTALLED) $(KERNELS) ## Make .venv from the lock file and compile the engine's loops, unless they are up to date
 	@:
 
 # The stamp is written last: an interrupted set-up is begun again.
@@ -33,9 +34,16 @@ $(INSTALLED): requirements.lock pyproject.toml
 	  $$python -m venv $(VENV) || { echo "setup: $$python cannot make virtual environments; on Debian install python3-venv" >&2; exit 2; }; }
 	@echo "setup: installing the packages of requirements.lock"
 	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	@echo "setup: compiling the engine's loops"
+	@$(BIN)/python infra/kernels/compile.py
 	@echo "setup: installing wharfinger itself"
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
+
+# Where the loops or what compiles them were edited since.
+$(KERNELS): $(wildcard shared/wharfinger/engine/*/kernels.py) $(wildcard infra/kernels/*) | $(INSTALLED)
+	@echo "setup: compiling the engine's loops"
+	@$(BIN)/python infra/kernels/compile.py
 
 COMPILE := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
   --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
@@ -50,9 +58,15 @@ lock: setup ## Pin the dependencies of pyproject.toml anew (UPGRADE=1 takes newe
 
 # --- running --------------------------------------------------------------------------------------------------------
 
-.PHONY: demo up down
+.PHONY: demo demo-soak up down
 demo: setup ## A whole plane from start to stop: schedule a fleet, fail over, explain, audit, replay
 	@$(BIN)/wharfinger demo
+
+# Runs of it, each from a fresh copy of the sources.
+RUNS := 10
+
+demo-soak: setup ## The demo RUNS times from a fresh copy of the sources, beside a load on every core
+	@$(BIN)/python infra/soak/demo.py --runs $(RUNS)
 
 up: setup ## Start a plane on this machine, in the background, state in .wharfinger
 	@$(BIN)/wharfinger up --detach
@@ -81,25 +95,48 @@ check: setup ## Lint, formatting, types, import contracts
 	@echo "check: types";            $(BIN)/mypy
 	@echo "check: import contracts"; $(BIN)/lint-imports --no-logo
 
-# Most of a test's time is waiting, so they run side by side; what a file starts is shared by its tests, so files stay whole.
-JOBS := 2
+.PHONY: house
+house: setup ## Print the structure of the sources in figures (ARGS=kinds, rules, names, circles or lines: what is behind one)
+	@$(BIN)/python -m benchmarks.house $(ARGS)
+
+# Most of a test's time is waiting, so four run side by side on two cores; what a file starts is shared by its tests, so files
+# stay whole. `tests/conftest.py` puts those first that take longest.
+JOBS := 4
+LONG_JOBS := 2
+KAFKA_JOBS := 2
+PYTEST = WHARFINGER_TEST_TARGET=$@ $(if $(SEED),WHARFINGER_TEST_SEED=$(SEED)) $(BIN)/python -m pytest
 
 .PHONY: test
-test: check ## The checks and every test but the long ones
-	@$(BIN)/python -m pytest -m "not long" -n $(JOBS) --dist loadfile $(ARGS)
+# The checks run beside the tests: the type checker needs one core for a minute or two, while tests wait for servers.
+test: setup ## The checks and every test but the long ones (SEED=... as a failed run printed it)
+	@mkdir -p build; $(MAKE) --no-print-directory check >build/check.log 2>&1 & checks=$$!; code=0; \
+	$(PYTEST) -m "not long" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS) || code=$$?; \
+	wait $$checks || code=$$?; cat build/check.log; exit $$code
 
 .PHONY: test-long
-test-long: setup ## The tests that take minutes
-	@$(BIN)/python -m pytest -m long $(ARGS) || test $$? = 5 # pytest's word for: there are none
+test-long: setup ## The tests that take minutes, and every property with more examples
+	@WHARFINGER_TEST_PROFILE=long $(PYTEST) -m "long or hypothesis or seeded" -n $(LONG_JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-# These start the embedded broker whatever else is there, so another broker would tell nothing new.
+# These start the embedded broker whatever else is there, or need none, so another broker would tell nothing new.
 EMBEDDED_ONLY := $(addprefix --ignore=tests/integration/,test_cli.py test_supervisor.py test_embedded.py test_local_kafka.py \
-  test_test_backends.py test_prometheus.py test_node_load.py)
+  test_test_backends.py test_prometheus.py test_node_load.py test_demo.py test_idle_live.py test_plane_gone.py \
+  test_database_frozen.py test_ledger_connections.py test_retired_redelivery.py)
 
 .PHONY: test-kafka
 test-kafka: setup ## The integration tests against a real Apache Kafka (needs Java 17 and Maven)
 	@$(BIN)/python infra/kafka/local.py run $(KAFKA_DIR) -- $(BIN)/python infra/postgres/local.py -- \
-	  $(BIN)/python -m pytest -m "integration and not long and not chaos and not data" $(EMBEDDED_ONLY) $(ARGS)
+	  env $(PYTEST) -m "integration and not long and not chaos and not data" $(EMBEDDED_ONLY) \
+	  -n $(KAFKA_JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# Three clusters at once: a hub and two members. The first run builds the programs.
+.PHONY: test-kube
+test-kube: setup ## The tests against real Kubernetes API servers (needs Go; skipped by name without)
+	@$(BIN)/python -m infra.kube.local run build/kube --clusters bergen,hamburg,oslo --with controllers,kwok -- \
+	  env $(PYTEST) tests/kube $(ARGS)
+
+.PHONY: bench-kube
+bench-kube: setup ## How fast real API servers are read, beside raw list and watch (needs Go)
+	@$(BIN)/python -m infra.kube.local run build/kube --clusters bench --with controllers,kwok -- $(BIN)/python -m benchmarks.kube $(ARGS)
 
 .PHONY: kafka kafka-down
 kafka: setup ## Start that Kafka and leave it running; prints host:port
@@ -121,5 +158,5 @@ docs: setup ## Write docs/topics.md from the tables in the code
 
 .PHONY: clean
 clean: ## Remove what these doors made, but not a plane's state
-	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) $(KERNELS) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find shared services tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -14,7 +14,17 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import consolidation, fleet, load, nodes, placement, provisioning, replay
+from benchmarks import (
+    consolidation,
+    fleet,
+    idle,
+    load,
+    nodes,
+    placement,
+    provisioning,
+    refusals,
+    replay,
+)
 from benchmarks.growth import growth
 from benchmarks.latency import latency
 from benchmarks.openb import data_directory, openb
@@ -25,7 +35,8 @@ from benchmarks.verify import verified
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """`bound`: what must be reached; `higher` says on which side of it to be. None: printed only."""
+    """`bound`: what must be reached; `higher` says on which side of it to be. None: printed
+    only."""
 
     name: str
     value: float
@@ -45,21 +56,28 @@ class Figure:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--processes", choices=("one", "each"), default="one")
-    parser.add_argument("--skip-latency", action="store_true", help="leave out the minute at 50 bindings a second")
+    parser.add_argument(
+        "--skip-latency", action="store_true", help="leave out the minute at 50 bindings a second"
+    )
     options = parser.parse_args()
     data = data_directory()
     if data is None:
-        print("the openb trace is not here: set WHARFINGER_DATA to the directory that holds openb/", file=sys.stderr)
+        print(
+            "the openb trace is not here: set WHARFINGER_DATA to the directory that holds openb/",
+            file=sys.stderr,
+        )
         return 2
     figures: list[Figure] = []
     with a_plane() as plane:
         asyncio.run(measure(plane, figures, options.processes, not options.skip_latency))
+    measure_idle(figures, options.processes)
     costs = measure_fleet(figures, options.processes)
     selections = measure_placements(figures)
     rates = measure_nodes(figures)
     measure_load(figures)
     solved = measure_provisioning(figures)
     emptied = measure_consolidation(figures, data)
+    refused = measure_refusals(figures)
     show(figures)
     console = Console(width=150 if not sys.stdout.isatty() else None)
     console.print(fleet.table(costs))
@@ -68,7 +86,19 @@ def main() -> int:
     console.print(nodes.costs())
     console.print(provisioning.table(solved))
     console.print(consolidation.table(emptied))
+    console.print(refusals.table(refused))
     return 0
+
+
+def measure_idle(figures: list[Figure], processes: str) -> None:
+    """What a plane takes of a core while its bindings stand still."""
+    Console(stderr=True).print("an idle plane ...")
+    found = idle.idle(processes)
+    for part, share in sorted(found.share.items()):
+        must = idle.MUST.get(part)
+        figures.append(
+            Figure(f"idle: {part}, of a core", share, "%", must, False, f"{found.period_s:.0f} s")
+        )
 
 
 def measure_placements(figures: list[Figure]) -> list[placement.Costs]:
@@ -77,14 +107,21 @@ def measure_placements(figures: list[Figure]) -> list[placement.Costs]:
     for cost in found:
         n = cost.clusters
         figures.append(
-            Figure(f"{n:,} clusters: a placement, one cluster changed", cost.one_changed.median_ms, "ms",
-                   placement.MUST_MS[n], False, f"OCM {placement.OCM_MS[n]:g} ms")
-        )  # fmt: skip
+            Figure(
+                f"{n:,} clusters: a placement, one cluster changed",
+                cost.one_changed.median_ms,
+                "ms",
+                placement.MUST_MS[n],
+                False,
+                f"OCM {placement.OCM_MS[n]:g} ms",
+            )
+        )
     return found
 
 
 def measure_load(figures: list[Figure]) -> None:
-    """Load awareness at 5,000 nodes: a pod judged, a batch begun, and what a minute of the annotator takes."""
+    """Load awareness at 5,000 nodes: a pod judged, a batch begun, and what a minute of the
+    annotator takes."""
     cost = load.measured()
     n = f"{cost.nodes:,} nodes"
     figures += [
@@ -97,29 +134,71 @@ def measure_load(figures: list[Figure]) -> None:
             f"crane {load.CRANE_MS:g} ms",
         ),
         Figure(f"{n}: load at the begin of a batch", cost.batch_ms, "ms"),
-        Figure(f"{n}: every metric measured once, processor", cost.minute_s, "s", 60, False, "each minute"),
+        Figure(
+            f"{n}: every metric measured once, processor",
+            cost.minute_s,
+            "s",
+            60,
+            False,
+            "each minute",
+        ),
     ]
 
 
 def measure_consolidation(figures: list[Figure], data: Path) -> list[consolidation.Ran]:
-    """One survey of a fleet that three pods in ten have left, and what is saved until no more is found."""
+    """One survey of a fleet that three pods in ten have left, and what is saved until no more is
+    found."""
     found = consolidation.measured(data)
     for ran in found:
-        name, must = f"{ran.nodes:,} nodes, {ran.name}, budget {ran.budget}", consolidation.MUST_S.get(ran.nodes)
-        figures.append(Figure(f"{name}: a survey", ran.seconds, "s", must, False, "Karpenter is cut at 60 s"))
+        name, must = (
+            f"{ran.nodes:,} nodes, {ran.name}, budget {ran.budget}",
+            consolidation.MUST_S.get(ran.nodes),
+        )
+        figures.append(
+            Figure(f"{name}: a survey", ran.seconds, "s", must, False, "Karpenter is cut at 60 s")
+        )
         if ran.longest:
-            figures.append(Figure(f"{name}: the longest survey after it", ran.longest, "s", must, False))
+            figures.append(
+                Figure(f"{name}: the longest survey after it", ran.longest, "s", must, False)
+            )
         if ran.settled:
             least = 95 if ran.name.startswith("AWS") else None
             figures.append(Figure(f"{name}: of what could be saved", 100 * ran.reached, "%", least))
-        figures.append(Figure(f"{name}: moves per saved dollar an hour", ran.moves_a_dollar, "", None, False))
+        figures.append(
+            Figure(f"{name}: moves per saved dollar an hour", ran.moves_a_dollar, "", None, False)
+        )
+    return found
+
+
+def measure_refusals(figures: list[Figure]) -> refusals.Measured:
+    """A fleet asked for more than it holds: what clusters refuse, and how much CPU is placed."""
+    Console(stderr=True).print("a fleet that is asked for more than it holds ...")
+    found = refusals.measured()
+    batch, single, _ = found.runs
+    bound = f"{100 * batch.cpu_milli / found.bound_milli:.1f} % of the bound"
+    figures += [
+        Figure(
+            "burst: refusals of what clusters answer",
+            batch.refused_percent,
+            "%",
+            refusals.REFUSED_MUST,
+            False,
+        ),
+        Figure(
+            "burst: CPU placed, of what is placed one at a time",
+            100 * batch.cpu_milli / single.cpu_milli,
+            "%",
+            refusals.PLACED_MUST,
+            ratio=bound,
+        ),
+    ]
     return found
 
 
 def measure_provisioning(figures: list[Figure]) -> list[provisioning.Cost]:
-    """Nodes made for Karpenter's diverse pods: how long it takes, and how far the price is from the bound."""
+    """Nodes made for Karpenter's diverse pods: how long it takes, and how far the price is from the
+    bound."""
     Console(stderr=True).print("nodes for pods ...")
-    provisioning.warmed()
     found = provisioning.measured()
     for cost in found:
         if cost.pods in provisioning.MUST_S and cost.name.endswith(" diverse"):
@@ -127,9 +206,15 @@ def measure_provisioning(figures: list[Figure]) -> list[provisioning.Cost]:
             must = provisioning.MUST_S[cost.pods]
             figures += [
                 Figure(f"nodes made for {cost.name} pods", cost.seconds, "s", must, False, theirs),
-                Figure(f"nodes made for {cost.name} pods: price above the bound", 100 * cost.gap, "%",
-                       100 * provisioning.GAP_MUST, False, f"first-fit {100 * cost.bound.gap(cost.first_fit_price):.0f} %"),
-            ]  # fmt: skip
+                Figure(
+                    f"nodes made for {cost.name} pods: price above the bound",
+                    100 * cost.gap,
+                    "%",
+                    100 * provisioning.GAP_MUST,
+                    False,
+                    f"first-fit {100 * cost.bound.gap(cost.first_fit_price):.0f} %",
+                ),
+            ]
     return found
 
 
@@ -138,15 +223,22 @@ def measure_nodes(figures: list[Figure]) -> list[nodes.Rate]:
     Console(stderr=True).print("pods on nodes ...")
     rates = nodes.measured()
     figures += [
-        Figure(f"{r.nodes:,} nodes: {r.workload.name}, placed", r.placed, "pods/s", r.workload.must[r.nodes],
-               ratio=f"kube-scheduler {r.workload.kube[r.nodes]:,}")
-        for r in rates if r.nodes in r.workload.must
-    ]  # fmt: skip
+        Figure(
+            f"{r.nodes:,} nodes: {r.workload.name}, placed",
+            r.placed,
+            "pods/s",
+            r.workload.must[r.nodes],
+            ratio=f"kube-scheduler {r.workload.kube[r.nodes]:,}",
+        )
+        for r in rates
+        if r.nodes in r.workload.must
+    ]
     return rates
 
 
 def measure_fleet(figures: list[Figure], processes: str) -> list[fleet.Cost]:
-    """Fleet decisions by clusters and strategy, a cluster's update while bindings wait, and bindings a second through planes."""
+    """Fleet decisions by clusters and strategy, a cluster's update while bindings wait, and
+    bindings a second through planes."""
     say = Console(stderr=True).print
     say("fleet decisions ...")
     costs = list(fleet.decisions())
@@ -154,41 +246,70 @@ def measure_fleet(figures: list[Figure], processes: str) -> list[fleet.Cost]:
         slowest = max((c for c in costs if c.clusters == clusters), key=lambda c: c.warm_solve.best)
         figures.append(
             Figure(
-                f"{clusters:,} clusters: a fleet decision solved, best of the slowest strategy", slowest.warm_solve.best, "ms",
-                must, False, f"{slowest.strategy}; Karmada {fleet.KARMADA_MS[clusters]:g} ms, {growth_of(costs, slowest)}",
+                f"{clusters:,} clusters: a fleet decision solved, best of the slowest strategy",
+                slowest.warm_solve.best,
+                "ms",
+                must,
+                False,
+                f"{slowest.strategy}; Karmada {fleet.KARMADA_MS[clusters]:g} ms, "
+                f"{growth_of(costs, slowest)}",
             )
-        )  # fmt: skip
+        )
     for clusters in fleet.SIZES:
         said = fleet.updated(clusters)
         waiting = f"{said.waiting:,} bindings waiting in {said.groups} groups"
         figures += [
-            Figure(f"{clusters:,} clusters: a cluster's new count taken in", said.count_ms, "ms", ratio=waiting),
-            Figure(f"{clusters:,} clusters: a cluster's new labels taken in", said.facts_ms, "ms", ratio=waiting),
+            Figure(
+                f"{clusters:,} clusters: a cluster's new count taken in",
+                said.count_ms,
+                "ms",
+                ratio=waiting,
+            ),
+            Figure(
+                f"{clusters:,} clusters: a cluster's new labels taken in",
+                said.facts_ms,
+                "ms",
+                ratio=waiting,
+            ),
         ]
     say("fleets through planes of their own ...")
     for run in asyncio.run(fleet.through_planes(processes)):
         rate = run.bindings_a_second
         ratio = f"{rate / run.raw.produce:.1%} of produce, {rate / run.raw.copy_rows:.1%} of COPY"
         figures.append(
-            Figure(f"{run.clusters:,} clusters: bindings through the plane", rate, "/s", fleet.MUST_LIVE[run.clusters],
-                   ratio=ratio)
-        )  # fmt: skip
+            Figure(
+                f"{run.clusters:,} clusters: bindings through the plane",
+                rate,
+                "/s",
+                fleet.MUST_LIVE[run.clusters],
+                ratio=ratio,
+            )
+        )
     return costs
 
 
 def growth_of(costs: list[fleet.Cost], of: fleet.Cost) -> str:
-    return f"grows by the power {fleet.growing([c for c in costs if c.strategy == of.strategy]):.2f} of the clusters"
+    return (
+        "grows by the power "
+        f"{fleet.growing([c for c in costs if c.strategy == of.strategy]):.2f} of the clusters"
+    )
 
 
-async def measure(plane: PlaneUnderTest, figures: list[Figure], processes: str, with_latency: bool) -> None:
+async def measure(
+    plane: PlaneUnderTest, figures: list[Figure], processes: str, with_latency: bool
+) -> None:
     data = data_directory()
     assert data is not None, "main has looked"
     say = Console(stderr=True).print
     say("starting a plane for the first time ...")
-    figures.append(Figure("up, first time", plane.up("--processes", processes), "s", 20, higher=False))
+    figures.append(
+        Figure("up, first time", plane.up("--processes", processes), "s", 20, higher=False)
+    )
     plane.down()
     say("starting it again ...")
-    figures.append(Figure("up, initialised data dir", plane.up("--processes", processes), "s", 8, higher=False))
+    figures.append(
+        Figure("up, initialised data dir", plane.up("--processes", processes), "s", 8, higher=False)
+    )
     where = plane.plane()
     say("raw limits ...")
     raw = await raw_limits(where["bootstrap"], where["database_url"])
@@ -201,43 +322,84 @@ async def measure(plane: PlaneUnderTest, figures: list[Figure], processes: str, 
     run = await openb(plane, data)
     live = run.decisions_a_second
     figures += [
-        Figure("openb: decisions (fleet + node) durable and published", live, "/s", 2000,
-               ratio=f"{live / raw.produce:.1%} of produce, {live / raw.copy_rows:.1%} of COPY"),
+        Figure(
+            "openb: decisions (fleet + node) durable and published",
+            live,
+            "/s",
+            2000,
+            ratio=f"{live / raw.produce:.1%} of produce, {live / raw.copy_rows:.1%} of COPY",
+        ),
         Figure("openb: bindings", run.bindings_a_second, "/s"),
         Figure("openb: bindings with an outcome", run.bindings, "", run.bindings),
         Figure("openb: replicas placed", run.placed, ""),
         Figure("openb: ids more than once on the topic", run.duplicates, "", 0, higher=False),
-    ]  # fmt: skip
+    ]
     memory = plane.memory_mb()
     parts = ", ".join(f"{name} {mb:.0f}" for name, mb in sorted(memory.items()))
-    figures.append(Figure("memory of the whole plane after it (PSS)", sum(memory.values()), "MB", 600, False, parts))
+    figures.append(
+        Figure(
+            "memory of the whole plane after it (PSS)",
+            sum(memory.values()),
+            "MB",
+            600,
+            False,
+            parts,
+        )
+    )
     grown = await growth(plane.plane()["database_url"])
     figures += [
-        Figure("ledger: bytes a decision, with its share of the round", grown.decision, "B",
-               ratio=f"{grown.decision_plain:,.0f} without zstd"),
-        Figure("ledger: bytes an input, with its body", grown.input, "B", ratio=f"{grown.input_plain:,.0f} without zstd"),
-        Figure("ledger: bodies, saved by zstd", 100 * grown.saved, "%",
-               ratio=f"{grown.bodies / 2**20:,.0f} of {grown.bodies_plain / 2**20:,.0f} MiB"),
-    ]  # fmt: skip
+        Figure(
+            "ledger: bytes a decision, with its share of the round",
+            grown.decision,
+            "B",
+            ratio=f"{grown.decision_plain:,.0f} without zstd",
+        ),
+        Figure(
+            "ledger: bytes an input, with its body",
+            grown.input,
+            "B",
+            ratio=f"{grown.input_plain:,.0f} without zstd",
+        ),
+        Figure(
+            "ledger: bodies, saved by zstd",
+            100 * grown.saved,
+            "%",
+            ratio=f"{grown.bodies / 2**20:,.0f} of {grown.bodies_plain / 2**20:,.0f} MiB",
+        ),
+    ]
     say("verify and replay ...")
     audit = await verified(plane)
     figures += [
-        Figure("audit verify: rows (rounds, inputs, decisions)", audit.rows_per_s, "/s", 100_000,
-               ratio=f"{audit.rows:,} rows, {'all as they were written' if audit.ok else 'BROKEN'}"),
+        Figure(
+            "audit verify: rows (rounds, inputs, decisions)",
+            audit.rows_per_s,
+            "/s",
+            100_000,
+            ratio=f"{audit.rows:,} rows, {'all as they were written' if audit.ok else 'BROKEN'}",
+        ),
         Figure("audit verify: rows, one process", audit.alone_rows_per_s, "/s"),
-        Figure("audit verify --topic --checkpoint, the whole command", audit.topic_s, "s",
-               ratio=f"{audit.covered:,} decisions on the topic"),
-    ]  # fmt: skip
+        Figure(
+            "audit verify --topic --checkpoint, the whole command",
+            audit.topic_s,
+            "s",
+            ratio=f"{audit.covered:,} decisions on the topic",
+        ),
+    ]
     rates = await asyncio.to_thread(replay.measure, plane.plane()["database_url"])
     both = f"{rates.workers} processes"
     figures += [
-        Figure("replay: decisions, bytes compared", rates.replayed, "/s", max(15_000, 5 * live),
-               ratio=f"{rates.replayed / live:.1f} times live, {both}"),
+        Figure(
+            "replay: decisions, bytes compared",
+            rates.replayed,
+            "/s",
+            max(15_000, 5 * live),
+            ratio=f"{rates.replayed / live:.1f} times live, {both}",
+        ),
         Figure("replay: decisions, one process", rates.replayed_alone, "/s"),
         Figure("replay: divergences", rates.divergences, "", 0, higher=False),
         Figure("fold: domain events, decoding included", rates.folded, "/s", 200_000, ratio=both),
         Figure("fold: domain events, one process", rates.folded_alone, "/s"),
-    ]  # fmt: skip
+    ]
     if with_latency:
         say("50 bindings a second ...")
         plane.down()
@@ -253,7 +415,12 @@ async def measure(plane: PlaneUnderTest, figures: list[Figure], processes: str, 
 
 
 def show(figures: list[Figure]) -> None:
-    table = Table(title="Wharfinger on this machine", caption=machine(), title_justify="left", caption_justify="left")
+    table = Table(
+        title="Wharfinger on this machine",
+        caption=machine(),
+        title_justify="left",
+        caption_justify="left",
+    )
     for column, justify in (
         ("figure", "left"),
         ("measured", "right"),
@@ -265,7 +432,9 @@ def show(figures: list[Figure]) -> None:
     for f in figures:
         exact = f"{f.bound:g}" if f.bound is not None and f.bound < 10 else f"{f.bound or 0:,.0f}"
         wanted = "" if f.bound is None else f"{'≥' if f.higher else '≤'} {exact} {f.unit}"
-        digits = 0 if abs(f.value) >= 100 or f.value == int(f.value) else 1 if abs(f.value) >= 10 else 2
+        digits = (
+            0 if abs(f.value) >= 100 or f.value == int(f.value) else 1 if abs(f.value) >= 10 else 2
+        )
         table.add_row(f.name, f"{f.value:,.{digits}f} {f.unit}", wanted, f.met, f.ratio)
     Console(width=150 if not sys.stdout.isatty() else None).print(table)
 
@@ -273,7 +442,10 @@ def show(figures: list[Figure]) -> None:
 def machine() -> str:
     load = os.getloadavg()[0]
     memory = psutil.virtual_memory().total / 2**30
-    return f"{os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}, load {load:.1f} at the end"
+    return (
+        f"{os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}, "
+        f"load {load:.1f} at the end"
+    )
 
 
 if __name__ == "__main__":

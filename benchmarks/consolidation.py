@@ -1,8 +1,9 @@
 """What consolidating nodes costs and brings: `python -m benchmarks.consolidation`.
 
-A fleet that was full, of many sizes and families at list prices, of which three pods in ten have left at random. One
-survey of it is timed. A smaller such fleet is then consolidated to the end: surveys are applied, one after another,
-until none finds anything, and what that saved is held against the least that any packing of the same pods could cost."""
+A fleet that was full, of many sizes and families at list prices, of which three pods in ten have
+left at random. One survey of it is timed. A smaller such fleet is then consolidated to the end:
+surveys are applied, one after another, until none finds anything, and what that saved is held
+against the least that any packing of the same pods could cost."""
 
 from __future__ import annotations
 
@@ -36,13 +37,14 @@ from wharfinger.domain.pod_traits import PodTraits
 from wharfinger.domain.pod_upkeep import Owner, PodUpkeep
 from wharfinger.domain.quantities import parse_milli, parse_units
 from wharfinger.domain.workload import Requirements
+from wharfinger.engine.disruption.cluster_snapshot import (
+    ClusterSnapshot,
+    Command,
+    ConsolidationResult,
+)
 from wharfinger.engine.disruption.methods import survey
-from wharfinger.engine.disruption.removal import COMPILER
-from wharfinger.engine.disruption.scene import Command, Scene, Survey
-from wharfinger.engine.nodes.place import COMPILER as PLACING
 from wharfinger.engine.provisioning.bound import lower_bound
-from wharfinger.engine.provisioning.packing import COMPILER as PACKING
-from wharfinger.engine.provisioning.problem import Problem, Wanted
+from wharfinger.engine.provisioning.problem import Problem, WantedPods
 
 GIB = 2**30
 HOUR = 3600 * 1_000_000
@@ -57,8 +59,9 @@ MUST_S = {1000: 2.0, 5000: 30.0}
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One fleet. `seconds`: of the first survey; `longest`, `last`: of the longest of those after it, and of the last one, which
-    finds nothing any more when it is `settled`. Prices in billionths of a dollar an hour."""
+    """One fleet. `seconds`: of the first survey; `longest`, `last`: of the longest of those after
+    it, and of the last one, which finds nothing any more when it is `settled`. Prices in billionths
+    of a dollar an hour."""
 
     name: str
     nodes: int
@@ -90,25 +93,27 @@ class Ran:
 class Fleet:
     """A cluster that does what it is told, at once."""
 
-    scene: Scene
+    scene: ClusterSnapshot
     types: dict[str, InstanceType]
     made: int = 0
     commands: int = 0
     moves: int = 0
-    log: list[Survey] = field(default_factory=list)
+    log: list[ConsolidationResult] = field(default_factory=list)
 
     @property
     def price(self) -> int:
         return sum(price_of(node, self.types) for node in self.scene.nodes)
 
-    def apply(self, found: Survey) -> None:
+    def apply(self, found: ConsolidationResult) -> None:
         """All commands of a survey, in their order."""
         nodes = {node.name: node for node in self.scene.nodes}
         pods = {pod.uid: pod for pod in self.scene.pods}
         for command in found.commands:
             self._apply(command, nodes, pods)
         at = self.scene.at + HOUR
-        self.scene = replace(self.scene, at=at, nodes=list(nodes.values()), pods=list(pods.values()))
+        self.scene = replace(
+            self.scene, at=at, nodes=list(nodes.values()), pods=list(pods.values())
+        )
 
     def _apply(self, command: Command, nodes: dict[str, Node], pods: dict[str, Pod]) -> None:
         new = []
@@ -116,7 +121,10 @@ class Fleet:
             self.made += 1
             kind = self.types[claim.instance_types[0]]
             node = node_of(
-                f"new-{self.made:05d}", kind, min(kind.offerings, key=lambda o: (o.price, o.zone)).zone, claim.pool
+                f"new-{self.made:05d}",
+                kind,
+                min(kind.offerings, key=lambda o: (o.price, o.zone)).zone,
+                claim.pool,
             )
             nodes[node.name] = node
             new.append(node.name)
@@ -139,10 +147,14 @@ def price_of(node: Node, types: dict[str, InstanceType]) -> int:
 
 def node_of(name: str, kind: InstanceType, zone: str, pool: str) -> Node:
     labels = {
-        POOL_LABEL: pool, INSTANCE_TYPE_LABEL: kind.name, ZONE_LABEL: zone, CAPACITY_TYPE_LABEL: "on-demand",
-        INITIALIZED_LABEL: "true", "kubernetes.io/hostname": name,
+        POOL_LABEL: pool,
+        INSTANCE_TYPE_LABEL: kind.name,
+        ZONE_LABEL: zone,
+        CAPACITY_TYPE_LABEL: "on-demand",
+        INITIALIZED_LABEL: "true",
+        "kubernetes.io/hostname": name,
         **{key: values[0] for key, values in kind.labels.items()},
-    }  # fmt: skip
+    }
     return Node(name, kind.allocatable, labels=labels, created_us=START - HOUR)
 
 
@@ -153,7 +165,9 @@ def aws(data: Path, region: str = "us-east-1") -> tuple[InstanceType, ...]:
     """General, compute and memory types of the last generations, three zones at one price."""
     with (data / "aws_ec2" / "on_demand_prices.csv").open() as file:
         prices = {
-            row["instance_type"]: row["price_per_hour"] for row in csv.DictReader(file) if row["region"] == region
+            row["instance_type"]: row["price_per_hour"]
+            for row in csv.DictReader(file)
+            if row["region"] == region
         }
     found = []
     with (data / "aws_ec2" / "instance_types.csv").open() as file:
@@ -169,11 +183,16 @@ def aws(data: Path, region: str = "us-east-1") -> tuple[InstanceType, ...]:
                 continue
             price = nano(prices[name])
             capacity = {
-                "cpu": parse_milli(row["alloc_cpu"]), "memory": parse_units(row["alloc_memory"]),
+                "cpu": parse_milli(row["alloc_cpu"]),
+                "memory": parse_units(row["alloc_memory"]),
                 "pods": int(row["alloc_pods"]),
-            }  # fmt: skip
+            }
             offerings = tuple(Offering(f"{region}{zone}", "on-demand", price) for zone in "abc")
-            found.append(InstanceType(name, capacity, labels={"kubernetes.io/arch": ("amd64",)}, offerings=offerings))
+            found.append(
+                InstanceType(
+                    name, capacity, labels={"kubernetes.io/arch": ("amd64",)}, offerings=offerings
+                )
+            )
     return tuple(sorted(found, key=lambda t: t.name))
 
 
@@ -182,11 +201,21 @@ def kwok(data: Path) -> tuple[InstanceType, ...]:
     found: dict[str, InstanceType] = {}
     with gzip.open(data / "kwok_instance_types" / "offerings.csv.gz", "rt") as file:
         for row in csv.DictReader(file):
-            if row["arch"] != "amd64" or row["os"] != "linux" or row["capacity_type"] != "on-demand":
+            if (
+                row["arch"] != "amd64"
+                or row["os"] != "linux"
+                or row["capacity_type"] != "on-demand"
+            ):
                 continue
             name = row["instance_type"]
-            capacity = {"cpu": parse_milli(row["cpu"]), "memory": parse_units(row["memory"]), "pods": int(row["pods"])}
-            kind = found.get(name) or InstanceType(name, capacity, labels={"kubernetes.io/arch": ("amd64",)})
+            capacity = {
+                "cpu": parse_milli(row["cpu"]),
+                "memory": parse_units(row["memory"]),
+                "pods": int(row["pods"]),
+            }
+            kind = found.get(name) or InstanceType(
+                name, capacity, labels={"kubernetes.io/arch": ("amd64",)}
+            )
             offering = Offering(row["zone"], "on-demand", nano(row["price_per_hour"]))
             found[name] = msgspec.structs.replace(kind, offerings=(*kind.offerings, offering))
     return tuple(found[name] for name in sorted(found))
@@ -202,7 +231,11 @@ def nano(price: str) -> int:
 def fleet(types: Sequence[InstanceType], nodes: int, budget: str, seed: int = 42) -> Fleet:
     chance = random.Random(seed)
     zones = sorted({o.zone for kind in types for o in kind.offerings})
-    usual = [kind for kind in types if 3_500 <= kind.allocatable["cpu"] <= 33_000 and kind.allocatable["pods"] >= 29]
+    usual = [
+        kind
+        for kind in types
+        if 3_500 <= kind.allocatable["cpu"] <= 33_000 and kind.allocatable["pods"] >= 29
+    ]
     workloads = [_workload(chance, number) for number in range(400)]
     kept: list[Pod] = []
     there: list[Node] = []
@@ -228,10 +261,13 @@ def fleet(types: Sequence[InstanceType], nodes: int, budget: str, seed: int = 42
         if chance.random() < 0.7:
             kept.append(Pod(f"uid-{number:06d}", f"pod-{number:06d}", said, name, upkeep=upkeep))
     pool = NodePoolPolicy(
-        "general", 30, consolidation="WhenEmptyOrUnderutilized", budgets=(NodeBudget(budget),),
+        "general",
+        30,
+        consolidation="WhenEmptyOrUnderutilized",
+        budgets=(NodeBudget(budget),),
         requirements=(PoolRequirement(CAPACITY_TYPE_LABEL, "In", ("on-demand",)),),
-    )  # fmt: skip
-    scene = Scene(START, there, kept, (pool,), {"default": tuple(types)})
+    )
+    scene = ClusterSnapshot(START, there, kept, (pool,), {"default": tuple(types)})
     return Fleet(scene, {kind.name: kind for kind in types})
 
 
@@ -239,16 +275,17 @@ def _workload(chance: random.Random, number: int) -> Requirements:
     cpu = chance.choice((100, 150, 200, 250, 300, 400, 500, 600, 750, 1000, 1500))
     memory = chance.choice((128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)) * 2**20
     labels = {"app": f"app-{number}"}
-    return Requirements({"cpu": cpu, "memory": memory}, pod=PodTraits("default", labels, owner="ReplicaSet"))
+    return Requirements(
+        {"cpu": cpu, "memory": memory}, pod=PodTraits("default", labels, owner="ReplicaSet")
+    )
 
 
 # --- measured
 
 
-def ran(name: str, types: Sequence[InstanceType], nodes: int, budget: str, passes_max: int = PASSES_MAX) -> Ran:
-    COMPILER.compile_now()
-    PLACING.compile_now()
-    PACKING.compile_now()
+def ran(
+    name: str, types: Sequence[InstanceType], nodes: int, budget: str, passes_max: int = PASSES_MAX
+) -> Ran:
     there = fleet(types, nodes, budget)
     scene = there.scene
     before = there.price
@@ -262,9 +299,22 @@ def ran(name: str, types: Sequence[InstanceType], nodes: int, budget: str, passe
         last, found = _timed(there.scene)
         longest = max(longest, last)
     return Ran(
-        name, len(scene.nodes), len(scene.pods), budget, seconds, longest, last, before, there.price, _bound(scene),
-        len(there.scene.nodes), there.commands, passes, there.moves, not found.commands,
-    )  # fmt: skip
+        name,
+        len(scene.nodes),
+        len(scene.pods),
+        budget,
+        seconds,
+        longest,
+        last,
+        before,
+        there.price,
+        _bound(scene),
+        len(there.scene.nodes),
+        there.commands,
+        passes,
+        there.moves,
+        not found.commands,
+    )
 
 
 def measured(data: Path) -> list[Ran]:
@@ -279,45 +329,75 @@ def measured(data: Path) -> list[Ran]:
     ]
 
 
-def _timed(scene: Scene) -> tuple[float, Survey]:
-    """In seconds of one processor, which is all that a survey uses: whatever else runs on the machine counts for nothing."""
+def _timed(scene: ClusterSnapshot) -> tuple[float, ConsolidationResult]:
+    """In seconds of one processor, which is all that a survey uses: whatever else runs on the
+    machine counts for nothing."""
     begun = time.process_time()
     found = survey(scene)
     return time.process_time() - begun, found
 
 
-def _bound(scene: Scene) -> int:
-    """Of packing all pods anew."""
+def _bound(scene: ClusterSnapshot) -> int:
+    """Of packing all pods again."""
     counts: dict[int, tuple[Requirements, int]] = {}
     for pod in scene.pods:
         said, count = counts.get(id(pod.requirements), (pod.requirements, 0))
         counts[id(pod.requirements)] = (said, count + 1)
-    wanted = [Wanted(str(i), said, count) for i, (said, count) in enumerate(counts.values())]
+    wanted = [WantedPods(str(i), said, count) for i, (said, count) in enumerate(counts.values())]
     return lower_bound(Problem(wanted, scene.pools, scene.types)).resources_only
 
 
 def table(runs: Sequence[Ran]) -> Table:
-    shown = Table(title="consolidation: three pods in ten have left a full fleet (surveys in seconds of a processor)")
+    shown = Table(
+        title="consolidation: three pods in ten have left a full fleet (surveys in seconds of a "
+        "processor)"
+    )
     heads = (
-        "fleet", "nodes", "pods", "budget", "first survey", "longest after", "last", "$/h before", "after", "bound",
-        "of what could be saved", "nodes left", "commands", "passes", "moves", "moves per $/h",
-    )  # fmt: skip
+        "fleet",
+        "nodes",
+        "pods",
+        "budget",
+        "first survey",
+        "longest after",
+        "last",
+        "$/h before",
+        "after",
+        "bound",
+        "of what could be saved",
+        "nodes left",
+        "commands",
+        "passes",
+        "moves",
+        "moves per $/h",
+    )
     for head in heads:
         shown.add_column(head, justify="left" if head == "fleet" else "right")
     for r in runs:
         shown.add_row(
-            r.name, f"{r.nodes:,}", f"{r.pods:,}", r.budget, f"{r.seconds:.2f} s",
+            r.name,
+            f"{r.nodes:,}",
+            f"{r.pods:,}",
+            r.budget,
+            f"{r.seconds:.2f} s",
             *(f"{s:.2f} s" if s else "" for s in (r.longest, r.last)),
-            *(f"{price / PRICE_UNIT:,.1f}" for price in (r.before, r.after, r.bound)), f"{r.reached:.1%}", f"{r.left:,}",
-            f"{r.commands:,}", f"{r.passes}", f"{r.moves:,}", f"{r.moves_a_dollar:,.0f}",
-        )  # fmt: skip
+            *(f"{price / PRICE_UNIT:,.1f}" for price in (r.before, r.after, r.bound)),
+            f"{r.reached:.1%}",
+            f"{r.left:,}",
+            f"{r.commands:,}",
+            f"{r.passes}",
+            f"{r.moves:,}",
+            f"{r.moves_a_dollar:,.0f}",
+        )
     return shown
 
 
 def main() -> int:
     data = data_directory()
     if data is None:
-        print("the catalogues are not here: set WHARFINGER_DATA to the directory that holds aws_ec2/", file=sys.stderr)
+        print(
+            "the catalogues are not here: set WHARFINGER_DATA to the directory that holds aws_ec2/",
+            file=sys.stderr,
+        )
         return 2
     runs = measured(data)
     Console(width=200).print(table(runs))

@@ -1,11 +1,14 @@
-"""The long ledger that `benchmarks.explain` asks: a million decisions in minutes, made by the stages themselves.
+"""The long ledger that `benchmarks.explain` asks: a million decisions in minutes, made by the
+stages themselves.
 
-Without a broker: each process lets a `World` of its own run, one fleet shard with its clusters, and commits its rounds, those of
-many moments at once. Bindings are requested, re-scaled and re-requested for as long as it takes. A few ask for more than any node
-has, and a few clusters have a taint that only some bear, so that there are refusals to explain.
+Without a broker: each process lets a `World` of its own run, one fleet shard with its clusters, and
+commits its rounds, those of many moments at once. Bindings are requested, re-scaled and
+re-requested for as long as it takes. A few ask for more than any node has, and a few clusters have
+a taint that only some bear, so that there are refusals to explain.
 
-Snapshots are taken of the states as they stand, by the same dumps and at the same distances as the follower's. What is saved is
-the follower's work of deciding everything a second time, which would double the time of filling and change no byte.
+Snapshots are taken of the states as they stand, by the same dumps and at the same distances as the
+follower's. What is saved is the follower's work of deciding everything a second time, which would
+double the time of filling and change no byte.
 """
 
 from __future__ import annotations
@@ -35,14 +38,16 @@ from wharfinger.kernel.decider import Incremental
 from wharfinger.kernel.recover import RecordedRound
 from wharfinger.kernel.step import empty_head
 from wharfinger.runtime.ledger import Ledger
-from wharfinger.runtime.ledger.follower import BYTES_A_ROW, Cadence
+from wharfinger.runtime.ledger.follower import BYTES_A_ROW, SnapshotCadence
 from wharfinger.stages.fleet import FleetDecider
 from wharfinger.stages.world import World
 
 SECOND = 1_000_000
 START = 1_750_000_000 * SECOND
 GI = 2**30
-CLASSES = [Requirements({"cpu": 10 * (1 + i % 8), "memory": (16 + i % 5) * 2**20}) for i in range(40)]
+CLASSES = [
+    Requirements({"cpu": 10 * (1 + i % 8), "memory": (16 + i % 5) * 2**20}) for i in range(40)
+]
 TOO_LARGE = Requirements({"cpu": 65_000, "memory": GI})
 RESERVED = Taint("reserved", "NoSchedule", "batch")
 BEARING = (Toleration("reserved", "Exists"),)
@@ -60,7 +65,8 @@ COMMITTED = 8
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of what one process makes. `bindings`: how many names there are; each is asked for again and again."""
+    """Of what one process makes. `bindings`: how many names there are; each is asked for again and
+    again."""
 
     decisions: int
     bindings: int
@@ -70,7 +76,8 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """`bytes`, `taking_s`: of snapshots, `whole` or not, before compression and with what storing them took."""
+    """`bytes`, `taking_s`: of snapshots, `whole` or not, before compression and with what storing
+    them took."""
 
     decisions: int = 0
     snapshots: Mapping[bool, int] = field(default_factory=dict)
@@ -78,20 +85,28 @@ class Filled:
     taking_s: Mapping[bool, float] = field(default_factory=dict)
 
 
-def fill(url: str, size: Size, processes: int, cadence: Cadence) -> list[Filled]:
+def fill(url: str, size: Size, processes: int, cadence: SnapshotCadence) -> list[Filled]:
     """Each process makes its share of the decisions, bindings and clusters."""
-    share = Size(size.decisions // processes, size.bindings // processes, size.clusters // processes, size.nodes)
+    share = Size(
+        size.decisions // processes,
+        size.bindings // processes,
+        size.clusters // processes,
+        size.nodes,
+    )
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         return list(
-            pool.map(_fill_shard, *zip(*[(url, shard, share, cadence) for shard in range(processes)], strict=True))
+            pool.map(
+                _fill_shard,
+                *zip(*[(url, shard, share, cadence) for shard in range(processes)], strict=True),
+            )
         )
 
 
-def _fill_shard(url: str, shard: int, size: Size, cadence: Cadence) -> Filled:
+def _fill_shard(url: str, shard: int, size: Size, cadence: SnapshotCadence) -> Filled:
     return asyncio.run(_filled(url, shard, size, cadence))
 
 
-async def _filled(url: str, shard: int, size: Size, cadence: Cadence) -> Filled:
+async def _filled(url: str, shard: int, size: Size, cadence: SnapshotCadence) -> Filled:
     ledger = await Ledger.open(url, "benchmark")
     try:
         world = _world(shard)
@@ -116,7 +131,12 @@ async def _filled(url: str, shard: int, size: Size, cadence: Cadence) -> Filled:
 
 def _world(shard: int) -> World:
     world = World(
-        shards=0, shard_of=lambda _: shard, recorded=True, repeat_after_s=None, namespace=f"shard-{shard}", at=START
+        shards=0,
+        shard_of=lambda _: shard,
+        recorded=True,
+        repeat_after_s=None,
+        namespace=f"shard-{shard}",
+        at=START,
     )
     stream, decider = fleet_stream(shard), FleetDecider()
     world.adopt(stream, decider, decider.initial(stream), empty_head(stream))
@@ -125,14 +145,16 @@ def _world(shard: int) -> World:
 
 async def _commit(ledger: Ledger, rounds: Sequence[RecordedRound]) -> None:
     await ledger.ensure_streams({r.round.stream for r in rounds})
-    result = await ledger.commit([r.round for r in rounds], {e.id: e for r in rounds for e in r.events})
+    result = await ledger.commit(
+        [r.round for r in rounds], {e.id: e for r in rounds for e in r.events}
+    )
     assert not result.fenced
 
 
 class _Keeping:
     """The snapshots of a world, when the follower would make them."""
 
-    def __init__(self, ledger: Ledger, world: World, cadence: Cadence) -> None:
+    def __init__(self, ledger: Ledger, world: World, cadence: SnapshotCadence) -> None:
         self._ledger, self._world, self._cadence = ledger, world, cadence
         self._rows: dict[tuple[str, bool], int] = {}
         self._bytes: dict[str, int] = {}
@@ -151,8 +173,15 @@ class _Keeping:
             if isinstance(running.decider, Incremental) and (stream, False) not in self._rows:
                 running.decider.note_changes(running.state, everything=True)
             price = self._bytes.get(stream, 0) // BYTES_A_ROW
-            for whole, least in ((True, max(self._cadence.whole_rows, price)), (False, self._cadence.delta_rows)):
-                rows = self._rows.get((stream, whole), 0) + len(recorded.events) + len(recorded.round.decisions)
+            for whole, least in (
+                (True, max(self._cadence.whole_rows, price)),
+                (False, self._cadence.delta_rows),
+            ):
+                rows = (
+                    self._rows.get((stream, whole), 0)
+                    + len(recorded.events)
+                    + len(recorded.round.decisions)
+                )
                 self._rows[stream, whole] = rows
                 if rows >= (least if whole or incremental else max(least, price)):
                     self.due.add((stream, whole))
@@ -162,7 +191,9 @@ class _Keeping:
             if whole or (stream, True) not in self.due:
                 await self._take(stream, whole)
             elif isinstance(self._world.streams[stream].decider, Incremental):
-                continue  # of one round there is one snapshot: what changed is still owed, and saved with the next round
+                # of one round there is one snapshot: what changed is still owed, and saved with the
+                # next round
+                continue
             self._rows[stream, whole] = 0
         self.due.clear()
 
@@ -194,30 +225,44 @@ def happenings(shard: int, size: Size) -> Iterator[list[Event[Value]]]:
     def event(data: Value, subject: str) -> Event[Value]:
         nonlocal told
         told += 1
-        return made(data, id=derived_id("benchmark", shard, told), source="/benchmark", subject=subject)
+        return made(
+            data, id=derived_id("benchmark", shard, told), source="/benchmark", subject=subject
+        )
 
     names = [f"cluster-{shard}{i:02d}" for i in range(size.clusters)]
     facts: list[Event[Value]] = []
     for place, name in enumerate(names):
         taints = (RESERVED,) if place % 10 == 9 else ()
-        facts.append(event(ClusterObserved(Cluster(name, region=f"region-{place % 5}", taints=taints)), name))
-        found = [Node(f"{name}-n{i:03d}", {"cpu": 64_000, "memory": 256 * GI, "pods": 500}) for i in range(size.nodes)]
+        facts.append(
+            event(ClusterObserved(Cluster(name, region=f"region-{place % 5}", taints=taints)), name)
+        )
+        found = [
+            Node(f"{name}-n{i:03d}", {"cpu": 64_000, "memory": 256 * GI, "pods": 500})
+            for i in range(size.nodes)
+        ]
         facts += [event(said, name) for said in into_buckets(name, found, 4)]
     yield facts
     numbers, first = random.Random(7 + shard), 0
     while True:
         batch: list[Event[Value]] = []
         for _ in range(BATCH):
-            at, first = (first, first + 1) if first < size.bindings else (numbers.randrange(size.bindings), first)
+            at, first = (
+                (first, first + 1)
+                if first < size.bindings
+                else (numbers.randrange(size.bindings), first)
+            )
             spec = _binding(numbers, shard, at)
             batch.append(event(BindingRequested(spec), spec.name))
         yield batch
 
 
 def _binding(numbers: random.Random, shard: int, at: int) -> Binding:
-    """Every other time it is asked for with other replicas, and now and then with other requirements."""
+    """Every other time it is asked for with other replicas, and now and then with other
+    requirements."""
     namespace, app = f"team-{at % 97}", f"app-{shard}-{at}"
-    asked = TOO_LARGE if at % 100 == 99 else CLASSES[(at + numbers.randrange(20) // 19) % len(CLASSES)]
+    asked = (
+        TOO_LARGE if at % 100 == 99 else CLASSES[(at + numbers.randrange(20) // 19) % len(CLASSES)]
+    )
     ref = ObjectRef("apps/v1", "Deployment", app, namespace)
     return Binding(
         f"{namespace}/{app}",

@@ -1,14 +1,17 @@
-"""What a fleet decision costs, by clusters and strategy; what a cluster's update costs while bindings wait; and bindings a second
-through a whole plane.
+"""What a fleet decision costs, by clusters and strategy; what a cluster's update costs while
+bindings wait; and bindings a second through a whole plane.
 
-`python -m benchmarks.fleet` prints it; `python -m benchmarks` has it among the rest. The fleets are those of the timings of
-Karmada's scheduler that the figures are compared with: 101 API kinds a cluster, four labels, ten regions, room for 10 to 99
-replicas; 100 replicas by a policy with a label affinity and a toleration.
+`python -m benchmarks.fleet` prints it; `python -m benchmarks` has it among the rest. The fleets are
+those of the timings of Karmada's scheduler that the figures are compared with: 101 API kinds a
+cluster, four labels, ten regions, room for 10 to 99 replicas; 100 replicas by a policy with a label
+affinity and a toleration.
 
-Two times are taken of each decision. *Solve* is what such a scheduler calls scheduling: filter, estimate, select, divide, explain.
-*Whole* is the round that answers one request, from the event taken in to the decision numbered, folded into the state and
-hashed; only the database and the broker are not in it. *Warm*: nothing has changed since the last decision but what that took;
-*cold*: a cluster's labels and its count have changed; *first*: of a policy that nobody has used before. No cluster is left out.
+Two times are taken of each decision. *Solve* is what such a scheduler calls scheduling: filter,
+estimate, select, divide, explain. *Whole* is the round that answers one request, from the event
+taken in to the decision numbered, folded into the state and hashed; only the database and the
+broker are not in it. *Warm*: nothing has changed since the last decision but what that took;
+*cold*: a cluster's labels and its count have changed; *first*: of a policy that nobody has used
+before. No cluster is left out.
 """
 
 from __future__ import annotations
@@ -31,7 +34,13 @@ from benchmarks.raw import RawLimits, raw_limits
 from benchmarks.subscriber import Subscriber
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import Cluster, ResourceSummary
-from wharfinger.domain.placement import ClusterAffinity, Placement, ReplicaScheduling, SpreadConstraint, StaticWeight
+from wharfinger.domain.placement import (
+    ClusterAffinity,
+    Placement,
+    ReplicaScheduling,
+    SpreadConstraint,
+    StaticWeight,
+)
 from wharfinger.domain.selectors import LabelSelector
 from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.value import Value
@@ -47,7 +56,7 @@ from wharfinger.kernel.step import empty_head, step
 from wharfinger.runtime.ledger import Ledger, Submission
 from wharfinger.runtime.memory import seldom_collect
 from wharfinger.stages.fleet import FleetDecider
-from wharfinger.stages.fleet.places import solve
+from wharfinger.stages.fleet.solve import solve
 
 SOURCE = "/benchmarks/fleet"
 SIZES = (100, 1000, 5000)
@@ -77,15 +86,27 @@ def a_cluster(i: int, revision: str = "") -> Cluster:
     """Every cluster owns its list of kinds, as if it had just been read."""
     return Cluster(
         f"member-{i:05d}",
-        {"env": "prod", "tier": "gold" if i % 2 else "tin", "rack": f"r{i % 5}", "serial": f"{i}{revision}"},
-        "fjord", f"region-{i % 10}", (f"zone-{i % 30}",), (Taint("dedicated", "NoSchedule"),) if i % 7 == 0 else (),
+        {
+            "env": "prod",
+            "tier": "gold" if i % 2 else "tin",
+            "rack": f"r{i % 5}",
+            "serial": f"{i}{revision}",
+        },
+        "fjord",
+        f"region-{i % 10}",
+        (f"zone-{i % 30}",),
+        (Taint("dedicated", "NoSchedule"),) if i % 7 == 0 else (),
         tuple(["".join(kind) for kind in KINDS]),
-    )  # fmt: skip
+    )
 
 
 def a_count(i: int, classes: Sequence[str], seq: int, more: int = 0) -> CapacityEstimated:
     return CapacityEstimated(
-        f"member-{i:05d}", 10, FREE, dict.fromkeys(classes, 10 + i % 90 + more), {fleet_stream(0): seq}
+        f"member-{i:05d}",
+        10,
+        FREE,
+        dict.fromkeys(classes, 10 + i % 90 + more),
+        {fleet_stream(0): seq},
     )
 
 
@@ -99,9 +120,13 @@ def strategies() -> dict[str, Placement]:
     dynamic = ReplicaScheduling("Divided", "Weighted", dynamic=True)
     return {
         "Duplicated": Placement(affinity, tolerations),
-        "static": Placement(affinity, tolerations, replicas=ReplicaScheduling("Divided", "Weighted", racks)),
+        "static": Placement(
+            affinity, tolerations, replicas=ReplicaScheduling("Divided", "Weighted", racks)
+        ),
         "dynamic": Placement(affinity, tolerations, replicas=dynamic),
-        "Aggregated": Placement(affinity, tolerations, replicas=ReplicaScheduling("Divided", "Aggregated")),
+        "Aggregated": Placement(
+            affinity, tolerations, replicas=ReplicaScheduling("Divided", "Aggregated")
+        ),
         "dynamic, region 2-5, cluster 5-50": Placement(
             affinity,
             tolerations,
@@ -210,10 +235,11 @@ def decisions(sizes: Sequence[int] = SIZES, repeats: int = REPEATS) -> Iterator[
 def decided(strategy: str, placement: Placement, clusters: int, repeats: int) -> Cost:
     fleet, cost = Fleet(clusters, (CLASS.class_key,)), Cost(strategy, clusters)
     names = (f"bench/b{i:04d}" for i in range(10**6))
-    fleet.solved(
-        a_request(next(names), strategies()["Duplicated"], replicas=1)
-    )  # the class has been asked about before
-    cost.first_ms = fleet.solved(a_request(next(names), msgspec.structs.replace(placement, failover="reserve")))
+    # the class has been asked about before
+    fleet.solved(a_request(next(names), strategies()["Duplicated"], replicas=1))
+    cost.first_ms = fleet.solved(
+        a_request(next(names), msgspec.structs.replace(placement, failover="reserve"))
+    )
     for i in range(repeats + 1):
         warm_solve = fleet.solved(a_request(next(names), placement))
         warm_whole = whole(fleet, a_request(next(names), placement))
@@ -226,7 +252,8 @@ def decided(strategy: str, placement: Placement, clusters: int, repeats: int) ->
             cost.warm_whole.taken.append(warm_whole)
             cost.cold_solve.taken.append(cold_solve)
             cost.cold_whole.taken.append(cold_whole)
-        fleet.take([a_count(c, fleet.classes, fleet.seq) for c in range(clusters)])  # room for the next
+        # room for the next
+        fleet.take([a_count(c, fleet.classes, fleet.seq) for c in range(clusters)])
         fleet.solved(a_request(next(names), placement, replicas=1))
     return cost
 
@@ -238,9 +265,12 @@ def whole(fleet: Fleet, request: BindingRequested) -> float:
 
 
 def growing(costs: Sequence[Cost]) -> float:
-    """By which power of the clusters the best warm solution grows between the fewest and the most clusters."""
+    """By which power of the clusters the best warm solution grows between the fewest and the most
+    clusters."""
     fewest, most = min(costs, key=lambda c: c.clusters), max(costs, key=lambda c: c.clusters)
-    return math.log(most.warm_solve.best / fewest.warm_solve.best) / math.log(most.clusters / fewest.clusters)
+    return math.log(most.warm_solve.best / fewest.warm_solve.best) / math.log(
+        most.clusters / fewest.clusters
+    )
 
 
 # --- a cluster's update while bindings wait
@@ -248,8 +278,9 @@ def growing(costs: Sequence[Cost]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Milliseconds of one round that takes in a new count, or new labels, of one cluster while `waiting` bindings wait in
-    `groups` of equal policy and class, and finds that none of them fits."""
+    """Milliseconds of one round that takes in a new count, or new labels, of one cluster while
+    `waiting` bindings wait in `groups` of equal policy and class, and finds that none of them
+    fits."""
 
     clusters: int
     waiting: int
@@ -263,17 +294,24 @@ def updated(clusters: int, repeats: int = REPEATS) -> Update:
     fleet = Fleet(clusters, [kind.class_key for kind in kinds])
     dynamic = strategies()["dynamic"]
     policies = [
-        msgspec.structs.replace(dynamic, tolerations=(*dynamic.tolerations, Toleration(f"own-{i}", "Exists")))
+        msgspec.structs.replace(
+            dynamic, tolerations=(*dynamic.tolerations, Toleration(f"own-{i}", "Exists"))
+        )
         for i in range(WAITING_POLICIES)
     ]
     fleet.take(
         [
-            a_request(f"waits/b{i:04d}", policies[i % WAITING_POLICIES], 10**6, kinds[i // 10 % WAITING_CLASSES])
+            a_request(
+                f"waits/b{i:04d}",
+                policies[i % WAITING_POLICIES],
+                10**6,
+                kinds[i // 10 % WAITING_CLASSES],
+            )
             for i in range(WAITING)
         ]
     )
-    groups = len(fleet.state.waiting)
-    assert sum(len(group.names) for group in fleet.state.waiting.values()) == WAITING
+    groups = len(fleet.state.waiting.groups)
+    assert sum(len(group.names) for group in fleet.state.waiting.groups.values()) == WAITING
     counts, facts = Times(), Times()
     for i in range(repeats):
         place = 37 * i % clusters
@@ -301,46 +339,61 @@ class LiveRun:
 
 
 async def live(plane: PlaneUnderTest, clusters: int, bindings: int = LIVE_BINDINGS) -> LiveRun:
-    """Clusters that report totals and no nodes: the fleet stage by itself, as with schedulers of the clusters' own. A binding goes
-    to three clusters, by a policy of ten."""
+    """Clusters that report totals and no nodes: the fleet stage by itself, as with schedulers of
+    the clusters' own. A binding goes to three clusters, by a policy of ten."""
     where = plane.plane()
     raw = await raw_limits(where["bootstrap"], where["database_url"])
     ledger = await Ledger.open(where["database_url"], "wharfinger-bench")
     try:
         for start in range(0, clusters, LIVE_AT_ONCE):
-            await ledger.accept([_live_cluster(i) for i in range(start, min(clusters, start + LIVE_AT_ONCE))])
+            await ledger.accept(
+                [_live_cluster(i) for i in range(start, min(clusters, start + LIVE_AT_ONCE))]
+            )
         requests = [_live_request(i) for i in range(bindings)]
         async with Subscriber(where["bootstrap"]) as subscriber:
-            await ledger.accept([_live_request(bindings)])  # a first one, to see that all clusters are known
+            # a first one, to see that all clusters are known
+            await ledger.accept([_live_request(bindings)])
             await subscriber.until(lambda s: len(s.first_fleet) >= 1, timeout_s=60, quiet_s=3.0)
             began = time.time()
             for start in range(0, bindings, LIVE_AT_ONCE):
                 await ledger.accept(requests[start : start + LIVE_AT_ONCE])
             if not await subscriber.until(lambda s: len(s.first_fleet) > bindings, timeout_s=300):
-                raise RuntimeError(f"{len(subscriber.seen.first_fleet)} of {bindings + 1} bindings decided after 300 s")
+                raise RuntimeError(
+                    f"{len(subscriber.seen.first_fleet)} of {bindings + 1} bindings decided "
+                    "after 300 s"
+                )
             seen = subscriber.seen
             seconds = max(seen.first_fleet.values()) - began
     finally:
         await ledger.close()
-    return LiveRun(clusters, bindings, seen.types["io.wharfinger.schedule.refused.v1"], seconds, raw)
+    return LiveRun(
+        clusters, bindings, seen.types["io.wharfinger.schedule.refused.v1"], seconds, raw
+    )
 
 
 def _live_cluster(i: int) -> Submission:
     facts = msgspec.structs.replace(
-        a_cluster(i), summary=ResourceSummary({"cpu": 10_000_000, "memory": 2**50, "pods": 100_000}, {"cpu": 1000 * i})
+        a_cluster(i),
+        summary=ResourceSummary(
+            {"cpu": 10_000_000, "memory": 2**50, "pods": 100_000}, {"cpu": 1000 * i}
+        ),
     )
     return _submission(ClusterObserved(facts), CLUSTERS.name, facts.name)
 
 
 def _live_request(i: int) -> Submission:
     dynamic = strategies()["dynamic"]
-    policy = msgspec.structs.replace(dynamic, tolerations=(*dynamic.tolerations, Toleration(f"own-{i % 10}", "Exists")))
+    policy = msgspec.structs.replace(
+        dynamic, tolerations=(*dynamic.tolerations, Toleration(f"own-{i % 10}", "Exists"))
+    )
     name = f"live/b{i:05d}"
     return _submission(a_request(name, policy, LIVE_REPLICAS), BINDINGS.name, name)
 
 
 def _submission(data: Value, topic: str, key: str) -> Submission:
-    return Submission(made(data, id=derived_id(SOURCE, key), source=SOURCE, subject=key), topic, key, key)
+    return Submission(
+        made(data, id=derived_id(SOURCE, key), source=SOURCE, subject=key), topic, key, key
+    )
 
 
 async def through_planes(processes: str, sizes: Sequence[int] = tuple(MUST_LIVE)) -> list[LiveRun]:
@@ -381,7 +434,8 @@ def main() -> int:
             rate = run.bindings_a_second
             console.print(
                 f"{run.clusters:,} clusters, through the plane: {rate:,.0f} bindings/s "
-                f"({rate / run.raw.produce:.1%} of produce, {rate / run.raw.copy_rows:.1%} of COPY), {run.refused} refused"
+                f"({rate / run.raw.produce:.1%} of produce, {rate / run.raw.copy_rows:.1%} of "
+                f"COPY), {run.refused} refused"
             )
     return 0
 
@@ -404,9 +458,13 @@ def table(costs: Sequence[Cost]) -> Table:
         times = (cost.warm_solve, cost.cold_solve, cost.warm_whole, cost.cold_whole)
         must, karmada = MUST_MS.get(cost.clusters), KARMADA_MS.get(cost.clusters)
         shown.add_row(
-            cost.strategy, f"{cost.clusters:,}", *(f"{t.best:.2f} / {t.median:.2f}" for t in times), f"{cost.first_ms:.1f}",
-            "" if must is None else f"{must}", "" if karmada is None else f"{karmada}",
-        )  # fmt: skip
+            cost.strategy,
+            f"{cost.clusters:,}",
+            *(f"{t.best:.2f} / {t.median:.2f}" for t in times),
+            f"{cost.first_ms:.1f}",
+            "" if must is None else f"{must}",
+            "" if karmada is None else f"{karmada}",
+        )
     return shown
 
 

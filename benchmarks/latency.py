@@ -1,7 +1,8 @@
 """From accepted to published, one binding at a time at a steady rate.
 
-Open loop: a binding is due every 1/rate seconds whether or not the plane has kept up, so that a stall is seen by all who
-waited behind it. Accepted is when the intake's transaction has returned; published is when a subscriber has the record.
+Open loop: a binding is due every 1/rate seconds whether or not the plane has kept up, so that a
+stall is seen by all who waited behind it. Accepted is when the intake's transaction has returned;
+published is when a subscriber has the record.
 """
 
 from __future__ import annotations
@@ -57,24 +58,30 @@ def percentiles(seconds: list[float]) -> Percentiles:
     return Percentiles(at(0.50), at(0.99), ordered[-1])
 
 
-async def latency(bootstrap: str, database_url: str, rate: float = 50.0, bindings: int = 1000) -> Latency:
+async def latency(
+    bootstrap: str, database_url: str, rate: float = 50.0, bindings: int = 1000
+) -> Latency:
     ledger = await Ledger.open(database_url, "wharfinger-bench")
     accepted: dict[str, float] = {}
     try:
-        await ledger.accept(_fleet())
+        await ledger.accept(a_fleet())
         await asyncio.sleep(1.5)
         async with Subscriber(bootstrap) as subscriber:
             began = time.time()
             for i in range(bindings + WARM_UP):
                 await asyncio.sleep(max(0.0, began + i / rate - time.time()))
                 name = f"latency/b{i:05d}"
-                await ledger.accept([_binding(name)])
+                await ledger.accept([a_binding(name)])
                 if i >= WARM_UP:
                     accepted[name] = time.time()
             everything = set(accepted)
-            if not await subscriber.until(lambda s: everything <= s.first_node.keys(), timeout_s=30.0):
+            if not await subscriber.until(
+                lambda s: everything <= s.first_node.keys(), timeout_s=30.0
+            ):
                 missing = len(everything - subscriber.seen.first_node.keys())
-                raise RuntimeError(f"{missing} of {bindings} bindings had no node decision after 30 s")
+                raise RuntimeError(
+                    f"{missing} of {bindings} bindings had no node decision after 30 s"
+                )
             seen = subscriber.seen
     finally:
         await ledger.close()
@@ -86,7 +93,7 @@ async def latency(bootstrap: str, database_url: str, rate: float = 50.0, binding
     )
 
 
-def _fleet() -> list[Submission]:
+def a_fleet() -> list[Submission]:
     submissions = []
     for c in range(CLUSTERS_N):
         name = f"lat-{c}"
@@ -101,12 +108,15 @@ def _fleet() -> list[Submission]:
     return submissions
 
 
-def _binding(name: str) -> Submission:
+def a_binding(name: str) -> Submission:
     binding = Binding(
-        name, uid=name, resource=ObjectRef("apps/v1", "Deployment", name.partition("/")[2], "latency"), replicas=1,
+        name,
+        uid=name,
+        resource=ObjectRef("apps/v1", "Deployment", name.partition("/")[2], "latency"),
+        replicas=1,
         requirements=Requirements({"cpu": 500, "memory": 2**30, "pods": 1}),
         placement=Placement(replicas=ReplicaScheduling("Divided", "Weighted", dynamic=True)),
-    )  # fmt: skip
+    )
     return _submission(BindingRequested(binding), BINDINGS.name, name, name)
 
 

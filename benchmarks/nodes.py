@@ -1,13 +1,14 @@
 """What placing pods on the nodes of one cluster costs, every node looked at for every pod.
 
-A cluster as kube-scheduler was measured with: nodes of 4 cpu and 32 GiB in three zones, as many pods running as there
-are nodes, and a batch of pods to place, each in sight of the last. `equal`: one class of pods; all others are one
-class with the constraint they are named for, but `all different`, where no two pods ask the same and each is compiled
-in the measured time. A run is what a stage does: classes, nodes, counters, choices as values; the table is charged
-with all of it, too. kube-scheduler 1.34 looks at a tenth of 5,000 nodes.
+A cluster as kube-scheduler was measured with: nodes of 4 cpu and 32 GiB in three zones, as many
+pods running as there are nodes, and a batch of pods to place, each in sight of the last. `equal`:
+one class of pods; all others are one class with the constraint they are named for, but `all
+different`, where no two pods ask the same and each is compiled in the measured time. A run is what
+a stage does: classes, nodes, counters, choices as values; the table is charged with all of it, too.
+kube-scheduler 1.34 looks at a tenth of 5,000 nodes.
 
-The raw limit beside it is a plain compiled loop over the same arrays with fit, least-allocated and balanced
-allocation, one pod at a time, without names, values or constraints.
+The raw limit beside it is a plain compiled loop over the same arrays with fit, least-allocated and
+balanced allocation, one pod at a time, without names, values or constraints.
 
 `python -m benchmarks.nodes` prints the tables."""
 
@@ -34,7 +35,7 @@ from wharfinger.engine.framework.profile import default_profile
 from wharfinger.engine.load.columns import LoadColumns
 from wharfinger.engine.nodes.classes import PodClass, compile_class
 from wharfinger.engine.nodes.columns import NodeTable
-from wharfinger.engine.nodes.place import COMPILER, Placer
+from wharfinger.engine.nodes.place import Placer
 
 SIZES = (500, 1000, 5000)
 PODS = 1000
@@ -51,8 +52,8 @@ RUNNING = Requirements({"cpu": 100, "memory": 200 * MIB}, pod=PodTraits(labels={
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """`kube`: pods a second of kube-scheduler 1.34 by nodes. `must`, `aim`: at 5,000 nodes. `running`: pods that run
-    already."""
+    """`kube`: pods a second of kube-scheduler 1.34 by nodes. `must`, `aim`: at 5,000 nodes.
+    `running`: pods that run already."""
 
     name: str
     pods: Callable[[int], list[Requirements]]
@@ -63,7 +64,8 @@ class Workload:
 
 
 def a_pod(**traits: object) -> Requirements:
-    return Requirements({"cpu": 100, "memory": 500 * MIB}, pod=PodTraits(labels=APP, **traits))  # type: ignore[arg-type]
+    pod = PodTraits(labels=APP, **traits)  # type: ignore[arg-type]
+    return Requirements({"cpu": 100, "memory": 500 * MIB}, pod=pod)
 
 
 def equal(requirements: Requirements) -> Callable[[int], list[Requirements]]:
@@ -72,7 +74,10 @@ def equal(requirements: Requirements) -> Callable[[int], list[Requirements]]:
 
 def different(pods: int) -> list[Requirements]:
     traits = PodTraits(labels=APP)
-    return [Requirements({"cpu": 50 + i, "memory": (300 + 7 * i % 211) * MIB}, pod=traits) for i in range(pods)]
+    return [
+        Requirements({"cpu": 50 + i, "memory": (300 + 7 * i % 211) * MIB}, pod=traits)
+        for i in range(pods)
+    ]
 
 
 def one_each(nodes: int) -> list[tuple[int, Requirements]]:
@@ -83,27 +88,72 @@ def a_fifth(requirements: Requirements, nodes: int) -> list[tuple[int, Requireme
     return [*((n, RUNNING) for n in range(nodes)), *((n, requirements) for n in range(0, nodes, 5))]
 
 
-IN_ONE_ZONE = Requirements({"cpu": 100, "memory": 500 * MIB}, node_selector={ZONE: "zone-1"}, pod=PodTraits(labels=APP))
+IN_ONE_ZONE = Requirements(
+    {"cpu": 100, "memory": 500 * MIB}, node_selector={ZONE: "zone-1"}, pod=PodTraits(labels=APP)
+)
 SPREAD = a_pod(spread=(TopologySpread(ZONE, 1, selector=SELECTS_APP),))
 APART = a_pod(anti_affinity=(PodTerm(HOSTNAME, SELECTS_APP),))
 TOGETHER = a_pod(affinity=(PodTerm(ZONE, SELECTS_APP),))
 LIKES = a_pod(preferred_affinity=(WeightedPodTerm(10, PodTerm(HOSTNAME, SELECTS_APP)),))
 
 WORKLOADS = (
-    Workload("basic, equal pods", equal(a_pod()), one_each, {500: 2800, 1000: 1540, 5000: 980},
-             {500: 28_000, 1000: 15_400, 5000: 100_000}, {5000: 500_000}),
-    Workload("basic, all different", different, one_each, {500: 2800, 1000: 1540, 5000: 980},
-             {500: 28_000, 1000: 15_400, 5000: 15_000}, {5000: 40_000}),
-    Workload("required node affinity", equal(IN_ONE_ZONE), one_each, {500: 2010, 1000: 1180, 5000: 840}, {5000: 15_000},
-             {5000: 40_000}),
-    Workload("hard topology spread", equal(SPREAD), one_each, {500: 2030, 1000: 1200, 5000: 660}, {5000: 10_000}, {5000: 30_000}),
-    Workload("hostname anti-affinity", equal(APART), partial(a_fifth, APART), {500: 1280, 1000: 740, 5000: 270}, {5000: 10_000},
-             {5000: 30_000}),
-    Workload("zone affinity", equal(TOGETHER), partial(a_fifth, TOGETHER), {500: 740, 1000: 460, 5000: 107}, {5000: 10_000},
-             {5000: 30_000}),
-    Workload("preferred affinity", equal(LIKES), partial(a_fifth, LIKES), {500: 770, 1000: 450, 5000: 82}, {5000: 5_000},
-             {5000: 20_000}),
-)  # fmt: skip
+    Workload(
+        "basic, equal pods",
+        equal(a_pod()),
+        one_each,
+        {500: 2800, 1000: 1540, 5000: 980},
+        {500: 28_000, 1000: 15_400, 5000: 100_000},
+        {5000: 500_000},
+    ),
+    Workload(
+        "basic, all different",
+        different,
+        one_each,
+        {500: 2800, 1000: 1540, 5000: 980},
+        {500: 28_000, 1000: 15_400, 5000: 15_000},
+        {5000: 40_000},
+    ),
+    Workload(
+        "required node affinity",
+        equal(IN_ONE_ZONE),
+        one_each,
+        {500: 2010, 1000: 1180, 5000: 840},
+        {5000: 15_000},
+        {5000: 40_000},
+    ),
+    Workload(
+        "hard topology spread",
+        equal(SPREAD),
+        one_each,
+        {500: 2030, 1000: 1200, 5000: 660},
+        {5000: 10_000},
+        {5000: 30_000},
+    ),
+    Workload(
+        "hostname anti-affinity",
+        equal(APART),
+        partial(a_fifth, APART),
+        {500: 1280, 1000: 740, 5000: 270},
+        {5000: 10_000},
+        {5000: 30_000},
+    ),
+    Workload(
+        "zone affinity",
+        equal(TOGETHER),
+        partial(a_fifth, TOGETHER),
+        {500: 740, 1000: 460, 5000: 107},
+        {5000: 10_000},
+        {5000: 30_000},
+    ),
+    Workload(
+        "preferred affinity",
+        equal(LIKES),
+        partial(a_fifth, LIKES),
+        {500: 770, 1000: 450, 5000: 82},
+        {5000: 5_000},
+        {5000: 20_000},
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,18 +169,23 @@ class Rate:
 class Cluster:
     """A table of `nodes` nodes with what runs on them."""
 
-    def __init__(self, nodes: int, running: Sequence[tuple[int, Requirements]], labels: bool = True) -> None:
+    def __init__(
+        self, nodes: int, running: Sequence[tuple[int, Requirements]], labels: bool = True
+    ) -> None:
         self.table = NodeTable()
         self.classes: dict[str, PodClass] = {}
         held: list[dict[PodClass, int]] = [{} for _ in range(nodes)]
         rows = [
             self.table.put(
-                Node(f"node-{n:05}", {"cpu": 4000, "memory": 32 * GIB, "pods": 110},
-                     labels={HOSTNAME: f"node-{n:05}", ZONE: f"zone-{n % ZONES}"} if labels else {}),
+                Node(
+                    f"node-{n:05}",
+                    {"cpu": 4000, "memory": 32 * GIB, "pods": 110},
+                    labels={HOSTNAME: f"node-{n:05}", ZONE: f"zone-{n % ZONES}"} if labels else {},
+                ),
                 closed=False,
             )
             for n in range(nodes)
-        ]  # fmt: skip
+        ]
         for n, requirements in running:
             cls = self.class_of(requirements)
             held[n][cls] = held[n].get(cls, 0) + 1
@@ -142,7 +197,9 @@ class Cluster:
         key = requirements.pod_key
         cls = self.classes.get(key)
         if cls is None:
-            cls = self.classes[key] = compile_class(self.table, requirements, requirements.class_key, key)
+            cls = self.classes[key] = compile_class(
+                self.table, requirements, requirements.class_key, key
+            )
         return cls
 
     def batch(self, pods: Sequence[Requirements]) -> list[tuple[PodClass, int]]:
@@ -162,7 +219,8 @@ class Cluster:
 def rate(workload: Workload, nodes: int, pods: int = PODS, runs: int = RUNS) -> Rate:
     """The best of some runs, each from the same cluster."""
     best_placed = best_charged = float("inf")
-    pods = min(pods, nodes * 4 // 5)  # where each wants a node of its own, a fifth of them are taken
+    # where each wants a node of its own, a fifth of them are taken
+    pods = min(pods, nodes * 4 // 5)
     wanted = workload.pods(pods)
     for _ in range(runs):
         cluster = Cluster(nodes, workload.running(nodes))
@@ -184,7 +242,8 @@ def rate(workload: Workload, nodes: int, pods: int = PODS, runs: int = RUNS) -> 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Microseconds a pod takes with `nodes` nodes of which each has `running` pods: to choose its node, and to charge it."""
+    """Microseconds a pod takes with `nodes` nodes of which each has `running` pods: to choose its
+    node, and to charge it."""
 
     nodes: int
     running: int
@@ -193,8 +252,13 @@ class Growth:
 
 
 def growth(requirements: Requirements, nodes: int, running: int, runs: int = 100) -> Growth:
-    """One pod that minds others, as the cost grows: by nodes, and not by the pods that run on them."""
-    there = [(n, requirements if i == 0 and n % 5 == 0 else RUNNING) for n in range(nodes) for i in range(running)]
+    """One pod that minds others, as the cost grows: by nodes, and not by the pods that run on
+    them."""
+    there = [
+        (n, requirements if i == 0 and n % 5 == 0 else RUNNING)
+        for n in range(nodes)
+        for i in range(running)
+    ]
     cluster = Cluster(nodes, there)
     cls, placer = cluster.class_of(requirements), cluster.placer
     choices: list[float] = []
@@ -211,13 +275,16 @@ def growth(requirements: Requirements, nodes: int, running: int, runs: int = 100
 
 
 def by_load(nodes: int = 5000, runs: int = 200) -> float:
-    """Milliseconds for one pod when measured load filters and scores, with all that the default profile asks besides."""
+    """Milliseconds for one pod when measured load filters and scores, with all that the default
+    profile asks besides."""
     cluster = Cluster(nodes, one_each(nodes))
     base = np.arange(nodes, dtype=np.int64) * 7919 % 101
     verdict = (np.arange(nodes, dtype=np.int64) % 17 == 0).astype(np.int64)
     recent = np.arange(2 * nodes, dtype=np.int64).reshape(2, nodes) % 9
     metric = np.where(verdict == 0, -1, 0)
-    loads = LoadColumns(verdict, metric, base, recent, np.array([5, 2], dtype=np.int64), ("cpu_usage_avg_5m",))
+    loads = LoadColumns(
+        verdict, metric, base, recent, np.array([5, 2], dtype=np.int64), ("cpu_usage_avg_5m",)
+    )
     cluster.placer.set_loads(loads)
     cls = cluster.class_of(a_pod())
     times: list[float] = []
@@ -242,7 +309,8 @@ def memory_mb(nodes: int = 10_000) -> float:
 
 
 def raw_limit(nodes: int = 5000, pods: int = PODS) -> float:
-    """Pods a second of the plainest compiled loop: fit, least-allocated and balance of different pods, no names, no values."""
+    """Pods a second of the plainest compiled loop: fit, least-allocated and balance of different
+    pods, no names, no values."""
     import numba
 
     loop = numba.njit(_plain_loop)
@@ -274,7 +342,6 @@ def _plain_loop(whole, free, asks):  # type: ignore[no-untyped-def]
 
 
 def main() -> int:
-    COMPILER.compile_now()
     console = Console(width=150 if not sys.stdout.isatty() else None)
     rates = measured()
     console.print(table(rates))
@@ -284,7 +351,6 @@ def main() -> int:
 
 def measured() -> list[Rate]:
     """Every workload at every size."""
-    COMPILER.compile_now()
     return [rate(workload, nodes) for nodes in SIZES for workload in WORKLOADS]
 
 
@@ -299,14 +365,19 @@ def costs() -> Table:
         name = f"preferred affinity, {nodes:,} nodes of {running} pods: choose + charge, us"
         shown.add_row(name, f"{g.choose_us:,.0f} + {g.charge_us:.1f}")
     shown.add_row(
-        "measured load filters and scores, 5,000 nodes (crane in Go: 13 ms), ms", f"{by_load():.3f}", "0.5", "0.1"
+        "measured load filters and scores, 5,000 nodes (crane in Go: 13 ms), ms",
+        f"{by_load():.3f}",
+        "0.5",
+        "0.1",
     )
     shown.add_row("memory of 10,000 nodes with a pod each, MiB", f"{memory_mb():.1f}")
     return shown
 
 
 def table(rates: Sequence[Rate]) -> Table:
-    shown = Table(title="pods placed on nodes, every node looked at (pods/s, best of 3)", title_justify="left")
+    shown = Table(
+        title="pods placed on nodes, every node looked at (pods/s, best of 3)", title_justify="left"
+    )
     for column in (
         "workload",
         "nodes",
@@ -320,9 +391,14 @@ def table(rates: Sequence[Rate]) -> Table:
         shown.add_column(column, justify="left" if column == "workload" else "right")
     for r in rates:
         of = r.workload
-        bounds = [f"{bound[r.nodes]:,}" if r.nodes in bound else "" for bound in (of.kube, of.must, of.aim)]
+        bounds = [
+            f"{bound[r.nodes]:,}" if r.nodes in bound else ""
+            for bound in (of.kube, of.must, of.aim)
+        ]
         times = f"{r.placed / of.kube[r.nodes]:,.0f}"
-        shown.add_row(of.name, f"{r.nodes:,}", *bounds, f"{r.placed:,.0f}", f"{r.charged:,.0f}", times)
+        shown.add_row(
+            of.name, f"{r.nodes:,}", *bounds, f"{r.placed:,.0f}", f"{r.charged:,.0f}", times
+        )
     return shown
 
 

@@ -43,7 +43,8 @@ class OpenbRun:
 
 
 def data_directory() -> Path | None:
-    """Where the traces lie: `WHARFINGER_DATA`, else `shared/data` beside the project; None when neither is there."""
+    """Where the traces lie: `WHARFINGER_DATA`, else `shared/data` beside the project; None when
+    neither is there."""
     beside = Path(__file__).resolve().parents[2] / "shared" / "data"
     directory = Path(os.environ.get("WHARFINGER_DATA", beside))
     return directory if (directory / "openb" / NODES).exists() else None
@@ -59,13 +60,19 @@ async def openb(plane: PlaneUnderTest, data: Path, timeout_s: float = 300.0) -> 
     expected = pods_in(pods)
     async with Subscriber(plane.plane()["bootstrap"]) as subscriber:
         importing = asyncio.create_task(
-            asyncio.to_thread(plane.command, "import", "openb", "--nodes", str(nodes), "--pods", str(pods))
+            asyncio.to_thread(
+                plane.command, "import", "openb", "--nodes", str(nodes), "--pods", str(pods)
+            )
         )
-        done = await subscriber.until(lambda s: len(s.first_fleet) >= expected, timeout_s, quiet_s=2.0)
+        done = await subscriber.until(
+            lambda s: len(s.first_fleet) >= expected, timeout_s, quiet_s=2.0
+        )
         await importing
         seen = subscriber.seen
     if not done:
-        raise RuntimeError(f"{len(seen.first_fleet)} of {expected} bindings had an outcome after {timeout_s:.0f} s")
+        raise RuntimeError(
+            f"{len(seen.first_fleet)} of {expected} bindings had an outcome after {timeout_s:.0f} s"
+        )
     began = await _first_accepted(plane.plane()["database_url"])
     return _summary(seen, expected, seen.last_at - began)
 
@@ -85,7 +92,8 @@ async def _first_accepted(database_url: str) -> float:
     connection = await asyncpg.connect(plain_database_url(database_url))
     try:
         at_us = await connection.fetchval(
-            "select min(r.at_us) from round r join stream s on s.id = r.stream where s.name = 'intake'"
+            "select min(r.at_us) from round r join stream s on s.id = r.stream where s.name = "
+            "'intake'"
         )
         return float(at_us) / 1e6
     finally:

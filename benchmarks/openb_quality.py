@@ -1,15 +1,17 @@
-"""`make bench-openb`: how full the GPUs of the openb trace get, by strategy and list of pods, beside what others have
-published.
+"""`make bench-openb`: how full the GPUs of the openb trace get, by strategy and list of pods,
+beside what others have published.
 
-The protocol is the paper's (Weng et al., "Beware of Fragmentation", USENIX ATC 2023): all nodes empty; the list of
-pods shuffled by the seed, pods appended or dropped until they ask for 130 % of the cluster's GPUs; they arrive one at
-a time, never leave, and one that fits nowhere fails. What is shown is the part of all GPUs that is allocated in the
-end. Nobody looks ahead; *fragmentation* and *expected-fill* know how often which pods are asked for, as in the paper,
-and not in which order they come.
+The protocol is the paper's (Weng et al., "Beware of Fragmentation", USENIX ATC 2023): all nodes
+empty; the list of pods shuffled by the seed, pods appended or dropped until they ask for 130 % of
+the cluster's GPUs; they arrive one at a time, never leave, and one that fits nowhere fails. What is
+shown is the part of all GPUs that is allocated in the end. Nobody looks ahead; *fragmentation* and
+*expected-fill* know how often which pods are asked for, as in the paper, and not in which order
+they come.
 
-Apart from that: expected-fill when it has to learn from what has arrived so far which pods are asked for, as a live
-cluster does; and, not to be compared with the others because whom to refuse is chosen there, the same pods as one
-batch in sight of each other, and what no strategy can exceed (`bound`).
+Apart from that: expected-fill when it has to learn from what has arrived so far which pods are
+asked for, as a live cluster does; and, not to be compared with the others because whom to refuse is
+chosen there, the same pods as one batch in sight of each other, and what no strategy can exceed
+(`bound`).
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from infra.kernels.compile import jitted
 from rich.console import Console
 from rich.table import Table
 
@@ -35,9 +38,9 @@ from benchmarks.openb import NODES, data_directory
 from wharfinger.domain.resources import DEVICE_MILLI, GPU, DeviceRequest
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.devices import kernels
-from wharfinger.engine.devices.columns import DeviceScorer, compiler
+from wharfinger.engine.devices.columns import DeviceScorer
 from wharfinger.engine.devices.strategies import STRATEGIES
-from wharfinger.engine.devices.workload import Demand, Workload
+from wharfinger.engine.devices.workload import ClusterDemand, DeviceWorkload
 from wharfinger_cli.failures import CommandError
 from wharfinger_cli.openb import MEBIBYTE, TracePod, read_nodes, read_pods
 
@@ -57,7 +60,8 @@ Column = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The nodes, all empty. Columns int64: milli-cpu, bytes, thousandths and group of each device (-1: no device)."""
+    """The nodes, all empty. Columns int64: milli-cpu, bytes, thousandths and group of each device
+    (-1: no device)."""
 
     cpu: Column
     memory: Column
@@ -82,9 +86,11 @@ class Pods:
     listed: tuple[int, ...]
 
     @property
-    def workload(self) -> Workload:
+    def workload(self) -> DeviceWorkload:
         counts = Counter(self.listed)
-        return Workload.of((requirements, counts[c]) for c, requirements in enumerate(self.classes))
+        return DeviceWorkload.of(
+            (requirements, counts[c]) for c, requirements in enumerate(self.classes)
+        )
 
     def asked(self, cls: int) -> int:
         """Thousandths of devices."""
@@ -136,8 +142,8 @@ def list_path(data: Path, name: str) -> Path:
 
 
 def arrivals(pods: Pods, capacity: int, seed: int, percent: int = ARRIVING) -> Column:
-    """Classes in order of arrival: shuffled by the seed, then as many dropped from the end, or more drawn from the
-    list, as make `percent` of `capacity` (thousandths)."""
+    """Classes in order of arrival: shuffled by the seed, then as many dropped from the end, or more
+    drawn from the list, as make `percent` of `capacity` (thousandths)."""
     chance = random.Random(seed)
     order = list(pods.listed)
     chance.shuffle(order)
@@ -171,7 +177,7 @@ class Simulation:
         self._cluster = cluster
         self._pods = pods
         self._strategy = strategy
-        needs = [self._scorer(Workload()).need(requirements) for requirements in pods.classes]
+        needs = [self._scorer(DeviceWorkload()).need(requirements) for requirements in pods.classes]
         self._needs = np.array([need.amounts for need in needs])
         self._parts = np.array([_one(need.parts, 2) for need in needs])
         self._allowed = np.array([_one(need.allowed, len(cluster.groups) + 1) for need in needs])
@@ -184,8 +190,8 @@ class Simulation:
 
     def run_learning(self, order: Column) -> Run:
         """With the workload that a live cluster has by then: what has arrived so far, in steps."""
-        demand = Demand()
-        parts: list[tuple[Column, Workload]] = []
+        demand = ClusterDemand()
+        parts: list[tuple[Column, DeviceWorkload]] = []
         begun = 0
         for at, cls in enumerate(order.tolist()):
             known = demand.workload
@@ -194,7 +200,7 @@ class Simulation:
                 begun = at
         return self._through([*parts, (order[begun:], demand.workload)])
 
-    def _through(self, parts: Sequence[tuple[Column, Workload]]) -> Run:
+    def _through(self, parts: Sequence[tuple[Column, DeviceWorkload]]) -> Run:
         cluster = self._cluster
         cpu, memory, free = cluster.cpu.copy(), cluster.memory.copy(), cluster.free.copy()
         seconds, taken = 0.0, []
@@ -204,16 +210,25 @@ class Simulation:
             began = time.process_time()
             taken.append(
                 arrive(
-                    order, kernels.CODES[self._strategy], cpu, memory, free, cluster.groups_of, self._memory_asked, self._needs,
-                    self._parts, self._allowed, *typical,
+                    order,
+                    kernels.CODES[self._strategy],
+                    cpu,
+                    memory,
+                    free,
+                    cluster.groups_of,
+                    self._memory_asked,
+                    self._needs,
+                    self._parts,
+                    self._allowed,
+                    *typical,
                 )
-            )  # fmt: skip
+            )
             seconds += time.process_time() - began
         left = int(free[free > 0].sum())
         refused = sum(int((part == 0).sum()) for part in taken)
         return Run(100 - 100 * left / cluster.thousandths, refused, seconds, np.concatenate(taken))
 
-    def _scorer(self, workload: Workload) -> DeviceScorer:
+    def _scorer(self, workload: DeviceWorkload) -> DeviceScorer:
         return DeviceScorer(self._strategy, workload, self._cluster.groups, self._cluster.largest)
 
 
@@ -226,25 +241,37 @@ _made: list[Callable[..., Column]] = []
 
 
 def _arrive() -> Callable[..., Column]:
-    """`arrive` as machine code; compiled once a process (the engine's part of it is kept on disk)."""
+    """`arrive` as machine code, with the engine's own functions in it; compiled once a process."""
     if not _made:
         import numba
 
-        compiler.compile_now()
-        if compiler.failure is not None:
-            raise compiler.failure
-        engine = compiler.kernels(0)
+        engine = jitted(kernels)
         _made.append(numba.njit(_arriving(engine.worth, engine.cost, engine.settle)))
     return _made[0]
 
 
 def _arriving(worth: Any, cost: Any, settle: Any) -> Callable[..., Column]:
     def arrive(  # type: ignore[no-untyped-def]
-        order, strategy, cpu, memory, free, groups, memory_asked, needs, parts, parts_allowed, asks, allowed, fill, terms, levels,
+        order,
+        strategy,
+        cpu,
+        memory,
+        free,
+        groups,
+        memory_asked,
+        needs,
+        parts,
+        parts_allowed,
+        asks,
+        allowed,
+        fill,
+        terms,
+        levels,
         largest,
-    ):  # fmt: skip
-        """Pods arrive one after another; the first node of the lowest cost takes each. Costs are kept by class and
-        node and taken anew where the node has changed since. -> 1 for each pod that was taken."""
+    ):
+        """Pods arrive one after another; the first node of the lowest cost takes each. Costs are
+        kept by class and node and taken again where the node has changed since. -> 1 for each pod
+        that was taken."""
         nodes, classes = len(cpu), len(needs)
         nowhere = np.int64(1) << 62
         changed = np.zeros(nodes, dtype=np.int64)
@@ -254,7 +281,18 @@ def _arriving(worth: Any, cost: Any, settle: Any) -> Callable[..., Column]:
         room = np.zeros((6, free.shape[1]), dtype=np.int64)
         taken = np.zeros(len(order), dtype=np.int64)
         for n in range(nodes):
-            worths[n] = worth(strategy, cpu[n], memory[n] >> 10, free[n], groups[n], asks, allowed, fill, terms, room)
+            worths[n] = worth(
+                strategy,
+                cpu[n],
+                memory[n] >> 10,
+                free[n],
+                groups[n],
+                asks,
+                allowed,
+                fill,
+                terms,
+                room,
+            )
         for at in range(len(order)):
             c = order[at]
             best = -1
@@ -265,9 +303,23 @@ def _arriving(worth: Any, cost: Any, settle: Any) -> Callable[..., Column]:
                     known[c, n] = nowhere
                     if cpu[n] >= needs[c, 0] and memory[n] >= memory_asked[c]:
                         known[c, n] = cost(
-                            strategy, worths[n], cpu[n], memory[n] >> 10, free[n], groups[n], needs[c], parts[c],
-                            parts_allowed[c], asks, allowed, fill, terms, levels, largest, room,
-                        )  # fmt: skip
+                            strategy,
+                            worths[n],
+                            cpu[n],
+                            memory[n] >> 10,
+                            free[n],
+                            groups[n],
+                            needs[c],
+                            parts[c],
+                            parts_allowed[c],
+                            asks,
+                            allowed,
+                            fill,
+                            terms,
+                            levels,
+                            largest,
+                            room,
+                        )
                 if known[c, n] < lowest:
                     best = n
                     lowest = known[c, n]
@@ -279,7 +331,16 @@ def _arriving(worth: Any, cost: Any, settle: Any) -> Callable[..., Column]:
             memory[best] -= memory_asked[c]
             changed[best] += 1
             worths[best] = worth(
-                strategy, cpu[best], memory[best] >> 10, free[best], groups[best], asks, allowed, fill, terms, room
+                strategy,
+                cpu[best],
+                memory[best] >> 10,
+                free[best],
+                groups[best],
+                asks,
+                allowed,
+                fill,
+                terms,
+                room,
             )
             taken[at] = 1
         return taken
@@ -291,8 +352,9 @@ def _arriving(worth: Any, cost: Any, settle: Any) -> Callable[..., Column]:
 
 
 def in_sight(pods: Pods, order: Column) -> Column:
-    """The same pods, known all at once: those that ask for several devices first, then whole ones, then shares from
-    the largest to the smallest, of equals the one with the most cpu; pods without devices last."""
+    """The same pods, known all at once: those that ask for several devices first, then whole ones,
+    then shares from the largest to the smallest, of equals the one with the most cpu; pods without
+    devices last."""
 
     def size(cls: int) -> tuple[int, ...]:
         requirements = pods.classes[cls]
@@ -302,25 +364,32 @@ def in_sight(pods: Pods, order: Column) -> Column:
     return np.array(sorted(order.tolist(), key=size), dtype=np.int64)
 
 
-def bound(cluster: Cluster, pods: Pods, order: Column, forced_percent: int, steps: int = 1500) -> float:
-    """A percentage that no placement of these pods on these devices exceeds, even if it knows them all and cpu and
-    memory are free.
+def bound(
+    cluster: Cluster, pods: Pods, order: Column, forced_percent: int, steps: int = 1500
+) -> float:
+    """A percentage that no placement of these pods on these devices exceeds, even if it knows them
+    all and cpu and memory are free.
 
-    `forced_percent`: all pods that arrive before that much of the cluster was asked for are placed, whatever they
-    are; 0: pods can be refused at will. The linear programme of filling devices with patterns of shares, bounded by
-    prices of pods (Lagrangian relaxation: any prices give a bound, subgradient steps look for good ones)."""
+    `forced_percent`: all pods that arrive before that much of the cluster was asked for are placed,
+    whatever they are; 0: pods can be refused at will. The linear programme of filling devices with
+    patterns of shares, bounded by prices of pods (Lagrangian relaxation: any prices give a bound,
+    subgradient steps look for good ones)."""
     sizes, supply, forced = _sizes(pods, order, cluster.thousandths * forced_percent // 100)
     unit = int(np.gcd.reduce([*(milli for milli, _ in sizes), DEVICE_MILLI]))
     devices = np.bincount(cluster.groups_of[cluster.groups_of >= 0], minlength=len(cluster.groups))
     milli = np.array([m for m, _ in sizes], dtype=np.float64)
-    fits = np.array([[not models or model in models for _, models in sizes] for _, model in cluster.groups])
+    fits = np.array(
+        [[not models or model in models for _, models in sizes] for _, model in cluster.groups]
+    )
     prices = np.zeros(len(sizes))
     lowest = float(cluster.thousandths)
     for step in range(steps):
         value = float(np.where(prices >= 0, prices * supply, prices * forced).sum())
         slope = np.where(prices >= 0, supply, forced).astype(np.float64)
         for group, count in enumerate(devices):
-            best, pattern = _pattern(milli / unit, np.where(fits[group], milli - prices, -1.0), DEVICE_MILLI // unit)
+            best, pattern = _pattern(
+                milli / unit, np.where(fits[group], milli - prices, -1.0), DEVICE_MILLI // unit
+            )
             value += count * best
             slope -= count * pattern
         lowest = min(lowest, value)
@@ -331,8 +400,11 @@ def bound(cluster: Cluster, pods: Pods, order: Column, forced_percent: int, step
     return 100 * lowest / cluster.thousandths
 
 
-def _sizes(pods: Pods, order: Column, forced: int) -> tuple[list[tuple[int, tuple[str, ...]]], Column, Column]:
-    """Distinct (thousandths of a device, models), how many devices' worth of each arrive, and how many of them by `forced`."""
+def _sizes(
+    pods: Pods, order: Column, forced: int
+) -> tuple[list[tuple[int, tuple[str, ...]]], Column, Column]:
+    """Distinct (thousandths of a device, models), how many devices' worth of each arrive, and how
+    many of them by `forced`."""
     supply: Counter[tuple[int, tuple[str, ...]]] = Counter()
     early: Counter[tuple[int, tuple[str, ...]]] = Counter()
     asked = 0
@@ -346,10 +418,15 @@ def _sizes(pods: Pods, order: Column, forced: int) -> tuple[list[tuple[int, tupl
     return sizes, np.array([supply[s] for s in sizes]), np.array([early[s] for s in sizes])
 
 
-def _pattern(weights: npt.NDArray[np.float64], values: npt.NDArray[np.float64], room: int) -> tuple[float, Column]:
-    """The most valuable filling of one device, by dynamic programming: its value and how many of each size."""
+def _pattern(
+    weights: npt.NDArray[np.float64], values: npt.NDArray[np.float64], room: int
+) -> tuple[float, Column]:
+    """The most valuable filling of one device, by dynamic programming: its value and how many of
+    each size."""
     best, last = [0.0] * (room + 1), [-1] * (room + 1)
-    items = [(i, int(w), float(v)) for i, (w, v) in enumerate(zip(weights, values, strict=True)) if v > 0]
+    items = [
+        (i, int(w), float(v)) for i, (w, v) in enumerate(zip(weights, values, strict=True)) if v > 0
+    ]
     for left in range(1, room + 1):
         best[left], last[left] = best[left - 1], -2
         for i, weight, value in items:
@@ -402,7 +479,9 @@ def published(data: Path) -> dict[tuple[str, str], float]:
     path = data / "openb" / "published_policy_results.csv"
     with path.open(encoding="utf-8", newline="") as lines:
         return {
-            (row["pod_list"].removeprefix("openb_pod_list_"), row["policy"]): float(row["gpu_alloc_pct_mean"])
+            (row["pod_list"].removeprefix("openb_pod_list_"), row["policy"]): float(
+                row["gpu_alloc_pct_mean"]
+            )
             for row in csv.DictReader(lines)
             if row["arrived_gpu_pct"] == str(ARRIVING)
         }
@@ -410,12 +489,17 @@ def published(data: Path) -> dict[tuple[str, str], float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.openb_quality", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="runs a list and strategy, seeds 0 to n-1")
+    parser.add_argument(
+        "--seeds", type=int, default=SEEDS, help="runs a list and strategy, seeds 0 to n-1"
+    )
     parser.add_argument("--lists", nargs="+", choices=LISTS, default=LISTS)
     options = parser.parse_args()
     data = data_directory()
     if data is None:
-        print("the openb trace is not here: set WHARFINGER_DATA to the directory that holds openb/", file=sys.stderr)
+        print(
+            "the openb trace is not here: set WHARFINGER_DATA to the directory that holds openb/",
+            file=sys.stderr,
+        )
         return 2
     try:
         show(data, options.lists, range(options.seeds))
@@ -427,7 +511,9 @@ def main() -> int:
 
 def show(data: Path, lists: Sequence[str], seeds: Sequence[int]) -> None:
     console = Console(width=150 if not sys.stdout.isatty() else None)
-    shown = Table(title=f"GPUs allocated, % of all, when {ARRIVING} % were asked for", title_justify="left")
+    shown = Table(
+        title=f"GPUs allocated, % of all, when {ARRIVING} % were asked for", title_justify="left"
+    )
     for column in ("pods", "strategy", "mean", "±", "published", "least", "most", "CPU s a run"):
         shown.add_column(column, justify="left" if column in ("pods", "strategy") else "right")
     for name in lists:
@@ -435,16 +521,23 @@ def show(data: Path, lists: Sequence[str], seeds: Sequence[int]) -> None:
             found = measured(data, name, strategy, seeds)
             said = [run.allocated for run in found.runs]
             shown.add_row(
-                name, strategy, f"{found.mean:.2f}", f"{found.deviation:.2f}",
-                "" if found.published is None else f"{found.published:.2f}", f"{min(said):.2f}", f"{max(said):.2f}",
+                name,
+                strategy,
+                f"{found.mean:.2f}",
+                f"{found.deviation:.2f}",
+                "" if found.published is None else f"{found.published:.2f}",
+                f"{min(said):.2f}",
+                f"{max(said):.2f}",
                 f"{found.seconds:.2f}",
-            )  # fmt: skip
+            )
     console.print(shown)
     console.print(_limits(data, lists, list(seeds)[:2]))
 
 
 def _limits(data: Path, lists: Sequence[str], seeds: Sequence[int]) -> Table:
-    shown = Table(title="expected-fill: what it knows, and what cannot be exceeded", title_justify="left")
+    shown = Table(
+        title="expected-fill: what it knows, and what cannot be exceeded", title_justify="left"
+    )
     for column in (
         "pods",
         "learning",
@@ -461,7 +554,9 @@ def _limits(data: Path, lists: Sequence[str], seeds: Sequence[int]) -> Table:
         learning = [simulation.run_learning(order).allocated for order in orders]
         batches = [simulation.run(in_sight(pods, order)).allocated for order in orders]
         bounds = [[bound(cluster, pods, order, forced) for order in orders] for forced in (95, 0)]
-        shown.add_row(name, *(f"{statistics.fmean(values):.2f}" for values in (learning, batches, *bounds)))
+        shown.add_row(
+            name, *(f"{statistics.fmean(values):.2f}" for values in (learning, batches, *bounds))
+        )
     return shown
 
 

@@ -1,9 +1,11 @@
-"""What one placement of clusters costs: decided, grouped, and held against what stands, with nothing to write.
+"""What one placement of clusters costs: decided, grouped, and held against what stands, with
+nothing to write.
 
-The placement asks for a label, scores by Balance, Steady and allocatable memory, and takes half of the clusters; what it took
-before stands, and so do the decisions of twenty others. `warm`: nothing has changed since the last decision. `one cluster changed`:
-one cluster has reported other memory, so that every column it is in is mended. `made anew`: the placement itself was changed, so
-that it is compiled again. Nothing is sampled: all clusters are looked at each time.
+The placement asks for a label, scores by Balance, Steady and allocatable memory, and takes half of
+the clusters; what it took before stands, and so do the decisions of twenty others. `warm`: nothing
+has changed since the last decision. `one cluster changed`: one cluster has reported other memory,
+so that every column it is in is mended. `made anew`: the placement itself was changed, so that it
+is compiled again. Nothing is sampled: all clusters are looked at each time.
 
 `python -m benchmarks.placement` prints the table.
 """
@@ -20,13 +22,21 @@ from statistics import median
 import msgspec
 from rich.console import Console
 from rich.table import Table
+from tests.reference.ocm_objects import DecisionObject, difference
 
-from wharfinger.domain.cluster import Cluster, Managed
+from wharfinger.domain.cluster import Cluster, ManagedClusterFacts
 from wharfinger.domain.policy import Policy
-from wharfinger.domain.selection import ClusterSet, Condition, Predicate, Priority, Selection, Selector, SetBinding
-from wharfinger.engine.placement.fleet import PlacementFleet
-from wharfinger.engine.placement.objects import DecisionObject, difference
-from wharfinger.engine.placement.select import choose
+from wharfinger.domain.selection import (
+    ClusterSet,
+    Condition,
+    Predicate,
+    Priority,
+    Selection,
+    Selector,
+    SetBinding,
+)
+from wharfinger.engine.cluster_sets.fleet import PlacementFleet
+from wharfinger.engine.cluster_sets.select import choose
 
 SIZES = (100, 1000, 5000)
 MUST_MS = {100: 0.3, 1000: 0.6, 5000: 2.5}
@@ -61,7 +71,9 @@ def a_cluster(number: int, gibibytes: int) -> Cluster:
     return Cluster(
         f"cluster-{number:05}",
         labels={"env": "prod", "region": f"r{number % 7}", "tier": f"t{number % 3}"},
-        managed=Managed(claims={"id": str(number)}, allocatable=memory, capacity=memory),
+        managed=ManagedClusterFacts(
+            claims={"id": str(number)}, allocatable=memory, capacity=memory
+        ),
     )
 
 
@@ -78,10 +90,14 @@ def a_fleet(clusters: int) -> PlacementFleet:
     fleet = PlacementFleet()
     for number in range(clusters):
         fleet.observe(a_cluster(number, 16 + number * 7919 % 512))
-    fleet.apply(Policy("ManagedClusterSet", SET, cluster_set=ClusterSet("LabelSelector", Selector())))
+    fleet.apply(
+        Policy("ManagedClusterSet", SET, cluster_set=ClusterSet("LabelSelector", Selector()))
+    )
     fleet.apply(Policy("ManagedClusterSetBinding", SET, NAMESPACE, set_binding=SetBinding(SET)))
     for other in range(OTHERS):
-        fleet.decided(f"other/p{other}", [f"cluster-{n:05}" for n in range(other, clusters, OTHERS)])
+        fleet.decided(
+            f"other/p{other}", [f"cluster-{n:05}" for n in range(other, clusters, OTHERS)]
+        )
     return fleet
 
 
@@ -132,7 +148,8 @@ def costs(clusters: int, runs: int = RUNS) -> Costs:
 
 
 def timed(world: Reconciled, runs: int, before: Callable[[], None]) -> Cost:
-    """`before` is done ahead of each run, and not counted. Without collections in between: they are the process' business."""
+    """`before` is done ahead of each run, and not counted. Without collections in between: they are
+    the process' business."""
     taken: list[float] = []
     gc.collect()
     gc.disable()
@@ -150,11 +167,22 @@ def timed(world: Reconciled, runs: int, before: Callable[[], None]) -> Cost:
 
 def table(found: Sequence[Costs]) -> Table:
     shown = Table(title="one placement of clusters, decided with nothing to write (ms)")
-    for column in ("clusters", "OCM (Go)", "must", "aim", "warm", "one cluster changed", "made anew"):
+    for column in (
+        "clusters",
+        "OCM (Go)",
+        "must",
+        "aim",
+        "warm",
+        "one cluster changed",
+        "made anew",
+    ):
         shown.add_column(column, justify="right")
     for cost in found:
         n = cost.clusters
-        said = [f"{c.median_ms:.3f} (best {c.best_ms:.3f})" for c in (cost.warm, cost.one_changed, cost.made_anew)]
+        said = [
+            f"{c.median_ms:.3f} (best {c.best_ms:.3f})"
+            for c in (cost.warm, cost.one_changed, cost.made_anew)
+        ]
         shown.add_row(f"{n:,}", str(OCM_MS[n]), str(MUST_MS[n]), str(AIM_MS[n]), *said)
     return shown
 

@@ -25,14 +25,20 @@ class PlaneUnderTest:
     data_dir: Path
 
     def command(self, *arguments: str, timeout_s: float = 600.0) -> str:
-        """Standard output of `wharfinger ...`. RuntimeError with its last line of complaint when it fails."""
+        """Standard output of `wharfinger ...`. RuntimeError with its last line of complaint when it
+        fails."""
         done = subprocess.run(
             [sys.executable, "-m", "wharfinger_cli", "--data-dir", str(self.data_dir), *arguments],
-            capture_output=True, text=True, timeout=timeout_s, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
         if done.returncode not in (0, 1):
             complaint = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            raise RuntimeError(f"wharfinger {' '.join(arguments)}: exit {done.returncode}: {complaint}")
+            raise RuntimeError(
+                f"wharfinger {' '.join(arguments)}: exit {done.returncode}: {complaint}"
+            )
         return done.stdout
 
     def json(self, *arguments: str, timeout_s: float = 600.0) -> Any:
@@ -52,22 +58,34 @@ class PlaneUnderTest:
         return found
 
     def memory_mb(self) -> dict[str, float]:
-        """Proportional set size by part, MB: memory that several processes share is counted once."""
+        """Proportional set size by part, MB: memory that several processes share is counted
+        once."""
         parts: dict[str, float] = {}
+        for name, process in self.processes():
+            try:
+                pss = process.memory_full_info().pss / 1e6
+            except psutil.Error:
+                continue
+            parts[name] = parts.get(name, 0.0) + pss
+        return parts
+
+    def processes(self) -> Iterator[tuple[str, psutil.Process]]:
+        """All processes of the plane that run now, each with the part it belongs to."""
         mine = str(self.data_dir.resolve())
         supervisor = int(self.plane()["supervisor_pid"])
         for process in psutil.process_iter(["pid", "name", "cmdline"]):
             try:
                 words = " ".join(process.info["cmdline"] or [])
                 ancestors = {p.pid for p in process.parents()} | {process.pid}
-                if mine not in words and supervisor not in ancestors and not self._is_backend(process, mine):
+                if (
+                    mine not in words
+                    and supervisor not in ancestors
+                    and not self._is_backend(process, mine)
+                ):
                     continue
-                pss = process.memory_full_info().pss / 1e6
             except psutil.Error:
                 continue
-            name = _part(process.info["name"] or "", words)
-            parts[name] = parts.get(name, 0.0) + pss
-        return parts
+            yield _part(process.info["name"] or "", words), process
 
     def _is_backend(self, process: psutil.Process, mine: str) -> bool:
         """A database backend names no directory; its parent, the postmaster, does."""
@@ -87,7 +105,8 @@ def _part(name: str, words: str) -> str:
 
 @contextmanager
 def a_plane() -> Iterator[PlaneUnderTest]:
-    """A data directory that is stopped and removed afterwards. Not started: starting is among the measurements."""
+    """A data directory that is stopped and removed afterwards. Not started: starting is among the
+    measurements."""
     directory = Path(tempfile.mkdtemp(prefix="wharfinger-bench-"))
     os.chmod(directory, 0o755)  # the embedded database runs as a user of its own where we are root
     plane = PlaneUnderTest(directory / "plane")

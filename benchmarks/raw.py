@@ -1,4 +1,5 @@
-"""The raw limits under the plane, in the same run: the broker alone, the database alone, no Faust and no engine."""
+"""The raw limits under the plane, in the same run: the broker alone, the database alone, no Faust
+and no engine."""
 
 # mypy: allow-untyped-calls
 # (the drivers ship no types)
@@ -56,7 +57,9 @@ async def _broker(bootstrap: str) -> tuple[float, float]:
         await future
     produced = RECORDS / (time.perf_counter() - began)
     await producer.stop()
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=10)
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=10
+    )
     await consumer.start()
     place = TopicPartition(TOPIC, 0)
     consumer.assign([place])
@@ -74,13 +77,17 @@ async def _broker(bootstrap: str) -> tuple[float, float]:
 async def _copy(database_url: str) -> float:
     connection = await asyncpg.connect(plain_database_url(database_url))
     try:
-        await connection.execute("create table if not exists bench_raw (seq bigint primary key, body bytea not null)")
+        await connection.execute(
+            "create table if not exists bench_raw (seq bigint primary key, body bytea not null)"
+        )
         await connection.execute("truncate bench_raw")
         body = os.urandom(RECORD_BYTES)
         began = time.perf_counter()
         for start in range(0, ROWS, ROWS_A_COMMIT):
             rows = [(seq, body) for seq in range(start, start + ROWS_A_COMMIT)]
-            await connection.copy_records_to_table("bench_raw", records=rows, columns=("seq", "body"))
+            await connection.copy_records_to_table(
+                "bench_raw", records=rows, columns=("seq", "body")
+            )
         rate = ROWS / (time.perf_counter() - began)
         await connection.execute("drop table bench_raw")
         return rate

@@ -22,8 +22,8 @@ NODE = ("io.wharfinger.replicas.placed.v1", "io.wharfinger.replicas.refused.v1")
 
 @dataclass(slots=True)
 class Seen:
-    """`first_fleet`, `first_node`: binding -> when its first decision of the kind was seen (seconds, wall clock). `ids`: how
-    often each id came. `last_at`: when the last record came."""
+    """`first_fleet`, `first_node`: binding -> when its first decision of the kind was seen
+    (seconds, wall clock). `ids`: how often each id came. `last_at`: when the last record came."""
 
     first_fleet: dict[str, float] = field(default_factory=dict)
     first_node: dict[str, float] = field(default_factory=dict)
@@ -37,9 +37,11 @@ class Subscriber:
 
     def __init__(self, bootstrap: str, fetch_wait_ms: int = 10) -> None:
         self._consumer = AIOKafkaConsumer(
-            bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest",
+            bootstrap_servers=bootstrap,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
             fetch_max_wait_ms=fetch_wait_ms,
-        )  # fmt: skip
+        )
         self.seen = Seen()
         self._task: asyncio.Task[None] | None = None
 
@@ -58,8 +60,11 @@ class Subscriber:
             await asyncio.gather(self._task, return_exceptions=True)
         await self._consumer.stop()
 
-    async def until(self, done: Callable[[Seen], bool], timeout_s: float, quiet_s: float = 0.0) -> bool:
-        """Wait until `done`, then until nothing has come for `quiet_s`. False when the time is over first."""
+    async def until(
+        self, done: Callable[[Seen], bool], timeout_s: float, quiet_s: float = 0.0
+    ) -> bool:
+        """Wait until `done`, then until nothing has come for `quiet_s`. False when the time is over
+        first."""
         end = time.time() + timeout_s
         while time.time() < end:
             if done(self.seen) and time.time() - self.seen.last_at >= quiet_s:

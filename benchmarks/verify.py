@@ -16,8 +16,9 @@ REPEATS = 3
 
 @dataclass(frozen=True, slots=True)
 class VerifyRun:
-    """Rows a second, the best of some runs: by `audit verify` with a process a core, and in one process. `topic_s`: a whole
-    `audit verify --topic --checkpoint`, from its start as a process to its end."""
+    """Rows a second, the best of some runs: by `audit verify` with a process a core, and in one
+    process. `topic_s`: a whole `audit verify --topic --checkpoint`, from its start as a process to
+    its end."""
 
     ok: bool
     rounds: int
@@ -41,8 +42,14 @@ async def verified(plane: PlaneUnderTest) -> VerifyRun:
         plane.command("audit", "checkpoint", "--key", str(key), "--out", str(checkpoint))
         began = time.perf_counter()
         whole = plane.json(
-            "audit", "verify", "--topic", "--checkpoint", str(checkpoint), "--public-key", f"{key}.pub"
-        )  # fmt: skip
+            "audit",
+            "verify",
+            "--topic",
+            "--checkpoint",
+            str(checkpoint),
+            "--public-key",
+            f"{key}.pub",
+        )
         topic_s = time.perf_counter() - began
     return VerifyRun(
         whole["ok"] and all(run["ok"] for run in runs),

@@ -1,7 +1,9 @@
-"""Where the tests find a broker and a database: what the environment names, else Docker, else the embedded wheels.
+"""Where the tests find a broker and a database: what the environment names, else Docker, else the
+embedded wheels.
 
-`WHARFINGER_TEST_BACKEND` = external, docker or embedded forces one; then what is missing is a failure and never a skip
-or another one. Tests keep apart by topic prefix, consumer group and database, so one backend serves a whole run.
+`WHARFINGER_TEST_BACKEND` = external, docker or embedded forces one; then what is missing is a
+failure and never a skip or another one. Tests keep apart by topic prefix, consumer group and
+database, so one backend serves a whole run.
 """
 
 # mypy: allow-untyped-calls
@@ -22,8 +24,16 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
+from tests.patience import PATIENCE_S
 
-from wharfinger.runtime.backends import CAPABILITIES, DURABLE, Backend, async_database_url, plain_database_url, probe
+from wharfinger.runtime.backends import (
+    CAPABILITIES,
+    DURABLE,
+    Backend,
+    async_database_url,
+    plain_database_url,
+    probe,
+)
 from wharfinger.runtime.embedded import Embedded
 from wharfinger.runtime.topics import delete_topics, topic_names
 
@@ -34,6 +44,9 @@ KAFKA = "WHARFINGER_TEST_KAFKA"
 DATABASE = "WHARFINGER_TEST_DATABASE"
 BROKER = "WHARFINGER_TEST_BROKER"  # what the external broker promises: durable (default) or memory
 
+TOPIC_PREFIX = r"t[0-9a-f]{10}\."  # each test has one of its own
+
+PROBE_S = 2  # for a Docker engine; the tests take the embedded servers where none answers
 KAFKA_IMAGE = "confluentinc/cp-kafka:7.6.0"
 POSTGRES_IMAGE = "postgres:18"
 
@@ -57,7 +70,9 @@ def any_backend(environment: Mapping[str, str] = os.environ) -> Iterator[Backend
                 if forced:
                     raise BackendMissing(f"{FORCE}={forced}: {missing}") from missing
         else:
-            raise BackendMissing("no broker and database: nothing named, no Docker engine, no embedded wheels")
+            raise BackendMissing(
+                "no broker and database: nothing named, no Docker engine, no embedded wheels"
+            )
         yield backend
 
 
@@ -67,7 +82,8 @@ def _external(environment: Mapping[str, str]) -> Iterator[Backend]:
     if not kafka and not database:
         raise BackendMissing(f"{KAFKA} and {DATABASE} are not set")
     if not kafka or not database:
-        raise RuntimeError(f"{KAFKA} and {DATABASE}: set both or neither")  # half an answer is a mistake, not a no
+        # half an answer is a mistake, not a no
+        raise RuntimeError(f"{KAFKA} and {DATABASE}: set both or neither")
     match environment.get(BROKER, "durable"):
         case "durable" | "memory" as promise:
             backend = Backend(kafka, async_database_url(database), CAPABILITIES[promise])
@@ -92,17 +108,20 @@ def _docker(_: Mapping[str, str]) -> Iterator[Backend]:
         except Exception as error:  # an engine without a way to the images fails in many shapes
             warnings.warn(f"Docker answers, but the containers do not start: {error}", stacklevel=2)
             raise BackendMissing(str(error)) from error
-        yield Backend(kafka.get_bootstrap_server(), async_database_url(postgres.get_connection_url()), DURABLE)
+        yield Backend(
+            kafka.get_bootstrap_server(), async_database_url(postgres.get_connection_url()), DURABLE
+        )
 
 
 def _probe_docker() -> None:
-    """Asked first, because making a container object without an engine raises whatever the client likes."""
+    """Asked first, because making a container object without an engine raises whatever the client
+    likes."""
     try:
         import docker  # type: ignore[import-untyped]
     except ImportError as error:
         raise BackendMissing(f"docker: {error}") from error
     try:
-        client = docker.from_env(timeout=2)
+        client = docker.from_env(timeout=PROBE_S)
         try:
             client.ping()
         finally:
@@ -142,7 +161,8 @@ def on_database(url: str, name: str) -> str:
 
 @contextmanager
 def fresh_database(server_url: str, template: str = "template0") -> Iterator[str]:
-    """The URL of a new database that is dropped afterwards, with whoever is still connected to it."""
+    """The URL of a new database that is dropped afterwards, with whoever is still connected to
+    it."""
     name = f"wharfinger_test_{uuid.uuid4().hex[:12]}"
     in_a_loop(lambda: _execute(server_url, f'create database "{name}" template "{template}"'))
     try:
@@ -152,7 +172,9 @@ def fresh_database(server_url: str, template: str = "template0") -> Iterator[str
 
 
 async def _execute(url: str, statement: str) -> None:
-    connection = await asyncpg.connect(plain_database_url(on_database(url, "postgres")), timeout=20)
+    connection = await asyncpg.connect(
+        plain_database_url(on_database(url, "postgres")), timeout=PATIENCE_S
+    )
     try:
         await connection.execute(statement)
     finally:
@@ -161,4 +183,6 @@ async def _execute(url: str, statement: str) -> None:
 
 async def forget_topics(backend: Backend, prefix: str) -> None:
     """Free what a test made: the memory broker would keep it for the whole run."""
-    await delete_topics(backend, [name for name in await topic_names(backend) if name.startswith(prefix)])
+    await delete_topics(
+        backend, [name for name in await topic_names(backend) if name.startswith(prefix)]
+    )

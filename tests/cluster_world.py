@@ -1,6 +1,8 @@
-"""What the tests of the node engine, the cluster stage and the estimator share: builders, a harness, a plain reference.
+"""What the tests of the node engine, the cluster stage and the estimator share: builders, a
+harness, a plain reference.
 
-The reference is written from the rules, with dictionaries and loops, and shares no code with the engine.
+The reference is written from the rules, with dictionaries and loops, and shares no code with the
+engine.
 """
 
 from __future__ import annotations
@@ -34,11 +36,12 @@ from wharfinger.events.decisions import (
 )
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.proposals import NodeRemovalProposed
+from wharfinger.events.ticks import Ticked
 from wharfinger.kernel.decider import Decision
 from wharfinger.kernel.recover import RecordedRound
 from wharfinger.kernel.round import Round
 from wharfinger.kernel.step import empty_head, step
-from wharfinger.stages.cluster import ClusterDecider, ClusterProfile, ClusterState
+from wharfinger.stages.cluster import ClusterDecider, ClusterProfile, ClusterStageState
 
 GIB = 2**30
 CLUSTER = "oslo"
@@ -76,11 +79,12 @@ def event(data: Value, *identity: str | int) -> Event[Value]:
 
 @dataclass
 class Harness:
-    """One cluster stream, run by the kernel, every round recorded. Each `given` or `when` is one round."""
+    """One cluster stream, run by the kernel, every round recorded. Each `given` or `when` is one
+    round."""
 
     strategy: str = "least-allocated"
     decider: ClusterDecider = field(init=False)
-    state: ClusterState = field(init=False)
+    state: ClusterStageState = field(init=False)
     rounds: list[RecordedRound] = field(default_factory=list, repr=False)
     at: int = 1_000_000
     seq: int = 0
@@ -88,13 +92,16 @@ class Harness:
 
     def __post_init__(self) -> None:
         least = self.strategy == "least-allocated"
-        self.decider = ClusterDecider(ClusterProfile("least-allocated" if least else "most-allocated"))
+        self.decider = ClusterDecider(
+            ClusterProfile("least-allocated" if least else "most-allocated")
+        )
         self.state = self.decider.initial(STREAM)
         self.head = empty_head(STREAM)
 
     def feed(self, *data: Value, seconds: int = 0) -> list[Decision]:
+        """With nothing to say it is a tick: every round of a plane has an input."""
         events: list[Event[Value]] = []
-        for one in data:
+        for one in data or (Ticked(STREAM, self.at + 1 + seconds * 1_000_000),):
             self.events += 1
             events.append(event(one, self.events))
         return self.feed_events(events, seconds)
@@ -112,7 +119,9 @@ class Harness:
     def pods(self, node: str, *pods: Pod) -> list[Decision]:
         return self.feed(PodsObserved(CLUSTER, node, pods))
 
-    def assign(self, binding: str, replicas: int, requirements: Requirements, priority: int = 0) -> list[Decision]:
+    def assign(
+        self, binding: str, replicas: int, requirements: Requirements, priority: int = 0
+    ) -> list[Decision]:
         return self.feed(self.assigned((binding, replicas, requirements, priority)))
 
     def assigned(self, *wanted: tuple[str, int, Requirements, int]) -> AssignmentsDecided:
@@ -120,7 +129,9 @@ class Harness:
         for binding, replicas, requirements, priority in wanted:
             self.seq += 1
             id = str(derived_id("fleet", self.seq))
-            items.append(Assigned(self.seq, id, binding, f"uid-{binding}", replicas, requirements, priority))
+            items.append(
+                Assigned(self.seq, id, binding, f"uid-{binding}", replicas, requirements, priority)
+            )
         return AssignmentsDecided(CLUSTER, "fleet/0", self.seq, tuple(items))
 
     def propose_removal(self, node: str) -> list[Decision]:
@@ -144,7 +155,9 @@ def as_items(decisions: Iterable[Decision]) -> AssignmentsDecided | None:
             case ReplicasPlaced() as p:
                 items.append(Placed(d.seq, id, p.binding, p.placed, p.requirements))
             case ReplicasRefused() as r:
-                items.append(Refused(d.seq, id, r.binding, r.assignment, r.count, r.class_key, r.reason))
+                items.append(
+                    Refused(d.seq, id, r.binding, r.assignment, r.count, r.class_key, r.reason)
+                )
             case ReplicasReleased() as f:
                 items.append(Released(d.seq, id, f.binding, f.released, f.unbound))
             case NodeRemovalDecided() as n:
@@ -162,8 +175,8 @@ def observed(nodes: Iterable[Node], buckets: int = 4) -> list[NodesObserved]:
 
 
 class PlainCluster:
-    """Nodes with what is free on them, in dictionaries; chooses by trying every node, as the default profile has it for pods that
-    mind no others."""
+    """Nodes with what is free on them, in dictionaries; chooses by trying every node, as the
+    default profile has it for pods that mind no others."""
 
     def __init__(self, nodes: Iterable[Node], strategy: str = "least-allocated") -> None:
         self.strategy = strategy
@@ -191,7 +204,9 @@ class PlainCluster:
         self.put(name, r, taken)
         return name, taken
 
-    def put(self, name: str, r: Requirements, taken: Iterable[tuple[int, int]], sign: int = 1) -> None:
+    def put(
+        self, name: str, r: Requirements, taken: Iterable[tuple[int, int]], sign: int = 1
+    ) -> None:
         free = self.free[name]
         for resource, amount in r.requests.items():
             free[resource] = free.get(resource, 0) - sign * max(0, amount)
@@ -208,7 +223,9 @@ class PlainCluster:
         if node.unschedulable and not any(t.tolerates(cordon) for t in r.tolerations):
             return "Unschedulable"
         for taint in node.taints:
-            if taint.effect != "PreferNoSchedule" and not any(t.tolerates(taint) for t in r.tolerations):
+            if taint.effect != "PreferNoSchedule" and not any(
+                t.tolerates(taint) for t in r.tolerations
+            ):
                 return "TaintToleration"
         if any(node.labels.get(k) != v for k, v in r.node_selector.items()):
             return "NodeAffinity"
@@ -228,7 +245,9 @@ class PlainCluster:
             fitting = [
                 (left[i], i)
                 for i, device in enumerate(self.nodes[name].devices)
-                if device.kind == d.kind and (not d.models or device.model in d.models) and left[i] >= d.milli
+                if device.kind == d.kind
+                and (not d.models or device.model in d.models)
+                and left[i] >= d.milli
             ]
             fitting.sort()
             if len(fitting) < d.count:
@@ -254,7 +273,9 @@ class PlainCluster:
             taken = self.scored[name][i] + self.stand_ins(r)[i]
             if whole:
                 least = self.strategy == "least-allocated"
-                shares.append((max(0, whole - taken) if least else min(whole, taken)) * 100 // whole)
+                shares.append(
+                    (max(0, whole - taken) if least else min(whole, taken)) * 100 // whole
+                )
         return sum(shares) // len(shares) if shares else 0
 
     def balance(self, name: str, r: Requirements) -> int:
@@ -275,7 +296,7 @@ def replicas_in(shares: Iterable[NodeShare]) -> list[tuple[str, int, tuple[tuple
         (s.node, ordinal, s.devices[i] if s.devices else ())
         for s in shares
         for i, ordinal in enumerate(s.ordinals)
-    ]  # fmt: skip
+    ]
 
 
 def some_id(n: int) -> UUID:

@@ -3,26 +3,125 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
-from tests.backends import FORCE, BackendMissing, any_backend, forget_topics, fresh_database, in_a_loop
+from tests import hunting
+from tests.backends import (
+    FORCE,
+    BackendMissing,
+    any_backend,
+    forget_topics,
+    fresh_database,
+    in_a_loop,
+)
+from tests.costs import Costs
+from tests.watchdog import Watchdog
 
 from wharfinger.runtime.backends import Backend
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """A worker of xdist ignores Ctrl-C, and so would every command that a test starts and means to end by it."""
+    """Every plane that a test starts, by a command or otherwise, stops when this process ends, even
+    by kill -9.
+
+    A worker of xdist ignores Ctrl-C, and so would every command that a test starts and means to end
+    by it."""
+    os.environ["WHARFINGER_OWNER_PID"] = str(os.getpid())
     if hasattr(config, "workerinput"):
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    hunting.configure()
+    if not hasattr(config, "workerinput"):
+        _own_directory(config)
+    config.pluginmanager.register(Costs())
+    config.add_cleanup(Watchdog.start().close)
+
+
+def _own_directory(config: pytest.Config) -> None:
+    """Temporary directories below one of this run alone: pytest's common one is closed to other
+    users whenever another run begins, and as root the embedded database runs as another user. It
+    goes when everything passed."""
+    directory = Path(tempfile.mkdtemp(prefix="wharfinger-tests-"))
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = str(directory)
+    directory.chmod(0o755)
+
+    def remove() -> None:
+        if getattr(config, "wharfinger_exit", 1) == 0:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    config.add_cleanup(remove)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    session.config.wharfinger_exit = int(exitstatus)  # type: ignore[attr-defined]
+
+
+def pytest_report_header() -> str:
+    return hunting.header()
+
+
+LONGEST_FIRST = (
+    "tests/integration/test_transcripts.py",
+    "tests/integration/test_cli.py",
+    "tests/integration/test_supervisor.py",
+    "tests/unit/test_cli.py",
+    "tests/chaos/test_kills.py",
+    "tests/integration/test_explain.py",
+    "tests/integration/test_retention.py",
+    "tests/integration/test_ledger_verify.py",
+    "tests/integration/test_observer_loop.py",
+    "tests/integration/test_replay_fleets.py",
+    "tests/properties/test_plan_laws.py",
+    "tests/scenarios/test_rollback.py",
+    "tests/integration/test_dead_letters.py",
+    "tests/integration/test_stage_loop.py",
+    "tests/integration/test_openb_run.py",
+    "tests/properties/test_assign_laws.py",
+    "tests/scenarios/test_whatif.py",
+    "tests/properties/test_overcommit.py",
+    "tests/integration/test_faust_app.py",
+    "tests/integration/test_publisher.py",
+    "tests/integration/test_tamperings.py",
+    "tests/integration/test_export.py",
+    "tests/integration/test_embedded.py",
+    "tests/integration/test_idle_live.py",
+    "tests/contract/test_wheel.py",
+    "tests/properties/test_redaction.py",
+    "tests/properties/test_devices.py",
+)
+"""From `build/test-costs.txt`: so that at the end no worker waits long for another."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    place = {name: number for number, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(place)))
+
+
+def pytest_runtest_setup() -> None:
+    hunting.sow()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    failed = [
+        report.nodeid
+        for kind in ("failed", "error")
+        for report in terminalreporter.stats.get(kind, [])
+    ]
+    if failed:
+        terminalreporter.write_line(hunting.reproduction(failed))
 
 
 @pytest.fixture(scope="session")
 def backend() -> Iterator[Backend]:
-    """One broker and one database server for the whole run. Skips when there is none, fails when one was forced."""
+    """One broker and one database server for the whole run. Skips when there is none, fails when
+    one was forced."""
     with ExitStack() as stack:
         try:
             found: Backend | str = stack.enter_context(any_backend())
@@ -38,8 +137,9 @@ def backend() -> Iterator[Backend]:
 
 @pytest.fixture(scope="session")
 def migrated_database(backend: Backend) -> Iterator[str]:
-    """The name of a database with the whole schema and no rows: what each test's own is copied from."""
-    from wharfinger.runtime.ledger.schema import migrate
+    """The name of a database with the whole schema and no rows: what each test's own is copied
+    from."""
+    from wharfinger.runtime.ledger.migration import migrate
 
     with fresh_database(backend.database_url) as url:
         in_a_loop(lambda: migrate(url))

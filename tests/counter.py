@@ -1,5 +1,6 @@
-"""The smallest decider that has everything: it counts withdrawn bindings and says so, one decision a binding and one more
-whenever `every` of them are full. What a draft says depends on the drafts before it, so that folding between drafts shows.
+"""The smallest decider that has everything: it counts withdrawn bindings and says so, one decision
+a binding and one more whenever `every` of them are full. What a draft says depends on the drafts
+before it, so that folding between drafts shows.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import msgspec
 from wharfinger.domain.value import Value, canonical
 from wharfinger.events.bindings import BindingWithdrawn
 from wharfinger.events.codec import made
-from wharfinger.events.decisions import BindingReleased, FailoverResumed
+from wharfinger.events.decisions import BindingReleased, FailoverResumed, LedgerWentBack
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.kernel.decider import Decision, Draft, Micros
+from wharfinger.kernel.incarnations import Incarnations, noted
 from wharfinger.kernel.round import Head, Round
 from wharfinger.kernel.step import step
 
@@ -25,6 +27,8 @@ class Counts:
     total: int = 0
     by_binding: dict[str, int] = field(default_factory=dict)
     waiting: dict[UUID, str] = field(default_factory=dict)
+    incarnations: Incarnations = ()
+    stream: str = ""
 
 
 class Counter:
@@ -43,14 +47,19 @@ class Counter:
         return f"counter/{self._every}"
 
     def initial(self, stream: str) -> Counts:
-        return Counts()
+        return Counts(stream=stream)
 
     def fold_input(self, state: Counts, event: Event[Value], at: Micros) -> None:
         if isinstance(event.data, BindingWithdrawn):
             state.waiting[event.id] = event.data.name
+        if isinstance(event.data, LedgerWentBack):
+            state.incarnations = noted(state.incarnations, state.stream, event.data)
 
-    def is_news(self, state: Counts, event: Event[Value]) -> bool:
-        return True
+    def is_redelivery(self, state: Counts, event: Event[Value]) -> bool:
+        return False
+
+    def outdated(self, state: Counts) -> int:
+        return 0
 
     def fold_decision(self, state: Counts, decision: Decision, at: Micros) -> None:
         if isinstance(decision.data, BindingReleased):
@@ -67,7 +76,7 @@ class Counter:
             if state.total % self._every == 0:
                 yield Draft(FailoverResumed(state.total, len(state.by_binding)), "fleet", "resumed")
 
-    def rest(self, state: Counts, decisions: int, profile: str) -> None:
+    def end_round(self, state: Counts, decisions: int, profile: str) -> None:
         pass
 
     def next_due(self, state: Counts) -> Micros | None:
@@ -77,18 +86,21 @@ class Counter:
         return {
             "counts": canonical((state.total, state.by_binding)),
             "waiting": canonical([(str(cause), name) for cause, name in state.waiting.items()]),
-        }
+        } | ({"incarnations": canonical(state.incarnations)} if state.incarnations else {})
 
     def load(self, stream: str, sections: Mapping[str, bytes]) -> Counts:
         total, by_binding = msgspec.json.decode(sections["counts"], type=tuple[int, dict[str, int]])
         waiting = msgspec.json.decode(sections["waiting"], type=list[tuple[UUID, str]])
-        return Counts(total, by_binding, dict(waiting))
+        incarnations = msgspec.json.decode(sections.get("incarnations", b"[]"), type=Incarnations)
+        return Counts(total, by_binding, dict(waiting), incarnations, stream)
 
 
 def withdrawn(number: int, name: str = "") -> Event[Value]:
     """The `number`th event: same number, same id."""
     name = name or f"binding-{number % 7}"
-    return made(BindingWithdrawn(name), id=derived_id("test", number), source="/tests", subject=name)
+    return made(
+        BindingWithdrawn(name), id=derived_id("test", number), source="/tests", subject=name
+    )
 
 
 class Writer:
@@ -100,7 +112,9 @@ class Writer:
         self.state = self.decider.initial(head.stream)
         self.events: dict[UUID, Event[Value]] = {}
 
-    def step(self, inputs: Sequence[Event[Value]], at: Micros | None = None, snapshot: bytes = b"") -> Round:
+    def step(
+        self, inputs: Sequence[Event[Value]], at: Micros | None = None, snapshot: bytes = b""
+    ) -> Round:
         at = self.head.at + 1_000 if at is None else at
         basis = {"wharfinger.bindings/0": (1, self.head.round + 1), "wharfinger.clusters/3": (2, 7)}
         self.events.update({e.id: e for e in inputs})

@@ -1,4 +1,5 @@
-"""Scenes for tests of disruption: machines at round prices, nodes and pods in one line each, and a cluster that obeys."""
+"""Scenes for tests of disruption: machines at round prices, nodes and pods in one line each, and a
+cluster that obeys."""
 
 from __future__ import annotations
 
@@ -24,7 +25,12 @@ from wharfinger.domain.node_pool import (
 from wharfinger.domain.pod_traits import PodTraits
 from wharfinger.domain.pod_upkeep import Owner, PodUpkeep
 from wharfinger.domain.workload import Requirements
-from wharfinger.engine.disruption.scene import Command, Scene, Survey, Verdict
+from wharfinger.engine.disruption.cluster_snapshot import (
+    ClusterSnapshot,
+    Command,
+    ConsolidationResult,
+    DisruptionVerdict,
+)
 from wharfinger.engine.provisioning.problem import InFlight
 from wharfinger.engine.provisioning.requirements import LabelSet
 
@@ -52,36 +58,56 @@ def a_pool(name: str = "general", **said: Any) -> NodePoolPolicy:
 
 
 def a_node(
-    name: str, kind: InstanceType = MIDDLE, zone: str = ZONES[0], bought: str = "on-demand", pool: str = "general",
+    name: str,
+    kind: InstanceType = MIDDLE,
+    zone: str = ZONES[0],
+    bought: str = "on-demand",
+    pool: str = "general",
     **said: Any,
-) -> Node:  # fmt: skip
+) -> Node:
     labels = {
-        POOL_LABEL: pool, INSTANCE_TYPE_LABEL: kind.name, ZONE_LABEL: zone, CAPACITY_TYPE_LABEL: bought,
-        INITIALIZED_LABEL: "true", "kubernetes.io/hostname": name, "kubernetes.io/arch": "amd64",
+        POOL_LABEL: pool,
+        INSTANCE_TYPE_LABEL: kind.name,
+        ZONE_LABEL: zone,
+        CAPACITY_TYPE_LABEL: bought,
+        INITIALIZED_LABEL: "true",
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/arch": "amd64",
         **said.pop("labels", {}),
-    }  # fmt: skip
-    return Node(name, dict(kind.allocatable), labels=labels, **{"created_us": AT - 24 * HOUR, **said})
+    }
+    return Node(
+        name, dict(kind.allocatable), labels=labels, **{"created_us": AT - 24 * HOUR, **said}
+    )
 
 
 def a_pod(
-    name: str, node: str, cpu: float = 1.0, gib: float = 1.0, traits: PodTraits | None = None, **said: Any
+    name: str,
+    node: str,
+    cpu: float = 1.0,
+    gib: float = 1.0,
+    traits: PodTraits | None = None,
+    **said: Any,
 ) -> Pod:
     """Of a ReplicaSet. `cpu` in cores."""
     traits = traits or PodTraits(labels={"app": name.rpartition("-")[0] or name})
     needs = {key: said.pop(key) for key in ("node_selector", "tolerations") if key in said}
-    requirements = Requirements({"cpu": round(cpu * 1000), "memory": round(gib * GIB)}, pod=traits, **needs)
+    requirements = Requirements(
+        {"cpu": round(cpu * 1000), "memory": round(gib * GIB)}, pod=traits, **needs
+    )
     return Pod(f"uid-{name}", name, requirements, node, **{"upkeep": UPKEEP, **said})
 
 
-def a_scene(nodes: Sequence[Node], pods: Iterable[Pod] = (), *pools: NodePoolPolicy, **said: Any) -> Scene:
-    return Scene(AT, nodes, tuple(pods), pools or (a_pool(),), {"default": TYPES}, **said)
+def a_scene(
+    nodes: Sequence[Node], pods: Iterable[Pod] = (), *pools: NodePoolPolicy, **said: Any
+) -> ClusterSnapshot:
+    return ClusterSnapshot(AT, nodes, tuple(pods), pools or (a_pool(),), {"default": TYPES}, **said)
 
 
-def verdict_on(found: Survey, node: str) -> Verdict:
+def verdict_on(found: ConsolidationResult, node: str) -> DisruptionVerdict:
     return next(verdict for verdict in found.verdicts if verdict.node == node)
 
 
-def going(found: Survey) -> list[str]:
+def going(found: ConsolidationResult) -> list[str]:
     """The nodes that go, in the order of their commands."""
     return [name for command in found.commands for name in command.nodes]
 
@@ -89,7 +115,9 @@ def going(found: Survey) -> list[str]:
 # --- a cluster that does what it is told
 
 
-def new_node(name: str, command: Command, number: int, types: Iterable[InstanceType] = TYPES) -> Node:
+def new_node(
+    name: str, command: Command, number: int, types: Iterable[InstanceType] = TYPES
+) -> Node:
     """What becomes of a replacement: its cheapest type, where and as it is cheapest."""
     claim = command.replacements[number]
     allowed = LabelSet.of_pool(claim.requirements)
@@ -97,16 +125,23 @@ def new_node(name: str, command: Command, number: int, types: Iterable[InstanceT
     offers = [
         o
         for o in kind.offerings
-        if allowed.of(ZONE_LABEL).allows(o.zone) and allowed.of(CAPACITY_TYPE_LABEL).allows(o.capacity_type)
+        if allowed.of(ZONE_LABEL).allows(o.zone)
+        and allowed.of(CAPACITY_TYPE_LABEL).allows(o.capacity_type)
     ]
     taken = min(offers, key=lambda o: (o.price, o.zone))
     said = {
-        key: value for key in allowed if (value := allowed.of(key).only) is not None and key != "kubernetes.io/hostname"
+        key: value
+        for key in allowed
+        if (value := allowed.of(key).only) is not None and key != "kubernetes.io/hostname"
     }
-    return a_node(name, kind, taken.zone, taken.capacity_type, claim.pool, labels=said, created_us=AT)
+    return a_node(
+        name, kind, taken.zone, taken.capacity_type, claim.pool, labels=said, created_us=AT
+    )
 
 
-def applied(scene: Scene, commands: Iterable[Command], at: int = AT + HOUR) -> Scene:
+def applied(
+    scene: ClusterSnapshot, commands: Iterable[Command], at: int = AT + HOUR
+) -> ClusterSnapshot:
     """All of them done: nodes gone, replacements there, pods where they were to go."""
     nodes = {node.name: node for node in scene.nodes}
     pods = {pod.uid: pod for pod in scene.pods}
@@ -125,8 +160,9 @@ def applied(scene: Scene, commands: Iterable[Command], at: int = AT + HOUR) -> S
     return replace(scene, at=at, nodes=list(nodes.values()), pods=left)
 
 
-def begun(scene: Scene, command: Command) -> Scene:
-    """Decided and not done yet: its nodes are about to go, and what it moves has its place promised."""
+def begun(scene: ClusterSnapshot, command: Command) -> ClusterSnapshot:
+    """Decided and not done yet: its nodes are about to go, and what it moves has its place
+    promised."""
     pods = {pod.uid: pod for pod in scene.pods}
     reserved = [
         msgspec.structs.replace(pods[move.pod], node=move.target)
@@ -135,11 +171,18 @@ def begun(scene: Scene, command: Command) -> Scene:
     ]
     flying = [
         InFlight(
-            f"claim-{command.nodes[0]}-{i}", claim.pool, claim.requirements, claim.instance_types,
-            tuple((pods[move.pod].requirements, 1) for move in command.moves if move.target == f"new:{i}"),
+            f"claim-{command.nodes[0]}-{i}",
+            claim.pool,
+            claim.requirements,
+            claim.instance_types,
+            tuple(
+                (pods[move.pod].requirements, 1)
+                for move in command.moves
+                if move.target == f"new:{i}"
+            ),
         )
         for i, claim in enumerate(command.replacements)
-    ]  # fmt: skip
+    ]
     return replace(
         scene,
         disrupting={**scene.disrupting, **dict.fromkeys(command.nodes, "Underutilized")},
@@ -148,7 +191,7 @@ def begun(scene: Scene, command: Command) -> Scene:
     )
 
 
-def price_of(scene: Scene) -> int:
+def price_of(scene: ClusterSnapshot) -> int:
     kinds = {kind.name: kind for kind in TYPES}
     total = 0
     for node in scene.nodes:

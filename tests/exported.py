@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from wharfinger.history.deciders import decider_of
-from wharfinger.history.export import Part
+from wharfinger.history.export import ExportedStream
 from wharfinger.history.export_file import StreamRange
 from wharfinger.kernel.recover import RecordedRound, recover
 from wharfinger.kernel.step import empty_head
 
 
-def part_of(stream: str, recorded: Sequence[RecordedRound], first: int = 1) -> Part:
+def part_of(stream: str, recorded: Sequence[RecordedRound], first: int = 1) -> ExportedStream:
     """The rounds of a stream from `first` on, on the state that those before lead to."""
     head, sections = empty_head(stream), {}
     if first > 1:
@@ -28,13 +28,25 @@ def part_of(stream: str, recorded: Sequence[RecordedRound], first: int = 1) -> P
 
     numbers = [r.round for r in wanted]
     about = StreamRange(
-        stream, numbers[0].number, numbers[-1].number, numbers[0].at, numbers[-1].at,
-        sum(len(r.inputs) for r in numbers), sum(len(r.decisions) for r in numbers),
-        tuple(sorted({r.engine for r in numbers})), tuple(sorted({r.profile for r in numbers})),
-    )  # fmt: skip
-    return Part(about, head, sections, rounds)
+        stream,
+        numbers[0].number,
+        numbers[-1].number,
+        numbers[0].at,
+        numbers[-1].at,
+        sum(len(r.inputs) for r in numbers),
+        sum(len(r.decisions) for r in numbers),
+        tuple(sorted({r.engine for r in numbers})),
+        tuple(sorted({r.profile for r in numbers})),
+    )
+    return ExportedStream(about, head, sections, rounds)
 
 
-def parts_of(by_stream: Mapping[str, Sequence[RecordedRound]], first: int = 1) -> list[Part]:
+def parts_of(
+    by_stream: Mapping[str, Sequence[RecordedRound]], first: int = 1
+) -> list[ExportedStream]:
     """Of every stream that has so many rounds."""
-    return [part_of(name, rounds, first) for name, rounds in sorted(by_stream.items()) if len(rounds) >= first]
+    return [
+        part_of(name, rounds, first)
+        for name, rounds in sorted(by_stream.items())
+        if len(rounds) >= first
+    ]

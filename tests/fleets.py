@@ -1,8 +1,10 @@
-"""Fleets with faults, made up from a seed: everything that can happen to a plane, in one deterministic world.
+"""Fleets with faults, made up from a seed: everything that can happen to a plane, in one
+deterministic world.
 
-`a_fleet(number)` gives the rounds of all its streams in the order in which they were made, ready to be committed to a ledger
-or audited as they are. Fleets of different numbers share no names and no ids, so that many lie in one ledger: number is the
-fleet shard, and the beginning of every cluster's name. Choices come from a `Random`, which may be hypothesis's own.
+`a_fleet(number)` gives the rounds of all its streams in the order in which they were made, ready to
+be committed to a ledger or audited as they are. Fleets of different numbers share no names and no
+ids, so that many lie in one ledger: number is the fleet shard, and the beginning of every cluster's
+name. Choices come from a `Random`, which may be hypothesis's own.
 """
 
 from __future__ import annotations
@@ -25,8 +27,21 @@ from wharfinger.domain.placement import (
     SpreadConstraint,
     StaticWeight,
 )
-from wharfinger.domain.pod_traits import HostPort, PodTerm, PodTraits, TopologySpread, WeightedPodTerm
-from wharfinger.domain.policy import HotWindow, LoadLimit, LoadPolicy, LoadWeight, Policy, SyncPeriod
+from wharfinger.domain.pod_traits import (
+    HostPort,
+    PodTerm,
+    PodTraits,
+    TopologySpread,
+    WeightedPodTerm,
+)
+from wharfinger.domain.policy import (
+    HotWindow,
+    LoadLimit,
+    LoadPolicy,
+    LoadWeight,
+    Policy,
+    SyncPeriod,
+)
 from wharfinger.domain.quota import Quota
 from wharfinger.domain.resources import Device, DeviceRequest
 from wharfinger.domain.scheduler import Arguments, FitArgs, Profile, SchedulerConfig
@@ -36,13 +51,23 @@ from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.cluster_state import ObjectsObserved, PodsObserved, QuotasObserved, into_buckets
+from wharfinger.events.cluster_state import (
+    ObjectsObserved,
+    PodsObserved,
+    QuotasObserved,
+    into_buckets,
+)
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.codec import made
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
-from wharfinger.events.proposals import EvictionProposed, FailoverProposed, NodeRemovalProposed, RescheduleProposed
+from wharfinger.events.proposals import (
+    EvictionProposed,
+    FailoverProposed,
+    NodeRemovalProposed,
+    RescheduleProposed,
+)
 from wharfinger.events.streams import cluster_stream, fleet_stream
 from wharfinger.kernel.decider import Decider
 from wharfinger.kernel.recover import RecordedRound, recover
@@ -56,7 +81,13 @@ START = 1_700_000_000 * SECOND
 GIB = 1 << 30
 BUCKETS = 2
 
-TOWNS = (("oslo", "north"), ("bergen", "north"), ("genoa", "south"), ("izmir", "south"), ("halifax", "west"))
+TOWNS = (
+    ("oslo", "north"),
+    ("bergen", "north"),
+    ("genoa", "south"),
+    ("izmir", "south"),
+    ("halifax", "west"),
+)
 LEASES_S = (None, 15, 30, 60)
 CLUSTER_TAINTS = (Taint("closed", "NoSchedule"), Taint("broken", "NoExecute"))
 NODE_TAINTS = (Taint("gpu", "NoSchedule"), Taint("dying", "NoExecute"))
@@ -64,8 +95,14 @@ KINDS = (None, None, None, ("apps/v1/Deployment",), ("apps/v1/Deployment", "batc
 CLASSES = (
     Requirements({"cpu": 1000, "memory": GIB}),
     Requirements({"cpu": 250}),
-    Requirements({"cpu": 500}, (DeviceRequest(1, 500),), tolerations=(Toleration("gpu", "Exists"),)),
-    Requirements({"cpu": 2000}, (DeviceRequest(2, models=("A100",)),), tolerations=(Toleration("gpu", "Exists"),)),
+    Requirements(
+        {"cpu": 500}, (DeviceRequest(1, 500),), tolerations=(Toleration("gpu", "Exists"),)
+    ),
+    Requirements(
+        {"cpu": 2000},
+        (DeviceRequest(2, models=("A100",)),),
+        tolerations=(Toleration("gpu", "Exists"),),
+    ),
     Requirements({"cpu": 100}, node_selector={"disk": "ssd"}),
     Requirements({"cpu": 300}, tolerations=(Toleration("dying", "Exists", seconds=20),)),
     Requirements(),
@@ -73,11 +110,15 @@ CLASSES = (
 APPS = tuple(LabelSelector({"app": app}) for app in "xy")
 TRAITS = (
     PodTraits(labels={"app": "x"}, spread=(TopologySpread("disk", 1, selector=APPS[0]),)),
-    PodTraits(labels={"app": "x"}, spread=(TopologySpread("disk", 1, hard=False, selector=APPS[0]),)),
+    PodTraits(
+        labels={"app": "x"}, spread=(TopologySpread("disk", 1, hard=False, selector=APPS[0]),)
+    ),
     PodTraits(labels={"app": "y"}, anti_affinity=(PodTerm("host", APPS[1]),)),
     PodTraits(labels={"app": "z"}, anti_affinity=(PodTerm("disk", APPS[1]),)),
     PodTraits(labels={"app": "y"}, affinity=(PodTerm("disk", APPS[1]),)),
-    PodTraits(labels={"app": "v"}, preferred_affinity=(WeightedPodTerm(10, PodTerm("disk", APPS[1])),)),
+    PodTraits(
+        labels={"app": "v"}, preferred_affinity=(WeightedPodTerm(10, PodTerm("disk", APPS[1])),)
+    ),
     PodTraits(labels={"app": "l"}, ports=(HostPort(80),)),
     PodTraits(labels={"app": "g"}, group="crew", min_count=3),
     PodTraits(labels={"app": "p"}, never_preempts=True),
@@ -86,18 +127,25 @@ TRAITS = (
 TRAITED = tuple(Requirements({"cpu": 400}, pod=traits) for traits in TRAITS)
 LOAD_POLICY = PolicyApplied(
     Policy(
-        "DynamicSchedulerPolicy", "load",
+        "DynamicSchedulerPolicy",
+        "load",
         load=LoadPolicy(
-            (SyncPeriod("cpu", 15),), (LoadLimit("cpu", 80_000),), (LoadWeight("cpu", 1000),), (HotWindow(60, 2),)
+            (SyncPeriod("cpu", 15),),
+            (LoadLimit("cpu", 80_000),),
+            (LoadWeight("cpu", 1000),),
+            (HotWindow(60, 2),),
         ),
     )
-)  # fmt: skip
+)
 PACKER = PolicyApplied(
     Policy(
-        "KubeSchedulerConfiguration", "packer",
-        scheduler=SchedulerConfig((Profile("packer", default_points(), Arguments(fit=FitArgs("MostAllocated"))),)),
+        "KubeSchedulerConfiguration",
+        "packer",
+        scheduler=SchedulerConfig(
+            (Profile("packer", default_points(), Arguments(fit=FitArgs("MostAllocated"))),)
+        ),
     )
-)  # fmt: skip
+)
 PACKED = Requirements({"cpu": 400}, pod=PodTraits(scheduler="packer"))
 DIVISIONS = (
     ReplicaScheduling("Duplicated"),
@@ -105,7 +153,9 @@ DIVISIONS = (
     ReplicaScheduling("Divided", "Weighted", dynamic=True),
     ReplicaScheduling("Divided", "Weighted"),
     ReplicaScheduling(
-        "Divided", "Weighted", (StaticWeight(ClusterAffinity(labels=LabelSelector({"tier": "gold"})), 3),)
+        "Divided",
+        "Weighted",
+        (StaticWeight(ClusterAffinity(labels=LabelSelector({"tier": "gold"})), 3),),
     ),
 )
 SPREADS: tuple[tuple[SpreadConstraint, ...], ...] = (
@@ -113,7 +163,10 @@ SPREADS: tuple[tuple[SpreadConstraint, ...], ...] = (
     (),
     (),
     (SpreadConstraint("cluster", min_groups=1, max_groups=2),),
-    (SpreadConstraint("region", min_groups=1, max_groups=2), SpreadConstraint("cluster", min_groups=1, max_groups=3)),
+    (
+        SpreadConstraint("region", min_groups=1, max_groups=2),
+        SpreadConstraint("cluster", min_groups=1, max_groups=3),
+    ),
 )
 AFFINITIES: tuple[tuple[ClusterAffinity, ...], ...] = (
     (),
@@ -134,10 +187,11 @@ TOLERATIONS: tuple[tuple[Toleration, ...], ...] = (
 
 @dataclass(slots=True)
 class Fleet:
-    """`facts`: what its clusters last said of themselves, `nodes` of their nodes; `bindings`: those requested and not withdrawn;
-    `mute`: clusters that say nothing at present. `rounds`: all that was decided, in order. `quotas`: its bindings lie in
-    namespaces, and its clusters have quotas and grades. `traits`: its pods mind each other and wait for each other, and there are
-    load policies and objects; `configured`: there are configurations of schedulers as well."""
+    """`facts`: what its clusters last said of themselves, `nodes` of their nodes; `bindings`: those
+    requested and not withdrawn; `mute`: clusters that say nothing at present. `rounds`: all that
+    was decided, in order. `quotas`: its bindings lie in namespaces, and its clusters have quotas
+    and grades. `traits`: its pods mind each other and wait for each other, and there are load
+    policies and objects; `configured`: there are configurations of schedulers as well."""
 
     number: int
     random: Random
@@ -169,7 +223,8 @@ class Fleet:
         return found
 
     def tell(self, facts: Iterable[Value], after_s: float = 0.0) -> None:
-        """Whatever clusters are not mute are heard too; in any order, but for what is about one thing."""
+        """Whatever clusters are not mute are heard too; in any order, but for what is about one
+        thing."""
         at = self.world.at + int(after_s * SECOND)
         new = list(facts)
         self.said += new
@@ -178,7 +233,8 @@ class Fleet:
         self.rounds += self.world.tell(events, at)
 
     def restart(self, fleet: FleetDecider, cluster: ClusterDecider) -> None:
-        """Everything anew from what was recorded; `fleet` and `cluster` may have other settings than before."""
+        """Everything again from what was recorded; `fleet` and `cluster` may have other settings
+        than before."""
         before, self.restarts = self.world, self.restarts + 1
         self.world = self._new_world(cluster)
         self.world.at = before.at
@@ -191,18 +247,30 @@ class Fleet:
     def _new_world(self, cluster: ClusterDecider | None = None) -> World:
         number = self.number
         return World(
-            shards=0, shard_of=lambda _: number, cluster=cluster, recorded=True, repeat_after_s=45,
-            namespace=f"fleet-{number}-{self.restarts}", at=START,
-        )  # fmt: skip
+            shards=0,
+            shard_of=lambda _: number,
+            cluster=cluster,
+            recorded=True,
+            repeat_after_s=45,
+            namespace=f"fleet-{number}-{self.restarts}",
+            at=START,
+        )
 
     def _adopt(self, name: str, decider: Decider[Any], recorded: Sequence[RecordedRound]) -> None:
         state = recover(decider, decider.initial(name), recorded)
         head = recorded[-1].round.head() if recorded else empty_head(name)
-        self.world.adopt(name, decider, state, head, {event.id for r in recorded for event in r.events})
+        self.world.adopt(
+            name, decider, state, head, {event.id for r in recorded for event in r.events}
+        )
 
     def _event(self, data: Value) -> Event[Value]:
         self.told += 1
-        return made(data, id=derived_id("fleets", self.number, self.told), source="/tests/fleets", subject="fleet")
+        return made(
+            data,
+            id=derived_id("fleets", self.number, self.told),
+            source="/tests/fleets",
+            subject="fleet",
+        )
 
     # --- choosing
 
@@ -248,12 +316,22 @@ def _clusters(fleet: Fleet) -> list[Value]:
     for town, region in fleet.random.sample(TOWNS, 2 + fleet.random.randrange(4)):
         name = f"{fleet.number:03d}-{town}"
         own = _nodes(fleet, name) if not fleet.chance(5) else {}
-        summary = None if own else ResourceSummary({"cpu": 16_000, "memory": 64 * GIB, "pods": 40}, {"cpu": 1000})
+        summary = (
+            None
+            if own
+            else ResourceSummary({"cpu": 16_000, "memory": 64 * GIB, "pods": 40}, {"cpu": 1000})
+        )
         fleet.facts[name] = Cluster(
-            name, {"tier": fleet.random.choice(("gold", "tin"))}, "fjord", region, (f"{region}-1",),
-            (CLUSTER_TAINTS[0],) if fleet.chance(6) else (), fleet.random.choice(KINDS), fleet.random.choice(LEASES_S),
+            name,
+            {"tier": fleet.random.choice(("gold", "tin"))},
+            "fjord",
+            region,
+            (f"{region}-1",),
+            (CLUSTER_TAINTS[0],) if fleet.chance(6) else (),
+            fleet.random.choice(KINDS),
+            fleet.random.choice(LEASES_S),
             summary=summary,
-        )  # fmt: skip
+        )
         facts.append(ClusterObserved(fleet.facts[name]))
         if own:
             fleet.nodes[name] = own
@@ -263,14 +341,21 @@ def _clusters(fleet: Fleet) -> list[Value]:
 
 
 def _nodes(fleet: Fleet, cluster: str) -> dict[str, Node]:
-    return {node.name: node for node in (_node(fleet, f"{cluster}-n{i}") for i in range(1 + fleet.random.randrange(6)))}
+    return {
+        node.name: node
+        for node in (_node(fleet, f"{cluster}-n{i}") for i in range(1 + fleet.random.randrange(6)))
+    }
 
 
 def _node(fleet: Fleet, name: str) -> Node:
     gpus = fleet.random.choice((0, 0, 2, 4))
     return Node(
         name,
-        {"cpu": fleet.random.choice((2000, 4000, 8000)), "memory": 16 * GIB, "pods": fleet.random.choice((5, 20))},
+        {
+            "cpu": fleet.random.choice((2000, 4000, 8000)),
+            "memory": 16 * GIB,
+            "pods": fleet.random.choice((5, 20)),
+        },
         (Device(fleet.random.choice(("T4", "A100"))),) * gpus,
         {"disk": fleet.random.choice(("ssd", "hdd")), **({"host": name} if fleet.traits else {})},
         (NODE_TAINTS[0],) if gpus and fleet.chance(2) else (),
@@ -278,7 +363,9 @@ def _node(fleet: Fleet, name: str) -> Node:
 
 
 def _bindings(fleet: Fleet, count: int) -> list[Value]:
-    return [_requested(fleet, f"{fleet.number:03d}/app-{len(fleet.bindings) + i}") for i in range(count)]
+    return [
+        _requested(fleet, f"{fleet.number:03d}/app-{len(fleet.bindings) + i}") for i in range(count)
+    ]
 
 
 def _classes(fleet: Fleet) -> tuple[Requirements, ...]:
@@ -288,11 +375,19 @@ def _classes(fleet: Fleet) -> tuple[Requirements, ...]:
 
 def _requested(fleet: Fleet, name: str) -> BindingRequested:
     choice = fleet.random.choice
-    placement = Placement(choice(AFFINITIES), choice(TOLERATIONS), choice(SPREADS), choice(DIVISIONS))
+    placement = Placement(
+        choice(AFFINITIES), choice(TOLERATIONS), choice(SPREADS), choice(DIVISIONS)
+    )
     fleet.bindings[name] = Binding(
-        name, f"uid-{name}", ObjectRef("apps/v1", choice(("Deployment", "Job")), name), fleet.random.randrange(9),
-        choice(_classes(fleet)), placement, fleet.random.randrange(3), fleet.chance(12),
-    )  # fmt: skip
+        name,
+        f"uid-{name}",
+        ObjectRef("apps/v1", choice(("Deployment", "Job")), name),
+        fleet.random.randrange(9),
+        choice(_classes(fleet)),
+        placement,
+        fleet.random.randrange(3),
+        fleet.chance(12),
+    )
     if fleet.quotas:
         ref = ObjectRef("apps/v1", "Deployment", name.partition("/")[2], name.partition("/")[0])
         priority_class = choice(("", "high", "low"))
@@ -319,9 +414,15 @@ def binding_changed(fleet: Fleet) -> list[Value]:
         {"requirements": fleet.random.choice(_classes(fleet))},
         {"reschedule": f"again-{fleet.told}"},
         {"suspended": not fleet.bindings[name].suspended},
-        {"placement": msgspec.structs.replace(fleet.bindings[name].placement, replicas=fleet.random.choice(DIVISIONS))},
+        {
+            "placement": msgspec.structs.replace(
+                fleet.bindings[name].placement, replicas=fleet.random.choice(DIVISIONS)
+            )
+        },
     )
-    fleet.bindings[name] = msgspec.structs.replace(fleet.bindings[name], **fleet.random.choice(changes))
+    fleet.bindings[name] = msgspec.structs.replace(
+        fleet.bindings[name], **fleet.random.choice(changes)
+    )
     return [BindingRequested(fleet.bindings[name])]
 
 
@@ -394,14 +495,20 @@ def pods_seen(fleet: Fleet) -> list[Value]:
         return []
     node = fleet.one(own)
     pods = [
-        Pod(f"{node}-p{i}", f"p{i}", fleet.random.choice((*CLASSES[:2], *_classes(fleet)[len(CLASSES) :])), node)
+        Pod(
+            f"{node}-p{i}",
+            f"p{i}",
+            fleet.random.choice((*CLASSES[:2], *_classes(fleet)[len(CLASSES) :])),
+            node,
+        )
         for i in range(fleet.random.randrange(4))
     ]
     return [PodsObserved(cluster, node, tuple(pods))]
 
 
 def said_again(fleet: Fleet) -> list[Value]:
-    """Old facts come once more, late and in another order: told under a new id, as a collector that re-lists tells them."""
+    """Old facts come once more, late and in another order: told under a new id, as a collector that
+    re-lists tells them."""
     old = [fleet.random.choice(fleet.said) for _ in range(4)] if fleet.said else []
     return [one for one in old if not isinstance(one, ClusterForgotten | BindingWithdrawn)]
 
@@ -435,31 +542,44 @@ def restarted(fleet: Fleet) -> list[Value]:
 
 
 def restarted_with_other_settings(fleet: Fleet) -> list[Value]:
-    strategy = fleet.random.choice((ClusterProfile("least-allocated"), ClusterProfile("most-allocated")))
+    strategy = fleet.random.choice(
+        (ClusterProfile("least-allocated"), ClusterProfile("most-allocated"))
+    )
     fleet.restart(FleetDecider(round_limit=fleet.random.choice((3, 500))), ClusterDecider(strategy))
     return []
 
 
 def quotas_seen(fleet: Fleet) -> list[Value]:
     cluster, namespace = fleet.one(fleet.facts), f"{fleet.number:03d}"
-    scopes = ((), (), (Requirement("PriorityClass", "In", ("high",)),), (Requirement("PriorityClass", "Exists"),))
+    scopes = (
+        (),
+        (),
+        (Requirement("PriorityClass", "In", ("high",)),),
+        (Requirement("PriorityClass", "Exists"),),
+    )
     quotas = tuple(
         Quota(
-            namespace, f"quota-{i}", {"requests.cpu": fleet.random.choice((500, 2000, 9000)), "pods": 12},
+            namespace,
+            f"quota-{i}",
+            {"requests.cpu": fleet.random.choice((500, 2000, 9000)), "pods": 12},
             {"requests.cpu": fleet.random.choice((0, 0, 1500)), "pods": fleet.random.randrange(4)},
             fleet.random.choice(scopes),
         )
         for i in range(fleet.random.randrange(3))
-    )  # fmt: skip
+    )
     return [QuotasObserved(cluster, namespace, quotas)] if cluster in fleet.facts else []
 
 
 def grades_seen(fleet: Fleet) -> list[Value]:
-    """Of a cluster that reports no nodes; the others are heard to have some, which nobody looks at."""
+    """Of a cluster that reports no nodes; the others are heard to have some, which nobody looks
+    at."""
     name = fleet.one(fleet.facts)
     if name not in fleet.facts:
         return []
-    grades = tuple(NodeGrade({"cpu": cpu, "memory": 8 * GIB}, fleet.random.randrange(4)) for cpu in (500, 2000, 4000))
+    grades = tuple(
+        NodeGrade({"cpu": cpu, "memory": 8 * GIB}, fleet.random.randrange(4))
+        for cpu in (500, 2000, 4000)
+    )
     summary = ResourceSummary({"cpu": 16_000, "memory": 64 * GIB, "pods": 40}, grades=grades)
     fleet.facts[name] = msgspec.structs.replace(fleet.facts[name], summary=summary)
     return [ClusterObserved(fleet.facts[name])]
@@ -476,17 +596,25 @@ def load_measured(fleet: Fleet) -> list[Value]:
         if not fleet.chance(4)
     }
     hot = {n: 2 for n in loads if fleet.chance(3)}
-    return [NodeLoadObserved(cluster, "cpu", 15, fleet.world.at, loads), HotValueObserved(cluster, fleet.world.at, hot)]
+    return [
+        NodeLoadObserved(cluster, "cpu", 15, fleet.world.at, loads),
+        HotValueObserved(cluster, fleet.world.at, hot),
+    ]
 
 
 def objects_seen(fleet: Fleet) -> list[Value]:
     cluster = fleet.one(fleet.nodes)
-    budget = DisruptionBudget("", "app", fleet.random.choice(APPS), allowed=fleet.random.randrange(2))
+    budget = DisruptionBudget(
+        "", "app", fleet.random.choice(APPS), allowed=fleet.random.randrange(2)
+    )
     return [
         ObjectsObserved(cluster, "PodDisruptionBudget", "", (budget,) if fleet.chance(2) else ()),
         ObjectsObserved(cluster, "Namespace", "", (NamespaceLabels("default", {"tier": "gold"}),)),
         ObjectsObserved(
-            cluster, "Service", "", (PodSelecting("Service", "", "y", APPS[1]),) if fleet.chance(2) else ()
+            cluster,
+            "Service",
+            "",
+            (PodSelecting("Service", "", "y", APPS[1]),) if fleet.chance(2) else (),
         ),
     ]
 
@@ -508,7 +636,9 @@ def replicas_run(fleet: Fleet) -> list[Value]:
 
 
 def scheduler_configured(fleet: Fleet) -> list[Value]:
-    return [PACKER if not fleet.chance(3) else PolicyRemoved("KubeSchedulerConfiguration", "packer")]
+    return [
+        PACKER if not fleet.chance(3) else PolicyRemoved("KubeSchedulerConfiguration", "packer")
+    ]
 
 
 Happening = Callable[[Fleet], list[Value]]

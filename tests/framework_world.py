@@ -1,4 +1,5 @@
-"""Small clusters for tests of the scheduling framework: nodes in zones, pods with labels, profiles of few plugins."""
+"""Small clusters for tests of the scheduling framework: nodes in zones, pods with labels, profiles
+of few plugins."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+from tests import hunting
 
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.pod_traits import PodTerm, PodTraits, TopologySpread
@@ -24,7 +26,8 @@ HOST = "kubernetes.io/hostname"
 
 
 def only(*names: str, arguments: Arguments | None = None) -> Framework:
-    """A profile with these plugins at all their points, besides those that no profile can be without."""
+    """A profile with these plugins at all their points, besides those that no profile can be
+    without."""
     used = {*names, "PrioritySort", "DefaultBinder"}
     points: dict[Point, tuple[PluginUse, ...]] = {}
     for plugin in BUILT_IN:
@@ -81,7 +84,11 @@ def reasons(plugins: Framework, snapshot: Snapshot, pod: Pod) -> dict[str, tuple
 
 def a_law(examples: int) -> settings:
     """So many examples, however slow the machine is."""
-    return settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    return settings(
+        max_examples=hunting.examples(examples),
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
 
 
 # What hypothesis draws from. Few values, so that things meet.
@@ -136,7 +143,9 @@ def some_pods(nodes: Sequence[Node], most: int = 6) -> st.SearchStrategy[list[Po
             "cpu": st.integers(0, 4).map(lambda cores: cores * 500),
         }
     )
-    return st.lists(one, max_size=most).map(lambda said: [a_pod(f"p{i}", **p) for i, p in enumerate(said)])
+    return st.lists(one, max_size=most).map(
+        lambda said: [a_pod(f"p{i}", **p) for i, p in enumerate(said)]
+    )
 
 
 def uids(pods: Iterable[Pod]) -> set[str]:

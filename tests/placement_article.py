@@ -1,7 +1,9 @@
-"""The three worked examples of Open Cluster Management's guide to placement, as manifests to apply and what must come of each step.
+"""The three worked examples of Open Cluster Management's guide to placement, as manifests to apply
+and what must come of each step.
 
-Three clusters are there, then a fourth comes with as much memory as the largest, then it has clearly more. The examples differ in
-what memory and steadiness weigh. Memory is in GiB; totals are of the clusters that are selected.
+Three clusters are there, then a fourth comes with as much memory as the largest, then it has
+clearly more. The examples differ in what memory and steadiness weigh. Memory is in GiB; totals are
+of the clusters that are selected.
 """
 
 from __future__ import annotations
@@ -64,7 +66,10 @@ def cluster(name: str, gi: int) -> str:
 
 def placement(name: str, **weights: int) -> str:
     configurations = "".join(
-        f"      - weight: {weight}\n        scoreCoordinate:\n          type: BuiltIn\n          builtIn: {builtin}\n"
+        (
+            f"      - weight: {weight}\n        scoreCoordinate:\n          type: BuiltIn\n"
+            f"          builtIn: {builtin}\n"
+        )
         for builtin, weight in weights.items()
     )
     return _PLACEMENT.format(name=name, namespace=NAMESPACE, configurations=configurations)
@@ -72,8 +77,8 @@ def placement(name: str, **weights: int) -> str:
 
 @dataclass(frozen=True)
 class Step:
-    """`files`: to be applied one after the other; what is in one comes in any order. `totals`: of the clusters that are selected
-    from then on; None: nothing may be decided."""
+    """`files`: to be applied one after the other; what is in one comes in any order. `totals`: of
+    the clusters that are selected from then on; None: nothing may be decided."""
 
     says: str
     files: tuple[str, ...]
@@ -91,9 +96,15 @@ class Example:
 
 
 def _example(
-    name: str, weights: dict[str, int], first: dict[str, int], equal: dict[str, int] | None, more: dict[str, int] | None
+    name: str,
+    weights: dict[str, int],
+    first: dict[str, int],
+    equal: dict[str, int] | None,
+    more: dict[str, int] | None,
 ) -> Example:
-    fleet = "---\n".join([_SET, *(cluster(f"cluster{i}", gi) for i, gi in ((1, 60), (2, 80), (3, 100)))])
+    fleet = "---\n".join(
+        [_SET, *(cluster(f"cluster{i}", gi) for i, gi in ((1, 60), (2, 80), (3, 100)))]
+    )
     return Example(
         name,
         (
@@ -106,15 +117,20 @@ def _example(
 
 EXAMPLES = (
     _example(
-        "memory", {_MEMORY: 1},
-        {"cluster2": 100, "cluster3": 200}, None, {"cluster3": 189, "cluster4": 200},
+        "memory",
+        {_MEMORY: 1},
+        {"cluster2": 100, "cluster3": 200},
+        None,
+        {"cluster3": 189, "cluster4": 200},
     ),
     _example(
-        "memory-first", {_MEMORY: 3},
-        {"cluster2": 100, "cluster3": 400}, {"cluster3": 500, "cluster4": 400}, None,
+        "memory-first",
+        {_MEMORY: 3},
+        {"cluster2": 100, "cluster3": 400},
+        {"cluster3": 500, "cluster4": 400},
+        None,
     ),
     _example(
-        "steady-first", {_MEMORY: 1, _STEADY: 3},
-        {"cluster2": 100, "cluster3": 200}, None, None,
+        "steady-first", {_MEMORY: 1, _STEADY: 3}, {"cluster2": 100, "cluster3": 200}, None, None
     ),
-)  # fmt: skip
+)

@@ -1,7 +1,8 @@
-"""Random fleets with a past, random changes of them, and the plane a change then happens on. Shared by the tests of plans.
+"""Random fleets with a past, random changes of them, and the plane a change then happens on. Shared
+by the tests of plans.
 
-The plane that lives (`Plane.live`) has been told everything since the beginning. What a plan is made from begins from states that
-were recovered from its rounds, as a plan of a real plane does.
+The plane that lives (`Plane.live`) has been told everything since the beginning. What a plan is
+made from begins from states that were recovered from its rounds, as a plan of a real plane does.
 """
 
 from __future__ import annotations
@@ -71,22 +72,25 @@ class Plane:
         return state
 
     def recovered(self) -> World:
-        """A world begun from what the rounds say, with observers that know only what the streams hold."""
+        """A world begun from what the rounds say, with observers that know only what the streams
+        hold."""
         world = World(at=self.live.at)
         for name, running in self.live.streams.items():
             own = [r for r in self.rounds if r.round.stream == name]
             state = recover(running.decider, running.decider.initial(name), own)
             world.adopt(name, running.decider, state, own[-1].round.head())
-        assert all(
-            not r.round.decisions for r in world.settle_in()
-        )  # it looks at what waits once more, and finds nothing
+        # it looks at what waits once more, and finds nothing
+        assert all(not r.round.decisions for r in world.settle_in())
         return world
 
-    def plan(self, facts: Sequence[Accepted], proposals: Sequence[RescheduleProposed] = (), id: int = 1) -> Plan:
+    def plan(
+        self, facts: Sequence[Accepted], proposals: Sequence[RescheduleProposed] = (), id: int = 1
+    ) -> Plan:
         return planned(self.recovered(), facts, proposals, UUID(int=id), self.live.at)
 
     def ask(self, plan: Plan, after_s: float = 1.0) -> list[Decision]:
-        """The streams are asked, by messages that went over a wire. What each decided in the round in which it answered."""
+        """The streams are asked, by messages that went over a wire. What each decided in the round
+        in which it answered."""
         events = [decode(request_event(part).body) for part in plan.parts]
         rounds = self.live.tell(events, self.live.at + int(after_s * SECOND))
         self.rounds += rounds
@@ -96,7 +100,9 @@ class Plane:
     def carry_out(self, plan: Plan) -> list[Decision]:
         """All of it: asked, committed, the facts handed in, and time to come to rest."""
         decisions = self.ask(plan)
-        self.rounds += self.live.tell([fact_event(plan.id, f.accepted) for f in plan.facts], self.live.at)
+        self.rounds += self.live.tell(
+            [fact_event(plan.id, f.accepted) for f in plan.facts], self.live.at
+        )
         self.rounds += self.live.wait(self.live.at + HORIZON_US)
         return decisions
 
@@ -133,7 +139,9 @@ def after(before: Layout, plan: Plan) -> Layout:
 
 def a_plane(random: Random) -> Plane:
     """A few clusters, mostly tight, and bindings that came, changed and went."""
-    size = FleetPlan(random.randint(2, 4), random.randint(6, 16), random.randint(8, 24), random.randrange(10**6))
+    size = FleetPlan(
+        random.randint(2, 4), random.randint(6, 16), random.randint(8, 24), random.randrange(10**6)
+    )
     plane = Plane(World(recorded=True, at=START))
     facts = [fact.data for fact in generate(size)]
     late = [data for data in facts if isinstance(data, BindingRequested) and random.random() < 0.4]
@@ -148,7 +156,9 @@ def a_plane(random: Random) -> Plane:
 def a_change(random: Random, plane: Plane) -> Change:
     kind = random.choice(CHANGES)
     said = list(kind(random, plane))
-    return [accepted(f) for f in said if isinstance(f, Fact)], [f for f in said if isinstance(f, RescheduleProposed)]
+    return [accepted(f) for f in said if isinstance(f, Fact)], [
+        f for f in said if isinstance(f, RescheduleProposed)
+    ]
 
 
 def _some(random: Random, plane: Plane, most: int = 3) -> list[Binding]:
@@ -165,7 +175,9 @@ def _scaled(random: Random, plane: Plane) -> Iterator[BindingRequested]:
 def _new(random: Random, plane: Plane) -> Iterator[BindingRequested]:
     for spec in _some(random, plane):
         name = f"{spec.name}-new{random.randrange(1000)}"
-        yield BindingRequested(msgspec.structs.replace(spec, name=name, uid=name, priority=random.randint(0, 3)))
+        yield BindingRequested(
+            msgspec.structs.replace(spec, name=name, uid=name, priority=random.randint(0, 3))
+        )
 
 
 def _withdrawn(random: Random, plane: Plane) -> Iterator[BindingWithdrawn]:
@@ -174,7 +186,9 @@ def _withdrawn(random: Random, plane: Plane) -> Iterator[BindingWithdrawn]:
 
 def _under_another_policy(random: Random, plane: Plane) -> Iterator[BindingRequested]:
     placement = Placement(
-        random.choice([(), (ClusterAffinity(exclude=(random.choice(sorted(plane.fleet.clusters)),)),)]),
+        random.choice(
+            [(), (ClusterAffinity(exclude=(random.choice(sorted(plane.fleet.clusters)),)),)]
+        ),
         random.choice([(), (Toleration("wharfinger.io/drain", "Exists", seconds=300),)]),
         replicas=random.choice(
             [
@@ -222,7 +236,9 @@ def _nodes(random: Random, plane: Plane) -> Iterator[NodesObserved]:
             del nodes[name]
         case 1:
             bigger = {resource: 2 * n for resource, n in nodes[name].allocatable.items()}
-            nodes[name] = msgspec.structs.replace(nodes[name], allocatable=bigger, unschedulable=False, taints=())
+            nodes[name] = msgspec.structs.replace(
+                nodes[name], allocatable=bigger, unschedulable=False, taints=()
+            )
         case _:
             nodes[name] = drained_node(nodes[name])
     yield NodesObserved(state.cluster, bucket, book.bucket_count, tuple(nodes.values()))
@@ -251,6 +267,14 @@ def _several(random: Random, plane: Plane) -> Iterator[Value]:
 
 
 CHANGES: tuple[Callable[[Random, Plane], Iterator[Value]], ...] = (
-    _scaled, _new, _withdrawn, _under_another_policy, _cluster_drained, _cluster_changed, _cluster_gone, _nodes, _relocated,
+    _scaled,
+    _new,
+    _withdrawn,
+    _under_another_policy,
+    _cluster_drained,
+    _cluster_changed,
+    _cluster_gone,
+    _nodes,
+    _relocated,
     _several,
-)  # fmt: skip
+)

@@ -1,5 +1,5 @@
-"""A cluster stream with pools, for stories and laws: what can be bought, a provider who brings it, kubelets who run what is placed,
-and somebody who proposes what could go.
+"""A cluster stream with pools, for stories and laws: what can be bought, a provider who brings it,
+kubelets who run what is placed, and somebody who proposes what could go.
 
 The provider, the kubelets and the proposals are played by the test, from what was decided only.
 """
@@ -13,7 +13,13 @@ import msgspec
 from tests.cluster_world import CLUSTER, GIB, STREAM, Harness
 
 from wharfinger.domain.cluster_objects import DisruptionBudget, NodeClaimStatus
-from wharfinger.domain.instance_types import PRICE_UNIT, CapacityType, Catalogue, InstanceType, Offering
+from wharfinger.domain.instance_types import (
+    PRICE_UNIT,
+    CapacityType,
+    Catalogue,
+    InstanceType,
+    Offering,
+)
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.node_pool import NodeBudget, NodePoolPolicy
 from wharfinger.domain.pod_traits import PodTraits
@@ -23,16 +29,15 @@ from wharfinger.domain.selectors import LabelSelector
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.disruption import methods
-from wharfinger.engine.disruption.scene import Command
-from wharfinger.engine.provisioning.delivery import by_name, delivered
+from wharfinger.engine.disruption.cluster_snapshot import Command
+from wharfinger.engine.provisioning.simulated_nodes import by_name, delivered
 from wharfinger.events.cluster_state import ObjectsObserved, PodsObserved, into_buckets
-from wharfinger.events.decisions import NodeRemovalDecided
+from wharfinger.events.decisions import NodeClaimRequested, NodeRemovalDecided
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.proposals import DeschedulingProposed, DisruptionProposed, NewNode, Unseating
-from wharfinger.events.provisioning import NodeClaimRequested
 from wharfinger.kernel.decider import Decision
-from wharfinger.stages.cluster.scene import scene
-from wharfinger.stages.scenes import contents_of
+from wharfinger.stages.cluster.cluster_snapshot import scene
+from wharfinger.stages.cluster_snapshots import contents_of
 
 DOLLAR = PRICE_UNIT
 ALL = (NodeBudget("100%"),)
@@ -57,9 +62,14 @@ SMALL, BIG = a_type("small", 2, 100), a_type("big", 8, 380)
 def a_pool(name: str = "default", **said: object) -> NodePoolPolicy:
     """Consolidated at once, as much as pays."""
     defaults: dict[str, object] = {
-        "empty_after_s": 0, "consolidation": "WhenEmptyOrUnderutilized", "budgets": ALL, "digest": f"{name}-1",
-    }  # fmt: skip
-    return msgspec.convert({"name": name, **msgspec.to_builtins({**defaults, **said})}, NodePoolPolicy)
+        "empty_after_s": 0,
+        "consolidation": "WhenEmptyOrUnderutilized",
+        "budgets": ALL,
+        "digest": f"{name}-1",
+    }
+    return msgspec.convert(
+        {"name": name, **msgspec.to_builtins({**defaults, **said})}, NodePoolPolicy
+    )
 
 
 def pool_policy(pool: NodePoolPolicy) -> PolicyApplied:
@@ -67,7 +77,9 @@ def pool_policy(pool: NodePoolPolicy) -> PolicyApplied:
 
 
 def catalogue_policy(types: Sequence[InstanceType], name: str = "default") -> PolicyApplied:
-    return PolicyApplied(Policy("InstanceTypes", "0", name, catalogue=Catalogue(name, tuple(types))))
+    return PolicyApplied(
+        Policy("InstanceTypes", "0", name, catalogue=Catalogue(name, tuple(types)))
+    )
 
 
 def no_pool(name: str) -> PolicyRemoved:
@@ -108,7 +120,9 @@ class PoolPlane(Harness):
         return self
 
     def tell_nodes(self, *more: Value, seconds: int = 0) -> list[Decision]:
-        return self.feed(*into_buckets(CLUSTER, list(self.there.values()), 2), *more, seconds=seconds)
+        return self.feed(
+            *into_buckets(CLUSTER, list(self.there.values()), 2), *more, seconds=seconds
+        )
 
     def add(self, *nodes: Node) -> list[Decision]:
         self.there.update({node.name: node for node in nodes})
@@ -142,12 +156,22 @@ class PoolPlane(Harness):
         """All open ones where none are named."""
         return self.add(*[self.node_for(claim) for claim in claims or self.claims])
 
-    def bought(self, kind: InstanceType = SMALL, pool: str = "default", number: int = 0, **labels: str) -> Node:
+    def bought(
+        self, kind: InstanceType = SMALL, pool: str = "default", number: int = 0, **labels: str
+    ) -> Node:
         """A node of a pool that has been there before."""
         claim = NodeClaimRequested(
-            CLUSTER, f"{kind.name}-{number}", pool, (), (kind.name,), {}, {}, 0, 0,
+            CLUSTER,
+            f"{kind.name}-{number}",
+            pool,
+            (),
+            (kind.name,),
+            {},
+            {},
+            0,
+            0,
             annotations={"karpenter.sh/nodepool-hash": f"{pool}-1"},
-        )  # fmt: skip
+        )
         node = delivered(claim, {kind.name: kind}, 1)
         assert node is not None
         own = {**node.labels, **labels}
@@ -168,7 +192,9 @@ class PoolPlane(Harness):
     def running_pods(self, of: Iterable[str] | None = None) -> list[Value]:
         book = self.state.book
         return [
-            PodsObserved(CLUSTER, name, tuple([self.pod(*key) for key in sorted(book.on_node.get(name, ()))]))
+            PodsObserved(
+                CLUSTER, name, tuple([self.pod(*key) for key in sorted(book.on_node.get(name, ()))])
+            )
             for name in sorted(self.there if of is None else of)
         ]
 
@@ -176,9 +202,14 @@ class PoolPlane(Harness):
         replica = self.state.book.held[binding].placed[ordinal]
         upkeep = PodUpkeep((Owner("ReplicaSet", binding),))
         return Pod(
-            f"{binding}-{ordinal}@{replica.node}", f"{binding}-{ordinal}", replica.cls.requirements, "", binding, ordinal,
+            f"{binding}-{ordinal}@{replica.node}",
+            f"{binding}-{ordinal}",
+            replica.cls.requirements,
+            "",
+            binding,
+            ordinal,
             upkeep=upkeep,
-        )  # fmt: skip
+        )
 
     # --- what could go
 
@@ -187,14 +218,27 @@ class PoolPlane(Harness):
 
     def proposed(self, found: Command, **other: object) -> DisruptionProposed:
         data = DisruptionProposed(
-            STREAM, CLUSTER, found.method, found.nodes,
+            STREAM,
+            CLUSTER,
+            found.method,
+            found.nodes,
             {name: contents_of(self.state.book, name) for name in found.nodes},
-            tuple([
-                NewNode(new.pool, new.requirements, new.instance_types, dict(new.requests), new.price)
-                for new in found.replacements
-            ]),
-            found.saving, found.disruption, found.arithmetic,
-        )  # fmt: skip
+            tuple(
+                [
+                    NewNode(
+                        new.pool,
+                        new.requirements,
+                        new.instance_types,
+                        dict(new.requests),
+                        new.price,
+                    )
+                    for new in found.replacements
+                ]
+            ),
+            found.saving,
+            found.disruption,
+            found.arithmetic,
+        )
         return msgspec.structs.replace(data, **other)
 
     def disrupt(self, seconds: int = 60) -> list[Decision]:
@@ -203,7 +247,9 @@ class PoolPlane(Harness):
         self.state.at = self.at
         return self.feed(*[self.proposed(found) for found in self.survey()])
 
-    def unseat(self, strategy: str, *seats: tuple[str, str, int], **other: object) -> list[Decision]:
+    def unseat(
+        self, strategy: str, *seats: tuple[str, str, int], **other: object
+    ) -> list[Decision]:
         """(node, binding, ordinal) each."""
         unseatings = tuple([Unseating(node, binding, ordinal) for node, binding, ordinal in seats])
         data = DeschedulingProposed(STREAM, CLUSTER, strategy, "test", unseatings)

@@ -1,11 +1,17 @@
-"""Words for tests of node pools: instance types, offerings and pools in one line each. Prices are in dollars an hour."""
+"""Words for tests of node pools: instance types, offerings and pools in one line each. Prices are
+in dollars an hour."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from wharfinger.domain.instance_types import PRICE_UNIT, CapacityType, InstanceType, Offering
-from wharfinger.domain.node_pool import CAPACITY_TYPE_LABEL, ZONE_LABEL, PoolOperator, PoolRequirement
+from wharfinger.domain.node_pool import (
+    CAPACITY_TYPE_LABEL,
+    ZONE_LABEL,
+    PoolOperator,
+    PoolRequirement,
+)
 from wharfinger.domain.resources import Device
 from wharfinger.engine.provisioning.requirements import LabelSet
 
@@ -61,7 +67,9 @@ def a_type(
 
 
 def asks(*wanted: tuple[str, PoolOperator, tuple[str, ...]] | PoolRequirement) -> LabelSet:
-    return LabelSet.of_pool(w if isinstance(w, PoolRequirement) else PoolRequirement(*w) for w in wanted)
+    return LabelSet.of_pool(
+        w if isinstance(w, PoolRequirement) else PoolRequirement(*w) for w in wanted
+    )
 
 
 def in_zones(*zones: str) -> tuple[str, PoolOperator, tuple[str, ...]]:

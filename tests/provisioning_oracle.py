@@ -1,7 +1,9 @@
-"""Whether a solution of provisioning is one, found by plain rules over names: nothing here is shared with what solves.
+"""Whether a solution of provisioning is one, found by plain rules over names: nothing here is
+shared with what solves.
 
-It looks at the end only: who is where, and whether everybody can be there together. A new node is every instance type and every
-offering that it was asked for, so what may not be must not be possible in any of them.
+It looks at the end only: who is where, and whether everybody can be there together. A new node is
+every instance type and every offering that it was asked for, so what may not be must not be
+possible in any of them.
 """
 
 from __future__ import annotations
@@ -10,7 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from wharfinger.domain.instance_types import InstanceType, Offering
-from wharfinger.domain.node_pool import CAPACITY_TYPE_LABEL, INSTANCE_TYPE_LABEL, POOL_LABEL, ZONE_LABEL, NodePoolPolicy
+from wharfinger.domain.node_pool import (
+    CAPACITY_TYPE_LABEL,
+    INSTANCE_TYPE_LABEL,
+    POOL_LABEL,
+    ZONE_LABEL,
+    NodePoolPolicy,
+)
 from wharfinger.domain.pod_traits import PodTerm, PodTraits
 from wharfinger.domain.resources import add
 from wharfinger.domain.taints import first_untolerated
@@ -23,7 +31,8 @@ HOSTNAME = "kubernetes.io/hostname"
 
 @dataclass
 class Place:
-    """A node, there or to be. `faces`: every set of labels that it may have; `pods`: what is on it, with what was before."""
+    """A node, there or to be. `faces`: every set of labels that it may have; `pods`: what is on it,
+    with what was before."""
 
     name: str
     faces: list[dict[str, str]]
@@ -51,7 +60,10 @@ def faults(problem: Problem, solution: Solution) -> list[str]:
 
 def _counted(problem: Problem, solution: Solution) -> Iterator[str]:
     for wanted in problem.wanted:
-        somewhere = sum(pods.get(wanted.name, 0) for pods in (*solution.placed.values(), *solution.joined.values()))
+        somewhere = sum(
+            pods.get(wanted.name, 0)
+            for pods in (*solution.placed.values(), *solution.joined.values())
+        )
         somewhere += sum(claim.pods.get(wanted.name, 0) for claim in solution.claims)
         nowhere = sum(u.count for u in solution.unplaced if u.name == wanted.name)
         if somewhere + nowhere != wanted.count:
@@ -120,9 +132,15 @@ def _says(claim: NewClaim, key: str, value: str | None) -> bool:
                 good = value is None
             case "Gt" | "Gte" | "Lt" | "Lte":
                 bound, number = int(r.values[0]), int(value) if value is not None else None
-                good = number is not None and {
-                    "Gt": number > bound, "Gte": number >= bound, "Lt": number < bound, "Lte": number <= bound,
-                }[r.operator]  # fmt: skip
+                good = (
+                    number is not None
+                    and {
+                        "Gt": number > bound,
+                        "Gte": number >= bound,
+                        "Lt": number < bound,
+                        "Lte": number <= bound,
+                    }[r.operator]
+                )
         if not good:
             return False
     return True
@@ -130,9 +148,12 @@ def _says(claim: NewClaim, key: str, value: str | None) -> bool:
 
 def _offers(claim: NewClaim, of: InstanceType) -> list[Offering]:
     return [
-        o for o in of.offerings
-        if o.available and _says(claim, ZONE_LABEL, o.zone) and _says(claim, CAPACITY_TYPE_LABEL, o.capacity_type)
-    ]  # fmt: skip
+        o
+        for o in of.offerings
+        if o.available
+        and _says(claim, ZONE_LABEL, o.zone)
+        and _says(claim, CAPACITY_TYPE_LABEL, o.capacity_type)
+    ]
 
 
 def faces(problem: Problem, claim: NewClaim) -> list[dict[str, str]]:
@@ -143,9 +164,15 @@ def faces(problem: Problem, claim: NewClaim) -> list[dict[str, str]]:
         own = {key: values[0] for key, values in of.labels.items() if len(values) == 1}
         for offer in _offers(claim, of):
             found.append(
-                {**pool.labels, **own, INSTANCE_TYPE_LABEL: of.name, ZONE_LABEL: offer.zone,
-                 CAPACITY_TYPE_LABEL: offer.capacity_type, POOL_LABEL: pool.name}
-            )  # fmt: skip
+                {
+                    **pool.labels,
+                    **own,
+                    INSTANCE_TYPE_LABEL: of.name,
+                    ZONE_LABEL: offer.zone,
+                    CAPACITY_TYPE_LABEL: offer.capacity_type,
+                    POOL_LABEL: pool.name,
+                }
+            )
     return found
 
 
@@ -156,7 +183,9 @@ def _claim(problem: Problem, number: int, claim: NewClaim) -> Iterator[str]:
         yield f"{name} can be nothing"
     asked = _asked(pods)
     for daemon in problem.objects.daemons:
-        if not first_untolerated(pool.taints, daemon.requirements.tolerations, ("NoSchedule", "NoExecute")):
+        if not first_untolerated(
+            pool.taints, daemon.requirements.tolerations, ("NoSchedule", "NoExecute")
+        ):
             asked = add(asked, {**daemon.requirements.requests, "pods": 1})
     for of in _types(problem, claim):
         if any(amount > of.allocatable.get(r, 0) for r, amount in asked.items()):
@@ -173,7 +202,10 @@ def _claim(problem: Problem, number: int, claim: NewClaim) -> Iterator[str]:
     if prices and claim.price != min(prices):
         yield f"{name} costs {min(prices)}, not {claim.price}"
     for r in pool.requirements if problem.options.min_values == "Strict" else claim.requirements:
-        if r.min_values and len({face[r.key] for face in faces(problem, claim) if r.key in face}) < r.min_values:
+        if (
+            r.min_values
+            and len({face[r.key] for face in faces(problem, claim) if r.key in face}) < r.min_values
+        ):
             yield f"{name} leaves too few values of {r.key}"
 
 
@@ -239,17 +271,24 @@ def _apart(pods: list[Here]) -> Iterator[str]:
                 if i != j and (new or other_new) and _selected(term, pod.traits, other.traits):
                     shared = place.domains(term.key) & other_place.domains(term.key)
                     if shared:
-                        yield f"pods on {place.name} and {other_place.name} do not bear each other over {term.key}"
+                        yield (
+                            f"pods on {place.name} and {other_place.name} do not bear each other "
+                            f"over {term.key}"
+                        )
 
 
 def _near(pods: list[Here]) -> Iterator[str]:
-    """The first of those that want each other's company goes where it likes, and there is one such first."""
+    """The first of those that want each other's company goes where it likes, and there is one such
+    first."""
     founded: dict[bytes, set[str]] = {}
     for i, (place, pod, new) in enumerate(pods):
         for term in pod.traits.affinity if new else ():
             mine = place.domains(term.key)
             if len(mine) != 1:
-                yield f"a pod on {place.name} wants company over {term.key}, and its domain is not known"
+                yield (
+                    f"a pod on {place.name} wants company over {term.key}, "
+                    "and its domain is not known"
+                )
             others = [
                 (p.domains(term.key) == mine, made)
                 for j, (p, other, made) in enumerate(pods)
@@ -273,7 +312,8 @@ def _ports(everywhere: list[Place]) -> Iterator[str]:
 
 
 def _spread(problem: Problem, everywhere: list[Place], pods: list[Here]) -> Iterator[str]:
-    """Where all that are counted spread themselves alike: then the end says whether each step was right."""
+    """Where all that are counted spread themselves alike: then the end says whether each step was
+    right."""
     for _, pod, new in pods:
         for constraint in pod.traits.spread if new else ():
             selector = constraint.selector
@@ -284,21 +324,38 @@ def _spread(problem: Problem, everywhere: list[Place], pods: list[Here]) -> Iter
                 for place, p, _ in pods
                 if p.traits.home == pod.traits.home and selector.matches(p.traits.labels)
             ]
-            if any(p.traits.spread != pod.traits.spread or _claims(p) != _claims(pod) for _, p in counted):
+            if any(
+                p.traits.spread != pod.traits.spread or _claims(p) != _claims(pod)
+                for _, p in counted
+            ):
                 continue
-            if any(not made for _, p, made in pods if p.traits.labels and selector.matches(p.traits.labels)):
+            if any(
+                not made
+                for _, p, made in pods
+                if p.traits.labels and selector.matches(p.traits.labels)
+            ):
                 continue  # what was there before need not have been even
             per: dict[str, int] = {}
             for place, _ in counted:
                 domains = place.domains(constraint.key)
                 if len(domains) != 1:
-                    yield f"a pod on {place.name} is spread over {constraint.key}, and its domain is not known"
+                    yield (
+                        f"a pod on {place.name} is spread over {constraint.key}, "
+                        "and its domain is not known"
+                    )
                 for domain in domains:
                     per[domain] = per.get(domain, 0) + 1
             domains = _universe(problem, constraint.key, pod) or set(per)
-            low = 0 if constraint.key == HOSTNAME else min((per.get(d, 0) for d in domains), default=0)
+            low = (
+                0
+                if constraint.key == HOSTNAME
+                else min((per.get(d, 0) for d in domains), default=0)
+            )
             if per and max(per.values()) - low > constraint.max_skew:
-                yield f"spread over {constraint.key} is {per}, more than {constraint.max_skew} above {low}"
+                yield (
+                    f"spread over {constraint.key} is {per}, more than {constraint.max_skew} "
+                    f"above {low}"
+                )
 
 
 def _claims(pod: Requirements) -> tuple[object, ...]:
@@ -306,13 +363,18 @@ def _claims(pod: Requirements) -> tuple[object, ...]:
 
 
 def _universe(problem: Problem, key: str, pod: Requirements) -> set[str]:
-    """The domains that there are for sure, to a pod that can go everywhere: of nodes, and of what pools can make."""
-    found = {n.labels[key] for n in problem.nodes if key in n.labels and n.name not in problem.avoid}
+    """The domains that there are for sure, to a pod that can go everywhere: of nodes, and of what
+    pools can make."""
+    found = {
+        n.labels[key] for n in problem.nodes if key in n.labels and n.name not in problem.avoid
+    }
     if any(_claims(pod)) or key != ZONE_LABEL:
         return set() if any(_claims(pod)) else found
     for pool in problem.pools:
         any_claim = NewClaim(pool.name, pool.requirements, (), 0, 0, {}, {})
         for of in problem.types[pool.catalogue]:
-            if not pool.limits and all(r.key in (ZONE_LABEL, CAPACITY_TYPE_LABEL) for r in pool.requirements):
+            if not pool.limits and all(
+                r.key in (ZONE_LABEL, CAPACITY_TYPE_LABEL) for r in pool.requirements
+            ):
                 found.update(o.zone for o in _offers(any_claim, of))
     return found

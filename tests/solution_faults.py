@@ -1,8 +1,9 @@
-"""A second opinion on solutions of provisioning: pod by pod, type by type, by plain rules, with overlays, daemons, reservations.
+"""A second opinion on solutions of provisioning: pod by pod, type by type, by plain rules, with
+overlays, daemons, reservations.
 
-`provisioning_oracle` looks at the end from the nodes' side; this asks of each claim whether all it says is true. Of what finds
-solutions nothing is used but the algebra of labels, overlays, and which daemons come, which have tests of their own.
-`cheapest` tries every way to share out a few pods.
+`provisioning_oracle` looks at the end from the nodes' side; this asks of each claim whether all it
+says is true. Of what finds solutions nothing is used but the algebra of labels, overlays, and which
+daemons come, which have tests of their own. `cheapest` tries every way to share out a few pods.
 """
 
 from __future__ import annotations
@@ -14,13 +15,18 @@ from functools import cache
 from itertools import product
 
 from wharfinger.domain.instance_types import InstanceType, Offering
-from wharfinger.domain.node_pool import CAPACITY_TYPE_LABEL, POOL_LABEL, ZONE_LABEL, NodePoolPolicy, PoolRequirement
-from wharfinger.domain.pod_traits import PodTraits, TopologySpread
+from wharfinger.domain.node_pool import (
+    CAPACITY_TYPE_LABEL,
+    POOL_LABEL,
+    ZONE_LABEL,
+    NodePoolPolicy,
+    PoolRequirement,
+)
+from wharfinger.domain.pod_traits import PodTraits, TopologySpread, clash
 from wharfinger.domain.resources import DEVICE_MILLI, is_of_nodes
 from wharfinger.domain.taints import Effect, Taint, first_untolerated
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.devices.fit import free_of, take
-from wharfinger.engine.framework.plugins.node_ports import clash
 from wharfinger.engine.framework.pod_terms import others_term, own_term, spread_selector
 from wharfinger.engine.provisioning.daemons import still_to_come, tolerates
 from wharfinger.engine.provisioning.launch import LAUNCHED_MAX
@@ -111,11 +117,17 @@ class PoolOf:
             case "karpenter.sh/capacity-type":
                 values = {str(o.capacity_type) for o in offers}
             case _:
-                values = set(type_labels(found).of(key).values) if key in type_labels(found) else set()
+                values = (
+                    set(type_labels(found).of(key).values) if key in type_labels(found) else set()
+                )
         return {v for v in values if labels.of(key).allows(v)}
 
     def holds(self, found: InstanceType, pods: Sequence[Requirements]) -> bool:
-        daemons = [d.requirements for d in self.problem.objects.daemons if self.comes(found, d.requirements)]
+        daemons = [
+            d.requirements
+            for d in self.problem.objects.daemons
+            if self.comes(found, d.requirements)
+        ]
         room = room_of(found)
         if any(amount > room.get(r, 0) for r, amount in summed([*pods, *daemons]).items()):
             return False
@@ -127,22 +139,36 @@ class PoolOf:
 
     def comes(self, found: InstanceType, daemon: Requirements) -> bool:
         room = room_of(found)
-        if not tolerates(daemon, self.pool.taints) or any(n > room.get(r, 0) for r, n in summed([daemon]).items()):
+        if not tolerates(daemon, self.pool.taints) or any(
+            n > room.get(r, 0) for r, n in summed([daemon]).items()
+        ):
             return False
-        if daemon.devices and take(found.devices, [DEVICE_MILLI] * len(found.devices), daemon.devices) is None:
+        if (
+            daemon.devices
+            and take(found.devices, [DEVICE_MILLI] * len(found.devices), daemon.devices) is None
+        ):
             return False
         known = WELL_KNOWN | self.described | {RESERVATION_LABEL}
         return any(
-            labels_of(self.pool).compatible(a, known) and self.suited(found, self.labels.intersect(a))
+            labels_of(self.pool).compatible(a, known)
+            and self.suited(found, self.labels.intersect(a))
             for a in LabelSet.alternatives(daemon)
         )
 
-    def nodes(self, found: InstanceType, labels: LabelSet, pods: Sequence[Requirements]) -> Iterator[dict[str, str]]:
+    def nodes(
+        self, found: InstanceType, labels: LabelSet, pods: Sequence[Requirements]
+    ) -> Iterator[dict[str, str]]:
         """The labels of every node that may come of it, as far as the pods look at them."""
-        looked_at = {key for pod in pods for alternative in LabelSet.alternatives(pod) for key in alternative}
+        looked_at = {
+            key for pod in pods for alternative in LabelSet.alternatives(pod) for key in alternative
+        }
         own = type_labels(found)
         for offering in self.offers(found, labels):
-            fixed = {ZONE_LABEL: offering.zone, CAPACITY_TYPE_LABEL: offering.capacity_type, POOL_LABEL: self.pool.name}
+            fixed = {
+                ZONE_LABEL: offering.zone,
+                CAPACITY_TYPE_LABEL: offering.capacity_type,
+                POOL_LABEL: self.pool.name,
+            }
             if offering.reservation:
                 fixed[RESERVATION_LABEL] = offering.reservation
             left: dict[str, list[str | None]] = {}
@@ -154,7 +180,10 @@ class PoolOf:
                     left[key] = ["(any)"] if said.complement else [*sorted(said.values)]
                     left[key] += [None] if said.optional else []
             for chosen in product(*left.values()):
-                yield {**fixed, **{k: v for k, v in zip(left, chosen, strict=True) if v is not None}}
+                yield {
+                    **fixed,
+                    **{k: v for k, v in zip(left, chosen, strict=True) if v is not None},
+                }
 
 
 class _Looking:
@@ -216,7 +245,10 @@ class _Looking:
         for resource, amount in summed(coming).items():
             room = node.allocatable.get(resource, 2**60 if resource == "pods" else 0)
             if amount and total[resource] + later.get(resource, 0) > room:
-                yield f"{name}: {total[resource]} of {resource} and {later.get(resource, 0)} of daemons on {room}"
+                yield (
+                    f"{name}: {total[resource]} of {resource} and {later.get(resource, 0)} of "
+                    f"daemons on {room}"
+                )
         asked = [d for r in coming for d in r.devices]
         if asked and take(node.devices, free_of(node.devices, there), [*asked, *devices]) is None:
             yield f"{name}: its devices do not suffice"
@@ -241,7 +273,9 @@ class _Looking:
             yield f"pool {claim.pool} makes no nodes"
             return
         names = claim.instance_types
-        if not 0 < len(set(names)) == len(names) <= LAUNCHED_MAX or not set(names) <= set(pool.types):
+        if not 0 < len(set(names)) == len(names) <= LAUNCHED_MAX or not set(names) <= set(
+            pool.types
+        ):
             yield f"names {len(names)} instance types"
             return
         said = LabelSet.of_pool(claim.requirements)
@@ -279,9 +313,14 @@ class _Looking:
                 yield f"leaves {len(values)} of {least} values of {key}"
         for resource, amount in summed(seats).items():
             if claim.requests.get(resource, 0) < amount:
-                yield f"asks for {claim.requests.get(resource, 0)} of {resource}, its pods for {amount}"
+                yield (
+                    f"asks for {claim.requests.get(resource, 0)} of {resource}, "
+                    f"its pods for {amount}"
+                )
 
-    def _unsuited(self, pool: PoolOf, found: InstanceType, labels: LabelSet, pods: Mapping[str, int]) -> Iterator[str]:
+    def _unsuited(
+        self, pool: PoolOf, found: InstanceType, labels: LabelSet, pods: Mapping[str, int]
+    ) -> Iterator[str]:
         for wanted in pods:
             pod = self.wanted[wanted]
             if not all(suits(pod, node, "") for node in pool.nodes(found, labels, [pod])):
@@ -289,7 +328,10 @@ class _Looking:
 
     def _untolerated(self, pool: PoolOf, pods: Mapping[str, int]) -> Iterator[str]:
         for wanted in pods:
-            if first_untolerated(pool.pool.taints, self.wanted[wanted].tolerations, HARD) is not None:
+            if (
+                first_untolerated(pool.pool.taints, self.wanted[wanted].tolerations, HARD)
+                is not None
+            ):
                 yield f"{wanted} does not tolerate pool {pool.pool.name}"
 
     def _each(self, pods: Mapping[str, int]) -> list[Requirements]:
@@ -302,45 +344,84 @@ class _Looking:
             claims = [c for c in self.solution.claims if c.pool == name]
             used = self.problem.used.get(name, {})
             for resource, limit in pool.pool.limits.items():
-                grown = sum(1 if resource == "nodes" else max(held(pool.types[t], resource) for t in c.instance_types)
-                            for c in claims)  # fmt: skip
+                grown = sum(
+                    1
+                    if resource == "nodes"
+                    else max(held(pool.types[t], resource) for t in c.instance_types)
+                    for c in claims
+                )
                 if grown and used.get(resource, 0) + grown > limit:
-                    yield f"pool {name}: {used.get(resource, 0)} + {grown} of {resource} beyond {limit}"
+                    yield (
+                        f"pool {name}: {used.get(resource, 0)} + {grown} of {resource} beyond "
+                        f"{limit}"
+                    )
 
     def _reservations(self) -> Iterator[str]:
         left: dict[str, int] = {}
         for offering in (
-            o for p in self.pools.values() for t in p.types.values() for o in t.offerings if o.reservation
+            o
+            for p in self.pools.values()
+            for t in p.types.values()
+            for o in t.offerings
+            if o.reservation
         ):
-            left[offering.reservation] = min(left.get(offering.reservation, offering.left), offering.left)
-        for name, count in Counter(name for claim in self.solution.claims for name in claim.reserved).items():
+            left[offering.reservation] = min(
+                left.get(offering.reservation, offering.left), offering.left
+            )
+        for name, count in Counter(
+            name for claim in self.solution.claims for name in claim.reserved
+        ).items():
             if count > left.get(name, 0):
                 yield f"reservation {name}: {count} promised of {left.get(name, 0)}"
         for number, claim in enumerate(self.solution.claims):
             pool, labels = self.pools[claim.pool], LabelSet.of_pool(claim.requirements)
             for o in (o for t in claim.instance_types for o in pool.offers(pool.types[t], labels)):
                 if o.capacity_type == "reserved" and o.reservation not in claim.reserved:
-                    yield f"claim {number}: counts on reservation {o.reservation} and is promised none of it"
+                    yield (
+                        f"claim {number}: counts on reservation {o.reservation} and is promised "
+                        "none of it"
+                    )
 
     # --- what pods mean to each other
 
     def _places(self) -> Iterator[Place]:
         for node in self.problem.nodes:
             if node.name not in self.problem.avoid:
-                seats = [Seat(p.requirements, False) for p in self.problem.pods if p.node == node.name]
-                seats += [Seat(r, True) for r in self._each(self.solution.placed.get(node.name, {}))]
-                yield Place(node.name, seats, {k: frozenset((v,)) for k, v in node.labels.items()}, node.taints, True)
+                seats = [
+                    Seat(p.requirements, False) for p in self.problem.pods if p.node == node.name
+                ]
+                seats += [
+                    Seat(r, True) for r in self._each(self.solution.placed.get(node.name, {}))
+                ]
+                yield Place(
+                    node.name,
+                    seats,
+                    {k: frozenset((v,)) for k, v in node.labels.items()},
+                    node.taints,
+                    True,
+                )
         for flight in self.problem.in_flight:
             if flight.pool in self.pools:
                 seats = [Seat(r, False) for r, count in flight.pods for _ in range(count)]
-                seats += [Seat(r, True) for r in self._each(self.solution.joined.get(flight.claim, {}))]
-                yield self._coming(flight.claim, flight.pool, flight.requirements, flight.instance_types, seats)
+                seats += [
+                    Seat(r, True) for r in self._each(self.solution.joined.get(flight.claim, {}))
+                ]
+                yield self._coming(
+                    flight.claim, flight.pool, flight.requirements, flight.instance_types, seats
+                )
         for number, claim in enumerate(self.solution.claims):
             seats = [Seat(r, True) for r in self._each(claim.pods)]
-            yield self._coming(f"new {number}", claim.pool, claim.requirements, claim.instance_types, seats)
+            yield self._coming(
+                f"new {number}", claim.pool, claim.requirements, claim.instance_types, seats
+            )
 
     def _coming(
-        self, name: str, pool_name: str, said: Sequence[PoolRequirement], types: Sequence[str], seats: list[Seat]
+        self,
+        name: str,
+        pool_name: str,
+        said: Sequence[PoolRequirement],
+        types: Sequence[str],
+        seats: list[Seat],
     ) -> Place:
         pool = self.pools[pool_name]
         labels = pool.labels.intersect(LabelSet.of_pool(said))
@@ -354,18 +435,29 @@ class _Looking:
         for place in places:
             for number, seat in enumerate(place.seats):
                 others = [*place.seats[:number], *place.seats[number + 1 :]]
-                if seat.new and clash(seat.pod.traits.ports, [port for o in others for port in o.pod.traits.ports]):
+                if seat.new and clash(
+                    seat.pod.traits.ports, [port for o in others for port in o.pod.traits.ports]
+                ):
                     yield f"{place.name}: two pods take one port of the host"
-                everybody = [(p, s) for p in places for i, s in enumerate(p.seats) if p is not place or i != number]
+                everybody = [
+                    (p, s)
+                    for p in places
+                    for i, s in enumerate(p.seats)
+                    if p is not place or i != number
+                ]
                 yield from self._apart(place, seat, everybody)
                 if seat.new:
                     yield from self._near(place, seat, everybody)
                     yield from self._spread(places, place, seat)
 
-    def _apart(self, place: Place, seat: Seat, everybody: Sequence[tuple[Place, Seat]]) -> Iterator[str]:
+    def _apart(
+        self, place: Place, seat: Seat, everybody: Sequence[tuple[Place, Seat]]
+    ) -> Iterator[str]:
         traits = seat.pod.traits
         for said in traits.anti_affinity:
-            term = own_term(said, traits, self.namespaces) if seat.new else others_term(said, traits)
+            term = (
+                own_term(said, traits, self.namespaces) if seat.new else others_term(said, traits)
+            )
             for other, neighbour in everybody if term is not None else ():
                 theirs = neighbour.pod.traits
                 if (
@@ -374,63 +466,96 @@ class _Looking:
                     and term.selects(theirs, self.namespaces.get(theirs.home, {}))
                     and place.domain(term.key) & other.domain(term.key)
                 ):
-                    yield f"{place.name} and {other.name}: pods that do not bear each other in one {term.key}"
+                    yield (
+                        f"{place.name} and {other.name}: pods that do not bear each other in one "
+                        f"{term.key}"
+                    )
 
-    def _near(self, place: Place, seat: Seat, everybody: Sequence[tuple[Place, Seat]]) -> Iterator[str]:
+    def _near(
+        self, place: Place, seat: Seat, everybody: Sequence[tuple[Place, Seat]]
+    ) -> Iterator[str]:
         traits = seat.pod.traits
         for said in traits.affinity:
             term, domain = own_term(said, traits, self.namespaces), place.domain(said.key)
             if term is None or len(domain) != 1:
-                yield f"{place.name}: it is not known in which {said.key} it will be, and it matters to its pods"
+                yield (
+                    f"{place.name}: it is not known in which {said.key} it will be, "
+                    "and it matters to its pods"
+                )
                 continue
             meant = [
-                (p, s) for p, s in everybody if term.selects(s.pod.traits, self.namespaces.get(s.pod.traits.home, {}))
+                (p, s)
+                for p, s in everybody
+                if term.selects(s.pod.traits, self.namespaces.get(s.pod.traits.home, {}))
             ]
             if any(p.domain(said.key) == domain for p, _ in meant):
                 continue
-            # The first of a group that wants its own company goes anywhere; whoever it means may have come elsewhere later.
+            # The first of a group that wants its own company goes anywhere; whoever it means may
+            # have come elsewhere later.
             itself = term.selects(traits, self.namespaces.get(traits.home, {}))
             earlier = any(not s.new and len(p.domain(said.key)) == 1 for p, s in meant)
             if not itself or earlier:
                 yield f"{place.name}: nobody is near a pod that wants company over {said.key}"
 
     def _spread(self, places: Sequence[Place], place: Place, seat: Seat) -> Iterator[str]:
-        """Of the pods that came to a domain under a constraint the last one found it kept, and it is only kept better since:
-        so at least one of them must find it kept now. Where others came that do not care, nothing can be said."""
+        """Of the pods that came to a domain under a constraint the last one found it kept, and it
+        is only kept better since: so at least one of them must find it kept now. Where others came
+        that do not care, nothing can be said."""
         for constraint in (c for c in seat.pod.traits.spread if c.hard):
             domain = place.domain(constraint.key)
             if len(domain) != 1:
-                yield f"{place.name}: it is not known in which {constraint.key} it will be, and its pods are spread by it"
+                yield (
+                    f"{place.name}: it is not known in which {constraint.key} it will be, "
+                    "and its pods are spread by it"
+                )
                 continue
-            here = [s.pod for p in places if p.domain(constraint.key) & domain for s in p.seats if s.new]
+            here = [
+                s.pod for p in places if p.domain(constraint.key) & domain for s in p.seats if s.new
+            ]
             careless = [pod for pod in here if constraint not in pod.traits.spread]
             if any(counts(constraint, seat.pod.traits, pod.traits) for pod in careless):
                 continue
             mine = [pod for pod in here if constraint in pod.traits.spread]
             if not any(self._kept(places, next(iter(domain)), pod, constraint) for pod in mine):
-                yield f"{place.name}: pods are spread over {constraint.key} by more than {constraint.max_skew}"
+                yield (
+                    f"{place.name}: pods are spread over {constraint.key} by more than "
+                    f"{constraint.max_skew}"
+                )
 
-    def _kept(self, places: Sequence[Place], domain: str, pod: Requirements, constraint: TopologySpread) -> bool:
+    def _kept(
+        self, places: Sequence[Place], domain: str, pod: Requirements, constraint: TopologySpread
+    ) -> bool:
         key = constraint.key
         counted: Counter[str] = Counter()
         for place in places:
             where = place.domain(key)
             if len(where) == 1 and self._is_domain_to(place, pod, constraint):
-                counted[next(iter(where))] += sum(counts(constraint, pod.traits, s.pod.traits) for s in place.seats)
+                counted[next(iter(where))] += sum(
+                    counts(constraint, pod.traits, s.pod.traits) for s in place.seats
+                )
         if key == HOSTNAME:
             return counted[domain] <= constraint.max_skew
         possible = set(counted) | self._could_be(pod, constraint)
-        least = min(counted[name] for name in possible) if len(possible) >= constraint.min_domains else 0
+        least = (
+            min(counted[name] for name in possible)
+            if len(possible) >= constraint.min_domains
+            else 0
+        )
         return counted[domain] - least <= constraint.max_skew
 
     def _is_domain_to(self, place: Place, pod: Requirements, constraint: TopologySpread) -> bool:
-        if constraint.honours_taints and first_untolerated(place.taints, pod.tolerations, HARD) is not None:
+        if (
+            constraint.honours_taints
+            and first_untolerated(place.taints, pod.tolerations, HARD) is not None
+        ):
             return False
         said = LabelSet((k, ValueSet(False, v)) for k, v in place.may_be.items() if v)
         if place.there:
             own = {k: next(iter(v)) for k, v in place.may_be.items()}
             return not constraint.honours_affinity or suits(pod, own, place.name)
-        return not constraint.honours_affinity or any(said.intersects(a) for a in LabelSet.alternatives(pod))
+        return not constraint.honours_affinity or any(
+            said.intersects(a) for a in LabelSet.alternatives(pod)
+        )
 
     def _could_be(self, pod: Requirements, constraint: TopologySpread) -> set[str]:
         """Domains in which pools could make nodes for it."""
@@ -439,7 +564,9 @@ class _Looking:
             tainted = first_untolerated(pool.pool.taints, pod.tolerations, HARD) is not None
             if pool.pool.replicas is not None or (constraint.honours_taints and tainted):
                 continue
-            for asked in LabelSet.alternatives(pod) if constraint.honours_affinity else (LabelSet(),):
+            for asked in (
+                LabelSet.alternatives(pod) if constraint.honours_affinity else (LabelSet(),)
+            ):
                 if pool.labels.compatible(asked, WELL_KNOWN | pool.described):
                     labels = pool.labels.intersect(asked)
                     for t in pool.types.values():
@@ -453,7 +580,9 @@ class _Looking:
 
 def suits(pod: Requirements, labels: Mapping[str, str], name: str) -> bool:
     """As kube-scheduler sees it."""
-    if any(labels.get(k) != v for k, v in pod.node_selector.items()) or pod.traits.node_name not in ("", name):
+    if any(
+        labels.get(k) != v for k, v in pod.node_selector.items()
+    ) or pod.traits.node_name not in ("", name):
         return False
     return not pod.node_terms or any(term.matches(labels, name) for term in pod.node_terms)
 
@@ -491,9 +620,9 @@ def summed(pods: Iterable[Requirements]) -> dict[str, int]:
 
 
 def cheapest(problem: Problem) -> int | None:
-    """What new nodes for all wanted pods cost at least, of all ways to share them out; None: some pod fits on no new node.
-    For a dozen pods without limits and reservations. Of what pods mean to each other it knows who shares no node, so what
-    topology asks besides may make it dearer."""
+    """What new nodes for all wanted pods cost at least, of all ways to share them out; None: some
+    pod fits on no new node. For a dozen pods without limits and reservations. Of what pods mean to
+    each other it knows who shares no node, so what topology asks besides may make it dearer."""
     looking = _Looking(problem, Solution({}, {}, ()))
     pods = looking._each({w.name: w.count for w in problem.wanted})
 
@@ -536,7 +665,9 @@ def _intolerant(pool: PoolOf, pods: Iterable[Requirements]) -> Iterator[Requirem
     return (p for p in pods if first_untolerated(pool.pool.taints, p.tolerations, HARD) is not None)
 
 
-def _could_be_for(pool: PoolOf, found: InstanceType, offer: Offering, pods: Sequence[Requirements]) -> bool:
+def _could_be_for(
+    pool: PoolOf, found: InstanceType, offer: Offering, pods: Sequence[Requirements]
+) -> bool:
     bought = LabelSet.of_labels({ZONE_LABEL: offer.zone, CAPACITY_TYPE_LABEL: offer.capacity_type})
     nodes = pool.nodes(found, pool.labels.intersect(bought), pods)
     return any(all(suits(pod, node, "") for pod in pods) for node in nodes)
@@ -550,7 +681,26 @@ def _quarrel(looking: _Looking, pods: Sequence[Requirements]) -> bool:
         terms = [own_term(said, traits, looking.namespaces) for said in traits.anti_affinity]
         if any(t is not None and t.selects(o.traits, {}) for t in terms for o in others):
             return True
-        for c in traits.spread:
-            if c.hard and c.key == HOSTNAME and sum(counts(c, traits, p.traits) for p in pods) > c.max_skew:
-                return True
-    return False
+    return not _can_be_placed_in_turn(pods)
+
+
+def _can_be_placed_in_turn(pods: Sequence[Requirements]) -> bool:
+    """Whether there is an order in which each pod, when it is placed, is within its spreads over
+    hosts. The one placed last has all others beside it; without it the same is asked of the
+    rest."""
+    left = list(pods)
+    while left:
+        last = next((pod for pod in left if _within_skew(pod, left)), None)
+        if last is None:
+            return False
+        left.remove(last)
+    return True
+
+
+def _within_skew(pod: Requirements, beside: Sequence[Requirements]) -> bool:
+    """`beside`: all pods of the node, `pod` among them."""
+    return all(
+        sum(counts(c, pod.traits, p.traits) for p in beside) <= c.max_skew
+        for c in pod.traits.spread
+        if c.hard and c.key == HOSTNAME
+    )

@@ -1,5 +1,6 @@
-"""A plane without a broker and without waiting, on a real ledger: what it is told is accepted into the intake, a `World` makes the
-rounds that follow, and they are committed. Time is an argument, so that a history of hours is written in a second.
+"""A plane without a broker and without waiting, on a real ledger: what it is told is accepted into
+the intake, a `World` makes the rounds that follow, and they are committed. Time is an argument, so
+that a history of hours is written in a second.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from wharfinger.events.streams import INTAKE, PROPOSALS
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.recover import RecordedRound
 from wharfinger.runtime.ledger import Ledger, Submission
+from wharfinger.stages.fleet import FleetDecider
 from wharfinger.stages.world import World
 from wharfinger_cli.facts import Told
 from wharfinger_cli.submit import SOURCE, submission
@@ -38,29 +40,41 @@ RELAY_S = 0.01
 DEPLOYMENT = "apps/v1"
 
 
-def a_cluster(name: str, lease_s: int | None = None, *, deleting: bool = False, region: str = "") -> ClusterObserved:
+def a_cluster(
+    name: str, lease_s: int | None = None, *, deleting: bool = False, region: str = ""
+) -> ClusterObserved:
     return ClusterObserved(Cluster(name, lease_s=lease_s, deleting=deleting, region=region))
 
 
 def nodes(cluster: str, *names: str, cpu: int = 4000) -> list[NodesObserved]:
-    return into_buckets(cluster, [Node(name, {"cpu": cpu, "memory": 2**34}) for name in names], BUCKETS)
+    return into_buckets(
+        cluster, [Node(name, {"cpu": cpu, "memory": 2**34}) for name in names], BUCKETS
+    )
 
 
 def a_policy(name: str, placement: Placement, namespace: str = "shop") -> PolicyApplied:
     selects = (ResourceSelector(DEPLOYMENT, "Deployment", namespace),)
-    return PolicyApplied(Policy("PropagationPolicy", name, namespace, Propagation(selects, placement)))
+    return PolicyApplied(
+        Policy("PropagationPolicy", name, namespace, Propagation(selects, placement))
+    )
 
 
 def a_binding(name: str, replicas: int, policy: PolicyApplied, cpu: int = 1000) -> BindingRequested:
-    """Under the policy, as applying the workload would request it: `web` is `shop/web-deployment`."""
+    """Under the policy, as applying the workload would request it: `web` is
+    `shop/web-deployment`."""
     assert policy.policy.propagation is not None
     namespace = policy.policy.namespace
     return BindingRequested(
         Binding(
-            f"{namespace}/{name}-deployment", f"uid-of-{name}", ObjectRef(DEPLOYMENT, "Deployment", name, namespace),
-            replicas, Requirements({"cpu": cpu}), policy.policy.propagation.placement, policy=policy.policy.key,
+            f"{namespace}/{name}-deployment",
+            f"uid-of-{name}",
+            ObjectRef(DEPLOYMENT, "Deployment", name, namespace),
+            replicas,
+            Requirements({"cpu": cpu}),
+            policy.policy.propagation.placement,
+            policy=policy.policy.key,
         )
-    )  # fmt: skip
+    )
 
 
 @dataclass
@@ -75,22 +89,30 @@ class ToldPlane:
     relayed: int = 0
 
     @classmethod
-    async def opened(cls, database_url: str) -> ToldPlane:
+    async def opened(cls, database_url: str, fleet: FleetDecider | None = None) -> ToldPlane:
         time = _Time(START)
         ledger = await Ledger.open(database_url, "tests", clock=lambda: time.at)
-        return cls(ledger, World(recorded=True, at=START), time)
+        return cls(ledger, World(recorded=True, at=START, fleet=fleet), time)
 
     async def tell(self, *facts: Fact, after_s: float = 1.0) -> list[RecordedRound]:
         """Let time pass, accept the facts, and let the plane come to rest."""
         rounds = await self.wait(after_s)
         submissions = [self._submission(fact) for fact in facts]
         await self.ledger.accept(submissions)
-        return rounds + await self._written(self.world.tell([s.event for s in submissions], self.time.at))
+        return rounds + await self._written(
+            self.world.tell([s.event for s in submissions], self.time.at)
+        )
 
     async def propose(self, stream: str, data: Value) -> Event[Value]:
         """An operator's proposal, by the intake as everything else."""
         self.proposed += 1
-        event = made(data, id=derived_id("proposed", self.proposed), source=SOURCE, subject=stream, key=stream)
+        event = made(
+            data,
+            id=derived_id("proposed", self.proposed),
+            source=SOURCE,
+            subject=stream,
+            key=stream,
+        )
         await self.ledger.accept([Submission(event, PROPOSALS.name, stream, stream)])
         await self._written(self.world.tell([event], self.time.at))
         return event
@@ -121,7 +143,9 @@ class ToldPlane:
     async def relay(self) -> None:
         """Take in what was accepted and not told by this plane."""
         while True:
-            ends = {head.stream: head.seq for head in await self.ledger.heads() if head.stream != INTAKE}
+            ends = {
+                head.stream: head.seq for head in await self.ledger.heads() if head.stream != INTAKE
+            }
             rows = await self.ledger.rows_after({**ends, INTAKE: self.relayed}, 1000)
             if not rows:
                 return
@@ -131,7 +155,9 @@ class ToldPlane:
             for event in events:
                 if isinstance(event.data, Fact):
                     keyed = accepted(event.data)
-                    self.told[keyed.topic.name, keyed.key] = Told(event.id, event.data, self.time.at)
+                    self.told[keyed.topic.name, keyed.key] = Told(
+                        event.id, event.data, self.time.at
+                    )
 
     async def wait(self, seconds: float) -> list[RecordedRound]:
         self.time.at += int(seconds * SECOND)

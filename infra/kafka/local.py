@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """A real Apache Kafka on this machine, without Docker and without root.
 
-The jars come from Maven (`pom.xml` beside this file), the broker is one KRaft process on free loopback ports, and what it
-holds lies under the directory given. Tests use it by name, like any other broker:
+The jars come from Maven (`pom.xml` beside this file), the broker is one KRaft process on free
+loopback ports, and what it holds lies under the directory given. Tests use it by name, like any
+other broker:
 
-    python infra/kafka/local.py run build/kafka -- pytest -m integration     start, run the command, stop
-    python infra/kafka/local.py start build/kafka                            start, print host:port
+    # start, run the command, stop
+    python infra/kafka/local.py run build/kafka -- pytest -m integration
+    # start, print host:port
+    python infra/kafka/local.py start build/kafka
     python infra/kafka/local.py stop build/kafka
 
-`run` sets WHARFINGER_TEST_KAFKA for the command and hands its exit code on. Only the standard library, so that it runs
-before anything is installed. Needs Java 17 or later and Maven.
+`run` sets WHARFINGER_TEST_KAFKA for the command and hands its exit code on. Only the standard
+library, so that it runs before anything is installed. Needs Java 17 or later and Maven.
 """
 
 from __future__ import annotations
@@ -40,7 +43,9 @@ class LocalKafkaError(Exception):
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(description="A real Apache Kafka on this machine, from Maven's jars.")
+    parser = argparse.ArgumentParser(
+        description="A real Apache Kafka on this machine, from Maven's jars."
+    )
     parser.add_argument("action", choices=["start", "stop", "run"])
     parser.add_argument("directory", type=Path)
     parser.add_argument("command", nargs=argparse.REMAINDER, help="for run: -- COMMAND ...")
@@ -68,7 +73,9 @@ def run(directory: Path, command: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     bootstrap = start(directory)
     try:
-        return subprocess.run(command, env={**os.environ, "WHARFINGER_TEST_KAFKA": bootstrap}, check=False).returncode
+        return subprocess.run(
+            command, env={**os.environ, "WHARFINGER_TEST_KAFKA": bootstrap}, check=False
+        ).returncode
     finally:
         stop(directory)
 
@@ -86,7 +93,9 @@ def start(directory: Path) -> str:
             return bootstrap
         if "Address already in use" not in log_tail(directory) or attempt == 2:
             break
-    raise LocalKafkaError(f"the broker did not start; the end of {directory / 'broker.log'}:\n{log_tail(directory)}")
+    raise LocalKafkaError(
+        f"the broker did not start; the end of {directory / 'broker.log'}:\n{log_tail(directory)}"
+    )
 
 
 def stop(directory: Path) -> None:
@@ -101,13 +110,17 @@ def stop(directory: Path) -> None:
 
 
 def find(directory: Path) -> tuple[int, str] | None:
-    """(pid, host:port) of the broker of this directory. A pid that by now belongs to another program is not it."""
+    """(pid, host:port) of the broker of this directory. A pid that by now belongs to another
+    program is not it."""
     try:
         state = json.loads((directory / "broker.json").read_text())
     except FileNotFoundError:
         return None
     ps = subprocess.run(
-        ["ps", "-ww", "-o", "stat=,args=", "-p", str(state["pid"])], capture_output=True, text=True, check=False
+        ["ps", "-ww", "-o", "stat=,args=", "-p", str(state["pid"])],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     alive = not ps.stdout.startswith("Z") and str(properties(directory)) in ps.stdout
     return (state["pid"], state["bootstrap"]) if alive else None
@@ -120,13 +133,22 @@ def jars(directory: Path) -> Path:
     if libs.is_dir():
         return libs
     partial = libs.with_suffix(".partial")
-    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={partial}", "-DincludeScope=runtime"]
+    goal = [
+        "dependency:copy-dependencies",
+        f"-DoutputDirectory={partial}",
+        "-DincludeScope=runtime",
+    ]
     print("kafka: fetching the broker with Maven", file=sys.stderr)
     maven = subprocess.run(
-        [tool("mvn"), "-q", "-B", "-ntp", "-f", str(pom), *goal], capture_output=True, text=True, check=False
+        [tool("mvn"), "-q", "-B", "-ntp", "-f", str(pom), *goal],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if maven.returncode != 0:
-        raise LocalKafkaError(f"Maven could not fetch the broker:\n{maven.stdout[-2000:]}{maven.stderr[-2000:]}")
+        raise LocalKafkaError(
+            f"Maven could not fetch the broker:\n{maven.stdout[-2000:]}{maven.stderr[-2000:]}"
+        )
     partial.rename(libs)
     return libs
 
@@ -151,13 +173,15 @@ def format_storage(directory: Path, classpath: str) -> None:
         return
     storage = [tool("java"), "-cp", classpath, "kafka.tools.StorageTool"]
     made = subprocess.run(
-        [*storage, "format", "-t", new_cluster_id(), "-c", str(properties(directory))],
+        [*storage, "format", f"--cluster-id={new_cluster_id()}", "-c", str(properties(directory))],
         capture_output=True,
         text=True,
         check=False,
     )
     if made.returncode != 0:
-        raise LocalKafkaError(f"storage cannot be formatted (is this Java 17 or later?):\n{made.stderr[-2000:]}")
+        raise LocalKafkaError(
+            f"storage cannot be formatted (is this Java 17 or later?):\n{made.stderr[-2000:]}"
+        )
 
 
 def launch(directory: Path, classpath: str, bootstrap: str) -> bool:
@@ -208,7 +232,7 @@ def log_tail(directory: Path) -> str:
 
 
 def new_cluster_id() -> str:
-    """A UUID as Kafka spells it: 22 characters of URL-safe base64."""
+    """A UUID as Kafka spells it: 22 characters of URL-safe base64. The first may be a hyphen."""
     return base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
 
 

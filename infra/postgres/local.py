@@ -1,7 +1,8 @@
 """A command beside a PostgreSQL of its own: `python infra/postgres/local.py -- COMMAND ...`.
 
-The embedded server on a fresh directory, named to the command by WHARFINGER_TEST_DATABASE and gone when the command ends. A
-database that the variable names already is left alone and used. The other half of `infra/kafka/local.py`.
+The embedded server on a fresh directory, named to the command by WHARFINGER_TEST_DATABASE and gone
+when the command ends. A database that the variable names already is left alone and used. The other
+half of `infra/kafka/local.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ def main(command: list[str]) -> int:
         postgres = EmbeddedPostgres(Path(directory), die_with_parent=True)
         try:
             postgres.start()
-            return subprocess.run(command, env=os.environ | {VARIABLE: postgres.url}, check=False).returncode
+            return subprocess.run(
+                command, env=os.environ | {VARIABLE: postgres.url}, check=False
+            ).returncode
         finally:
             postgres.stop()
 

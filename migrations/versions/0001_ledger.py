@@ -33,7 +33,8 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name="pk_stream"),
         sa.UniqueConstraint("name", name="uq_stream_name"),
     )
-    # A head is rewritten with every round: room in its page keeps the new version there, without touching an index.
+    # A head is rewritten with every round: room in its page keeps the new version there, without
+    # touching an index.
     op.execute("alter table stream set (fillfactor = 30)")
     op.create_table(
         "round",

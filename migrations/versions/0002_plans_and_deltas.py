@@ -21,5 +21,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name="pk_plan"),
     )
     # Every snapshot made so far is a whole one.
-    op.add_column("snapshot", sa.Column("whole", sa.Boolean(), nullable=False, server_default=sa.true()))
+    op.add_column(
+        "snapshot", sa.Column("whole", sa.Boolean(), nullable=False, server_default=sa.true())
+    )
     op.add_column("snapshot_section", sa.Column("names", ARRAY(sa.BigInteger()), nullable=True))

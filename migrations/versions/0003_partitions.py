@@ -1,4 +1,5 @@
-"""The history in partitions by day, what a stream has taken in, the latest fact under each key, and what was retired."""
+"""The history in partitions by day, what a stream has taken in, the latest fact under each key, and
+what was retired."""
 
 from __future__ import annotations
 
@@ -25,8 +26,12 @@ INTAKE_ROWS = sa.text("""
     join input i on i.stream = d.stream and i.round = d.round and i.ordinal = d.seq - r.first_seq
     where s.name = 'intake' and d.seq > :after order by d.seq limit 10000
 """)
-FACT = sa.table("fact", *map(sa.column, ("topic", "key", "partition_key", "event", "sha256", "seq", "at_us"))).insert()
-DAYS = 30  # of a partition made here, for history that is there already; those to come are made as the settings say
+FACT = sa.table(
+    "fact", *map(sa.column, ("topic", "key", "partition_key", "event", "sha256", "seq", "at_us"))
+).insert()
+# of a partition made here, for history that is there already; those to come are made as the
+# settings say
+DAYS = 30
 
 
 def column(name: str, type_: sa.types.TypeEngine[Any], *, nullable: bool = False) -> sa.Column[Any]:
@@ -163,26 +168,30 @@ def make_decision() -> None:
 
 
 def make_partitions_of_what_is_there() -> None:
-    """One for every span of days that has rounds: a clock that lied once must not make seven hundred of them."""
+    """One for every span of days that has rounds: a clock that lied once must not make seven
+    hundred of them."""
     for table in ("round", "input", "event", "decision"):
         op.execute(f"""
             do $$ declare first int; begin
-                for first in select distinct at_us / {DAY_US * DAYS} * {DAYS} from round_before order by 1 loop
-                    execute format('create table %I partition of {table} for values from (%s) to (%s)',
-                        '{table}_' || to_char(date '1970-01-01' + first, 'YYYYMMDD'), first, first + {DAYS});
+                for first in select distinct at_us / {DAY_US * DAYS} * {DAYS} from round_before
+                    order by 1 loop
+                    execute format(
+                        'create table %I partition of {table} for values from (%s) to (%s)',
+                        '{table}_' || to_char(date '1970-01-01' + first, 'YYYYMMDD'),
+                        first, first + {DAYS});
                 end loop;
             end $$
         """)
 
 
 def move_history() -> None:
-    """Every row, with the day of its round. A body lies once in each day whose rounds refer to it, so that the days can be
-    told apart; bodies that no round refers to are kept under day 0."""
+    """Every row, with the day of its round. A body lies once in each day whose rounds refer to it,
+    so that the days can be told apart; bodies that no round refers to are kept under day 0."""
     op.execute(f"""
-        insert into round (stream, day, number, epoch, at_us, engine, profile, basis, first_seq, inputs, decisions, snapshot,
-                           prev_hash, hash)
-        select stream, at_us / {DAY_US}, number, epoch, at_us, engine, profile, basis, first_seq, inputs, decisions, snapshot,
-               prev_hash, hash from round_before order by stream, number
+        insert into round (stream, day, number, epoch, at_us, engine, profile, basis, first_seq,
+            inputs, decisions, snapshot, prev_hash, hash)
+        select stream, at_us / {DAY_US}, number, epoch, at_us, engine, profile, basis, first_seq,
+            inputs, decisions, snapshot, prev_hash, hash from round_before order by stream, number
     """)
     op.execute(f"""
         insert into input (stream, day, round, ordinal, event, sha256)
@@ -197,17 +206,23 @@ def move_history() -> None:
         on u.event = e.id and u.sha256 = e.sha256
     """)
     op.execute(f"""
-        insert into decision (stream, day, seq, round, id, type, subject, outcome, cause, encoding, body)
-        select d.stream, coalesce(r.at_us / {DAY_US}, 0), d.seq, d.round, d.id, d.type, d.subject, d.outcome, d.cause,
-               d.encoding, d.body
-        from decision_before d left join round_before r on r.stream = d.stream and r.number = d.round
+        insert into decision (stream, day, seq, round, id, type, subject, outcome, cause, encoding,
+            body)
+        select d.stream, coalesce(r.at_us / {DAY_US}, 0), d.seq, d.round, d.id, d.type, d.subject,
+            d.outcome, d.cause, d.encoding, d.body
+        from decision_before d left join round_before r on r.stream = d.stream
+            and r.number = d.round
         order by d.stream, d.seq
     """)
-    op.execute("insert into taken (stream, event) select stream, event from input_before order by stream, event")
+    op.execute(
+        "insert into taken (stream, event) select stream, event from input_before "
+        "order by stream, event"
+    )
 
 
 def gather_facts() -> None:
-    """What the intake was told last under each key. Where it goes is in the decision's body, which SQL cannot read."""
+    """What the intake was told last under each key. Where it goes is in the decision's body, which
+    SQL cannot read."""
     connection = op.get_bind()
     latest: dict[tuple[str, str], dict[str, object]] = {}
     after = 0
@@ -217,8 +232,12 @@ def gather_facts() -> None:
             to = msgspec.json.decode(unpack(row.encoding, row.body), type=MessageAccepted)
             place = {"topic": to.topic, "key": to.key, "partition_key": to.partition_key}
             latest[to.topic, to.key] = {
-                **place, "event": row.event, "sha256": row.sha256, "seq": row.seq, "at_us": row.at_us,
-            }  # fmt: skip
+                **place,
+                "event": row.event,
+                "sha256": row.sha256,
+                "seq": row.seq,
+                "at_us": row.at_us,
+            }
     if latest:
         connection.execute(FACT, list(latest.values()))
 

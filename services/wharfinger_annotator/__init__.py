@@ -1,1 +1,2 @@
-"""Annotator: measured load of nodes from Prometheus, and how hot their recent bindings make them."""
+"""Annotator: measured load of nodes from Prometheus, and how hot their recent bindings make
+them."""

@@ -1,25 +1,29 @@
 """The annotator as a service: an observer that also asks.
 
-Each turn the observer says which questions are due; each is a task of its own that asks Prometheus and brings the answer back
-to the loop. Without a Prometheus only hot values are kept, and that is said once in the log.
+Each turn the observer says which questions are due; each is a task of its own that asks Prometheus
+and brings the answer back to the loop. Without a Prometheus only hot values are kept, and that is
+said once in the log.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 
 import structlog
 
 from wharfinger.events.streams import ASSIGNMENTS, CLUSTER_STATE, CLUSTERS, POLICIES
 from wharfinger.kernel.decider import Micros
-from wharfinger.runtime.observer_loop import Loaded
+from wharfinger.runtime.current_assignments import assignments_of
 from wharfinger.runtime.observer_service import ObserverService, Observing
-from wharfinger.runtime.service import Service, ServiceContext
+from wharfinger.runtime.service import Service, ServiceContext, end_tasks
 from wharfinger.runtime.settings import Settings, SettingsError
-from wharfinger.runtime.standing import standing_assignments
-from wharfinger.stages.annotator import AnnotatorObserver, AnnotatorState, Failure, Query
-from wharfinger_annotator.prometheus import Matcher, Prometheus, PrometheusConfigError, PrometheusSettings
+from wharfinger.stages.annotator import AnnotatorObserver, AnnotatorState, Query, QueryFailure
+from wharfinger_annotator.prometheus import (
+    Matcher,
+    Prometheus,
+    PrometheusConfigError,
+    PrometheusSettings,
+)
 
 NAME = "annotator"
 
@@ -28,35 +32,38 @@ log = structlog.get_logger()
 
 class AnnotatorService(ObserverService[AnnotatorState]):
     def __init__(
-        self, context: ServiceContext, observer: AnnotatorObserver, settings: PrometheusSettings | None
+        self,
+        context: ServiceContext,
+        observer: AnnotatorObserver,
+        settings: PrometheusSettings | None,
     ) -> None:
         self._prometheus = Prometheus(settings) if settings is not None else None
         self._observer = observer
         self._questions: set[asyncio.Task[None]] = set()
 
-        async def load(groups: frozenset[int]) -> Iterable[Loaded]:
-            mine = context.cluster_partition
-            return await standing_assignments(context.ledger, lambda cluster: mine(cluster) in groups)
-
         super().__init__(
             Observing(
-                NAME, observer, partitioned=(CLUSTER_STATE, ASSIGNMENTS), broadcast=(CLUSTERS, POLICIES), load=load,
+                NAME,
+                observer,
+                partitioned=(CLUSTER_STATE, ASSIGNMENTS),
+                broadcast=(CLUSTERS, POLICIES),
+                load=assignments_of(context),
                 turn=self._ask_due,
             ),
             context,
-        )  # fmt: skip
+        )
 
     async def stop(self) -> None:
-        for question in self._questions:
-            question.cancel()
-        await asyncio.gather(*self._questions, return_exceptions=True)
+        await end_tasks(self._questions)
         await super().stop()
         if self._prometheus is not None:
             await self._prometheus.aclose()
 
     def _ask_due(self, state: AnnotatorState, at: Micros) -> None:
         for query in self._observer.due_queries(state, at):
-            task = asyncio.create_task(self._ask(state, query), name=f"ask-{query.cluster}-{query.metric}")
+            task = asyncio.create_task(
+                self._ask(state, query), name=f"ask-{query.cluster}-{query.metric}"
+            )
             self._questions.add(task)
             task.add_done_callback(self._questions.discard)
 
@@ -66,8 +73,10 @@ class AnnotatorService(ObserverService[AnnotatorState]):
         if state is not self.loop.state:
             return  # the partitions changed meanwhile: the new state has its own timetable
         at = self._context.clock()
-        if isinstance(answer, Failure):
-            log.warning("prometheus.failed", cluster=query.cluster, metric=query.metric, why=answer.line)
+        if isinstance(answer, QueryFailure):
+            log.warning(
+                "prometheus.failed", cluster=query.cluster, metric=query.metric, why=answer.line
+            )
             self._observer.fold_answer(state, query, answer, at)
         else:
             matched = self._observer.match(state, query.cluster, answer.series)
@@ -102,7 +111,8 @@ def build(context: ServiceContext) -> Service:
         if asked is None:
             log.info("annotator.no_prometheus", kept="hot values only")
         return AnnotatorService(context, AnnotatorObserver(asks=asked is not None), asked)
-    except PrometheusConfigError as error:  # say a certificate that is not there: a person's to mend, not a restart's
+    except PrometheusConfigError as error:
+        # say a certificate that is not there: a person's to mend, not a restart's
         raise SettingsError(f"prometheus: {error}") from error
 
 

@@ -1,6 +1,7 @@
-"""The `wharfinger` command: starts the plane, tells it things, asks it things.
+"""The `wharfinger` command: starts the plane, applies manifests and facts, shows the results.
 
-`app` lists the commands, one module a group of them implements it. A command parses its arguments, calls the library and
-renders what comes back (`output`); it decides nothing. What can go wrong in the world is one line and exit code 2
-(`failures`). Modules are imported when their command runs, so that `wharfinger --help` stays quick.
+`app` lists the commands; each group of commands is implemented by one module. A command parses its
+arguments, calls the library and renders the result (`output`); it decides nothing. An expected
+failure is one line and exit code 2 (`failures`). Modules are imported when their command runs, so
+that `wharfinger --help` stays quick.
 """

@@ -1,7 +1,7 @@
 """`wharfinger`, and `python -m wharfinger_cli`: run one command, end with its exit code.
 
-This is the one place where failures become lines and codes. What is expected to go wrong is a line; what is not keeps its
-traceback, because then the fault is ours.
+This is the one place where failures become lines and codes. What is expected to go wrong is a line;
+what is not keeps its traceback, because then the fault is ours.
 """
 
 from __future__ import annotations
@@ -9,19 +9,32 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
+from contextlib import suppress
+from typing import NoReturn
 
 from wharfinger_cli.failures import FAILURE, CommandError, expected_failure
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 
 
-def main() -> int:
-    from wharfinger_cli.app import app
+def program() -> NoReturn:
+    """The command as a process: it ends here, with the exit code."""
+    code = main()
+    _end_beside_threads(code)
+    sys.exit(code)
 
-    # What libraries log on their way to an error is no answer; the error itself becomes a line. `up` logs to its file.
+
+def main() -> int:
+    """Run the command that `sys.argv` names; the exit code. The process goes on."""
+    from wharfinger_cli.app import app
+    from wharfinger_cli.command_line import command_line
+
+    # What libraries log on their way to an error is no answer; the error itself becomes a line.
+    # `up` logs to its file.
     logging.getLogger().addHandler(logging.NullHandler())
     try:
-        app(prog_name="wharfinger")
+        command_line(app)(prog_name="wharfinger")
     except CommandError as error:
         return _complain(error)
     except KeyboardInterrupt:
@@ -40,8 +53,24 @@ def main() -> int:
     return 0
 
 
+def _end_beside_threads(code: int) -> None:
+    """Where a thread in the background still computes, end the process at once.
+
+    An orderly exit destroys libraries under such a thread: a library that is computing then ends
+    the process with SIGABRT, after all has been done and printed."""
+    if any(
+        thread.daemon and thread is not threading.current_thread()
+        for thread in threading.enumerate()
+    ):
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(BrokenPipeError, ValueError):
+                stream.flush()
+        os._exit(code)
+
+
 def _heard_enough() -> int:
-    """Whoever read us closed the pipe, which is no failure. Python would complain once more at exit, when it flushes."""
+    """The reader of our output closed the pipe, which is no failure. Standard output is replaced,
+    because Python flushes it at exit and would report the closed pipe."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
@@ -53,4 +82,4 @@ def _complain(error: CommandError) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

@@ -1,46 +1,64 @@
 """The commands, their arguments and their help: the table of contents of the command line.
 
-Each body only imports the module that does the work and hands over what was asked for. Those imports stand inside on
-purpose: `wharfinger --help` must not wait for a database driver.
+Each body only imports the module that does the work and hands over what was asked for. Those
+imports stand inside on purpose: `wharfinger --help` must not wait for a database driver.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from wharfinger_cli.output import Format
+from wharfinger_cli.request import Request
 
 HELP = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(
     name="wharfinger",
-    help="Places workloads on fleets of Kubernetes clusters, and keeps the book in which every placement stands.",
-    no_args_is_help=True, pretty_exceptions_enable=False, context_settings=HELP,
-)  # fmt: skip
+    help="Places workloads on fleets of Kubernetes clusters, and keeps the book in which every "
+    "placement stands.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings=HELP,
+)
 
 PLANE = "The plane"
+CLUSTERS = "Real clusters"
 INTAKE = "Tell it"
 ANSWERS = "Ask it"
 AHEAD = "Before it happens"
 HISTORY = "Its history"
 
+OBJECTS = ("placements", "placementdecisions", "resourcebindings", "nodeannotations")
+"""What `rendered` gets."""
+NODES_TO_BE = ("nodepools", "overlays", "instance-types", "nodeclaims")
+"""What `node_pools` gets."""
+
 Dir = Annotated[
     Path | None,
-    typer.Option("--data-dir", metavar="DIR", help="Where the plane keeps its state.  [default: ./.wharfinger]"),
+    typer.Option(
+        "--data-dir",
+        metavar="DIR",
+        help="Where the plane keeps its state.  [default: ./.wharfinger]",
+    ),
 ]
 Out = Annotated[Format | None, typer.Option("--output", "-o", help="How the answer looks.")]
 Stream = Annotated[
     str,
     typer.Option(
-        "--stream", metavar="NAME", help="A stream or the beginning of its name: `fleet` is all fleet shards."
+        "--stream",
+        metavar="NAME",
+        help="A stream or the beginning of its name: `fleet` is all fleet shards.",
     ),
 ]
 FILENAME = typer.Option(
-    "--filename", "-f", metavar="FILE|DIR|-", help="A manifest, a directory of them, or - for standard input."
+    "--filename",
+    "-f",
+    metavar="FILE|DIR|-",
+    help="A manifest, a directory of them, or - for standard input.",
 )
 Manifests = Annotated[list[str], FILENAME]
 ManyManifests = Annotated[list[str] | None, FILENAME]
@@ -50,24 +68,14 @@ FromPoint = Annotated[str, typer.Option("--from", metavar="POINT", help=f"Begin 
 ToPoint = Annotated[str, typer.Option("--to", metavar="POINT", help=f"End there: {POINT}.")]
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What every command is asked with. `data_dir` None: as the environment, or the default."""
-
-    data_dir: Path | None
-    format: Format
-
-    @property
-    def flags(self) -> dict[str, object]:
-        return {} if self.data_dir is None else {"data_dir": self.data_dir}
-
-
 @app.callback()
 def wharfinger(context: typer.Context, data_dir: Dir = None, output: Out = None) -> None:
     context.obj = Request(data_dir, output or Format.TABLE)
 
 
-def _request(context: typer.Context, data_dir: Path | None, output: Format | None = None) -> Request:
+def _request(
+    context: typer.Context, data_dir: Path | None, output: Format | None = None
+) -> Request:
     """Options may stand before or behind the command; behind wins, since it was said last."""
     before = context.find_object(Request) or Request(None, Format.TABLE)
     return Request(data_dir or before.data_dir, output or before.format)
@@ -77,14 +85,17 @@ def _request(context: typer.Context, data_dir: Path | None, output: Format | Non
 def up(
     context: typer.Context,
     detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="Return when the plane is ready; leave it running.")
+        bool,
+        typer.Option("--detach", "-d", help="Return when the plane is ready; leave it running."),
     ] = False,
     processes: Annotated[
-        Literal["one", "each"] | None, typer.Option(help="All services in one process, or each in its own.")
+        Literal["one", "each"] | None,
+        typer.Option(help="All services in one process, or each in its own."),
     ] = None,
     data_dir: Dir = None,
 ) -> None:
-    """Start the plane: broker, database and services, whatever of it is not named by the environment."""
+    """Start the plane: broker, database and services, whatever of it is not named by the
+    environment."""
     from wharfinger_cli import lifecycle
 
     lifecycle.up(_request(context, data_dir), detach=detach, processes=processes)
@@ -92,7 +103,8 @@ def up(
 
 @app.command(rich_help_panel=PLANE)
 def down(context: typer.Context, data_dir: Dir = None) -> None:
-    """Stop the plane, all of it, also when its supervisor was killed. What it knows stays in the data directory."""
+    """Stop the plane, all of it, also when its supervisor was killed. What it knows stays in the
+    data directory."""
     from wharfinger_cli import lifecycle
 
     lifecycle.down(_request(context, data_dir))
@@ -116,7 +128,8 @@ def doctor(context: typer.Context, data_dir: Dir = None, output: Out = None) -> 
 
 @app.command(rich_help_panel=PLANE)
 def migrate(context: typer.Context, data_dir: Dir = None) -> None:
-    """Bring schema and topics of the named database and broker to this version. `up` does it by itself."""
+    """Bring schema and topics of the named database and broker to this version. `up` does it by
+    itself."""
     from wharfinger_cli import lifecycle
 
     lifecycle.migrate(_request(context, data_dir))
@@ -125,11 +138,16 @@ def migrate(context: typer.Context, data_dir: Dir = None) -> None:
 @app.command(rich_help_panel=PLANE)
 def provide(
     context: typer.Context,
-    delay: Annotated[float, typer.Option("--delay", min=0, help="Seconds from a claim to its node.")] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="End when no claim is waiting any more.")] = False,
+    delay: Annotated[
+        float, typer.Option("--delay", min=0, help="Seconds from a claim to its node.")
+    ] = 2.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="End when no claim is waiting any more.")
+    ] = False,
     data_dir: Dir = None,
 ) -> None:
-    """Stand in for whoever makes nodes: claims become nodes in what the plane is told, removed nodes vanish from it."""
+    """Stand in for whoever makes nodes: claims become nodes in what the plane is told, removed
+    nodes vanish from it."""
     from wharfinger_cli import provide as module
 
     module.provide(_request(context, data_dir), delay, once=once)
@@ -138,16 +156,164 @@ def provide(
 @app.command(rich_help_panel=PLANE)
 def demo(
     context: typer.Context,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the data directory when it is done.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the data directory when it is done.")
+    ] = False,
     report: Annotated[
         Path, typer.Option("--report", metavar="FILE", help="Where the page of the what-if goes.")
     ] = Path("what-if.html"),
     data_dir: Dir = None,
 ) -> None:
-    """See it work in a minute: schedule a fleet, lose a cluster, explain, prove, and replay it under another policy."""
+    """See it work in a minute: schedule a fleet, lose a cluster, explain, prove, and replay it
+    under another policy."""
     from wharfinger_cli import demo as module
 
     module.demo(_request(context, data_dir), keep=keep, report=report)
+
+
+@app.command(rich_help_panel=CLUSTERS)
+def join(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="What the cluster is called from now on.")],
+    kubeconfig: Annotated[
+        Path | None, typer.Option("--kubeconfig", metavar="FILE", help="How it is reached.")
+    ] = None,
+    kube_context: Annotated[
+        str, typer.Option("--context", help="Of the kubeconfig.  [default: the current one]")
+    ] = "",
+    mode: Annotated[
+        str,
+        typer.Option(
+            "--mode",
+            metavar="observe|shadow",
+            help="Read only; or decide beside its scheduler, too. Neither writes to it.",
+        ),
+    ] = "observe",
+    in_cluster: Annotated[
+        bool, typer.Option("--in-cluster", help="The cluster that this pod runs in.")
+    ] = False,
+    through: Annotated[
+        str,
+        typer.Option(
+            "--through",
+            metavar="karmada|ocm",
+            help="The kubeconfig is of Karmada's API server or of OCM's cluster-proxy.",
+        ),
+    ] = "",
+    member: Annotated[
+        str, typer.Option("--member", help="Its name there.  [default: the same]")
+    ] = "",
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Allow insecure-skip-tls-verify in the kubeconfig.")
+    ] = False,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="Of the cluster.")
+    ] = None,
+    provider: Annotated[str, typer.Option("--provider", help="Of the cluster.")] = "",
+    region: Annotated[str, typer.Option("--region", help="Of the cluster.")] = "",
+    lease_s: Annotated[
+        int | None,
+        typer.Option(
+            "--lease", min=1, metavar="SECONDS", help="Missing heartbeats are normal so long."
+        ),
+    ] = None,
+    shadow_of: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--shadow-of",
+            metavar="SCHEDULER",
+            help="Whose pods are compared.  [default: default-scheduler]",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only check, and store nothing.")
+    ] = False,
+    rbac: Annotated[
+        bool,
+        typer.Option("--print-rbac", help="Print the manifests of the rights that are needed."),
+    ] = False,
+    secret: Annotated[
+        bool,
+        typer.Option(
+            "--print-secret", help="Print the Secret for a plane in Kubernetes, with credentials."
+        ),
+    ] = False,
+    data_dir: Dir = None,
+    output: Out = None,
+) -> None:
+    """Join a running cluster: check server, rights, clock and schedulers, say what will be read,
+    and keep how it is reached. Nothing is written to it. Ends with 1 when a right is missing."""
+    from wharfinger_cli import join as module
+
+    options = module.JoinOptions(
+        kubeconfig,
+        kube_context,
+        mode,
+        in_cluster,
+        through,
+        member,
+        insecure,
+        tuple(label or ()),
+        provider,
+        region,
+        lease_s,
+        tuple(shadow_of or ()),
+        dry_run,
+    )
+    if rbac:
+        module.print_rights(name, options)
+    elif secret:
+        module.print_secret(name, options)
+    else:
+        module.join(_request(context, data_dir, output), name, options)
+
+
+@app.command(rich_help_panel=CLUSTERS)
+def leave(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Of the cluster.")],
+    data_dir: Dir = None,
+) -> None:
+    """Forget how a joined cluster is reached. Nothing in it has to be undone."""
+    from wharfinger_cli import join as module
+
+    module.leave(_request(context, data_dir), name)
+
+
+@app.command(rich_help_panel=CLUSTERS)
+def shadow(
+    context: typer.Context,
+    cluster: Annotated[str, typer.Argument(help="Whose scheduler is compared with ours.")],
+    since: Annotated[
+        str, typer.Option("--since", metavar="POINT", help=f"Begin there: {POINT}.")
+    ] = "",
+    to: ToPoint = "",
+    scheduler: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scheduler",
+            metavar="NAME",
+            help="Whose pods are compared.  [default: as joined, else default-scheduler]",
+        ),
+    ] = None,
+    release: Annotated[
+        str,
+        typer.Option(
+            "--release", metavar="1.36", help="Of its Kubernetes.  [default: of the joined cluster]"
+        ),
+    ] = "",
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write it as a page, too.")
+    ] = None,
+    data_dir: Dir = None,
+    output: Out = None,
+) -> None:
+    """Compare what a cluster's own scheduler did with what we decide on the same facts. Ends with 1
+    when it placed a pod on a node that we refuse."""
+    from wharfinger_cli import shadow as module
+
+    options = module.ShadowOptions(since, to, tuple(scheduler or ()), release, report)
+    module.show_shadow(_request(context, data_dir, output), cluster, options)
 
 
 @app.command(rich_help_panel=INTAKE)
@@ -155,19 +321,33 @@ def apply(
     context: typer.Context,
     filename: ManyManifests = None,
     plan: Annotated[
-        str, typer.Option("--plan", metavar="ID", help="A plan that was made: it happens as planned, or not at all.")
+        str,
+        typer.Option(
+            "--plan",
+            metavar="ID",
+            help="A plan that was made: it happens as planned, or not at all.",
+        ),
     ] = "",
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
-    """Accept manifests (Karmada, OCM, crane, Karpenter, Kubernetes), all or nothing; or carry out a plan."""
-    from wharfinger_cli import apply as module
+    """Accept manifests (Karmada, OCM, crane, Karpenter, Kubernetes), all or nothing; or carry out a
+    plan."""
+    request, names = _request(context, data_dir, output), filename or []
+    if plan:
+        from wharfinger_cli.plan import carry_out
 
-    module.apply(_request(context, data_dir, output), filename or [], plan)
+        carry_out(request, plan, names)
+    else:
+        from wharfinger_cli import apply as module
+
+        module.apply(request, names)
 
 
 @app.command(rich_help_panel=INTAKE)
-def delete(context: typer.Context, filename: Manifests, data_dir: Dir = None, output: Out = None) -> None:
+def delete(
+    context: typer.Context, filename: Manifests, data_dir: Dir = None, output: Out = None
+) -> None:
     """Withdraw what the manifests name."""
     from wharfinger_cli import apply as module
 
@@ -181,19 +361,28 @@ app.add_typer(imports, name="import", rich_help_panel=INTAKE)
 @imports.command("openb")
 def import_openb(
     context: typer.Context,
-    nodes: Annotated[Path, typer.Option("--nodes", metavar="FILE", help="Node list, CSV, may be gzipped.")],
-    pods: Annotated[Path, typer.Option("--pods", metavar="FILE", help="Pod list, CSV, may be gzipped.")],
-    clusters: Annotated[int, typer.Option(min=1, max=1523, help="Spread the nodes over so many clusters.")] = 8,
+    nodes: Annotated[
+        Path, typer.Option("--nodes", metavar="FILE", help="Node list, CSV, may be gzipped.")
+    ],
+    pods: Annotated[
+        Path, typer.Option("--pods", metavar="FILE", help="Pod list, CSV, may be gzipped.")
+    ],
+    clusters: Annotated[
+        int, typer.Option(min=1, max=1523, help="Spread the nodes over so many clusters.")
+    ] = 8,
     rate: Annotated[
-        float | None, typer.Option(min=0.001, help="Bindings a second.  [default: as fast as can be]")
+        float | None,
+        typer.Option(min=0.001, help="Bindings a second.  [default: as fast as can be]"),
     ] = None,
     strategy: Annotated[
-        Literal["dynamic", "aggregated"], typer.Option(help="Spread by available room, or pack into few clusters.")
+        Literal["dynamic", "aggregated"],
+        typer.Option(help="Spread by available room, or pack into few clusters."),
     ] = "dynamic",
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
-    """The public Alibaba openb trace: nodes as clusters, one binding a pod in order of arrival. Repeatable."""
+    """The public Alibaba openb trace: nodes as clusters, one binding a pod in order of arrival.
+    Repeatable."""
     from wharfinger_cli import bulk
 
     bulk.import_openb(_request(context, data_dir, output), nodes, pods, clusters, rate, strategy)
@@ -203,9 +392,12 @@ def import_openb(
 def import_instance_types(
     context: typer.Context,
     files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", help="CSV, may be gzipped, or Karpenter's JSON.")
+        list[Path] | None,
+        typer.Argument(metavar="[FILE]...", help="CSV, may be gzipped, or Karpenter's JSON."),
     ] = None,
-    name: Annotated[str, typer.Option("--name", help="Of the catalogue, as node pools call it.")] = "default",
+    name: Annotated[
+        str, typer.Option("--name", help="Of the catalogue, as node pools call it.")
+    ] = "default",
     format_: Annotated[
         Literal["auto", "kwok", "karpenter", "aws", "azure", "gcp", "csv"],
         typer.Option("--format", help="What the files are; auto knows them by their columns."),
@@ -213,26 +405,44 @@ def import_instance_types(
     region: Annotated[str, typer.Option("--region", help="Of a price list with several.")] = "",
     zones: Annotated[
         str,
-        typer.Option("--zones", metavar="A,B", help="Of a price list: where its types are offered, as `a,b` or `1,2`."),
+        typer.Option(
+            "--zones",
+            metavar="A,B",
+            help="Of a price list: where its types are offered, as `a,b` or `1,2`.",
+        ),
     ] = "",
     spot_factor: Annotated[
-        str, typer.Option("--spot-factor", metavar="0.35", help="Offer types as spot, too, for so much of the price.")
+        str,
+        typer.Option(
+            "--spot-factor",
+            metavar="0.35",
+            help="Offer types as spot, too, for so much of the price.",
+        ),
     ] = "",
     overhead: Annotated[
         str,
         typer.Option(
-            "--overhead", metavar="cpu=100m,memory=1Gi", help="Of a price list: what pods cannot have of a node."
+            "--overhead",
+            metavar="cpu=100m,memory=1Gi",
+            help="Of a price list: what pods cannot have of a node.",
         ),
     ] = "",
-    pods: Annotated[int, typer.Option("--pods", min=0, help="Of a price list: pods a node takes; 0: 110.")] = 0,
-    remove: Annotated[str, typer.Option("--remove", metavar="NAME", help="Take this catalogue back.")] = "",
+    pods: Annotated[
+        int, typer.Option("--pods", min=0, help="Of a price list: pods a node takes; 0: 110.")
+    ] = 0,
+    remove: Annotated[
+        str, typer.Option("--remove", metavar="NAME", help="Take this catalogue back.")
+    ] = "",
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
-    """What nodes can be bought, and for how much: Karpenter's KWOK types, price lists of AWS, Azure and Google, or a plain CSV."""
+    """What nodes can be bought, and for how much: Karpenter's KWOK types, price lists of AWS, Azure
+    and Google, or a plain CSV."""
     from wharfinger_cli import instance_types as module
 
-    options = module.Options(name, format_, region, zones, spot_factor, overhead, pods, remove)
+    options = module.ImportOptions(
+        name, format_, region, zones, spot_factor, overhead, pods, remove
+    )
     module.import_instance_types(_request(context, data_dir, output), files or [], options)
 
 
@@ -248,7 +458,10 @@ def generate_fleet(
     bindings: Annotated[int, typer.Option(min=0, help="Bindings in all.")] = 300,
     seed: Annotated[int, typer.Option(help="Same seed, same bytes.")] = 1,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write the events, one a line; `apply -f` reads them.")
+        Path | None,
+        typer.Option(
+            "--out", metavar="FILE", help="Write the events, one a line; `apply -f` reads them."
+        ),
     ] = None,
     apply_: Annotated[bool, typer.Option("--apply", help="Tell them to the plane.")] = False,
     data_dir: Dir = None,
@@ -259,7 +472,10 @@ def generate_fleet(
     from wharfinger_cli.generate import FleetPlan
 
     bulk.generate_fleet(
-        _request(context, data_dir, output), FleetPlan(clusters, nodes, bindings, seed), out, apply=apply_
+        _request(context, data_dir, output),
+        FleetPlan(clusters, nodes, bindings, seed),
+        out,
+        apply=apply_,
     )
 
 
@@ -286,37 +502,53 @@ def get(
     name: Annotated[str | None, typer.Argument(help="Only this one.")] = None,
     at: At = "",
     namespace: Annotated[
-        str, typer.Option("--namespace", "-n", help="Of objects of other systems: those in this namespace.")
+        str,
+        typer.Option(
+            "--namespace", "-n", help="Of objects of other systems: those in this namespace."
+        ),
     ] = "",
-    placement: Annotated[str, typer.Option(help="Of placementdecisions: those of this placement.")] = "",
+    placement: Annotated[
+        str, typer.Option(help="Of placementdecisions: those of this placement.")
+    ] = "",
     cluster: Annotated[str, typer.Option(help="Of nodeannotations: nodes of this cluster.")] = "",
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
-    """What the plane knows, and where its bindings are; now, or as it was. The last four as objects of OCM, Karmada and crane."""
-    from wharfinger_cli import facts, nodes_to_be, rendered
-
+    """What the plane knows, and where its bindings are; now, or as it was. The last four as objects
+    of OCM, Karmada and crane."""
     request = _request(context, data_dir, output)
-    if what in rendered.KINDS:
+    if what in OBJECTS:
+        from wharfinger_cli import rendered
+
         rendered.get(request, what, name, at, namespace, placement, cluster)
     elif namespace or placement or cluster:
         raise typer.BadParameter(
-            f"expected only with {', '.join(rendered.KINDS)}", param_hint="--namespace, --placement, --cluster"
+            f"expected only with {', '.join(OBJECTS)}",
+            param_hint="--namespace, --placement, --cluster",
         )
-    elif what in nodes_to_be.KINDS:
-        nodes_to_be.get(request, what, name, at)
+    elif what in NODES_TO_BE:
+        from wharfinger_cli import node_pools
+
+        node_pools.get(request, what, name, at)
     else:
+        from wharfinger_cli import facts
+
         facts.get(request, what, name, at)
 
 
 @app.command(rich_help_panel=ANSWERS)
 def decisions(
     context: typer.Context,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new ones as they are committed.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with new ones as they are committed.")
+    ] = False,
     stream: Stream = "",
     since: Annotated[
         str,
-        typer.Option(metavar="TIME", help="From then on: 2026-11-21T05:00:00Z, or an age such as 90s, 10m, 2h, 1d."),
+        typer.Option(
+            metavar="TIME",
+            help="From then on: 2026-11-21T05:00:00Z, or an age such as 90s, 10m, 2h, 1d.",
+        ),
     ] = "",
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many.")] = None,
     data_dir: Dir = None,
@@ -325,22 +557,29 @@ def decisions(
     """Every decision from the beginning, in the order of its stream. With -o json one a line."""
     from wharfinger_cli import decisions as module
 
-    module.decisions(_request(context, data_dir, output), follow=follow, stream=stream, since=since, limit=limit)
+    module.decisions(
+        _request(context, data_dir, output), follow=follow, stream=stream, since=since, limit=limit
+    )
 
 
 @app.command(rich_help_panel=ANSWERS)
 def explain(
     context: typer.Context,
-    binding: Annotated[str, typer.Argument(help="namespace/name, or the name where only one binding has it.")],
+    binding: Annotated[
+        str, typer.Argument(help="namespace/name, or the name where only one binding has it.")
+    ],
     at: At = "",
     decision: Annotated[
         str, typer.Option("--decision", metavar="ID", help="This decision instead of the latest.")
     ] = "",
-    every: Annotated[bool, typer.Option("--all", help="Every cluster and node, not only the nearest few.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every cluster and node, not only the nearest few.")
+    ] = False,
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
-    """Why it is where it is, why not elsewhere, and what the smallest change is that would let it in there."""
+    """Why it is where it is, why not elsewhere, and what the smallest change is that would let it
+    in there."""
     from wharfinger_cli import explain as module
 
     module.explain(_request(context, data_dir, output), binding, at, decision, every=every)
@@ -349,7 +588,9 @@ def explain(
 @app.command(rich_help_panel=ANSWERS)
 def history(
     context: typer.Context,
-    binding: Annotated[str, typer.Argument(help="namespace/name, or the name where only one binding has it.")],
+    binding: Annotated[
+        str, typer.Argument(help="namespace/name, or the name where only one binding has it.")
+    ],
     limit: Annotated[int, typer.Option(min=1, help="The latest so many.")] = 50,
     data_dir: Dir = None,
     output: Out = None,
@@ -363,7 +604,9 @@ def history(
 @app.command(rich_help_panel=ANSWERS)
 def lineage(
     context: typer.Context,
-    binding: Annotated[str | None, typer.Argument(help="The latest decisions about this binding.")] = None,
+    binding: Annotated[
+        str | None, typer.Argument(help="The latest decisions about this binding.")
+    ] = None,
     decision: Annotated[str, typer.Option("--decision", metavar="ID", help="This decision.")] = "",
     event: Annotated[str, typer.Option("--event", metavar="ID", help="This event.")] = "",
     data_dir: Dir = None,
@@ -384,7 +627,8 @@ def diff(
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
-    """What changed between two moments: clusters, bindings, replicas, nodes. Ends with 1 when something did."""
+    """What changed between two moments: clusters, bindings, replicas, nodes. Ends with 1 when
+    something did."""
     from wharfinger_cli import diff as module
 
     module.diff(_request(context, data_dir, output), a, b, stream)
@@ -393,19 +637,25 @@ def diff(
 @app.command(rich_help_panel=ANSWERS)
 def savings(
     context: typer.Context,
-    cluster: Annotated[str, typer.Option("--cluster", metavar="NAME", help="Of this cluster only.")] = "",
-    since: Annotated[str, typer.Option("--since", metavar="TIME", help="Decided since: a time, or an age as 2d.")] = "",
+    cluster: Annotated[
+        str, typer.Option("--cluster", metavar="NAME", help="Of this cluster only.")
+    ] = "",
+    since: Annotated[
+        str, typer.Option("--since", metavar="TIME", help="Decided since: a time, or an age as 2d.")
+    ] = "",
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
-    """What each consolidation promised and what came of it, moves per saved dollar, and moves that were taken back."""
+    """What each consolidation promised and what came of it, moves per saved dollar, and moves that
+    were taken back."""
     from wharfinger_cli import savings as module
 
     module.show_savings(_request(context, data_dir, output), cluster, since)
 
 
 plans = typer.Typer(
-    help="See what would happen before it does. Ends with 0 when nothing would, with 1 when something would.",
+    help="See what would happen before it does. Ends with 0 when nothing would, "
+    "with 1 when something would.",
     invoke_without_command=True,
     context_settings=HELP,
 )
@@ -417,12 +667,14 @@ def plan(
     context: typer.Context,
     filename: ManyManifests = None,
     policy: Annotated[
-        list[str] | None, typer.Option("--policy", metavar="FILE", help="Policies as if they were applied.")
+        list[str] | None,
+        typer.Option("--policy", metavar="FILE", help="Policies as if they were applied."),
     ] = None,
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
-    """What applying manifests would move, place and refuse. Nothing is told to the plane; `apply --plan ID` does it."""
+    """What applying manifests would move, place and refuse. Nothing is told to the plane; `apply
+    --plan ID` does it."""
     if context.invoked_subcommand is not None:
         context.obj = _request(context, data_dir, output)
         return
@@ -434,7 +686,12 @@ def plan(
 @plans.command("drain")
 def plan_drain(
     context: typer.Context,
-    what: Annotated[str, typer.Argument(metavar="NODE|CLUSTER", help="A node as cluster/node or node, or a cluster.")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="NODE|CLUSTER", help="A node as cluster/node or node, or a cluster."
+        ),
+    ],
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
@@ -447,7 +704,9 @@ def plan_drain(
 @plans.command("scale")
 def plan_scale(
     context: typer.Context,
-    binding: Annotated[str, typer.Argument(help="namespace/name, or the name where only one binding has it.")],
+    binding: Annotated[
+        str, typer.Argument(help="namespace/name, or the name where only one binding has it.")
+    ],
     replicas: Annotated[int, typer.Argument(min=0)],
     data_dir: Dir = None,
     output: Out = None,
@@ -461,15 +720,19 @@ def plan_scale(
 @plans.command("consolidate")
 def plan_consolidate(
     context: typer.Context,
-    cluster: Annotated[str, typer.Option("--cluster", metavar="NAME", help="This cluster only.")] = "",
+    cluster: Annotated[
+        str, typer.Option("--cluster", metavar="NAME", help="This cluster only.")
+    ] = "",
     policy: Annotated[
-        list[str] | None, typer.Option("--policy", metavar="FILE", help="Pools as if they were applied.")
+        list[str] | None,
+        typer.Option("--policy", metavar="FILE", help="Pools as if they were applied."),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="List every node that stays.")] = False,
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
-    """Which nodes could go or be replaced now, at what saving, and why each of the others stays. Nothing is done."""
+    """Which nodes could go or be replaced now, at what saving, and why each of the others stays.
+    Nothing is done."""
     from wharfinger_cli import consolidate as module
 
     module.consolidate(_request(context, data_dir, output), cluster, policy or [], every=every)
@@ -478,9 +741,15 @@ def plan_consolidate(
 @app.command(rich_help_panel=AHEAD)
 def rollback(
     context: typer.Context,
-    what: Annotated[str, typer.Argument(metavar="BINDING|POLICY", help="A binding, or a policy by name or key.")],
-    to: Annotated[str, typer.Option("--to", metavar="DECISION|POINT", help=f"A decision's id, or {POINT}.")],
-    apply_: Annotated[bool, typer.Option("--apply", help="Do it, instead of saying what it would do.")] = False,
+    what: Annotated[
+        str, typer.Argument(metavar="BINDING|POLICY", help="A binding, or a policy by name or key.")
+    ],
+    to: Annotated[
+        str, typer.Option("--to", metavar="DECISION|POINT", help=f"A decision's id, or {POINT}.")
+    ],
+    apply_: Annotated[
+        bool, typer.Option("--apply", help="Do it, instead of saying what it would do.")
+    ] = False,
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
@@ -503,7 +772,11 @@ def audit_verify(
     ] = False,
     checkpoint: Annotated[
         list[Path] | None,
-        typer.Option("--checkpoint", metavar="FILE", help="A signed checkpoint the ledger must still agree with."),
+        typer.Option(
+            "--checkpoint",
+            metavar="FILE",
+            help="A signed checkpoint the ledger must still agree with.",
+        ),
     ] = None,
     public_key: Annotated[
         Path | None, typer.Option("--public-key", metavar="FILE", help="Who must have signed it.")
@@ -511,7 +784,8 @@ def audit_verify(
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
-    """Walk chains, heads and snapshots, and name the first bad row. Ends with 1 when there is one."""
+    """Walk chains, heads and snapshots, and name the first bad row. Ends with 1 when there is
+    one."""
     from wharfinger_cli import audit
 
     audit.verify(_request(context, data_dir, output), stream, topic, checkpoint or [], public_key)
@@ -520,12 +794,17 @@ def audit_verify(
 @audits.command("checkpoint")
 def audit_checkpoint(
     context: typer.Context,
-    key: Annotated[Path, typer.Option("--key", metavar="FILE", help="Private key, made by `audit key`.")],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write it; keep it elsewhere.")],
+    key: Annotated[
+        Path, typer.Option("--key", metavar="FILE", help="Private key, made by `audit key`.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="Where to write it; keep it elsewhere.")
+    ],
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
-    """Sign where every stream stands. Held against the ledger later, it shows a history that was rewritten as a whole."""
+    """Sign where every stream stands. Held against the ledger later, it shows a history that was
+    rewritten as a whole."""
     from wharfinger_cli import audit
 
     audit.checkpoint(_request(context, data_dir, output), key, out)
@@ -543,7 +822,10 @@ def audit_key(path: Annotated[Path, typer.Argument(metavar="FILE")]) -> None:
 def replay(
     context: typer.Context,
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="An exported history, instead of the plane's ledger.")
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]", help="An exported history, instead of the plane's ledger."
+        ),
     ] = None,
     stream: Stream = "",
     from_: FromPoint = "",
@@ -552,50 +834,73 @@ def replay(
         int | None, typer.Option(min=1, help="Processes that share the work. Default: one a core.")
     ] = None,
     strict_engine: Annotated[
-        bool, typer.Option("--strict-engine", help="Also end with 1 where another version decided otherwise.")
+        bool,
+        typer.Option(
+            "--strict-engine", help="Also end with 1 where another version decided otherwise."
+        ),
     ] = False,
     with_: Annotated[
         list[str] | None,
         typer.Option(
-            "--with", metavar="FILE|NAME=VALUE", help="What if: policies from a file, or a setting of the engine."
+            "--with",
+            metavar="FILE|NAME=VALUE",
+            help="What if: policies from a file, or a setting of the engine.",
         ),
     ] = None,
     report: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="What if: write the comparison as a page.")
+        Path | None,
+        typer.Option("--report", metavar="FILE", help="What if: write the comparison as a page."),
     ] = None,
     prices: Annotated[
-        Path | None, typer.Option("--prices", metavar="FILE", help="What if: CSV of instance types and hourly prices.")
+        Path | None,
+        typer.Option(
+            "--prices", metavar="FILE", help="What if: CSV of instance types and hourly prices."
+        ),
     ] = None,
     fail_if: Annotated[
         list[str] | None,
-        typer.Option("--fail-if", metavar="EXPR", help="What if: end with 1 when true, such as 'moves>5%'."),
+        typer.Option(
+            "--fail-if", metavar="EXPR", help="What if: end with 1 when true, such as 'moves>5%'."
+        ),
     ] = None,
     tenant: Annotated[
         str,
-        typer.Option("--tenant", metavar="LABEL", help="What if: label that names the tenant.  [default: namespace]"),
+        typer.Option(
+            "--tenant",
+            metavar="LABEL",
+            help="What if: label that names the tenant.  [default: namespace]",
+        ),
     ] = "",
     propose: Annotated[
-        bool, typer.Option("--propose", help="What if: propose what is better; the scheduler checks and decides.")
+        bool,
+        typer.Option(
+            "--propose", help="What if: propose what is better; the scheduler checks and decides."
+        ),
     ] = False,
     only_better: Annotated[
         bool, typer.Option("--only-better", help="Propose only what the objective gains by.")
     ] = False,
     objective: Annotated[
-        Literal["spread", "pack", "cost", "moves"], typer.Option(help="What better means, for --propose.")
+        Literal["spread", "pack", "cost"], typer.Option(help="What better means, for --propose.")
     ] = "spread",
     budget: Annotated[int | None, typer.Option(min=0, help="Propose at most so many.")] = None,
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
-    """Take every recorded decision again and compare bytes; or, --with other policies, compare what would have happened."""
+    """Take every recorded decision again and compare bytes; or, --with other policies, compare what
+    would have happened."""
     request = _request(context, data_dir, output)
-    _only_with(with_, propose, {"--report": report, "--prices": prices, "--fail-if": fail_if, "--tenant": tenant})
+    _only_with(
+        with_,
+        propose,
+        {"--report": report, "--prices": prices, "--fail-if": fail_if, "--tenant": tenant},
+    )
     if with_ or propose:
         from wharfinger_cli import whatif
 
         whatif.replay_with(
             request,
-            whatif.Options(
+            whatif.WhatIfOptions(
                 with_ or [],
                 stream,
                 from_,
@@ -627,11 +932,15 @@ def _only_with(with_: list[str] | None, propose: bool, options: Mapping[str, obj
     given = [name for name, value in options.items() if value]
     if given and not (with_ or propose):
         raise CommandError(
-            f"replay: {given[0]} is about a comparison; expected --with FILE or --with NAME=VALUE beside it"
+            f"replay: {given[0]} is about a comparison; expected --with FILE or --with "
+            "NAME=VALUE beside it"
         )
 
 
-ledgers = typer.Typer(help="The history as a whole: take it along, let its oldest part go.", no_args_is_help=True)
+ledgers = typer.Typer(
+    help="The history as a whole: take it along, retire its oldest part, set its time right.",
+    no_args_is_help=True,
+)
 app.add_typer(ledgers, name="ledger", rich_help_panel=HISTORY)
 
 
@@ -643,7 +952,10 @@ def ledger_export(
     from_: FromPoint = "",
     to: ToPoint = "",
     redact: Annotated[
-        Path | None, typer.Option("--redact", metavar="KEYFILE", help="Replace every name, by a hash under this key.")
+        Path | None,
+        typer.Option(
+            "--redact", metavar="KEYFILE", help="Replace every name, by a hash under this key."
+        ),
     ] = None,
     data_dir: Dir = None,
     output: Out = None,
@@ -660,20 +972,51 @@ def ledger_retire(
     before: Annotated[str, typer.Option("--before", metavar="TIME", help="What is older may go.")],
     checkpoint: Annotated[
         Path,
-        typer.Option("--checkpoint", metavar="FILE", help="The signed checkpoint that vouches for it from now on."),
+        typer.Option(
+            "--checkpoint",
+            metavar="FILE",
+            help="The signed checkpoint that vouches for it from now on.",
+        ),
     ],
-    archive: Annotated[Path | None, typer.Option("--archive", metavar="DIR", help="Export it there first.")] = None,
-    drop: Annotated[bool, typer.Option("--drop", help="Drop the detached tables instead of keeping them.")] = False,
+    archive: Annotated[
+        Path | None, typer.Option("--archive", metavar="DIR", help="Export it there first.")
+    ] = None,
+    drop: Annotated[
+        bool, typer.Option("--drop", help="Drop the detached tables instead of keeping them.")
+    ] = False,
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
-    """Detach the oldest part of the history. What is still true is kept, and what remains can be verified and replayed."""
+    """Detach the oldest part of the history. What is still true is kept, and what remains can be
+    verified and replayed."""
     from wharfinger_cli import retention
 
     retention.retire(_request(context, data_dir, output), before, checkpoint, archive, drop)
 
 
-letters = typer.Typer(help="Messages nobody could read.", no_args_is_help=True)
+@ledgers.command("rebase")
+def ledger_rebase(
+    context: typer.Context,
+    stream: Annotated[
+        str, typer.Option("--stream", metavar="NAME", help="This stream only; all without it.")
+    ] = "",
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Is recorded with the decision.")
+    ] = "",
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Do it. Without this it is only shown.")
+    ] = False,
+    data_dir: Dir = None,
+    output: Out = None,
+) -> None:
+    """Set the time of streams right that a wrong clock has put ahead. What was under way has as
+    much time left as before."""
+    from wharfinger_cli import rebase
+
+    rebase.rebase(_request(context, data_dir, output), stream, reason, apply)
+
+
+letters = typer.Typer(help="Messages that could not be read.", no_args_is_help=True)
 app.add_typer(letters, name="dead-letters", rich_help_panel=HISTORY)
 
 

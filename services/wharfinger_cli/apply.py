@@ -1,6 +1,8 @@
-"""`apply` and `delete`: what the manifests say becomes facts, all of them or none. `apply --plan` is in `plan`.
+"""`apply` and `delete`: what the manifests say becomes facts, all of them or none. `apply --plan`
+is in `plan`.
 
-A file that ends in `.jsonl` holds events, one a line, as `generate fleet --out` writes them; everything else is manifests.
+A file that ends in `.jsonl` holds events, one a line, as `generate fleet --out` writes them;
+everything else is manifests.
 """
 
 from __future__ import annotations
@@ -8,67 +10,84 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from wharfinger.domain.binding import divided_quota
 from wharfinger.events.accepted import Accepted, Fact, accepted
+from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.codec import UndecodableError, decode
-from wharfinger.events.intake import Intake, compile_deletions, compile_manifests
+from wharfinger.events.intake import Intake, PolicyModel, compile_deletions, compile_manifests
 from wharfinger.events.registry import type_of
+from wharfinger.events.streams import FLEET
 from wharfinger.manifests.parse import Loaded, Manifest, load_files, load_manifests
-from wharfinger_cli.app import Request
+from wharfinger.runtime.ledger import Ledger
 from wharfinger_cli.bulk import said
-from wharfinger_cli.connection import opened_ledger, run, settings_of
+from wharfinger_cli.connection import opened_ledger, reached, run
 from wharfinger_cli.decisions import short_type
-from wharfinger_cli.facts import Facts, known_facts
+from wharfinger_cli.facts import LatestFacts, known_facts
 from wharfinger_cli.failures import CommandError
 from wharfinger_cli.output import DARK, GOOD, WARN, Plain, count, messages, new_table, show
+from wharfinger_cli.request import Request
 from wharfinger_cli.submit import Submitted, submit
 
 STDIN = "-"
 EVENTS_SUFFIX = ".jsonl"
 SHOWN_MAX = 50
 
-Compile = Callable[[Sequence[Manifest], Facts], Intake]
+Compile = Callable[[Sequence[Manifest], LatestFacts], Intake]
 
 
-def apply(request: Request, names: Sequence[str], plan: str = "") -> None:
-    if plan:
-        if names:
-            raise CommandError("apply: expected manifests or a plan, got both: a plan holds what it was made of")
-        from wharfinger_cli.plan import carry_out  # which reads manifests as this module does
-
-        carry_out(request, plan)
-    elif names:
-        _hand_in(request, names, compiled, read_events(names))
-    else:
+def apply(request: Request, names: Sequence[str]) -> None:
+    if not names:
         raise CommandError("apply: expected manifests (-f FILE) or a plan (--plan ID)")
+    _hand_in(request, names, compiled, read_events(names))
 
 
 def delete(request: Request, names: Sequence[str]) -> None:
     if any(name.endswith(EVENTS_SUFFIX) for name in names):
-        raise CommandError("delete: expected manifests, got events: what they told cannot be untold as a whole")
+        raise CommandError(
+            "delete: expected manifests, got events: what they told cannot be untold as a whole"
+        )
     _hand_in(request, names, compiled_away, ())
 
 
-def compiled(manifests: Sequence[Manifest], known: Facts) -> Intake:
+def compiled(manifests: Sequence[Manifest], known: LatestFacts) -> Intake:
     return compile_manifests(
-        manifests, known.policies, known.bindings, known.nodes, known.buckets, known.quotas, known.objects, known.pods
+        manifests,
+        known.policies,
+        known.bindings,
+        known.nodes,
+        known.buckets,
+        known.quotas,
+        known.objects,
+        known.pods,
     )
 
 
-def compiled_away(manifests: Sequence[Manifest], known: Facts) -> Intake:
+def compiled_away(manifests: Sequence[Manifest], known: LatestFacts) -> Intake:
     return compile_deletions(
-        manifests, known.policies, known.bindings, known.nodes, known.buckets, known.quotas, known.objects, known.pods
+        manifests,
+        known.policies,
+        known.bindings,
+        known.nodes,
+        known.buckets,
+        known.quotas,
+        known.objects,
+        known.pods,
     )
 
 
 def read_events(names: Sequence[str]) -> list[Accepted]:
-    """The events in the `.jsonl` files among `names`. CommandError: a line that is no event people may send."""
-    return [fact for name in names if name.endswith(EVENTS_SUFFIX) for fact in _events_in(Path(name))]
+    """The events in the `.jsonl` files among `names`. CommandError: a line that is no event people
+    may send."""
+    return [
+        fact for name in names if name.endswith(EVENTS_SUFFIX) for fact in _events_in(Path(name))
+    ]
 
 
 def _events_in(path: Path) -> Iterator[Accepted]:
@@ -88,23 +107,30 @@ def _fact(place: str, line: bytes) -> Accepted:
         raise CommandError(f"{place}: {error}") from error
     if not isinstance(event.data, Fact):
         raise CommandError(f"{place}: type: expected a fact from outside, got {event.type}")
-    return accepted(event.data)
+    return replace(accepted(event.data), version=event.version)
 
 
 def loaded(names: Sequence[str]) -> tuple[Manifest, ...]:
-    """The manifests in those of `names` that hold manifests. CommandError: what cannot be read, all of it."""
+    """The manifests in those of `names` that hold manifests. CommandError: what cannot be read, all
+    of it."""
     found = _load([name for name in names if not name.endswith(EVENTS_SUFFIX)])
     refuse(found.errors)
     return found.manifests
 
 
-def _hand_in(request: Request, names: Sequence[str], made_by: Compile, events: Sequence[Accepted]) -> None:
+def _hand_in(
+    request: Request, names: Sequence[str], made_by: Compile, events: Sequence[Accepted]
+) -> None:
     manifests = loaded(names)
     if not manifests and not events:
         raise CommandError(f"{', '.join(names)}: expected at least one manifest, got none")
     facts, submitted = run(_submit(request, manifests, made_by, events))
     kinds = Counter(short_type(type_of(fact.data)) for fact in facts)
-    value: Plain = {"events": dict(kinds), "accepted": submitted.accepted, "unchanged": submitted.unchanged}
+    value: Plain = {
+        "events": dict(kinds),
+        "accepted": submitted.accepted,
+        "unchanged": submitted.unchanged,
+    }
 
     def page() -> Iterator[RenderableType]:
         if facts:
@@ -117,14 +143,26 @@ def _hand_in(request: Request, names: Sequence[str], made_by: Compile, events: S
 async def _submit(
     request: Request, manifests: Sequence[Manifest], made_by: Compile, events: Sequence[Accepted]
 ) -> tuple[list[Accepted], Submitted]:
-    async with opened_ledger(settings_of(request)) as ledger:
+    async with opened_ledger(reached(request)) as ledger:
         known = await known_facts(ledger)
         intake = made_by(manifests, known)
         refuse(intake.errors)
         for field in intake.unacted:
             messages().print(Text(f"{field}", WARN), soft_wrap=True)
         facts = [*events, *intake.facts]
+        await _refuse_what_shards_divide(ledger, facts)
         return facts, await submit(ledger, facts, known)
+
+
+async def _refuse_what_shards_divide(ledger: Ledger, facts: Sequence[Accepted]) -> None:
+    """With one fleet shard, everything is kept."""
+    divided = [
+        why
+        for fact in facts
+        if isinstance(fact.data, BindingRequested) and (why := divided_quota(fact.data.binding))
+    ]
+    if divided and len(await ledger.heads(FLEET)) > 1:
+        refuse(divided)
 
 
 def _table(facts: Sequence[Accepted], submitted: Submitted) -> Table:
@@ -135,7 +173,9 @@ def _table(facts: Sequence[Accepted], submitted: Submitted) -> Table:
         changed[line] = changed.get(line, False) or fact.key in submitted.keys
     table = new_table("what", "subject", "")
     for (what, subject), new in list(changed.items())[:SHOWN_MAX]:
-        table.add_row(Text(what, DARK), subject, Text("accepted", GOOD) if new else Text("unchanged", DARK))
+        table.add_row(
+            Text(what, DARK), subject, Text("accepted", GOOD) if new else Text("unchanged", DARK)
+        )
     if len(changed) > SHOWN_MAX:
         table.add_row("", f"and {count(len(changed) - SHOWN_MAX, 'more subject')}", "")
     return table
@@ -147,6 +187,15 @@ def _load(names: Sequence[str]) -> Loaded:
         return files
     piped = load_manifests(sys.stdin.read(), "standard input")
     return Loaded((*files.manifests, *piped.manifests), (*files.errors, *piped.errors))
+
+
+def require_policies(manifests: Sequence[Manifest], hint: str = "") -> None:
+    """CommandError: one of them is something else. `hint`: where that belongs."""
+    for manifest in manifests:
+        if not isinstance(manifest.model, PolicyModel):
+            raise CommandError(
+                f"{manifest.error(f'expected a policy, got a {manifest.model.kind}{hint}', 'kind')}"
+            )
 
 
 def refuse(errors: Sequence[object]) -> None:

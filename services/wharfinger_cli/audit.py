@@ -1,4 +1,5 @@
-"""`audit`: is the history as it was written? And the keys and checkpoints that let anybody ask again later."""
+"""`audit`: is the history as it was written? And the keys and checkpoints that let anybody ask
+again later."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from rich.console import RenderableType
@@ -13,13 +15,12 @@ from rich.text import Text
 
 from wharfinger.history import checkpoint as file
 from wharfinger.history.checkpoint import Checkpoint, SignedCheckpoint
-from wharfinger.history.topic_check import BadRecord, TopicResult
 from wharfinger.history.verification import Verification, take_checkpoint
 from wharfinger.history.verification import verify as verify_history
+from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.ledger import FirstBad, VerifyResult, wall_clock
 from wharfinger.runtime.replay import worker_pool
-from wharfinger_cli.app import Request
-from wharfinger_cli.connection import opened_ledger, run, settings_of
+from wharfinger_cli.connection import opened_ledger, reached, run
 from wharfinger_cli.failures import DIFFERENCE, CommandError, NotFoundError
 from wharfinger_cli.output import (
     BAD,
@@ -34,21 +35,33 @@ from wharfinger_cli.output import (
     show,
     write,
 )
+from wharfinger_cli.request import Request
+
+if TYPE_CHECKING:
+    from wharfinger.history.topic_check import BadRecord, TopicResult
 
 PUBLIC_SUFFIX = ".pub"
 
 MEANING = {
-    "round: hash": "something in this round is not what was hashed: its time or settings, its inputs, or its decisions",
+    "round: hash": (
+        "something in this round is not what was hashed: its time or settings, its inputs, "
+        "or its decisions"
+    ),
     "round: previous hash": "this round does not follow the one that now stands before it",
     "round: snapshot": "the chain knows a snapshot of this stream that is not there any more",
-    "checkpoint: hash": "the chain is whole and is another one: it was rewritten, or cut off, after the checkpoint was signed",
+    "checkpoint: hash": (
+        "the chain is whole and is another one: it was rewritten, or cut off, "
+        "after the checkpoint was signed"
+    ),
     "checkpoint: stream": "the stream was there when the checkpoint was signed",
-    "horizon": "nobody vouches for where this stream begins since its beginning was retired",
+    "horizon": "no checkpoint vouches for the start of this stream since its beginning was retired",
 }
 """What a person should know of findings that name no column."""
 
 
-def verify(request: Request, stream: str, topic: bool, checkpoints: Sequence[Path], public_key: Path | None) -> None:
+def verify(
+    request: Request, stream: str, topic: bool, checkpoints: Sequence[Path], public_key: Path | None
+) -> None:
     trusted = None if public_key is None else file.public_key(str(public_key), _read(public_key))
     signed = [file.read(str(path), _read(path), trusted) for path in checkpoints]
     workers = os.cpu_count() or 1
@@ -57,7 +70,8 @@ def verify(request: Request, stream: str, topic: bool, checkpoints: Sequence[Pat
     show(request.format, _plain(found), (), lambda: _page(found))
     if signed and trusted is None:
         messages().print(
-            "whose key that is only you can tell: compare the fingerprint, or give --public-key", soft_wrap=True
+            "whose key that is only you can tell: compare the fingerprint, or give --public-key",
+            soft_wrap=True,
         )
     if not found.ok:
         raise SystemExit(DIFFERENCE)
@@ -74,11 +88,17 @@ def checkpoint(request: Request, key: Path, out: Path) -> None:
     body = file.signed(made, signer)
     _write_whole(out, body)
     signed = file.read(str(out), body, signer.public_key())
-    show(request.format, _checkpoint_plain(signed), (), lambda: _checkpoint_page(found.ledger, signed))
+    show(
+        request.format,
+        _checkpoint_plain(signed),
+        (),
+        lambda: _checkpoint_page(found.ledger, signed),
+    )
 
 
 def make_key(path: Path) -> None:
-    """Neither file is ever overwritten: checkpoints are only worth something as long as their key is."""
+    """Neither file is ever overwritten: checkpoints are only worth something as long as their key
+    is."""
     public = path.with_name(path.name + PUBLIC_SUFFIX)
     if public.exists():
         raise CommandError(f"{public}: there is a key already")
@@ -86,7 +106,10 @@ def make_key(path: Path) -> None:
     _create(path, file.private_pem(key), 0o600)
     _create(public, file.public_pem(key.public_key()), 0o644)
     write(f"{path}: the private key, for you alone")
-    write(f"{public}: the public key, for everybody who verifies; {file.fingerprint(key.public_key())}")
+    write(
+        f"{public}: the public key, for everybody who verifies; "
+        f"{file.fingerprint(key.public_key())}"
+    )
 
 
 async def _verify(
@@ -98,23 +121,33 @@ async def _verify(
     workers: int,
     pool: Executor | None,
 ) -> Verification:
-    settings = settings_of(request)
-    async with opened_ledger(settings) as ledger:
+    broker = _broker(request) if topic else None
+    async with opened_ledger(reached(request)) as ledger:
         with messages().status("walking the chains"):
-            broker = settings.backend() if topic else None
-            found = await verify_history(ledger, stream, checkpoints, trusted, broker, workers=workers, pool=pool)
+            found = await verify_history(
+                ledger, stream, checkpoints, trusted, broker, workers=workers, pool=pool
+            )
     if stream and not found.ledger.streams and found.ok:
         raise NotFoundError(f"no stream is named {stream} or begins with it")
     return found
 
 
-async def _take(request: Request, workers: int, pool: Executor | None) -> tuple[Verification, Checkpoint | None]:
-    async with opened_ledger(settings_of(request)) as ledger:
+def _broker(request: Request) -> Backend:
+    # only who reads the topic needs all settings
+    from wharfinger.runtime.settings import load_settings
+
+    return load_settings(request.flags).backend()
+
+
+async def _take(
+    request: Request, workers: int, pool: Executor | None
+) -> tuple[Verification, Checkpoint | None]:
+    async with opened_ledger(reached(request)) as ledger:
         with messages().status("walking the chains"):
             return await take_checkpoint(ledger, wall_clock(), workers=workers, pool=pool)
 
 
-# --- files ---------------------------------------------------------------------------------------------------------------
+# --- files ---------------------------------------------------------------------------------------
 
 
 def _read(path: Path) -> bytes:
@@ -146,7 +179,7 @@ def _write_whole(path: Path, body: bytes) -> None:
         raise CommandError(f"{path}: {error.strerror}") from None
 
 
-# --- answers -------------------------------------------------------------------------------------------------------------
+# --- answers -------------------------------------------------------------------------------------
 
 
 def _plain(found: Verification) -> Plain:
@@ -154,9 +187,21 @@ def _plain(found: Verification) -> Plain:
         **verified_plain(found.ledger),
         "ok": found.ok,
         "retired": [
-            {"stream": one.base.stream, "through_round": one.base.round, "through": as_time(one.base.at)}
+            {
+                "stream": one.base.stream,
+                "through_round": one.base.round,
+                "through": as_time(one.base.at),
+            }
             for one in found.ledger.walked
             if one.base.round
+        ],
+        "went_back": [
+            {
+                "incarnation": one.data.incarnation,
+                "at": as_time(one.at),
+                "streams_that_lost": len(one.data.published),
+            }
+            for one in found.ledger.went_back
         ],
         "checkpoints": [_checkpoint_plain(signed) for signed in found.checkpoints],
         "topic": None if found.topic is None else _topic_plain(found.topic),
@@ -177,17 +222,24 @@ def verified_plain(result: VerifyResult) -> Plain:
 
 def _bad_plain(bad: FirstBad) -> Plain:
     return {
-        "stream": bad.stream, "round": bad.round, "place": bad.place, "what": bad.what, "expected": bad.expected,
+        "stream": bad.stream,
+        "round": bad.round,
+        "place": bad.place,
+        "what": bad.what,
+        "expected": bad.expected,
         "found": bad.found,
-    }  # fmt: skip
+    }
 
 
 def _checkpoint_plain(signed: SignedCheckpoint) -> Plain:
     made = signed.checkpoint
     return {
-        "name": signed.name, "made_at": as_time(made.made_at_us), "plane": made.plane, "streams": len(made.streams),
+        "name": signed.name,
+        "made_at": as_time(made.made_at_us),
+        "plane": made.plane,
+        "streams": len(made.streams),
         "key": signed.fingerprint,
-    }  # fmt: skip
+    }
 
 
 def _topic_plain(topic: TopicResult) -> Plain:
@@ -197,6 +249,7 @@ def _topic_plain(topic: TopicResult) -> Plain:
         "incarnation": topic.life,
         "records": topic.records,
         "repeats": topic.repeats,
+        "lost": topic.lost,
         "decisions": topic.decisions,
         "covered": topic.covered,
         "waiting": topic.waiting,
@@ -207,41 +260,67 @@ def _topic_plain(topic: TopicResult) -> Plain:
 
 def _record_plain(bad: BadRecord) -> Plain:
     return {
-        "topic": bad.topic, "partition": bad.partition, "offset": bad.offset, "stream": bad.stream, "seq": bad.seq,
-        "what": bad.what, "expected": bad.expected, "found": bad.found,
-    }  # fmt: skip
+        "topic": bad.topic,
+        "partition": bad.partition,
+        "offset": bad.offset,
+        "stream": bad.stream,
+        "seq": bad.seq,
+        "what": bad.what,
+        "expected": bad.expected,
+        "found": bad.found,
+    }
 
 
 def _page(found: Verification) -> Iterator[RenderableType]:
     yield from verified_page(found.ledger)
     if found.ledger.ok:
         for signed in found.checkpoints:
-            yield Text("it agrees with the checkpoint", GOOD).append(f": {_checkpoint_line(signed)}", "default")
+            yield Text("it agrees with the checkpoint", GOOD).append(
+                f": {_checkpoint_line(signed)}", "default"
+            )
     if found.topic is not None:
         yield from _topic_page(found.topic)
 
 
 def verified_page(result: VerifyResult) -> Iterator[RenderableType]:
-    verdict = Text("the history is whole", GOOD) if result.ok else Text("the history was changed", BAD)
-    walked = f": {count(result.rounds, 'round')} of {count(result.streams, 'stream')}, {count(result.rows, 'row')}"
+    verdict = (
+        Text("the history is whole", GOOD) if result.ok else Text("the history was changed", BAD)
+    )
+    walked = (
+        f": {count(result.rounds, 'round')} of {count(result.streams, 'stream')}, "
+        f"{count(result.rows, 'row')}"
+    )
     yield verdict.append(f"{walked} in {result.seconds:.1f} s", "default")
     if retired := [one.base for one in result.walked if one.base.round]:
         latest = max(base.at for base in retired)
         yield Text(
-            f"{count(len(retired), 'stream')} begin behind what was retired, the latest at {as_clock(latest)}", DARK
+            f"{count(len(retired), 'stream')} begin behind what was retired, "
+            f"the latest at {as_clock(latest)}",
+            DARK,
+        )
+    for one in result.went_back:
+        yield Text(
+            f"the ledger went back at {as_clock(one.at)} (incarnation {one.data.incarnation}): of "
+            f"{count(len(one.data.published), 'stream')} what was published later is lost",
+            DARK,
         )
     if (bad := result.first_bad) is not None:
         if bad.what in MEANING:
             yield Text(MEANING[bad.what], DARK)
-        yield _table("first bad row", {k: v for k, v in _bad_plain(bad).items() if k != "place" or bad.place})
+        yield _table(
+            "first bad row", {k: v for k, v in _bad_plain(bad).items() if k != "place" or bad.place}
+        )
 
 
 def _topic_page(topic: TopicResult) -> Iterator[RenderableType]:
     verdict = Text("the topic agrees", GOOD) if topic.ok else Text("the topic says otherwise", BAD)
     waiting = f", {topic.waiting:,} not yet published" if topic.waiting else ""
+    waiting += f", and {topic.lost:,} that the ledger lost when it went back" if topic.lost else ""
     since = f", from {as_clock(topic.from_us)} on" if topic.from_us else ""
     yield verdict.append(
-        f": {topic.topic} has {topic.covered:,} of {count(topic.decisions, 'decision')}{since}{waiting}", "default"
+        f": {topic.topic} has {topic.covered:,} of "
+        f"{count(topic.decisions, 'decision')}{since}{waiting}",
+        "default",
     )
     if topic.first_bad is not None:
         yield _table("first bad record", _record_plain(topic.first_bad))
@@ -249,13 +328,16 @@ def _topic_page(topic: TopicResult) -> Iterator[RenderableType]:
 
 def _checkpoint_line(signed: SignedCheckpoint) -> str:
     made = signed.checkpoint
-    return f"{signed.name}, {count(len(made.streams), 'stream')} at {as_clock(made.made_at_us)}, signed by {signed.fingerprint}"
+    return (
+        f"{signed.name}, {count(len(made.streams), 'stream')} at {as_clock(made.made_at_us)}, "
+        f"signed by {signed.fingerprint}"
+    )
 
 
 def _checkpoint_page(result: VerifyResult, signed: SignedCheckpoint) -> Iterator[RenderableType]:
     yield from verified_page(result)
     yield Text("signed", GOOD).append(f": {_checkpoint_line(signed)}", "default")
-    yield Text("keep the file where whoever can change the database cannot reach it", DARK)
+    yield Text("keep the file out of reach of those who can change the database", DARK)
 
 
 def _table(title: str, values: Plain) -> RenderableType:

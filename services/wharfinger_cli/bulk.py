@@ -13,17 +13,19 @@ from wharfinger.events.accepted import Accepted
 from wharfinger.events.codec import encode
 from wharfinger.events.envelope import derived_id
 from wharfinger_cli import openb
-from wharfinger_cli.app import Request
-from wharfinger_cli.connection import opened_ledger, run, settings_of
+from wharfinger_cli.connection import opened_ledger, reached, run
 from wharfinger_cli.facts import known_facts
 from wharfinger_cli.failures import CommandError
 from wharfinger_cli.generate import FleetPlan, generate
 from wharfinger_cli.output import Plain, count, messages, show
+from wharfinger_cli.request import Request
 from wharfinger_cli.submit import SOURCE, Submitted, submit
 
 
-def import_openb(request: Request, nodes: Path, pods: Path, clusters: int, rate: float | None, strategy: str) -> None:
-    settings_of(request)  # nothing is read when there is nobody to tell it to
+def import_openb(
+    request: Request, nodes: Path, pods: Path, clusters: int, rate: float | None, strategy: str
+) -> None:
+    reached(request)  # the files are read only if the plane can be reached
     trace_nodes, trace_pods = openb.read_nodes(nodes), openb.read_pods(pods)
     fleet = list(openb.fleet(trace_nodes, clusters))
     facts = chain(fleet, openb.bindings(trace_pods, openb.PLACEMENTS[strategy]))
@@ -35,7 +37,12 @@ def generate_fleet(request: Request, plan: FleetPlan, out: Path | None, *, apply
     if (out is None) != apply:
         raise CommandError("generate fleet: expected one of --out FILE and --apply")
     facts = list(generate(plan))
-    told = {"clusters": plan.clusters, "nodes": plan.nodes, "bindings": plan.bindings, "seed": plan.seed}
+    told = {
+        "clusters": plan.clusters,
+        "nodes": plan.nodes,
+        "bindings": plan.bindings,
+        "seed": plan.seed,
+    }
     if apply:
         _tell(request, facts, len(facts), told, None)
         return
@@ -45,22 +52,36 @@ def generate_fleet(request: Request, plan: FleetPlan, out: Path | None, *, apply
             file.writelines(as_line(fact) for fact in facts)
     except OSError as error:
         raise CommandError(f"{out}: {error.strerror or error}") from error
-    messages().print(f"{count(len(facts), 'event')} in {out}; `wharfinger apply -f {out}` tells them to a plane")
+    messages().print(
+        f"{count(len(facts), 'event')} in {out}; `wharfinger apply -f {out}` tells them to a plane"
+    )
 
 
 def as_line(fact: Accepted) -> bytes:
     """One CloudEvent. Its id is made of what it says: the same fleet is the same bytes."""
     id_ = derived_id("generated", fact.topic.name, fact.key, digest(fact.data, 64))
-    return encode(fact.data, id=id_, source=SOURCE, subject=fact.subject, key=fact.partition_key) + b"\n"
+    return (
+        encode(fact.data, id=id_, source=SOURCE, subject=fact.subject, key=fact.partition_key)
+        + b"\n"
+    )
 
 
-def _tell(request: Request, facts: Iterable[Accepted], total: int, told: dict[str, int], rate: float | None) -> None:
+def _tell(
+    request: Request,
+    facts: Iterable[Accepted],
+    total: int,
+    told: dict[str, int],
+    rate: float | None,
+) -> None:
     started = time.monotonic()
     submitted = run(_submit(request, facts, total, rate))
     seconds = time.monotonic() - started
     value: Plain = {
-        **told, "accepted": submitted.accepted, "unchanged": submitted.unchanged, "seconds": round(seconds, 3),
-    }  # fmt: skip
+        **told,
+        "accepted": submitted.accepted,
+        "unchanged": submitted.unchanged,
+        "seconds": round(seconds, 3),
+    }
 
     def page() -> Iterator[str]:
         yield (
@@ -71,26 +92,38 @@ def _tell(request: Request, facts: Iterable[Accepted], total: int, told: dict[st
     show(request.format, value, (), page)
 
 
-async def _submit(request: Request, facts: Iterable[Accepted], total: int, rate: float | None) -> Submitted:
-    async with opened_ledger(settings_of(request)) as ledger:
+async def _submit(
+    request: Request, facts: Iterable[Accepted], total: int, rate: float | None
+) -> Submitted:
+    async with opened_ledger(reached(request)) as ledger:
         with bar("accepting", total) as step:
             return await submit(ledger, facts, await known_facts(ledger), rate=rate, told=step)
 
 
 def said(submitted: Submitted) -> str:
     unchanged = f", {submitted.unchanged:,} said nothing new" if submitted.unchanged else ""
-    return f"{count(submitted.accepted, 'event')} accepted{unchanged}"
+    outdated = (
+        f", {submitted.outdated:,} older than what is known and refused"
+        if submitted.outdated
+        else ""
+    )
+    return f"{count(submitted.accepted, 'event')} accepted{unchanged}{outdated}"
 
 
 @contextmanager
 def bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on standard error, gone when it is full; nothing where nobody looks."""
+    """A progress bar on standard error, removed at the end; none if that is no terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = messages()
     with Progress(
-        TextColumn(f"{what:<14}"), BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn(), console=console,
-        transient=True, disable=not console.is_terminal,
-    ) as progress:  # fmt: skip
+        TextColumn(f"{what:<14}"),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
         task = progress.add_task(what, total=total)
         yield lambda number: progress.advance(task, number)

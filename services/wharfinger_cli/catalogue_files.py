@@ -1,8 +1,8 @@
-"""Files that say what nodes can be bought, in the forms in which they are about, known by their columns.
+"""Files of instance types in the formats in common use. The format is recognized by the columns.
 
-What a file does not say is not made up. A machine whose size cannot be told is left out, a price that is missing is no offering,
-and each of both is said in a remark. Where zones are not in the file they come from whoever asks, and so do prices of spot
-machines.
+What a file does not say is not made up. A machine of unknown size is left out, and so is an
+offering without a price; a remark names both. Zones and spot prices that are not in the file come
+from the options of the command.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pathlib import Path
 
 from wharfinger_cli.catalogue_clouds import AWS_PRICES, aws, azure, gcp
 from wharfinger_cli.catalogue_tables import KWOK_COLUMNS, OURS, karpenter, kwok, ours
-from wharfinger_cli.catalogue_terms import Asked, Read
+from wharfinger_cli.catalogue_terms import CatalogueTerms, Read
 from wharfinger_cli.failures import CommandError
 from wharfinger_cli.tables import header_of
 
-FORMS: Mapping[str, Callable[[Sequence[Path], Asked], Read]] = {
+FORMS: Mapping[str, Callable[[Sequence[Path], CatalogueTerms], Read]] = {
     "kwok": kwok,
     "karpenter": karpenter,
     "aws": aws,
@@ -35,17 +35,21 @@ KNOWN_BY: tuple[tuple[str, frozenset[str]], ...] = (
 """Columns by which a form is known, the first that has them all."""
 
 
-def read(paths: Sequence[Path], form: str, asked: Asked) -> Read:
-    """`form`: one of `FORMS`, or `auto`. CommandError: the first thing that is wrong, with its file and line."""
+def read(paths: Sequence[Path], form: str, asked: CatalogueTerms) -> Read:
+    """`form`: one of `FORMS`, or `auto`. CommandError: the first thing that is wrong, with its file
+    and line."""
     named = form_of(paths) if form == "auto" else form
     found = FORMS[named](paths, asked)
     if not found.types:
-        raise CommandError(f"{paths[0]}: expected at least one instance type with a price, got none", *found.remarks)
+        raise CommandError(
+            f"{paths[0]}: expected at least one instance type with a price, got none",
+            *found.remarks,
+        )
     return Read(tuple(sorted(found.types, key=lambda kind: kind.name)), found.remarks)
 
 
 def form_of(paths: Sequence[Path]) -> str:
-    """By what is in the first of them. CommandError: nobody knows such a file."""
+    """The format, by the content of the first file. CommandError: it is none of the known ones."""
     path = paths[0]
     if path.name.removesuffix(".gz").endswith(".json"):
         return "karpenter"
@@ -54,6 +58,7 @@ def form_of(paths: Sequence[Path]) -> str:
         if columns <= header:
             return "csv" if form == "kwok" and header - KWOK_COLUMNS else form
     raise CommandError(
-        f"{path}:1: expected a table of instance types; say which with --format {', '.join(FORMS)}, got the columns"
+        f"{path}:1: expected a table of instance types; say which with --format "
+        f"{', '.join(FORMS)}, got the columns"
         f" {', '.join(sorted(header)[:12]) or 'none'}"
     )

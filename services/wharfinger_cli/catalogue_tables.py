@@ -1,9 +1,11 @@
-"""Instance types that are told whole: in a table of ours with a row an offering, and as Karpenter tells its KWOK provider.
+"""Instance types from files that describe them completely: a table of ours with one row an
+offering, and the files of Karpenter's KWOK provider.
 
-The table has the columns `instance_type`, `cpu`, `memory`, `zone`, `capacity_type`, `price_per_hour`, and, where there is more to
-say, `arch`, `os` (several joined by `|`), `pods`, `ephemeral_storage`, `available`, `reservation`, `left`, `gpu_count`,
-`gpu_model`, `gpu_kind`, `overhead_cpu`, `overhead_memory`, `overhead_ephemeral_storage`, `label:NAME` and `capacity:RESOURCE`. Rows
-of one machine say the same of it.
+The table has the columns `instance_type`, `cpu`, `memory`, `zone`, `capacity_type`,
+`price_per_hour`, and, where there is more to say, `arch`, `os` (several joined by `|`), `pods`,
+`ephemeral_storage`, `available`, `reservation`, `left`, `gpu_count`, `gpu_model`, `gpu_kind`,
+`overhead_cpu`, `overhead_memory`, `overhead_ephemeral_storage`, `label:NAME` and
+`capacity:RESOURCE`. Rows of one machine say the same of it.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from wharfinger_cli.catalogue_terms import (
     ARCH,
     OS,
     PODS,
-    Asked,
+    CatalogueTerms,
     Read,
     amount_in,
     in_region,
@@ -34,10 +36,10 @@ from wharfinger_cli.catalogue_terms import (
     price_of,
     priced,
     some,
-)  # fmt: skip
+)
 from wharfinger_cli.failures import CommandError
 from wharfinger_cli.output import count
-from wharfinger_cli.tables import Row, header_of, rows
+from wharfinger_cli.tables import TableRow, header_of, rows
 
 MEBIBYTE = 1 << 20
 
@@ -45,25 +47,44 @@ MEBIBYTE = 1 << 20
 
 OURS = ("instance_type", "cpu", "memory", "zone", "capacity_type", "price_per_hour")
 _MORE = (
-    "arch", "os", "pods", "ephemeral_storage", "available", "reservation", "left", "gpu_count", "gpu_model",
-    "gpu_kind", "overhead_cpu", "overhead_memory", "overhead_ephemeral_storage",
-)  # fmt: skip
+    "arch",
+    "os",
+    "pods",
+    "ephemeral_storage",
+    "available",
+    "reservation",
+    "left",
+    "gpu_count",
+    "gpu_model",
+    "gpu_kind",
+    "overhead_cpu",
+    "overhead_memory",
+    "overhead_ephemeral_storage",
+)
 KWOK_COLUMNS = frozenset({*OURS, "arch", "os", "ephemeral_storage", "pods", "available"})
-_OF_AN_OFFERING = frozenset({"zone", "capacity_type", "price_per_hour", "available", "reservation", "left"})
+_OF_AN_OFFERING = frozenset(
+    {"zone", "capacity_type", "price_per_hour", "available", "reservation", "left"}
+)
 _BOUGHT: tuple[CapacityType, ...] = ("on-demand", "spot", "reserved")
 
 
-def ours(paths: Sequence[Path], asked: Asked) -> Read:
+def ours(paths: Sequence[Path], asked: CatalogueTerms) -> Read:
     return _table(paths, asked, _described)
 
 
-def kwok(paths: Sequence[Path], asked: Asked) -> Read:
-    return _table(paths, asked, lambda row: _of_kwok(_described(row), row.optional("cpu"), row.optional("memory")))
+def kwok(paths: Sequence[Path], asked: CatalogueTerms) -> Read:
+    return _table(
+        paths,
+        asked,
+        lambda row: _of_kwok(_described(row), row.optional("cpu"), row.optional("memory")),
+    )
 
 
-def _table(paths: Sequence[Path], asked: Asked, made: Callable[[Row], InstanceType]) -> Read:
+def _table(
+    paths: Sequence[Path], asked: CatalogueTerms, made: Callable[[TableRow], InstanceType]
+) -> Read:
     nothing_added(asked, zones="the table has zones", overhead="the table says it itself")
-    first: dict[str, Row] = {}
+    first: dict[str, TableRow] = {}
     types: dict[str, InstanceType] = {}
     sold: dict[str, dict[tuple[str, str, str], Offering]] = {}
     without_price: list[str] = []
@@ -79,9 +100,16 @@ def _table(paths: Sequence[Path], asked: Asked, made: Callable[[Row], InstanceTy
         offering = _offering(row)
         place = (offering.zone, offering.capacity_type, offering.reservation)
         if place in sold.setdefault(name, {}):
-            raise row.error("zone", f"each offering of {name} once", f"{offering.zone} {offering.capacity_type} again")
+            raise row.error(
+                "zone",
+                f"each offering of {name} once",
+                f"{offering.zone} {offering.capacity_type} again",
+            )
         sold[name][place] = offering
-    found = [offered(in_region(types[name], asked), list(of.values()), asked) for name, of in sold.items()]
+    found = [
+        offered(in_region(types[name], asked), list(of.values()), asked)
+        for name, of in sold.items()
+    ]
     remarks = list(left_out((name for name in without_price if name not in sold), "no price"))
     partly = sum(name in sold for name in without_price)
     if partly:
@@ -89,22 +117,27 @@ def _table(paths: Sequence[Path], asked: Asked, made: Callable[[Row], InstanceTy
     return Read(tuple(found), tuple(remarks))
 
 
-def _known_columns(path: Path) -> Iterator[Row]:
+def _known_columns(path: Path) -> Iterator[TableRow]:
     for column in header_of(path):
         if column not in OURS + _MORE and not column.startswith(("label:", "capacity:")):
             raise CommandError(
-                f"{path}:1: {column}: expected one of {', '.join(OURS + _MORE)}, label:NAME or capacity:RESOURCE"
+                f"{path}:1: {column}: expected one of {', '.join(OURS + _MORE)}, "
+                "label:NAME or capacity:RESOURCE"
             )
     return rows(path, OURS)
 
 
-def _same_machine(row: Row, before: Row) -> None:
+def _same_machine(row: TableRow, before: TableRow) -> None:
     for column, cell in row.cells.items():
         if column not in _OF_AN_OFFERING and cell.strip() != before.cells.get(column, "").strip():
-            raise row.error(column, f"{before.cells.get(column, '')!r} as in line {before.line}, for one machine", cell)
+            raise row.error(
+                column,
+                f"{before.cells.get(column, '')!r} as in line {before.line}, for one machine",
+                cell,
+            )
 
 
-def _described(row: Row) -> InstanceType:
+def _described(row: TableRow) -> InstanceType:
     """The machine that a row is about, without offerings."""
     gpus = row.devices("gpu_count", default=0)
     more = {
@@ -113,13 +146,19 @@ def _described(row: Row) -> InstanceType:
         if c.startswith("capacity:") and row.optional(c)
     }
     if counted := next((name for name in more if is_device(name)), None):
-        raise row.error(f"capacity:{counted}", "devices as gpu_kind and gpu_count", row.cells[f"capacity:{counted}"])
+        raise row.error(
+            f"capacity:{counted}",
+            "devices as gpu_kind and gpu_count",
+            row.cells[f"capacity:{counted}"],
+        )
     return InstanceType(
         row.name("instance_type"),
         some(
             cpu=amount_in(row, "cpu", parse_milli),
             memory=amount_in(row, "memory"),
-            ephemeral_storage=amount_in(row, "ephemeral_storage") if row.optional("ephemeral_storage") else 0,
+            ephemeral_storage=amount_in(row, "ephemeral_storage")
+            if row.optional("ephemeral_storage")
+            else 0,
             pods=row.number("pods", default=PODS),
         )
         | more,
@@ -140,26 +179,34 @@ _OVERHEADS: tuple[tuple[str, str, Callable[[str], int]], ...] = (
 )
 
 
-def _labels(row: Row) -> dict[str, tuple[str, ...]]:
+def _labels(row: TableRow) -> dict[str, tuple[str, ...]]:
     said = {ARCH: row.optional("arch"), OS: row.optional("os")} | {
-        column.removeprefix("label:"): row.optional(column) for column in row.cells if column.startswith("label:")
+        column.removeprefix("label:"): row.optional(column)
+        for column in row.cells
+        if column.startswith("label:")
     }
     return {name: tuple(value.split("|")) for name, value in sorted(said.items()) if value}
 
 
-def _offering(row: Row) -> Offering:
+def _offering(row: TableRow) -> Offering:
     way = next((known for known in _BOUGHT if known == row.optional("capacity_type")), None)
     if way is None:
-        raise row.error("capacity_type", f"one of {', '.join(_BOUGHT)}", row.optional("capacity_type")[:40])
+        raise row.error(
+            "capacity_type", f"one of {', '.join(_BOUGHT)}", row.optional("capacity_type")[:40]
+        )
     available = row.optional("available").lower() or "true"
     if available not in ("true", "false"):
         raise row.error("available", "true or false", available[:40])
     reservation, left = row.optional("reservation"), row.number("left", default=0)
     if (way == "reserved") != bool(reservation):
         raise row.error(
-            "reservation", "the id of a reservation where the capacity type is reserved, and only there", reservation
+            "reservation",
+            "the id of a reservation where the capacity type is reserved, and only there",
+            reservation,
         )
-    return Offering(row.name("zone"), way, priced(row, "price_per_hour"), available == "true", reservation, left)
+    return Offering(
+        row.name("zone"), way, priced(row, "price_per_hour"), available == "true", reservation, left
+    )
 
 
 # --- Karpenter's for KWOK.
@@ -172,16 +219,33 @@ _AWS_SIZE = re.compile(r"\w+\.(nano|micro|small|medium|large|\d*xlarge|metal)")
 def _of_kwok(kind: InstanceType, cpu: str, memory: str) -> InstanceType:
     """With the labels by which Karpenter's KWOK provider describes its types."""
     size = found[1] if (found := _AWS_SIZE.fullmatch(kind.name)) else cpu
-    family = re.split(r"[.-]", kind.name, maxsplit=1)[0] if re.search(r"[.-]", kind.name) else kind.name[:1]
-    described = {"instance-cpu": cpu, "instance-family": family, "instance-memory": memory, "instance-size": size}
-    labels = {**kind.labels, **{f"karpenter.kwok.sh/{name}": (value,) for name, value in described.items()}}
+    family = (
+        re.split(r"[.-]", kind.name, maxsplit=1)[0]
+        if re.search(r"[.-]", kind.name)
+        else kind.name[:1]
+    )
+    described = {
+        "instance-cpu": cpu,
+        "instance-family": family,
+        "instance-memory": memory,
+        "instance-size": size,
+    }
+    labels = {
+        **kind.labels,
+        **{f"karpenter.kwok.sh/{name}": (value,) for name, value in described.items()},
+    }
     return InstanceType(
-        kind.name, kind.capacity, dict(KWOK_OVERHEAD), dict(sorted(labels.items())), kind.offerings, kind.devices
-    )  # fmt: skip
+        kind.name,
+        kind.capacity,
+        dict(KWOK_OVERHEAD),
+        dict(sorted(labels.items())),
+        kind.offerings,
+        kind.devices,
+    )
 
 
-def karpenter(paths: Sequence[Path], asked: Asked) -> Read:
-    """The JSON by which Karpenter's KWOK provider is told its instance types."""
+def karpenter(paths: Sequence[Path], asked: CatalogueTerms) -> Read:
+    """The JSON file from which Karpenter's KWOK provider reads its instance types."""
     nothing_added(asked, zones="the file has zones", overhead="Karpenter has its own for KWOK")
     found: dict[str, InstanceType] = {}
     for path in paths:
@@ -196,7 +260,8 @@ def karpenter(paths: Sequence[Path], asked: Asked) -> Read:
 
 @dataclass(frozen=True, slots=True)
 class _Json:
-    """A value in a JSON file, and where it is. The names of fields are compared without regard to case, as Go does."""
+    """A value in a JSON file, and where it is. The names of fields are compared without regard to
+    case, as Go does."""
 
     path: Path
     where: str
@@ -237,7 +302,8 @@ def _of_json(here: _Json) -> InstanceType:
     if not isinstance(resources.value, dict):
         raise resources.error("", "resources by name", resources.value)
     amounts = {
-        name: resources.get(name).quantity(parse_milli if name == "cpu" else parse_units) for name in resources.value
+        name: resources.get(name).quantity(parse_milli if name == "cpu" else parse_units)
+        for name in resources.value
     }
     gpus = {name: amounts.pop(name) for name in list(amounts) if is_device(name)}
     if max(gpus.values(), default=0) > DEVICES_MAX:
@@ -256,11 +322,15 @@ def _of_json(here: _Json) -> InstanceType:
 
 
 def _json_offering(here: _Json) -> Offering:
-    """Zone and capacity type as requirements, or, as Karpenter once wrote it, as fields. It takes all of them for available."""
+    """Zone and capacity type as requirements, or, as Karpenter once wrote it, as fields. It takes
+    all of them for available."""
     if here.get("requirements").value is None:
         zone, way = here.get("zone").text(), here.get("capacityType").text()
     else:
-        said = {one.get("key").text(): one.get("values").items() for one in here.get("requirements").items()}
+        said = {
+            one.get("key").text(): one.get("values").items()
+            for one in here.get("requirements").items()
+        }
         zone, way = (_only(here, said, label) for label in (ZONE_LABEL, CAPACITY_TYPE_LABEL))
     known = next((one for one in _BOUGHT if one == way), None)
     if known is None:

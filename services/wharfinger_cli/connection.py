@@ -1,16 +1,19 @@
-"""How a command reaches its plane: settings, then the ledger; and how it runs asynchronous work to its end."""
+"""How a command reaches its plane: the database, then the ledger; and how it runs asynchronous work
+to its end."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
+from wharfinger.runtime.database_location import Reach, reach_of
+from wharfinger.runtime.deadlines import Deadlines
 from wharfinger.runtime.ledger import Ledger
-from wharfinger.runtime.settings import ENV_PREFIX, Settings, load_settings
-from wharfinger_cli.app import Request
+from wharfinger.runtime.plane import ENV_PREFIX
 from wharfinger_cli.failures import CommandError
+from wharfinger_cli.request import Request
 
 T = TypeVar("T")
 
@@ -21,20 +24,31 @@ def run(work: Coroutine[object, object, T]) -> T:
     return asyncio.run(work)
 
 
-def settings_of(request: Request) -> Settings:
-    """The settings with a database named, by the environment or by the plane that is up. CommandError: by neither."""
-    settings = load_settings(request.flags)
-    if settings.database is None:
+class Reached(Protocol):
+    """What says how the database is reached: a `Reach`, or all settings."""
+
+    @property
+    def database(self) -> str | None: ...
+
+    def deadlines(self) -> Deadlines: ...
+
+
+def reached(request: Request) -> Reach:
+    """With a database named, by the environment or by the plane that is up. CommandError: by
+    neither."""
+    found = reach_of(request.data_dir)
+    if found.database is None:
         raise CommandError(
-            f"no plane is up in {settings.data_dir}: start one with `wharfinger up`, or set {ENV_PREFIX}DATABASE"
+            f"no plane is up in {found.data_dir}: start one with `wharfinger up`, "
+            f"or set {ENV_PREFIX}DATABASE"
         )
-    return settings
+    return found
 
 
 @asynccontextmanager
-async def opened_ledger(settings: Settings) -> AsyncIterator[Ledger]:
+async def opened_ledger(at: Reached) -> AsyncIterator[Ledger]:
     """LedgerError: one line that says why there is none."""
-    ledger = await Ledger.open(settings.database or "", APPLICATION)
+    ledger = await Ledger.open(at.database or "", APPLICATION, deadlines=at.deadlines())
     try:
         yield ledger
     finally:

@@ -1,4 +1,5 @@
-"""`plan consolidate`: a dry run of everything that takes nodes away, with the reason for each node that stays."""
+"""`plan consolidate`: a dry run of everything that takes nodes away, with the reason for each node
+that stays."""
 
 from __future__ import annotations
 
@@ -9,29 +10,39 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from wharfinger.domain.instance_types import dollars
 from wharfinger.domain.policy import Policy
-from wharfinger.engine.disruption.scene import Command, Verdict
-from wharfinger.events.intake import PolicyModel
+from wharfinger.domain.text import dollars, some
+from wharfinger.engine.disruption.cluster_snapshot import Command, DisruptionVerdict
 from wharfinger.events.policies import PolicyApplied
+from wharfinger.history.consolidation_preview import ConsolidationPreview, outlooks
 from wharfinger.history.names import UnknownNameError
-from wharfinger.history.outlook import Outlook, outlooks
 from wharfinger.runtime.ledger import wall_clock
-from wharfinger_cli.app import Request
-from wharfinger_cli.apply import compiled, loaded, refuse
-from wharfinger_cli.connection import opened_ledger, run, settings_of
+from wharfinger_cli.apply import compiled, loaded, refuse, require_policies
+from wharfinger_cli.connection import opened_ledger, reached, run
 from wharfinger_cli.facts import known_facts
 from wharfinger_cli.failures import DIFFERENCE, CommandError
-from wharfinger_cli.output import BAD, DARK, GOOD, WARN, Plain, as_time, count, messages, new_table, show
-from wharfinger_cli.summary import some
+from wharfinger_cli.output import (
+    BAD,
+    DARK,
+    GOOD,
+    WARN,
+    Plain,
+    as_time,
+    count,
+    messages,
+    new_table,
+    show,
+)
+from wharfinger_cli.request import Request
 
 SHOWN_MAX = 20
 GOING = "Disrupting"
-"""The rule by which a node of a command that runs is told."""
+"""The rule of the verdict on a node that a running command already removes."""
 
 
 def consolidate(request: Request, cluster: str, policies: Sequence[str], *, every: bool) -> None:
-    """Ends with 1 where something would go. `every`: each node that stays is listed, not the first few."""
+    """Ends with 1 where something would go. `every`: each node that stays is listed, not the first
+    few."""
     found = run(_look(request, cluster, policies))
     names = [name for seen in found for command in seen.survey.commands for name in command.nodes]
     show(request.format, _plain(found), names, lambda: _page(found, every=every))
@@ -39,17 +50,19 @@ def consolidate(request: Request, cluster: str, policies: Sequence[str], *, ever
         raise SystemExit(DIFFERENCE)
 
 
-async def _look(request: Request, cluster: str, filenames: Sequence[str]) -> list[Outlook]:
-    async with opened_ledger(settings_of(request)) as ledger:
+async def _look(
+    request: Request, cluster: str, filenames: Sequence[str]
+) -> list[ConsolidationPreview]:
+    async with opened_ledger(reached(request)) as ledger:
         policies: list[Policy] = []
         if filenames:
             manifests = loaded(filenames)
-            for manifest in manifests:
-                if not isinstance(manifest.model, PolicyModel):
-                    raise CommandError(f"{manifest.error(f'expected a policy, got a {manifest.model.kind}', 'kind')}")
+            require_policies(manifests)
             intake = compiled(manifests, await known_facts(ledger))
             refuse(intake.errors)
-            policies = [fact.data.policy for fact in intake.facts if isinstance(fact.data, PolicyApplied)]
+            policies = [
+                fact.data.policy for fact in intake.facts if isinstance(fact.data, PolicyApplied)
+            ]
         try:
             with messages().status("looking at every node"):
                 return await outlooks(ledger, wall_clock(), cluster, policies)
@@ -60,12 +73,12 @@ async def _look(request: Request, cluster: str, filenames: Sequence[str]) -> lis
 # --- for programs
 
 
-def _plain(found: Sequence[Outlook]) -> Plain:
+def _plain(found: Sequence[ConsolidationPreview]) -> Plain:
     """Prices in billionths of a dollar an hour."""
     return {"clusters": [_outlook_plain(seen) for seen in found]}
 
 
-def _outlook_plain(seen: Outlook) -> Plain:
+def _outlook_plain(seen: ConsolidationPreview) -> Plain:
     return {
         "cluster": seen.cluster,
         "nodes": seen.nodes,
@@ -73,19 +86,24 @@ def _outlook_plain(seen: Outlook) -> Plain:
         "cost": seen.cost,
         "after": seen.after,
         "saving": seen.saving,
-        "bound": None if seen.bound is None else {
-            "resources_only": seen.bound.resources_only, "with_anti_affinity": seen.bound.with_anti_affinity,
+        "bound": None
+        if seen.bound is None
+        else {
+            "resources_only": seen.bound.resources_only,
+            "with_anti_affinity": seen.bound.with_anti_affinity,
             "relaxation": seen.bound.relaxation,
         },
         "commands": [_command_plain(command) for command in seen.survey.commands],
         "nodes_that_stay": [
             {
-                "node": verdict.node, "rule": verdict.rule, "reason": verdict.sentence,
+                "node": verdict.node,
+                "rule": verdict.rule,
+                "reason": verdict.sentence,
                 "until": as_time(verdict.until) if verdict.until else None,
             }
             for verdict in _staying(seen)
         ],
-    }  # fmt: skip
+    }
 
 
 def _command_plain(command: Command) -> Plain:
@@ -97,7 +115,13 @@ def _command_plain(command: Command) -> Plain:
             for new in command.replacements
         ],
         "moves": [
-            {"binding": m.binding, "ordinal": m.ordinal, "pod": m.pod, "from": m.source, "to": m.target}
+            {
+                "binding": m.binding,
+                "ordinal": m.ordinal,
+                "pod": m.pod,
+                "from": m.source,
+                "to": m.target,
+            }
             for m in command.moves
         ],
         "saving": command.saving,
@@ -106,7 +130,7 @@ def _command_plain(command: Command) -> Plain:
     }
 
 
-def _staying(seen: Outlook) -> list[Verdict]:
+def _staying(seen: ConsolidationPreview) -> list[DisruptionVerdict]:
     going = {name for command in seen.survey.commands for name in command.nodes}
     return [verdict for verdict in seen.survey.verdicts if verdict.node not in going]
 
@@ -114,7 +138,7 @@ def _staying(seen: Outlook) -> list[Verdict]:
 # --- for people
 
 
-def _page(found: Sequence[Outlook], *, every: bool) -> Iterator[RenderableType]:
+def _page(found: Sequence[ConsolidationPreview], *, every: bool) -> Iterator[RenderableType]:
     if not found:
         yield Text("no cluster has nodes of a pool (see `wharfinger get nodepools`)", DARK)
         return
@@ -124,7 +148,7 @@ def _page(found: Sequence[Outlook], *, every: bool) -> Iterator[RenderableType]:
         yield from _cluster(seen, every=every)
 
 
-def _headline(found: Sequence[Outlook]) -> Text:
+def _headline(found: Sequence[ConsolidationPreview]) -> Text:
     going = sum(len(command.nodes) for seen in found for command in seen.survey.commands)
     nodes, saving = sum(seen.nodes for seen in found), sum(seen.saving for seen in found)
     already = sum(verdict.rule == GOING for seen in found for verdict in seen.survey.verdicts)
@@ -132,11 +156,15 @@ def _headline(found: Sequence[Outlook]) -> Text:
     if not going:
         return Text(f"none of {count(nodes, 'node')} would go{more}", WARN if already else GOOD)
     said = Text(f"{going} of {count(nodes, 'node')} would go", WARN)
-    return said.append(f", saving {dollars(saving)} of {dollars(sum(seen.cost for seen in found))}", "default")
+    return said.append(
+        f", saving {dollars(saving)} of {dollars(sum(seen.cost for seen in found))}", "default"
+    )
 
 
-def _cluster(seen: Outlook, *, every: bool) -> Iterator[RenderableType]:
-    said = Text(seen.cluster, "bold").append(f"  {count(seen.nodes, 'node')}, {dollars(seen.cost)}", "not bold")
+def _cluster(seen: ConsolidationPreview, *, every: bool) -> Iterator[RenderableType]:
+    said = Text(seen.cluster, "bold").append(
+        f"  {count(seen.nodes, 'node')}, {dollars(seen.cost)}", "not bold"
+    )
     if seen.saving:
         said.append(f" -> {dollars(seen.after)}", "not bold " + GOOD)
     if seen.bound is not None:
@@ -153,32 +181,42 @@ def _cluster(seen: Outlook, *, every: bool) -> Iterator[RenderableType]:
         yield _why(staying)
         yield _verdicts(staying if every else staying[:SHOWN_MAX])
         if not every and len(staying) > SHOWN_MAX:
-            yield Text(f"and {count(len(staying) - SHOWN_MAX, 'more node')}; --all lists every one", DARK)
+            yield Text(
+                f"and {count(len(staying) - SHOWN_MAX, 'more node')}; --all lists every one", DARK
+            )
     if seen.bound is not None:
         yield Text(f"at best: {seen.bound.relaxation}", DARK)
 
 
 def _commands(commands: Sequence[Command]) -> Table:
-    table = new_table("method", "would go", "instead", "moves", "saves", "because", right=("moves", "saves"))
+    table = new_table(
+        "method", "would go", "instead", "moves", "saves", "because", right=("moves", "saves")
+    )
     for command in commands[:SHOWN_MAX]:
         instead = some(f"{new.instance_types[0]} of {new.pool}" for new in command.replacements)
         table.add_row(
-            command.method, some(command.nodes), instead or "nothing", f"{len(command.moves):,}",
-            Text(dollars(command.saving), GOOD), Text(command.arithmetic, DARK),
-        )  # fmt: skip
+            command.method,
+            some(command.nodes),
+            instead or "nothing",
+            f"{len(command.moves):,}",
+            Text(dollars(command.saving), GOOD),
+            Text(command.arithmetic, DARK),
+        )
     if len(commands) > SHOWN_MAX:
         table.caption = f"and {count(len(commands) - SHOWN_MAX, 'more command')}"
     return table
 
 
-def _why(staying: Sequence[Verdict]) -> Text:
+def _why(staying: Sequence[DisruptionVerdict]) -> Text:
     """`stay: 12 NotCheaper, 3 Budget`"""
     rules = Counter(verdict.rule for verdict in staying)
-    counted = ", ".join(f"{n:,} {rule}" for rule, n in sorted(rules.items(), key=lambda r: (-r[1], r[0])))
+    counted = ", ".join(
+        f"{n:,} {rule}" for rule, n in sorted(rules.items(), key=lambda r: (-r[1], r[0]))
+    )
     return Text(f"stay: {counted}")
 
 
-def _verdicts(staying: Sequence[Verdict]) -> Table:
+def _verdicts(staying: Sequence[DisruptionVerdict]) -> Table:
     table = new_table("stays", "rule", "because")
     for verdict in staying:
         table.add_row(verdict.node, verdict.rule, Text(verdict.sentence, DARK))

@@ -1,7 +1,8 @@
-"""`dead-letters`: what nobody could read, and a second try.
+"""`dead-letters`: records that could not be read, and a second try.
 
-A retry reads the original bytes with the code of today. If they are an event now, they are accepted like any other and
-relayed to the topic they came from; if they still are not, sending them would only bring back the same letter.
+A retry reads the original bytes with the present code. If they are an event now, it is accepted
+like any other and relayed to the topic it came from. If they still are not, they are not sent:
+that would only create the same dead letter again.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from wharfinger.events.dead_letters import MessageDeadLettered
 from wharfinger.events.envelope import Frame
 from wharfinger.events.streams import INTAKE
 from wharfinger.kernel.decider import Micros
+from wharfinger.runtime.dead_letters import UNSENT
 from wharfinger.runtime.ledger import Ledger, Submission
-from wharfinger_cli.app import Request
-from wharfinger_cli.connection import opened_ledger, run, settings_of
+from wharfinger_cli.connection import opened_ledger, reached, run
 from wharfinger_cli.failures import DIFFERENCE, NotFoundError
 from wharfinger_cli.output import BAD, GOOD, Plain, as_clock, as_time, new_table, show, show_list
+from wharfinger_cli.request import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,11 @@ def list_letters(request: Request) -> None:
         out = new_table("time", "id", "service", "came from", "reason")
         for letter in letters:
             out.add_row(
-                as_clock(letter.at), str(letter.id), letter.data.service, _came_from(letter.data), letter.data.reason
+                as_clock(letter.at),
+                str(letter.id),
+                letter.data.service,
+                _came_from(letter.data),
+                letter.data.reason,
             )
         return out
 
@@ -69,7 +75,9 @@ def retry(request: Request, id_: str | None) -> None:
     sent = [letter for letter, trouble in outcomes if not trouble]
     value: Plain = {
         "sent": len(sent),
-        "failed": [{"id": str(letter.id), "reason": trouble} for letter, trouble in outcomes if trouble],
+        "failed": [
+            {"id": str(letter.id), "reason": trouble} for letter, trouble in outcomes if trouble
+        ],
     }
     show(request.format, value, [str(letter.id) for letter in sent], page)
     if len(sent) < len(outcomes):
@@ -77,7 +85,7 @@ def retry(request: Request, id_: str | None) -> None:
 
 
 async def _read(request: Request) -> list[Letter]:
-    async with opened_ledger(settings_of(request)) as ledger:
+    async with opened_ledger(reached(request)) as ledger:
         return await letters_of(ledger)
 
 
@@ -94,7 +102,7 @@ async def letters_of(ledger: Ledger) -> list[Letter]:
 
 async def _retry(request: Request, id_: str | None) -> list[tuple[Letter, str]]:
     """Each letter tried, and what was still wrong with it."""
-    async with opened_ledger(settings_of(request)) as ledger:
+    async with opened_ledger(reached(request)) as ledger:
         letters = await letters_of(ledger)
         if id_ is not None:
             letters = [letter for letter in letters if str(letter.id) == id_]
@@ -105,18 +113,32 @@ async def _retry(request: Request, id_: str | None) -> list[tuple[Letter, str]]:
 
 async def _send_again(ledger: Ledger, letter: MessageDeadLettered) -> str:
     """What is still wrong, "" when it was accepted (or had been, by an earlier retry)."""
+    if letter.offset == UNSENT:
+        return (
+            "refused by the broker: what is held back is sent by the publisher itself, "
+            "once the broker takes it"
+        )
     try:
         body = base64.b64decode(letter.payload, validate=True)
         event = decode(body)
         partition_key = msgspec.json.decode(body, type=Frame).partitionkey
     except (UndecodableError, binascii.Error, msgspec.MsgspecError) as error:
         return f"still unreadable: {error}"
-    await ledger.accept([Submission(event, letter.topic, letter.key or event.subject, partition_key or event.subject)])
+    await ledger.accept(
+        [
+            Submission(
+                event, letter.topic, letter.key or event.subject, partition_key or event.subject
+            )
+        ]
+    )
     return ""
 
 
 def _came_from(letter: MessageDeadLettered) -> str:
-    return f"{letter.topic}/{letter.partition} at {letter.offset}"
+    return (
+        f"{letter.topic}/{letter.partition} "
+        f"{'not sent' if letter.offset == UNSENT else f'at {letter.offset}'}"
+    )
 
 
 def _plain(letter: Letter) -> Plain:

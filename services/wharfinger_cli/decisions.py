@@ -8,13 +8,14 @@ import time
 import msgspec
 from rich.text import Text
 
-from wharfinger.events.registry import EVENT_TYPES, PREFIX
+from wharfinger.events.decisions import as_decision
+from wharfinger.events.message_codec import PREFIX
+from wharfinger.events.registry import EVENT_TYPES
 from wharfinger.events.streams import DECISIONS, INTAKE
 from wharfinger.history.points import time_in
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow
-from wharfinger_cli.app import Request
-from wharfinger_cli.connection import opened_ledger, run, settings_of
+from wharfinger_cli.connection import opened_ledger, reached, run
 from wharfinger_cli.failures import CommandError
 from wharfinger_cli.output import (
     BAD,
@@ -29,28 +30,45 @@ from wharfinger_cli.output import (
     console,
     write,
 )
-from wharfinger_cli.summary import summary
+from wharfinger_cli.request import Request
 
 POLL_S = 1.0  # the safety net under notifications, which are hints
 TYPES = tuple(event.type for event in EVENT_TYPES if event.topic is DECISIONS)
 WIDTHS = {"time": 19, "stream": 16, "seq": 6, "decision": 20, "subject": 32}
 OUTCOME_STYLES = {
-    "scheduled": GOOD, "placed": GOOD, "refused": BAD, "silenced": WARN, "released": WARN, "selected": GOOD,
-    "unsatisfied": WARN, "misconfigured": BAD, "claimed": WARN, "registered": GOOD, "timed-out": BAD, "failed": BAD,
-    "disrupting": WARN, "done": GOOD, "rolled-back": BAD,
-}  # fmt: skip
+    "scheduled": GOOD,
+    "placed": GOOD,
+    "refused": BAD,
+    "silenced": WARN,
+    "released": WARN,
+    "selected": GOOD,
+    "unsatisfied": WARN,
+    "misconfigured": BAD,
+    "claimed": WARN,
+    "registered": GOOD,
+    "timed-out": BAD,
+    "failed": BAD,
+    "disrupting": WARN,
+    "done": GOOD,
+    "rolled-back": BAD,
+}
 
 
-def decisions(request: Request, *, follow: bool, stream: str, since: str, limit: int | None) -> None:
-    query = DecisionQuery(stream, since=since_micros(since, time.time_ns() // 1000) if since else None, limit=limit)
-    if stream != INTAKE:  # what was accepted is no decision about anything; it is shown to those who ask for it
+def decisions(
+    request: Request, *, follow: bool, stream: str, since: str, limit: int | None
+) -> None:
+    query = DecisionQuery(
+        stream, since=since_micros(since, time.time_ns() // 1000) if since else None, limit=limit
+    )
+    if stream != INTAKE:
+        # what was accepted is no decision about anything; it is shown to those who ask for it
         query = DecisionQuery(query.stream, query.since, types=TYPES, limit=limit)
     run(_print(request, query, follow=follow))
 
 
 async def _print(request: Request, query: DecisionQuery, *, follow: bool) -> None:
     printer = _Printer(request.format)
-    async with opened_ledger(settings_of(request)) as ledger:
+    async with opened_ledger(reached(request)) as ledger:
         after: dict[str, int] = {}
         await _print_rows(ledger, query, after, printer)
         if not follow:
@@ -61,7 +79,8 @@ async def _print(request: Request, query: DecisionQuery, *, follow: bool) -> Non
             while query.limit is None or printer.printed < query.limit:
                 _heed_interrupt()
                 try:
-                    # Not `wait_for`: where both come at once it forgets the cancellation, and with it Ctrl-C.
+                    # Not `wait_for`: where both come at once it forgets the cancellation, and with
+                    # it Ctrl-C.
                     async with asyncio.timeout(POLL_S):
                         await wakeup.wait()
                 except TimeoutError:
@@ -69,22 +88,30 @@ async def _print(request: Request, query: DecisionQuery, *, follow: bool) -> Non
                 wakeup.clear()
                 left = None if query.limit is None else query.limit - printer.printed
                 await _print_rows(
-                    ledger, DecisionQuery(query.stream, query.since, query.types, limit=left), after, printer
+                    ledger,
+                    DecisionQuery(query.stream, query.since, query.types, limit=left),
+                    after,
+                    printer,
                 )
         finally:
             listening.cancel()
 
 
 def _heed_interrupt() -> None:
-    """Ctrl-C cancels this task once, and a driver that had its answer at the same moment may have kept that to itself."""
+    """Ctrl-C cancels this task once, and a driver that had its answer at the same moment may have
+    kept that to itself."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
 
 
-async def _print_rows(ledger: Ledger, query: DecisionQuery, after: dict[str, int], printer: _Printer) -> None:
+async def _print_rows(
+    ledger: Ledger, query: DecisionQuery, after: dict[str, int], printer: _Printer
+) -> None:
     """Prints what the query finds beyond `after`, and moves `after` along."""
-    beyond = DecisionQuery(query.stream, query.since, query.types, after=dict(after), limit=query.limit)
+    beyond = DecisionQuery(
+        query.stream, query.since, query.types, after=dict(after), limit=query.limit
+    )
     async for row in ledger.decisions(beyond):
         printer.print(row)
         after[row.stream] = row.seq
@@ -110,7 +137,8 @@ def _frame(row: LedgerRow) -> dict[str, object]:
 
 
 def as_line(row: LedgerRow) -> str:
-    """The same as one line of JSON. The body goes in as it is stored: nothing is read, nothing can change."""
+    """The same as one line of JSON. The body goes in as it is stored: nothing is read, nothing can
+    change."""
     return msgspec.json.encode({**_frame(row), "data": msgspec.Raw(row.body)}).decode()
 
 
@@ -128,13 +156,15 @@ def since_micros(text: str, now: Micros, option: str = "--since") -> Micros:
     at = time_in(text, now)
     if at is None:
         raise CommandError(
-            f"{option}: expected a time such as 2026-11-21T05:00:00Z or an age such as 10m, got {text!r}"
+            f"{option}: expected a time such as 2026-11-21T05:00:00Z or an age such as 10m, "
+            f"got {text!r}"
         )
     return at
 
 
 class _Printer:
-    """Prints rows one by one: a history may be longer than memory, and with --follow it has no end."""
+    """Prints rows one by one: a history may be longer than memory, and with --follow it has no
+    end."""
 
     def __init__(self, format_: Format) -> None:
         self.printed = 0
@@ -157,9 +187,20 @@ class _Printer:
         assert self._console is not None
         if self.printed == 0:
             heads = [name.ljust(width) for name, width in WIDTHS.items()]
-            self._console.print(Text("  ".join([*heads, "outcome"]), style="bold " + DARK), soft_wrap=True)
-        cells = (as_clock(row.at), row.stream, f"{row.seq:>{WIDTHS['seq']}}", short_type(row.type), row.subject)
-        line = Text("  ".join(cell.ljust(width) for cell, width in zip(cells, WIDTHS.values(), strict=True)) + "  ")
+            self._console.print(
+                Text("  ".join([*heads, "outcome"]), style="bold " + DARK), soft_wrap=True
+            )
+        cells = (
+            as_clock(row.at),
+            row.stream,
+            f"{row.seq:>{WIDTHS['seq']}}",
+            short_type(row.type),
+            row.subject,
+        )
+        line = Text(
+            "  ".join(cell.ljust(width) for cell, width in zip(cells, WIDTHS.values(), strict=True))
+            + "  "
+        )
         line.append_text(styled_outcome(row.outcome))
-        line.append("  " + summary(row.data()), style=DARK)
+        line.append("  " + as_decision(row.data()).sentence(), style=DARK)
         self._console.print(line, soft_wrap=True)

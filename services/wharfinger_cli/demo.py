@@ -1,10 +1,11 @@
-"""`demo`: the whole plane in a minute, told as it happens.
+"""`demo`: the whole plane in a minute, shown as it happens.
 
-A fleet is made up and scheduled, with the hand-written examples beside it. Every cluster promises to be heard of within a
-few seconds; then one is not heard any more, and what it held is placed elsewhere too. In one more cluster nodes are made as
-workloads need them, and taken away when they shrink, each command with its arithmetic. One decision is explained, the ledger is
-verified and replayed, and gone through once more under another policy, which leaves a page to look at. All that
-was started is stopped, however the story ends.
+A generated fleet is scheduled, together with the hand-written examples. Its clusters send
+heartbeats; then one cluster stops, and its replicas are placed elsewhere too. In one more cluster
+nodes are made as workloads need them, and removed when the workloads shrink, each command with its
+arithmetic. One decision is explained. The ledger is verified and replayed, then replayed under
+another policy, which leaves a page to look at. All that was started is stopped, however the
+demonstration ends, and the plane ends with its process if that is killed.
 """
 
 from __future__ import annotations
@@ -12,71 +13,87 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import TypeVar
 
+import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from wharfinger.domain.cluster import Cluster
-from wharfinger.domain.instance_types import dollars
-from wharfinger.domain.value import Value
+from wharfinger.domain.text import dollars, some
 from wharfinger.events.accepted import Accepted, accepted
+from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.decisions import (
-    ClusterSilenced,
-    ProposalRefused,
-    ReplicasPlaced,
-    ScheduleDecided,
-    ScheduleRefused,
+    DisruptionCommand,
+    DisruptionResult,
+    Effect,
+    HeartbeatEnd,
+    NodeClaim,
+    ProposalEnd,
+    ReplicaChange,
+    ScheduleAnswer,
+    effect_of,
 )
-from wharfinger.events.disruption import DisruptionDecided, DisruptionEnded
 from wharfinger.events.intake import compile_manifests
 from wharfinger.events.policies import PolicyApplied
-from wharfinger.events.provisioning import NodeClaimRequested
-from wharfinger.events.registry import LATEST, type_of
+from wharfinger.events.registry import type_of
 from wharfinger.events.streams import CLUSTER, FLEET
 from wharfinger.history.changes import changes_of
-from wharfinger.history.report import Asked, page
+from wharfinger.history.report import ReportCommand, page
 from wharfinger.history.savings import Savings, savings
 from wharfinger.history.whatif import what_if
 from wharfinger.manifests.parse import load_files
-from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow, VerifyResult, verify, wall_clock
+from wharfinger.runtime.ledger import (
+    DecisionQuery,
+    Ledger,
+    LedgerRow,
+    VerifyResult,
+    verify,
+    wall_clock,
+)
+from wharfinger.runtime.process_status import STEPS
 from wharfinger.runtime.replay import ReplayResult
 from wharfinger.runtime.settings import ENV_PREFIX, load_settings
-from wharfinger.runtime.supervisor import STEPS, take_down
-from wharfinger_cli.app import Request
+from wharfinger.runtime.supervisor import take_down
 from wharfinger_cli.apply import compiled, refuse
 from wharfinger_cli.audit import verified_page
 from wharfinger_cli.bulk import bar
 from wharfinger_cli.catalogue_files import read
-from wharfinger_cli.catalogue_terms import Asked as CatalogueAsked
+from wharfinger_cli.catalogue_terms import CatalogueTerms as CatalogueAsked
 from wharfinger_cli.connection import opened_ledger
 from wharfinger_cli.decisions import TYPES
+from wharfinger_cli.demo_waits import PlaneWaits, WaitProgress
 from wharfinger_cli.explain import account_of, account_page
-from wharfinger_cli.facts import Facts, known_facts
+from wharfinger_cli.facts import known_facts
 from wharfinger_cli.failures import CommandError
 from wharfinger_cli.generate import FleetPlan, generate
+from wharfinger_cli.heartbeats import Heartbeats, heartbeats
 from wharfinger_cli.history import replayed_page, watched_replay
 from wharfinger_cli.instance_types import parts_of
 from wharfinger_cli.lifecycle import start_detached
 from wharfinger_cli.output import DARK, GOOD, WARN, count, messages, new_table
-from wharfinger_cli.provide import Provider
+from wharfinger_cli.provide import LedgerProvider
+from wharfinger_cli.request import Request
 from wharfinger_cli.savings import savings_page
-from wharfinger_cli.status import Seen, look
+from wharfinger_cli.status import PlaneStatus as PlaneSeen
+from wharfinger_cli.status import look
 from wharfinger_cli.submit import submit
-from wharfinger_cli.summary import some
 from wharfinger_cli.whatif import whatif_page
 
 WIDTH = 100
-LEASE_S = 4  # what every generated cluster promises
-BEAT_S = 1.0
+LEASE_S = (
+    120  # of the generated clusters: no machine is so slow that one of them is missed by mistake
+)
+LOST_LEASE_S = 4  # seconds, in the last heartbeat of the cluster that is lost
 FLEET_PLAN = FleetPlan(clusters=6, nodes=180, bindings=300, seed=2, lease_s=LEASE_S)
 WHAT_IF = "whatif/pack-everything.yaml"
 WHAT_IF_SETTING = "strategy=most-allocated"  # where there are no examples
@@ -84,17 +101,24 @@ EXAMPLES = ("fleet", "policies", "workloads", "ocm", "crane", "karpenter")
 CONSOLIDATION = "consolidation"
 INSTANCE_TYPES = "karpenter/instance-types.csv"
 DOCK = "dock"
-DAY = ("crane-control", "berth-board", "customs")
 PROVIDED_AFTER_S = 0.5
-CALM_S = 3.0  # so long without a command or a node: nothing more can go
-QUIET_S = 1.0  # so long without a new decision: everything has been decided
-PATIENCE_S = 40.0
-POLL_S = 0.1
+REFUSED_ROUNDS = 40  # without a decision, and so many seconds: what is refused now will stay so
+REFUSED_S = 30.0
+CALM_ROUNDS = 8  # without a decision, four seconds where nothing is slow: no more nodes can go
 
-D = TypeVar("D", bound=Value)
+E = TypeVar("E", bound=Effect)
 
 # What would lead the demonstration to a plane that is somebody's real one.
-FOREIGN = ("KAFKA", "DATABASE", "BROKER", "BROKER_BOOT_ID", "CONFIG", "DATA_DIR", "PROCESSES", "HTTP_PORT")
+FOREIGN = (
+    "KAFKA",
+    "DATABASE",
+    "BROKER",
+    "BROKER_BOOT_ID",
+    "CONFIG",
+    "DATA_DIR",
+    "PROCESSES",
+    "HTTP_PORT",
+)
 
 
 @dataclass(slots=True)
@@ -131,21 +155,75 @@ def demo(request: Request, *, keep: bool, report: Path) -> None:
     for name in FOREIGN:
         os.environ.pop(ENV_PREFIX + name, None)
     console = Console(highlight=False, width=None if Console().is_terminal else WIDTH)
-    with _data_dir(request, keep=keep, console=console) as data_dir:
-        story = Story()
-        _chapter(console, "A plane", "a broker, a database and six services, all on this machine")
-        story.up_s = _start(data_dir)
-        try:
-            console.print(f"ready in {story.up_s:.1f} s")
-            asyncio.run(_tell(Request(data_dir, request.format), console, story, report.absolute()))
-        finally:
-            with messages().status("stopping everything"):
-                take_down(data_dir)
+    with _interruptible() as signals:
+        with _data_dir(request, keep=keep, console=console, signals=signals) as data_dir:
+            story = Story()
+            _chapter(
+                console, "A plane", "a broker, a database and six services, all on this machine"
+            )
+            try:
+                story.up_s = _start(data_dir)
+                console.print(f"ready in {story.up_s:.1f} s")
+                asyncio.run(
+                    _tell(Request(data_dir, request.format), console, story, report.absolute())
+                )
+            finally:
+                signals.ignore()
+                with messages().status("stopping everything"):
+                    take_down(data_dir)
         console.print(Text("everything that was started is stopped", DARK))
 
 
+class _Signals:
+    """SIGTERM and a closed terminal do what Ctrl-C does: the work is cut off, and all that was
+    started is stopped."""
+
+    NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self) -> None:
+        self.received = 0
+
+    def listen(self) -> None:
+        # a shell in the background has it ignored
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._interrupt)
+
+    def ignore(self) -> None:
+        """From now on everything is being stopped; more signals would only leave something
+        behind."""
+        for number in self.NUMBERS:
+            signal.signal(number, signal.SIG_IGN)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self.received = number
+        handler = signal.getsignal(signal.SIGINT)  # asyncio's own while it runs
+        if callable(handler):
+            handler(signal.SIGINT, frame)
+
+
 @contextmanager
-def _data_dir(request: Request, *, keep: bool, console: Console) -> Iterator[Path]:
+def _interruptible() -> Iterator[_Signals]:
+    """SystemExit with 128 + number where SIGTERM or SIGHUP came, as a shell counts;
+    KeyboardInterrupt where it was Ctrl-C."""
+    before = {number: signal.getsignal(number) for number in _Signals.NUMBERS}
+    signals = _Signals()
+    signals.listen()
+    try:
+        yield signals
+    except KeyboardInterrupt:
+        if signals.received:
+            raise SystemExit(128 + signals.received) from None
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _data_dir(
+    request: Request, *, keep: bool, console: Console, signals: _Signals
+) -> Iterator[Path]:
     """The directory asked for, if nothing is in it, or one of our own that goes when we go."""
     if request.data_dir is not None:
         data_dir = request.data_dir.absolute()
@@ -158,8 +236,12 @@ def _data_dir(request: Request, *, keep: bool, console: Console) -> Iterator[Pat
     try:
         yield data_dir
     finally:
+        signals.ignore()
         if keep:
-            console.print(f"kept: {data_dir} (`wharfinger up --data-dir {data_dir}` goes on with it)", soft_wrap=True)
+            console.print(
+                f"kept: {data_dir} (`wharfinger up --data-dir {data_dir}` goes on with it)",
+                soft_wrap=True,
+            )
         else:
             shutil.rmtree(data_dir, ignore_errors=True)
 
@@ -167,80 +249,84 @@ def _data_dir(request: Request, *, keep: bool, console: Console) -> Iterator[Pat
 def _start(data_dir: Path) -> float:
     started = time.monotonic()
     with bar("starting", len(STEPS)) as step:
-        # What can go is looked for every second and proposed at once: nobody wants to watch a plane be patient.
-        flags = {"data_dir": data_dir, "disruption_poll_s": 1, "disruption_validation_s": 0}
+        # What can go is looked for every second and proposed at once, to keep this short. The plane
+        # ends with this process.
+        flags = {
+            "data_dir": data_dir,
+            "owner_pid": os.getpid(),
+            "disruption_poll_s": 1,
+            "disruption_validation_s": 0,
+        }
         start_detached(data_dir, flags, lambda _: step(1))
     return time.monotonic() - started
 
 
 async def _tell(request: Request, console: Console, story: Story, report: Path) -> None:
     async with opened_ledger(load_settings(request.flags)) as ledger:
-        known = await known_facts(ledger)
-        heart = _Heart(ledger, known)
-        async with asyncio.TaskGroup() as tasks:
-            beating = tasks.create_task(heart.beat())
-            await _schedule(ledger, heart, console, story)
-            await _lose_a_cluster(ledger, heart, console, story)
-            await _grow_and_shrink(ledger, heart, console, story)
-            beating.cancel()
+        assert request.data_dir is not None, "the demonstration's own"
+        async with heartbeats(request.data_dir) as beats:
+            watch = PlaneWaits(ledger, beats.failure)
+            await _schedule(watch, beats, console, story)
+            await _lose_a_cluster(watch, beats, console, story)
+            await _grow_and_shrink(watch, console, story)
         await _explain(ledger, console)
         await _prove(ledger, console, story)
         await _what_if(ledger, console, report)
         _figures(console, story, await look(request))
 
 
-class _Heart:
-    """Says again and again that every cluster is there, until one is told to be silent."""
-
-    def __init__(self, ledger: Ledger, known: Facts) -> None:
-        self.clusters: dict[str, Cluster] = {}
-        self._ledger = ledger
-        self._known = known
-        self._turn = asyncio.Lock()
-
-    async def tell(self, facts: Sequence[Accepted], step: Callable[[int], None]) -> int:
-        """Hand in what is new; clusters among it are kept alive from now on."""
-        for fact in facts:
-            if isinstance(fact.data, ClusterObserved) and fact.data.cluster.lease_s is not None:
-                self.clusters[fact.data.cluster.name] = fact.data.cluster
-        async with self._turn:
-            return (await submit(self._ledger, facts, self._known, told=step)).accepted
-
-    async def beat(self) -> None:
-        while True:
-            beats = [accepted(ClusterObserved(cluster)) for cluster in self.clusters.values()]
-            async with self._turn:
-                await submit(self._ledger, beats, self._known, again=True)
-            await asyncio.sleep(BEAT_S)
-
-
-async def _schedule(ledger: Ledger, heart: _Heart, console: Console, story: Story) -> None:
+async def _schedule(watch: PlaneWaits, beats: Heartbeats, console: Console, story: Story) -> None:
     _chapter(console, "A fleet", "made up from a seed, with the examples' manifests beside it")
+    ledger = watch.ledger
     facts = list(generate(FLEET_PLAN))
     examples = _example_facts(facts)
-    names = {f.key for f in [*facts, *examples] if type_of(f.data).startswith("io.wharfinger.binding.requested")}
+    names = {
+        f.key
+        for f in [*facts, *examples]
+        if type_of(f.data).startswith("io.wharfinger.binding.requested")
+    }
     story.bindings = len(names)
-    began = time.monotonic()
-    with bar("telling it", len(facts) + len(examples)) as step:
-        story.accepted = await heart.tell(facts, step) + await heart.tell(examples, step)
+    await beats.keep(())  # it answers, so what is applied now will not wait for its first heartbeat
+    began, known = wall_clock(), await known_facts(ledger)
+    with bar("applying", len(facts) + len(examples)) as step:
+        for part in (facts, examples):
+            story.accepted += (await submit(ledger, part, known, told=step)).accepted
+    await beats.keep(_with_heartbeats(facts))
     with bar("scheduling", len(names)) as step:
         seen: set[str] = set()
 
-        async def decided() -> bool:
+        async def decided() -> WaitProgress:
             now = {row.subject for row in await ledger.current(stream=FLEET)} & names
             step(len(now - seen))
             seen.update(now)
-            return len(seen) == len(names)
+            return WaitProgress(
+                len(seen) == len(names), f"{len(seen):,} of {len(names):,} bindings are decided"
+            )
 
-        if not await _until(decided):
-            raise CommandError(f"demo: only {len(seen)} of {len(names)} bindings were decided in {PATIENCE_S:g} s")
-        last = await _until_quiet(ledger)
-    story.scheduling_s = last - began
+        await watch.until("every binding to be decided", decided)
+        await watch.until_quiet("the clusters to place their replicas on nodes")
+        outcomes = await _outcomes(ledger, names)
+        if set(outcomes) != {"scheduled"}:
+            # refused before the clusters' room was counted, most often
+            await watch.until_quiet("every binding to be scheduled", REFUSED_ROUNDS, REFUSED_S)
+            outcomes = await _outcomes(ledger, names)
     rows = [row async for row in ledger.decisions(DecisionQuery(types=TYPES))]
     story.decisions = len(rows)
-    outcomes = Counter(row.outcome for row in rows)
+    story.scheduling_s = (max(row.at for row in rows) - began) / 1e6
     shown = ", ".join(f"{number:,} {outcome}" for outcome, number in sorted(outcomes.items()))
     console.print(f"{count(len(names), 'binding')} decided in {story.scheduling_s:.1f} s: {shown}")
+
+
+async def _outcomes(ledger: Ledger, names: set[str]) -> Counter[str]:
+    """How many of these bindings are scheduled now, and how many are not."""
+    return Counter(
+        row.outcome for row in await ledger.current(stream=FLEET) if row.subject in names
+    )
+
+
+def _with_heartbeats(facts: Sequence[Accepted]) -> list[str]:
+    clusters = [fact.data.cluster for fact in facts if isinstance(fact.data, ClusterObserved)]
+    return [cluster.name for cluster in clusters if cluster.lease_s is not None]
 
 
 def _from_here(path: Path) -> str:
@@ -255,7 +341,8 @@ def _examples() -> Path:
 
 
 def _example_facts(generated: Sequence[Accepted]) -> list[Accepted]:
-    """The hand-written manifests, where the source tree is at hand; an installed package has none."""
+    """The hand-written manifests, where the source tree is at hand; an installed package has
+    none."""
     folders = [_examples() / name for name in EXAMPLES if (_examples() / name).is_dir()]
     if not folders:
         return []
@@ -268,110 +355,190 @@ def _example_facts(generated: Sequence[Accepted]) -> list[Accepted]:
     return [fact for fact in intake.facts if fact.subject not in taken]
 
 
-async def _lose_a_cluster(ledger: Ledger, heart: _Heart, console: Console, story: Story) -> None:
+async def _lose_a_cluster(
+    watch: PlaneWaits, beats: Heartbeats, console: Console, story: Story
+) -> None:
+    ledger = watch.ledger
     holding = Counter(
-        target.cluster
+        cluster
         for row in await ledger.current(stream=FLEET)
-        for target in getattr(row.data(), "targets", ())
-        if target.cluster in heart.clusters and target.replicas  # what has no count has no replicas to fail over
+        for cluster in _counted(row)
+        if cluster in beats.alive
     )
     if not holding:
         raise CommandError("demo: no cluster holds anything, so none can be lost")
     # Not the largest: the others must have room for what it held.
-    story.lost, story.held = sorted(holding.items(), key=lambda entry: (entry[1], entry[0]))[len(holding) // 2]
-    _chapter(console, f"{story.lost} falls silent", f"it holds replicas of {count(story.held, 'binding')}")
-    del heart.clusters[story.lost]
+    story.lost, story.held = sorted(holding.items(), key=lambda entry: (entry[1], entry[0]))[
+        len(holding) // 2
+    ]
+    _chapter(
+        console,
+        f"{story.lost} falls silent",
+        f"it holds replicas of {count(story.held, 'binding')}",
+    )
+    await beats.keep(beats.alive - {story.lost})
+    await _last_heartbeat(ledger, story.lost)
 
-    async def silenced() -> bool:
+    async def silenced() -> WaitProgress:
         for row in await ledger.current(story.lost, FLEET):
-            if isinstance(data := row.data(), ClusterSilenced):
-                story.silenced_s = (row.at - data.silent_since_us) / 1e6
-        return story.silenced_s > 0
+            if isinstance(lost := effect_of(row.data()), HeartbeatEnd):
+                story.silenced_s = (row.at - lost.since_us) / 1e6
+        return WaitProgress(story.silenced_s > 0, "it counts as alive")
 
-    with bar("waiting", LEASE_S + 1) as step:
-        if not await _until(silenced, tick=step):
-            raise CommandError(f"demo: {story.lost} was not called silent in {PATIENCE_S:g} s")
+    with bar("waiting", LOST_LEASE_S + 1) as step:
+        await watch.until(
+            f"{story.lost}, of {LOST_LEASE_S} s lease, to be found silent", silenced, tick=step
+        )
     console.print(
-        f"called silent after {story.silenced_s:.1f} s without a word; silent is not dead, so nothing it holds is let go"
+        f"found silent {story.silenced_s:.1f} s after its last heartbeat;"
+        " silent is not dead, so nothing it holds is released"
     )
     with bar("failing over", story.held) as step:
 
-        async def answered() -> bool:
+        async def answered() -> WaitProgress:
             found = await _answered(ledger)
             step(len(found) - len(story.answered))
             story.answered = found
-            return len(found) >= story.held
+            open_ = await _not_replaced(ledger, story.lost, found)
+            return WaitProgress(
+                not open_, f"{len(story.moved):,} bindings are, {len(open_):,} have no answer"
+            )
 
-        await _until(answered, patience_s=PATIENCE_S / 4)
-        await _until_quiet(ledger)
+        await watch.until(f"what {story.lost} holds to be placed elsewhere", answered)
+        await watch.until_quiet("the other clusters to place these replicas on nodes")
     story.answered = await _answered(ledger)
+    if not story.moved:
+        raise CommandError(
+            f"demo: nothing that {story.lost} holds was placed elsewhere: {story.unmoved}", code=1
+        )
     kept = f"; the rest stay as they are: {story.unmoved}" if story.unmoved else ""
     console.print(f"{count(len(story.moved), 'binding')} placed elsewhere too{kept}")
+
+
+async def _last_heartbeat(ledger: Ledger, name: str) -> None:
+    """The cluster sends one more heartbeat, with a short lease."""
+    known = await known_facts(ledger)
+    cluster = next(cluster for cluster in known.clusters if cluster.name == name)
+    last = ClusterObserved(msgspec.structs.replace(cluster, lease_s=LOST_LEASE_S))
+    await submit(ledger, [accepted(last)], known, again=True)
+
+
+def _counted(row: LedgerRow) -> list[str]:
+    """The clusters that a decision gives replicas to. What has no count has no replicas to fail
+    over."""
+    return [target.cluster for target in getattr(row.data(), "targets", ()) if target.replicas]
+
+
+async def _not_replaced(ledger: Ledger, lost: str, answered: dict[str, str]) -> list[str]:
+    """Bindings with replicas in the lost cluster about which nothing has been decided since."""
+    return [
+        row.subject
+        for row in await ledger.current(stream=FLEET)
+        if row.subject not in answered
+        and lost in _counted(row)
+        and lost not in getattr(row.data(), "suspect", ())
+    ]
 
 
 async def _answered(ledger: Ledger) -> dict[str, str]:
     """binding -> what became of its failover: `scheduled`, or why not."""
     answers: dict[str, str] = {}
     async for row in ledger.decisions(DecisionQuery(FLEET)):
-        match row.data():
-            case ScheduleDecided(trigger="FailoverSchedule"):
+        data = row.data()
+        if isinstance(data, ScheduleAnswer) and data.trigger == "FailoverSchedule":
+            if reason := data.refusal():
+                answers.setdefault(row.subject, reason)
+            else:
                 answers[row.subject] = row.outcome
-            case ScheduleRefused(trigger="FailoverSchedule") as refused:
-                answers.setdefault(row.subject, refused.reason)
-            case ProposalRefused() as refused:
-                answers.setdefault(row.subject, refused.reason)
+        elif isinstance(no := effect_of(data), ProposalEnd) and no.reason != "FleetHeld":
+            # held: it is proposed again
+            answers.setdefault(row.subject, no.reason)
     return answers
 
 
 async def _failovers(ledger: Ledger) -> AsyncIterator[LedgerRow]:
     async for row in ledger.decisions(DecisionQuery(FLEET)):
         data = row.data()
-        if isinstance(data, ScheduleDecided | ScheduleRefused) and data.trigger == "FailoverSchedule":
+        if isinstance(data, ScheduleAnswer) and data.trigger == "FailoverSchedule":
             yield row
 
 
-async def _grow_and_shrink(ledger: Ledger, heart: _Heart, console: Console, story: Story) -> None:
-    """A cluster of which nothing is there but its office: nodes are made for the day's workloads, and go by night."""
+async def _grow_and_shrink(watch: PlaneWaits, console: Console, story: Story) -> None:
+    """A tainted cluster with nothing in it but its office: nodes are made for the day's workloads,
+    and go by night."""
     folder = _examples() / CONSOLIDATION
     if not folder.is_dir():  # an installed package has no examples
         return
-    here = _from_here(folder)
-    _chapter(console, "Nodes as they are needed", f"`wharfinger apply -f {here}/day.yaml`, `wharfinger provide`")
+    ledger, here = watch.ledger, _from_here(folder)
+    _chapter(
+        console,
+        "Nodes as they are needed",
+        f"`wharfinger apply -f {here}/day.yaml`, `wharfinger provide`",
+    )
     types = read([_examples() / INSTANCE_TYPES], "auto", CatalogueAsked()).types
     catalogue = [accepted(PolicyApplied(part)) for part in parts_of(DOCK, types)]
     day = await _intake(ledger, folder / "cluster.yaml", folder / "day.yaml")
-    await heart.tell([*catalogue, *day], lambda _: None)
-    provider = Provider(ledger, PROVIDED_AFTER_S)
+    wanted = {
+        fact.key: fact.data.binding.replicas
+        for fact in day
+        if isinstance(fact.data, BindingRequested)
+    }
+    await submit(ledger, [*catalogue, *day], await known_facts(ledger))
+    provider = LedgerProvider(ledger, PROVIDED_AFTER_S)
+
+    async def placed() -> WaitProgress:
+        for line in await provider.turn():
+            console.print(line)
+        there = await _on_nodes(ledger)
+        shares = [
+            f"{there[name]} of {replicas} replicas of {name}"
+            for name, replicas in sorted(wanted.items())
+        ]
+        done = not provider.waiting and all(
+            there[name] == replicas for name, replicas in wanted.items()
+        )
+        return WaitProgress(
+            done, f"{', '.join(shares)} are; {count(len(provider.waiting), 'node')} to be made"
+        )
+
     with bar("making nodes", 1) as step:
-
-        async def placed() -> bool:
-            for line in await provider.turn():
-                console.print(line)
-            return not provider.waiting and await _on_nodes(ledger, DOCK) == len(DAY)
-
-        if not await _until(placed):
-            raise CommandError(f"demo: not all of {DOCK} was placed in {PATIENCE_S:g} s")
+        await watch.until(f"the day's workloads to be on nodes of {DOCK}", placed)
         step(1)
-    claims = await _of_type(ledger, NodeClaimRequested)
+    claims = await _effects(ledger, NodeClaim)
     story.made = len(claims)
-    console.print(f"{count(len(claims), 'node')} asked for and made, {dollars(sum(c.price for c in claims))} together")
-    _chapter(console, "Fewer nodes", f"`wharfinger apply -f {here}/night.yaml`, `wharfinger savings`")
-    await heart.tell(await _intake(ledger, folder / "night.yaml"), lambda _: None)
+    if not claims:
+        raise CommandError(
+            f"demo: the day's workloads are in {DOCK} without a node having been made for them",
+            code=1,
+        )
+    console.print(
+        f"{count(len(claims), 'node')} requested and made, "
+        f"{dollars(sum(c.price for c in claims))} together"
+    )
+    _chapter(
+        console, "Fewer nodes", f"`wharfinger apply -f {here}/night.yaml`, `wharfinger savings`"
+    )
+    await submit(ledger, await _intake(ledger, folder / "night.yaml"), await known_facts(ledger))
+
+    async def ended() -> WaitProgress:
+        for line in await provider.turn():
+            console.print(line)
+        begun, ended = (
+            await _effects(ledger, DisruptionCommand),
+            await _effects(ledger, DisruptionResult),
+        )
+        done = bool(begun) and len(begun) == len(ended) and not provider.waiting
+        return WaitProgress(done, f"{count(len(begun), 'command')} begun, {len(ended)} ended")
+
     with bar("consolidating", 1) as step:
-        quiet_from = time.monotonic()
-
-        async def settled() -> bool:
-            nonlocal quiet_from
-            begun, ended = await _of_type(ledger, DisruptionDecided), await _of_type(ledger, DisruptionEnded)
-            if await provider.turn() or not begun or len(begun) > len(ended) or provider.waiting:
-                quiet_from = time.monotonic()
-            return time.monotonic() - quiet_from > CALM_S
-
-        if not await _until(settled):
-            raise CommandError(f"demo: {DOCK} did not come to rest in {PATIENCE_S:g} s")
+        while not (await ended()).done:
+            await watch.until(f"nodes of {DOCK} that are not needed to go", ended)
+            await watch.until_quiet(f"{DOCK} to come to rest", CALM_ROUNDS)
         step(1)
-    for decided in await _of_type(ledger, DisruptionDecided):
-        line = Text(f"{decided.method}: ", WARN).append(f"{some(n.name for n in decided.nodes)} goes. ", "default")
+    for decided in await _effects(ledger, DisruptionCommand):
+        line = Text(f"{decided.method}: ", WARN).append(
+            f"{some(n.name for n in decided.nodes)} goes. ", "default"
+        )
         console.print(line.append(decided.reason, DARK), soft_wrap=True)
     story.savings = await savings(ledger, wall_clock())
     for part in savings_page(story.savings):
@@ -385,15 +552,19 @@ async def _intake(ledger: Ledger, *files: Path) -> list[Accepted]:
     return list(intake.facts)
 
 
-async def _of_type(ledger: Ledger, kind: type[D]) -> list[D]:
-    """Decisions of one type in the cluster whose nodes come and go."""
-    query = DecisionQuery(f"{CLUSTER}{DOCK}", types=(LATEST[kind].type,))
-    return [data async for row in ledger.decisions(query) if isinstance(data := row.data(), kind)]
+async def _effects(ledger: Ledger, sort: type[E]) -> list[E]:
+    """What was decided of one sort in the cluster whose nodes come and go."""
+    rows = ledger.decisions(DecisionQuery(f"{CLUSTER}{DOCK}"))
+    return [found async for row in rows if isinstance(found := effect_of(row.data()), sort)]
 
 
-async def _on_nodes(ledger: Ledger, cluster: str) -> int:
-    """How many bindings were last told to be placed there."""
-    return sum(isinstance(row.data(), ReplicasPlaced) for row in await ledger.current(stream=f"{CLUSTER}{cluster}"))
+async def _on_nodes(ledger: Ledger) -> Counter[str]:
+    """binding -> its replicas on nodes of that cluster now."""
+    there: Counter[str] = Counter()
+    for change in await _effects(ledger, ReplicaChange):
+        there[change.binding] += sum(len(share.ordinals) for share in change.placed)
+        there[change.binding] -= sum(len(share.ordinals) for share in change.released)
+    return there
 
 
 async def _explain(ledger: Ledger, console: Console) -> None:
@@ -404,11 +575,13 @@ async def _explain(ledger: Ledger, console: Console) -> None:
 
 
 async def _telling(ledger: Ledger) -> LedgerRow:
-    """A decision worth explaining: a failover whose replicas found nodes; else any failover; else any decision."""
+    """A decision worth explaining: a failover whose replicas found nodes; else any failover; else
+    any decision."""
     failovers = {str(row.id): row async for row in _failovers(ledger) if row.outcome == "scheduled"}
     async for row in ledger.decisions(DecisionQuery(CLUSTER)):
-        if isinstance(data := row.data(), ReplicasPlaced) and data.assignment in failovers:
-            return failovers[data.assignment]
+        change = effect_of(row.data())
+        if isinstance(change, ReplicaChange) and change.placed and change.assignment in failovers:
+            return failovers[change.assignment]
     return next(iter(failovers.values()), (await ledger.current(stream=FLEET))[0])
 
 
@@ -433,11 +606,13 @@ async def _what_if(ledger: Ledger, console: Console, report: Path) -> None:
         result = await what_if(ledger, changes_of([asked]), progress=step)
     for part in whatif_page(result, (), None):
         console.print(part)
-    await asyncio.to_thread(report.write_text, page(result, Asked(command, ())), encoding="utf-8")
+    await asyncio.to_thread(
+        report.write_text, page(result, ReportCommand(command, ())), encoding="utf-8"
+    )
     console.print(f"the comparison as a page, with plots: {report}", soft_wrap=True)
 
 
-def _figures(console: Console, story: Story, seen: Seen) -> None:
+def _figures(console: Console, story: Story, seen: PlaneSeen) -> None:
     assert story.verified is not None, "proved before"
     assert story.replayed is not None, "proved before"
     _chapter(console, "Figures", "")
@@ -448,13 +623,16 @@ def _figures(console: Console, story: Story, seen: Seen) -> None:
         ("plane ready in", f"{story.up_s:.1f} s"),
         ("bindings", f"{story.bindings:,}"),
         ("events accepted", f"{story.accepted:,}"),
-        ("decisions until all were placed", f"{story.decisions:,}"),
+        ("decisions until nothing was left to decide", f"{story.decisions:,}"),
         ("from the first event to the last decision", f"{story.scheduling_s:.1f} s"),
-        ("cluster called silent after", f"{story.silenced_s:.1f} s (its lease: {LEASE_S} s)"),
+        ("cluster found silent after", f"{story.silenced_s:.1f} s (its lease: {LOST_LEASE_S} s)"),
         ("bindings failed over", f"{len(story.moved):,}"),
         *_of_nodes(story),
         ("rows verified", f"{story.verified.rows:,} ({story.verified.rows_per_s:,.0f}/s)"),
-        ("decisions replayed", f"{story.replayed.decisions:,} ({story.replayed.decisions_per_s:,.0f}/s)"),
+        (
+            "decisions replayed",
+            f"{story.replayed.decisions:,} ({story.replayed.decisions_per_s:,.0f}/s)",
+        ),
         ("divergences", f"{len(story.replayed.divergences)}"),
         ("memory of all processes", f"{memory:,.0f} MB"),
     ):
@@ -466,40 +644,14 @@ def _of_nodes(story: Story) -> list[tuple[str, str]]:
     if story.savings is None:
         return []
     gone = sum(account.removed for account in story.savings.done)
-    return [("nodes made, and taken away again", f"{story.made}, {gone} ({dollars(story.savings.realised)} saved)")]
+    return [
+        (
+            "nodes made, and taken away again",
+            f"{story.made}, {gone} ({dollars(story.savings.realised)} saved)",
+        )
+    ]
 
 
 def _chapter(console: Console, title: str, said: str) -> None:
     console.print()
     console.print(Text(title, "bold " + GOOD).append(f"  {said}" if said else "", DARK))
-
-
-async def _until(
-    condition: Callable[[], Awaitable[bool]],
-    *,
-    patience_s: float = PATIENCE_S,
-    tick: Callable[[int], None] | None = None,
-) -> bool:
-    """Ask until it is so. `tick` hears of every whole second."""
-    began, told = time.monotonic(), 0
-    while not await condition():
-        passed = time.monotonic() - began
-        if passed > patience_s:
-            return False
-        if tick is not None and int(passed) > told:
-            tick(int(passed) - told)
-            told = int(passed)
-        await asyncio.sleep(POLL_S)
-    return True
-
-
-async def _until_quiet(ledger: Ledger) -> float:
-    """Wait for a while without decisions; when the last one was seen, by the monotonic clock."""
-    began = last = time.monotonic()
-    before = -1
-    while time.monotonic() - last < QUIET_S and time.monotonic() - began < PATIENCE_S:
-        now = sum(head.seq for head in await ledger.heads() if head.stream != "intake")
-        if now != before:
-            before, last = now, time.monotonic()
-        await asyncio.sleep(POLL_S)
-    return last

@@ -12,22 +12,35 @@ from pathlib import Path
 from rich.console import RenderableType
 from rich.text import Text
 
-from wharfinger.runtime.backends import BackendError, probe_broker, probe_database, shown_database_url
-from wharfinger.runtime.children import process_cards
+from wharfinger.engine.machine_code import MODULES, why_plain
+from wharfinger.runtime.backends import (
+    BackendError,
+    probe_broker,
+    probe_database,
+    shown_database_url,
+)
 from wharfinger.runtime.embedded_broker import broker_executable
-from wharfinger.runtime.groundwork import topic_specs
+from wharfinger.runtime.fleet_shards import with_fleet_shards
+from wharfinger.runtime.incarnation_watch import changed
 from wharfinger.runtime.ledger import Ledger, LedgerError
+from wharfinger.runtime.ledger.database import Database
+from wharfinger.runtime.ledger.standbys import replication
 from wharfinger.runtime.plane import PlaneError, read_plane
+from wharfinger.runtime.process_status import ServiceReport, process_cards
 from wharfinger.runtime.processes import ProcessIdentity
 from wharfinger.runtime.settings import Settings, SettingsError, load_settings, unknown_environment
+from wharfinger.runtime.topic_setup import topic_specs
 from wharfinger.runtime.topics import check_topics
-from wharfinger_cli.app import Request
-from wharfinger_cli.connection import APPLICATION, run
+from wharfinger_cli.connection import APPLICATION, opened_ledger, run
 from wharfinger_cli.failures import DIFFERENCE
-from wharfinger_cli.output import BAD, DARK, GOOD, new_table, show
+from wharfinger_cli.output import BAD, DARK, GOOD, as_seconds, count, new_table, show
+from wharfinger_cli.request import Request
+from wharfinger_cli.withheld_keys import withheld_line, withheld_now
 
 PYTHON_MIN = (3, 11)
 FREE_MB_MIN = 512
+CLOCK_SKEW_S_MAX = 1.0
+SNAPSHOT_OVERDUE = 10  # times the rows after which a whole snapshot is due
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +68,7 @@ def doctor(request: Request) -> None:
 
 async def examine(request: Request) -> list[Finding]:
     """From what needs nothing to what needs everything."""
-    findings = [_python(), _environment()]
+    findings = [_python(), _machine_code(), _environment()]
     try:
         settings = load_settings(request.flags)
     except SettingsError as error:
@@ -67,15 +80,27 @@ async def examine(request: Request) -> list[Finding]:
         findings.append(_database_binaries())
     findings.append(_plane(settings))
     if settings.kafka is None or settings.database is None:
-        return [*findings, Finding("broker, database, services", None, "not asked: no plane is up and none is named")]
+        return [
+            *findings,
+            Finding(
+                "broker, database, services", None, "not asked: no plane is up and none is named"
+            ),
+        ]
     return [
         *findings,
         await _asked("broker", settings.kafka, lambda: probe_broker(settings.backend())),
-        await _asked("topics", f"{len(topic_specs(settings))} as they must be", lambda: _topics(settings)),
         await _asked(
-            "database", shown_database_url(settings.database), lambda: probe_database(settings.database or "")
+            "topics", f"{len(topic_specs(settings))} as they must be", lambda: _topics(settings)
+        ),
+        await _asked(
+            "database",
+            shown_database_url(settings.database),
+            lambda: probe_database(settings.database or ""),
         ),
         await _asked("schema", "of this version", lambda: _schema(settings)),
+        await _standbys(settings),
+        await _topic_lives(settings),
+        *await _freshness(settings),
         *_services(settings),
     ]
 
@@ -83,13 +108,27 @@ async def examine(request: Request) -> list[Finding]:
 def _python() -> Finding:
     found = ".".join(map(str, sys.version_info[:3]))
     wanted = ".".join(map(str, PYTHON_MIN))
-    return Finding("python", sys.version_info >= PYTHON_MIN, f"{found}; {wanted} or later is needed")
+    return Finding(
+        "python", sys.version_info >= PYTHON_MIN, f"{found}; {wanted} or later is needed"
+    )
+
+
+def _machine_code() -> Finding:
+    """Without it everything works, and placing is much slower."""
+    reasons = [why for why in map(why_plain, MODULES) if why]
+    return Finding(
+        "machine code",
+        None if reasons else True,
+        reasons[0] if reasons else "of this version and processor",
+    )
 
 
 def _environment() -> Finding:
     unknown = unknown_environment()
     return Finding(
-        "environment", not unknown, f"unknown variables: {', '.join(unknown)}" if unknown else "no unknown variables"
+        "environment",
+        not unknown,
+        f"unknown variables: {', '.join(unknown)}" if unknown else "no unknown variables",
     )
 
 
@@ -97,10 +136,14 @@ def _data_dir(settings: Settings) -> Finding:
     data_dir = settings.data_dir.absolute()
     standing = next(d for d in (data_dir, *data_dir.parents) if d.exists())
     if not os.access(standing, os.W_OK | os.X_OK):
-        return Finding("data directory", False, f"{standing} cannot be written: choose another --data-dir")
+        return Finding(
+            "data directory", False, f"{standing} cannot be written: choose another --data-dir"
+        )
     free_mb = shutil.disk_usage(standing).free >> 20
     return Finding(
-        "data directory", free_mb >= FREE_MB_MIN, f"{data_dir}, {free_mb:,} MB free; {FREE_MB_MIN} are needed"
+        "data directory",
+        free_mb >= FREE_MB_MIN,
+        f"{data_dir}, {free_mb:,} MB free; {FREE_MB_MIN} are needed",
     )
 
 
@@ -130,23 +173,91 @@ def _plane(settings: Settings) -> Finding:
         return Finding("plane", None, "none is up in this data directory")
     if ProcessIdentity.of(plane.supervisor_pid) is None:
         return Finding(
-            "plane", False, f"its supervisor (pid {plane.supervisor_pid}) is gone: run `wharfinger up` again"
+            "plane",
+            False,
+            f"its supervisor (pid {plane.supervisor_pid}) is gone: run `wharfinger up` again",
         )
     return Finding("plane", True, f"up, supervisor pid {plane.supervisor_pid}")
+
+
+async def _freshness(settings: Settings) -> list[Finding]:
+    """How far behind the plane is. Nothing where the database does not answer: that was said
+    above."""
+    try:
+        async with opened_ledger(settings) as ledger:
+            found = await ledger.freshness()
+            held_back = withheld_line(await withheld_now(ledger))
+            wrong = await ledger.wrong_times()
+    except LedgerError:
+        return []
+    rows, oldest_s = found.unrelayed.rows, found.oldest_unrelayed_s
+    waiting = (
+        f"{count(rows, 'row')} not relayed, the oldest for {as_seconds(oldest_s)}"
+        if rows
+        else "nothing waits"
+    )
+    skew_s = found.skew_us / 1e6
+    behind = max(found.snapshots, key=lambda age: (age.rows, age.stream), default=None)
+    said = (
+        "no stream yet"
+        if behind is None
+        else f"{behind.stream}: {count(behind.rows, 'row')} since the newest"
+    )
+    age_s = found.snapshot_age_s(behind) if behind is not None else None
+    return [
+        Finding("relay", oldest_s <= settings.stalled_after_s, waiting),
+        Finding("records", not held_back, held_back or "all are sent"),
+        Finding(
+            "clock",
+            abs(skew_s) <= CLOCK_SKEW_S_MAX,
+            f"{skew_s:+.3f} s against the database's; at most {CLOCK_SKEW_S_MAX:g} s are expected",
+        ),
+        Finding(
+            "times",
+            not wrong.streams,
+            f"{count(len(wrong.streams), 'stream')} ahead of the database's clock, "
+            f"by up to {as_seconds(-wrong.by / 1e6)}: "
+            "see `wharfinger ledger rebase`"
+            if wrong.streams
+            else "no stream is ahead of the database's clock",
+        ),
+        Finding(
+            "snapshots",
+            behind is None or behind.rows <= SNAPSHOT_OVERDUE * settings.snapshot_rows,
+            said if age_s is None else f"{said}, made {as_seconds(age_s)} ago",
+        ),
+    ]
 
 
 def _services(settings: Settings) -> Iterator[Finding]:
     for path, card in process_cards(settings.data_dir):
         readiness = card.readiness()
         if readiness is None:
-            yield Finding(f"process {path.stem}", False, f"pid {card.pid} gives no answer on port {card.http_port}")
+            yield Finding(
+                f"process {path.stem}",
+                False,
+                f"pid {card.pid} gives no answer on port {card.http_port}",
+            )
             continue
-        slow = [name for name, service in readiness.services.items() if not service.ready]
+        wrong = [_wrong(name, service) for name, service in readiness.services.items()]
+        said = "; ".join(filter(None, wrong))
         yield Finding(
-            f"process {path.stem}",
-            not slow,
-            f"not ready: {', '.join(slow)}" if slow else f"{len(readiness.services)} services ready",
+            f"process {path.stem}", not said, said or f"{len(readiness.services)} services ready"
         )
+
+
+def _wrong(name: str, service: ServiceReport) -> str:
+    if not service.ready:
+        stalled = service.stalled_s > 0
+        return f"{name} is not ready" + (
+            f": nothing completed for {as_seconds(service.stalled_s)}" if stalled else ""
+        )
+    if service.divergences:
+        return (
+            f"{name}: {count(service.divergences, 'stream')} decided otherwise in replay, "
+            "run `wharfinger replay`"
+        )
+    return ""
 
 
 async def _asked(what: str, good: str, ask: Callable[[], Awaitable[None]]) -> Finding:
@@ -158,12 +269,51 @@ async def _asked(what: str, good: str, ask: Callable[[], Awaitable[None]]) -> Fi
 
 
 async def _topics(settings: Settings) -> None:
+    ledger = await Ledger.open(settings.database or "", APPLICATION, deadlines=settings.deadlines())
+    try:
+        settings = await with_fleet_shards(ledger, settings, begin=False)
+    finally:
+        await ledger.close()
     await check_topics(settings.backend(), topic_specs(settings))
 
 
 async def _schema(settings: Settings) -> None:
-    ledger = await Ledger.open(settings.database or "", APPLICATION)
+    ledger = await Ledger.open(settings.database or "", APPLICATION, deadlines=settings.deadlines())
     await ledger.close()
+
+
+async def _topic_lives(settings: Settings) -> Finding:
+    """Whether the topics are still those that the ledger has read and written."""
+    what = "topics and ledger"
+    try:
+        ledger = await Ledger.open(settings.database or "", APPLICATION)
+        try:
+            incarnations = await ledger.incarnations()
+            why = await changed(ledger, settings.backend(), incarnations) if incarnations else ""
+        finally:
+            await ledger.close()
+    except (BackendError, LedgerError) as error:
+        return Finding(what, None, f"not asked: {error}")
+    again = "; it is filled again when the services have started again"
+    return Finding(
+        what, not why, f"{why}{again}" if why else "the topics are those that were read and written"
+    )
+
+
+async def _standbys(settings: Settings) -> Finding:
+    """Whether a failover can lose what was committed; see
+    docs/runbooks/restored-from-a-backup.md."""
+    try:
+        database = Database(settings.database or "", APPLICATION, pool_size=1)
+        try:
+            found = await replication(database)
+        finally:
+            await database.close()
+    except LedgerError as error:
+        return Finding("standbys", None, f"not asked: {error}")
+    return Finding(
+        "standbys", not found.loses, f"{found.loses}; {found.told}" if found.loses else found.told
+    )
 
 
 def _page(findings: list[Finding]) -> Iterator[RenderableType]:

@@ -1,8 +1,10 @@
-"""`explain`: why a binding is where it is, why not elsewhere, and what the smallest change is that would let it in there.
+"""`explain`: why a binding is where it is, why not elsewhere, and what the smallest change is that
+would let it in there.
 
-First what was decided and what came of it, then how: every cluster or node that was asked, with the rules it failed and the change
-that would have made it pass, and the arithmetic of the division. Shown are the nearest few; `--all` shows every one and the
-nodes as well, and the formats for programs always have everything that was derived.
+First what was decided and what came of it, then how: every cluster or node that was asked, with the
+rules it failed and the change that would have made it pass, and the arithmetic of the division.
+Shown are the nearest few; `--all` shows every one and the nodes as well, and the formats for
+programs always have everything that was derived.
 """
 
 from __future__ import annotations
@@ -17,38 +19,50 @@ from rich.text import Text
 
 from wharfinger.domain.resources import DEVICE_MILLI
 from wharfinger.domain.value import Value
-from wharfinger.engine.changes import Way, said, sized
 from wharfinger.events.decisions import (
     Explanation,
     FailoverSets,
-    NodeRemovalDecided,
-    ProposalRefused,
-    ReplicasPlaced,
-    ReplicasRefused,
-    ScheduleDecided,
-    ScheduleRefused,
+    ProposalEnd,
+    ScheduleAnswer,
+    SelectionPart,
+    as_decision,
+    effect_of,
+    explanation_of,
 )
-from wharfinger.events.disruption import DisruptionDecided, DisruptionEnded
-from wharfinger.events.placements import PlacementDecided, PlacementHeld, PlacementReleased
-from wharfinger.events.provisioning import NodeClaimEnded, NodeClaimRequested
 from wharfinger.events.streams import CLUSTER
-from wharfinger.history.explain import Derived, Explained, Steady
-from wharfinger.history.explain import explain as explained_of
+from wharfinger.history.explain import Derived, Explained, Steady, Undecided
+from wharfinger.history.explain import account as recorded_account
 from wharfinger.history.points import point_of
+from wharfinger.rules.changes import ChangeSet, said, sized
 from wharfinger.runtime.ledger import Ledger, LedgerRow
 from wharfinger.stages.cluster.trace import NodesTrace, NodeTrace
+from wharfinger.stages.fleet.request_wait import RequestWait
 from wharfinger.stages.fleet.selection_trace import CandidateTrace, SelectionsTrace
 from wharfinger.stages.fleet.trace import ClusterTrace, DivisionTrace, FleetTrace, SelectionTrace
-from wharfinger_cli.app import Request
-from wharfinger_cli.connection import opened_ledger, run, settings_of
+from wharfinger_cli.connection import opened_ledger, reached, run
 from wharfinger_cli.decisions import as_plain, styled_outcome
 from wharfinger_cli.failures import CommandError
-from wharfinger_cli.output import BAD, DARK, GOOD, WARN, Plain, as_clock, as_time, count, new_table, show
-from wharfinger_cli.summary import summary
+from wharfinger_cli.output import (
+    BAD,
+    DARK,
+    GOOD,
+    WARN,
+    Plain,
+    as_clock,
+    as_time,
+    count,
+    new_table,
+    show,
+)
+from wharfinger_cli.request import Request
 
 ESTIMATED_BY = {
-    "class": "counted", "totals": "from totals", "summary": "from its summary", "refused": "it refused", "silent": "silent",
-}  # fmt: skip
+    "class": "counted",
+    "totals": "from totals",
+    "summary": "from its summary",
+    "refused": "it refused",
+    "silent": "silent",
+}
 FAILOVER_SETS = ("reserved", "available", "candidates", "failed")
 SHOWN = 8
 """Clusters, nodes and shares that are shown of each sort where not all are asked for."""
@@ -58,21 +72,23 @@ def explain(request: Request, binding: str, at: str, decision: str, *, every: bo
     if at and decision:
         raise CommandError("--at and --decision: expected one of them")
     account = run(_account(request, binding, at, decision, every))
-    ids = [str(account.decision.row.id)]
+    ids = [] if isinstance(account, Undecided) else [str(account.decision.row.id)]
     show(request.format, account_plain(account), ids, lambda: account_page(account, every=every))
 
 
-async def _account(request: Request, binding: str, at: str, decision: str, every: bool) -> Explained:
-    async with opened_ledger(settings_of(request)) as ledger:
+async def _account(
+    request: Request, binding: str, at: str, decision: str, every: bool
+) -> Explained | Undecided:
+    async with opened_ledger(reached(request)) as ledger:
         return await account_of(ledger, binding, decision, at, every=every)
 
 
 async def account_of(
     ledger: Ledger, binding: str, decision: str = "", at: str = "", *, every: bool = False
-) -> Explained:
-    """As `history.explain.explain`, of what was typed."""
+) -> Explained | Undecided:
+    """As `history.explain.account`, of what was typed."""
     point = point_of(at, time.time_ns() // 1000) if at else None
-    return await explained_of(ledger, binding, point, _id(decision), every)
+    return await recorded_account(ledger, binding, point, _id(decision), every)
 
 
 def _id(decision: str) -> UUID | None:
@@ -87,16 +103,59 @@ def _id(decision: str) -> UUID | None:
 # --- for programs
 
 
-def account_plain(account: Explained) -> Plain:
+def account_plain(account: Explained | Undecided) -> Plain:
+    found = (
+        _undecided_plain(account) if isinstance(account, Undecided) else _explained_plain(account)
+    )
     return {
         "binding": account.binding,
+        **found,
+        "waiting": None if account.waiting is None else _waiting_plain(account.waiting),
+        "unacted": [
+            {"of": whose, "field": field}
+            for whose, fields in account.unacted.items()
+            for field in fields
+        ],
+    }
+
+
+def _explained_plain(account: Explained) -> Plain:
+    return {
         "decision": _derived_plain(account.decision),
+        "undecided": None,
         "steady": None if account.steady is None else _steady_plain(account.steady),
         "nodes": [as_plain(row) for row in account.on_nodes],
         "derived_nodes": [_derived_plain(derived) for derived in account.nodes],
         "history": [as_plain(row) for row in account.history],
         "total": account.total,
-        "unacted": [{"of": whose, "field": field} for whose, fields in account.unacted.items() for field in fields],
+    }
+
+
+def _undecided_plain(account: Undecided) -> Plain:
+    return {
+        "decision": None,
+        "undecided": {
+            "stream": account.stream,
+            "round": account.round,
+            "at": as_time(account.at) if account.at else None,
+            "rule": account.rule,
+        },
+        "steady": None,
+        "nodes": [],
+        "derived_nodes": [],
+        "history": [],
+        "total": 0,
+    }
+
+
+def _waiting_plain(waiting: RequestWait) -> Plain:
+    return {
+        "for": waiting.awaits,
+        "clusters": list(waiting.clusters),
+        "since": as_time(waiting.since),
+        "due": None if waiting.due is None else as_time(waiting.due),
+        "until": None if waiting.until is None else as_time(waiting.until),
+        "said": _waits(waiting),
     }
 
 
@@ -105,97 +164,145 @@ def _derived_plain(derived: Derived) -> Plain:
     return {
         **as_plain(derived.row),
         "again": {
-            "same": again.same, "engine": again.engine, "replayed": again.replayed.decode() or None,
-            "whole_state": again.whole, "retired": again.retired,
+            "same": again.same,
+            "engine": again.engine,
+            "replayed": again.replayed.decode() or None,
+            "whole_state": again.whole,
+            "retired": again.retired,
         },
         "derived": _trace_plain(derived.trace),
-    }  # fmt: skip
+    }
 
 
 def _steady_plain(steady: Steady) -> Plain:
     return {
-        "stream": steady.stream, "round": steady.round, "at": as_time(steady.at), "rule": steady.rule,
+        "stream": steady.stream,
+        "round": steady.round,
+        "at": as_time(steady.at),
+        "rule": steady.rule,
         "trigger": "AvoidSchedule" if steady.avoided else None,
-        "held": dict(steady.held), "fresh": None if steady.fresh is None else dict(steady.fresh),
-        "fresh_refused": steady.reason or None, "would_move": steady.would_move, "derived": _trace_plain(steady.trace),
-    }  # fmt: skip
+        "held": dict(steady.held),
+        "fresh": None if steady.fresh is None else dict(steady.fresh),
+        "fresh_refused": steady.reason or None,
+        "would_move": steady.would_move,
+        "derived": _trace_plain(steady.trace),
+    }
 
 
 def _trace_plain(trace: FleetTrace | NodesTrace | SelectionsTrace | None) -> Plain | None:
     match trace:
         case SelectionsTrace():
             return {
-                "bound": list(trace.bound), "sets": list(trace.sets), "weights": dict(trace.weights),
+                "bound": list(trace.bound),
+                "sets": list(trace.sets),
+                "weights": dict(trace.weights),
                 "trouble": trace.trouble or None,
                 "candidates": [
                     {
-                        "cluster": c.name, "fell": c.fell or None, "scores": dict(c.scores), "total": c.total,
-                        "place": c.place or None, "held": c.held,
+                        "cluster": c.name,
+                        "fell": c.fell or None,
+                        "scores": dict(c.scores),
+                        "total": c.total,
+                        "place": c.place or None,
+                        "held": c.held,
                     }
                     for c in trace.candidates
                 ],
-            }  # fmt: skip
+            }
         case None:
             return None
         case NodesTrace():
             nearest = trace.nearest
             return {
-                "cluster": trace.cluster, "profile": trace.profile, "message": trace.message or None,
+                "cluster": trace.cluster,
+                "profile": trace.profile,
+                "message": trace.message or None,
                 "nearest": nearest.name if nearest else None,
                 "nodes": [_node_plain(node) for node in trace.nodes],
-            }  # fmt: skip
+            }
         case FleetTrace():
             return {
-                "replicas": trace.replicas, "held": dict(trace.held), "fresh": trace.fresh, "without": list(trace.without),
+                "replicas": trace.replicas,
+                "held": dict(trace.held),
+                "fresh": trace.fresh,
+                "without": list(trace.without),
                 "ways": [_way_plain(way) for way in trace.ways],
                 "terms": [
                     {
-                        "affinity": term.name, "reason": term.reason or None, "note": term.note,
+                        "affinity": term.name,
+                        "reason": term.reason or None,
+                        "note": term.note,
                         "clusters": [_cluster_plain(cluster) for cluster in term.clusters],
-                        "selection": None if term.selection is None else _selection_plain(term.selection),
-                        "division": None if term.division is None else _division_plain(term.division),
+                        "selection": None
+                        if term.selection is None
+                        else _selection_plain(term.selection),
+                        "divisions": [_division_plain(division) for division in term.divisions],
                     }
                     for term in trace.terms
                 ],
-            }  # fmt: skip
+            }
 
 
 def _cluster_plain(c: ClusterTrace) -> Plain:
     return {
-        "cluster": c.name, "region": c.region or None, "held": c.held, "refused": list(c.refused), "locality": c.locality,
-        "estimate": c.estimate, "estimated_by": c.source or None,
-        "counted_at": None if c.counted_at is None else as_time(c.counted_at), "deducted": c.pending,
-        "selected": c.selected, "used": c.used, "replicas": c.replicas, "ways": [_way_plain(way) for way in c.ways],
-    }  # fmt: skip
+        "cluster": c.name,
+        "region": c.region or None,
+        "held": c.held,
+        "refused": list(c.refused),
+        "locality": c.locality,
+        "estimate": c.estimate,
+        "estimated_by": c.source or None,
+        "counted_at": None if c.counted_at is None else as_time(c.counted_at),
+        "deducted": c.pending,
+        "selected": c.selected,
+        "used": c.used,
+        "replicas": c.replicas,
+        "ways": [_way_plain(way) for way in c.ways],
+    }
 
 
 def _node_plain(n: NodeTrace) -> Plain:
     return {
-        "node": n.name, "refused": list(n.refused), "said": {plugin: list(reasons) for plugin, reasons in n.said.items()},
+        "node": n.name,
+        "refused": list(n.refused),
+        "said": {plugin: list(reasons) for plugin, reasons in n.said.items()},
         "score": n.score,
         "parts": {
-            name: {"raw": p.raw, "normalised": p.normalised, "weighted": p.weighted} for name, p in n.parts.items()
+            name: {"raw": p.raw, "normalised": p.normalised, "weighted": p.weighted}
+            for name, p in n.parts.items()
         },
-        "devices": [list(d) for d in n.devices], "free": dict(n.free), "short": dict(n.short), "replicas": n.replicas,
+        "devices": [list(d) for d in n.devices],
+        "free": dict(n.free),
+        "short": dict(n.short),
+        "replicas": n.replicas,
         "ways": [_way_plain(way) for way in n.ways],
-    }  # fmt: skip
+    }
 
 
-def _way_plain(way: Way) -> Plain:
+def _way_plain(way: ChangeSet) -> Plain:
     return {
         "said": said(way),
-        "changes": [{"kind": c.kind, "what": c.what, "amount": c.amount, "said": c.text} for c in way],
+        "changes": [
+            {"kind": c.kind, "what": c.what, "amount": c.amount, "said": c.text} for c in way
+        ],
     }
 
 
 def _selection_plain(s: SelectionTrace) -> Plain:
     return {
         "constraints": [
-            {"by": c.field or c.label, "min_groups": c.min_groups, "max_groups": c.max_groups} for c in s.constraints
+            {"by": c.field or c.label, "min_groups": c.min_groups, "max_groups": c.max_groups}
+            for c in s.constraints
         ],
         "ranking": list(s.ranking),
         "groups": [
-            {"by": g.by, "group": g.name, "score": g.score, "members": list(g.members), "chosen": g.chosen}
+            {
+                "by": g.by,
+                "group": g.name,
+                "score": g.score,
+                "members": list(g.members),
+                "chosen": g.chosen,
+            }
             for g in s.groups
         ],
         "chosen": list(s.chosen),
@@ -205,16 +312,30 @@ def _selection_plain(s: SelectionTrace) -> Plain:
 
 def _division_plain(d: DivisionTrace) -> Plain:
     return {
-        "how": d.how, "seats": d.seats, "total_weight": d.total,
-        "shares": [{"cluster": s.cluster, "kept": s.kept, "weight": s.weight, "seats": s.seats} for s in d.shares],
-    }  # fmt: skip
+        "how": d.how,
+        "seats": d.seats,
+        "total_weight": d.total,
+        "shares": [
+            {"cluster": s.cluster, "kept": s.kept, "weight": s.weight, "seats": s.seats}
+            for s in d.shares
+        ],
+    }
 
 
 # --- for people
 
 
-def account_page(account: Explained, *, every: bool = False) -> Iterator[RenderableType]:
+def account_page(
+    account: Explained | Undecided, *, every: bool = False
+) -> Iterator[RenderableType]:
+    if isinstance(account, Undecided):
+        yield _undecided(account)
+        yield from _unacted(account)
+        return
     yield _headline(account)
+    if account.waiting is not None:
+        yield ""
+        yield Text("its present request ", WARN).append(_waits(account.waiting), "default")
     if account.steady is not None:
         yield from _steady(account.steady)
     yield from _derived(account.decision, every)
@@ -223,14 +344,72 @@ def account_page(account: Explained, *, every: bool = False) -> Iterator[Rendera
         yield _nodes(account.on_nodes)
     for derived in account.nodes:
         yield ""
-        yield Text(f"{derived.row.stream}, {derived.row.outcome}: {summary(derived.data)}", "bold")
+        yield Text(
+            f"{derived.row.stream}, {derived.row.outcome}: {as_decision(derived.data).sentence()}",
+            "bold",
+        )
         yield from _derived(derived, every)
     yield from _unacted(account)
     yield ""
     yield _history(account)
 
 
-def _unacted(account: Explained) -> Iterator[RenderableType]:
+def _undecided(account: Undecided) -> Table:
+    table = _facts()
+    table.add_row(Text("binding", DARK), Text(account.binding, "bold"))
+    table.add_row(Text("decision", DARK), Text("none yet", WARN))
+    if account.round:
+        where = f"{as_clock(account.at)} in {account.stream}, round {account.round:,}"
+        table.add_row(Text("state of", DARK), where)
+    if account.waiting is None:
+        table.add_row(Text("because", DARK), account.rule)
+    else:
+        table.add_row(Text("request", DARK), _waits(account.waiting))
+    return table
+
+
+def _waits(waiting: RequestWait) -> str:
+    """For what, since when, and until when at the latest."""
+    clusters = _any_of(waiting.clusters)
+    match waiting.awaits:
+        case "clusters":
+            what = "waits for the first cluster"
+        case "first-counts":
+            what = f"waits for the first capacity count of {clusters}"
+        case "counts":
+            what = f"waits for the next capacity count of {clusters or 'a cluster'}"
+        case "nodes":
+            what = f"waits for {clusters or 'a cluster'} to place the replicas it has accepted"
+        case "requests":
+            what = "waits with requests that come before it, which wait for capacity counts"
+        case "round":
+            what = "waits for the next round, which is due at once"
+        case "reading":
+            what = "waits to be read by the fleet stage"
+    return f"{what}, since {as_clock(waiting.since)}{_ends(waiting)}"
+
+
+def _ends(waiting: RequestWait) -> str:
+    if waiting.due is None or waiting.until is None:
+        return ""
+    if waiting.due == waiting.until:
+        return f"; decided at {as_clock(waiting.until)} at the latest"
+    return (
+        f"; decided without it at {as_clock(waiting.due)}, or at {as_clock(waiting.until)} at the "
+        "latest where other requests make it wait longer"
+    )
+
+
+def _any_of(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - SHOWN
+    if more > 0:
+        return f"{', '.join(names[:SHOWN])} and {count(more, 'more cluster')}"
+    *first, last = names or ("",)
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def _unacted(account: Explained | Undecided) -> Iterator[RenderableType]:
     """What was asked for and had no part in the decision."""
     if account.unacted:
         yield ""
@@ -241,10 +420,7 @@ def _unacted(account: Explained) -> Iterator[RenderableType]:
 
 def _headline(account: Explained) -> Table:
     row, data = account.decision.row, account.decision.data
-    table = new_table()
-    table.add_column()
-    table.add_column()
-    table.show_header = False
+    table = _facts()
 
     def say(name: str, value: str | Text) -> None:
         if value:
@@ -253,37 +429,41 @@ def _headline(account: Explained) -> Table:
     say(_kind(data), Text(account.binding, "bold"))
     say("decision", f"{row.id}")
     say("taken", f"{as_clock(row.at)} in {row.stream}, round {row.round:,}, number {row.seq:,}")
-    say("outcome", styled_outcome(row.outcome).append(f"  {summary(data)}", "default"))
-    if isinstance(data, ScheduleDecided | ScheduleRefused):
+    say(
+        "outcome",
+        styled_outcome(row.outcome).append(f"  {as_decision(data).sentence()}", "default"),
+    )
+    if isinstance(data, ScheduleAnswer):
         say("because", data.trigger)
         say("replicas", str(data.replicas or ""))
         say("asks for", _asked(data))
         say("affinity", data.affinity)
-    if isinstance(data, PlacementDecided):
-        say("because", data.trigger)
-    if isinstance(data, ProposalRefused):
-        say("proposed", f"{data.kind}, {data.proposal}")
-        say("refused", f"{data.reason}: {data.detail}")
+    effect = effect_of(data)
+    if isinstance(effect, SelectionPart):
+        say("because", effect.trigger)
+    if isinstance(effect, ProposalEnd):
+        say("proposed", f"{effect.kind}, {effect.proposal}")
+        say("refused", f"{effect.reason}: {effect.detail}")
     say("again", _again(account.decision))
+    return table
+
+
+def _facts() -> Table:
+    """Names and values, one a row."""
+    table = new_table()
+    table.add_column()
+    table.add_column()
+    table.show_header = False
     return table
 
 
 def _kind(data: Value) -> str:
     """What the decision is about."""
-    match data:
-        case PlacementDecided() | PlacementHeld() | PlacementReleased():
-            return "placement"
-        case NodeClaimRequested() | NodeClaimEnded():
-            return "claim"
-        case DisruptionDecided() | DisruptionEnded():
-            return "command"
-        case NodeRemovalDecided():
-            return "node"
-        case _:
-            return "binding"
+    about = as_decision(data).ABOUT
+    return about if about in ("placement", "claim", "command", "node") else "binding"
 
 
-def _asked(data: ScheduleDecided | ScheduleRefused) -> str:
+def _asked(data: ScheduleAnswer) -> str:
     asked = [f"{sized(name, n)} {name}" for name, n in sorted(data.requirements.requests.items())]
     asked += [
         f"{d.count} {d.kind}" if d.milli >= DEVICE_MILLI else f"{d.milli}/1000 {d.kind}"
@@ -299,15 +479,24 @@ def _again(derived: Derived) -> Text:
     if again.same:
         return Text("decided once more with the same bytes", GOOD)
     other = "" if again.own_engine else f" by {again.engine}, which is another engine than this one"
-    what = "this engine decides nothing here" if not again.replayed else "this engine decides otherwise"
+    what = (
+        "this engine decides nothing here"
+        if not again.replayed
+        else "this engine decides otherwise"
+    )
     return Text(
-        f"NOT REPRODUCED: it was decided{other or f' by {again.engine}'}; {what}. Only what was recorded is shown", BAD
+        f"NOT REPRODUCED: it was decided{other or f' by {again.engine}'}; {what}. "
+        "Only what was recorded is shown",
+        BAD,
     )
 
 
 def _steady(steady: Steady) -> Iterator[RenderableType]:
     yield ""
-    text = Text(f"at {as_clock(steady.at)} ({steady.stream}, round {steady.round:,}) nothing was decided: ", "bold")
+    text = Text(
+        f"at {as_clock(steady.at)} ({steady.stream}, round {steady.round:,}) nothing was decided: ",
+        "bold",
+    )
     text.append("AvoidSchedule: " if steady.avoided else "", "default")
     yield text.append(steady.rule, "default")
     if steady.fresh is None:
@@ -317,8 +506,13 @@ def _steady(steady: Steady) -> Iterator[RenderableType]:
     if not steady.would_move:
         yield "a fresh decision would have given the same clusters"
         return
-    yield f"a fresh decision would have given {_placed(steady.fresh)} instead of {_placed(steady.held)}"
-    yield Text("it is taken when somebody asks for it: a new `reschedule` token, or a proposal", DARK)
+    yield (
+        f"a fresh decision would have given {_placed(steady.fresh)} instead of "
+        f"{_placed(steady.held)}"
+    )
+    yield Text(
+        "it is taken when somebody asks for it: a new `reschedule` token, or a proposal", DARK
+    )
 
 
 def _placed(targets: object) -> str:
@@ -353,10 +547,15 @@ def _recorded(row: LedgerRow, explanation: Explanation) -> Iterator[RenderableTy
         yield explanation.note
     if explanation.candidates:
         what = "node" if row.stream.startswith(CLUSTER) else "cluster"
-        text = Text(f"{count(explanation.candidates, what)} looked at, {explanation.feasible:,} feasible")
+        text = Text(
+            f"{count(explanation.candidates, what)} looked at, {explanation.feasible:,} feasible"
+        )
         if explanation.refused:
             reasons = sorted(explanation.refused.items(), key=lambda entry: (-entry[1], entry[0]))
-            text.append("; refused: " + ", ".join(f"{reason} {number:,}" for reason, number in reasons), DARK)
+            text.append(
+                "; refused: " + ", ".join(f"{reason} {number:,}" for reason, number in reasons),
+                DARK,
+            )
         yield ""
         yield text
 
@@ -371,7 +570,9 @@ def _failover(sets: FailoverSets) -> Iterator[RenderableType]:
 
 def _recorded_candidates(explanation: Explanation) -> Table:
     table = new_table("recorded", "", "score", "room for", right=("score", "room for"))
-    for place, scored in [("chosen", s) for s in explanation.chosen] + [("next", s) for s in explanation.runners_up]:
+    for place, scored in [("chosen", s) for s in explanation.chosen] + [
+        ("next", s) for s in explanation.runners_up
+    ]:
         table.add_row(scored.name, place, str(scored.score), f"{scored.estimate:,}")
     return table
 
@@ -388,14 +589,20 @@ def _placement(trace: SelectionsTrace, every: bool) -> Iterator[RenderableType]:
     if shown:
         yield _candidates(shown, list(trace.weights))
     if len(shown) < len(trace.candidates):
-        yield Text(f"{count(len(trace.candidates) - len(shown), 'more cluster')}: --all shows them", DARK)
+        yield Text(
+            f"{count(len(trace.candidates) - len(shown), 'more cluster')}: --all shows them", DARK
+        )
 
 
 def _candidates(candidates: Sequence[CandidateTrace], prioritizers: Sequence[str]) -> Table:
     table = new_table("cluster", "", *prioritizers, "total", right=(*prioritizers, "total"))
     for c in candidates:
         what = (
-            Text(c.fell, BAD) if c.fell else Text("selected", GOOD) if c.place else Text("held" if c.held else "", DARK)
+            Text(c.fell, BAD)
+            if c.fell
+            else Text("selected", GOOD)
+            if c.place
+            else Text("held" if c.held else "", DARK)
         )
         scores = [str(c.scores.get(name, "")) for name in prioritizers]
         table.add_row(c.name, what, *scores, "" if c.fell else str(c.total))
@@ -406,24 +613,37 @@ def _fleet(trace: FleetTrace, derived: Derived, every: bool) -> Iterator[Rendera
     for term in trace.terms:
         if len(trace.terms) > 1:
             yield ""
-            yield Text(f"affinity {term.name}: {f'{term.reason}, {term.note}' if term.reason else 'chosen'}", "bold")
+            yield Text(
+                f"affinity {term.name}: "
+                f"{f'{term.reason}, {term.note}' if term.reason else 'chosen'}",
+                "bold",
+            )
         used = [c for c in term.clusters if c.used or c.held]
         free = [c for c in term.clusters if not c.refused and c not in used]
         refused = [c for c in term.clusters if c.refused and c not in used]
         yield ""
-        yield _clusters([*used, *_some(free, every), *_some(_nearest(refused), every)], derived.row.at)
-        hidden = len(term.clusters) - len(used) - len(_some(free, every)) - len(_some(refused, every))
+        yield _clusters(
+            [*used, *_some(free, every), *_some(_nearest(refused), every)], derived.row.at
+        )
+        hidden = (
+            len(term.clusters) - len(used) - len(_some(free, every)) - len(_some(refused, every))
+        )
         if hidden:
             yield Text(f"and {count(hidden, 'cluster')} more: --all shows every one", DARK)
         if term.selection is not None:
             yield ""
             yield from _selection(term.selection)
-        if term.division is not None and term.division.shares:
-            yield ""
-            yield from _division(term.division, every)
+        for division in term.divisions:
+            if division.shares:
+                yield ""
+                yield from _division(division, every)
     if trace.ways:
         yield ""
-        yield Text("it would have been placed with " + "; or with ".join(said(way) for way in trace.ways[:3]), "bold")
+        yield Text(
+            "it would have been placed with "
+            + "; or with ".join(said(way) for way in trace.ways[:3]),
+            "bold",
+        )
 
 
 def _some(items: Sequence[ClusterTrace], every: bool) -> Sequence[ClusterTrace]:
@@ -436,16 +656,35 @@ def _nearest(refused: Sequence[ClusterTrace]) -> list[ClusterTrace]:
 
 
 def _clusters(clusters: Sequence[ClusterTrace], at: int) -> Table:
-    columns = ("cluster", "replicas", "before", "room for", "known", "age", "refused", "it would be used with")
+    columns = (
+        "cluster",
+        "replicas",
+        "before",
+        "room for",
+        "known",
+        "age",
+        "refused",
+        "it would be used with",
+    )
     table = new_table(*columns, right=("replicas", "before", "room for", "age"))
     for c in clusters:
-        age = "" if c.counted_at is None or c.source not in ("class", "totals") else _age(at - c.counted_at)
+        age = (
+            ""
+            if c.counted_at is None or c.source not in ("class", "totals")
+            else _age(at - c.counted_at)
+        )
         room = f"{c.estimate:,}" if c.source and not c.refused else ""
         table.add_row(
-            c.name, f"{c.replicas:,}" if c.used else "", f"{c.held:,}" if c.held else "", room,
-            ESTIMATED_BY.get(c.source, c.source), age, ", ".join(c.refused), said(c.ways[0]) if c.ways else "",
+            c.name,
+            f"{c.replicas:,}" if c.used else "",
+            f"{c.held:,}" if c.held else "",
+            room,
+            ESTIMATED_BY.get(c.source, c.source),
+            age,
+            ", ".join(c.refused),
+            said(c.ways[0]) if c.ways else "",
             style="" if c.used else DARK,
-        )  # fmt: skip
+        )
     return table
 
 
@@ -460,8 +699,12 @@ def _selection(selection: SelectionTrace) -> Iterator[RenderableType]:
         yield f"spread by {c.field or c.label}: {c.min_groups}{most}"
     for by in dict.fromkeys(g.by for g in selection.groups):
         table = new_table(by, "score", "", "its clusters, best first", right=("score",))
-        for g in sorted([g for g in selection.groups if g.by == by], key=lambda g: (not g.chosen, -g.score)):
-            table.add_row(g.name, f"{g.score:,}", "chosen" if g.chosen else "", ", ".join(g.members))
+        for g in sorted(
+            [g for g in selection.groups if g.by == by], key=lambda g: (not g.chosen, -g.score)
+        ):
+            table.add_row(
+                g.name, f"{g.score:,}", "chosen" if g.chosen else "", ", ".join(g.members)
+            )
         yield table
     if not selection.groups:
         yield Text(f"ranked {', '.join(selection.ranking[:SHOWN])}", DARK)
@@ -475,7 +718,9 @@ def _division(division: DivisionTrace, every: bool) -> Iterator[RenderableType]:
     shares = sorted(division.shares, key=lambda s: (-s.seats, -s.weight, s.cluster))
     table = new_table("cluster", "kept", "share", "gets", "", right=("kept", "gets"))
     for share in shares if every else shares[:SHOWN]:
-        table.add_row(share.cluster, str(share.kept or ""), *_share(share.weight, share.seats, division))
+        table.add_row(
+            share.cluster, str(share.kept or ""), *_share(share.weight, share.seats, division)
+        )
     yield table
     hidden = 0 if every else len(shares) - SHOWN
     if hidden > 0:
@@ -485,7 +730,9 @@ def _division(division: DivisionTrace, every: bool) -> Iterator[RenderableType]:
 def _share(weight: int, seats: int, division: DivisionTrace) -> tuple[str, str, str]:
     """`4 x 40/70 = 2.29`, what it got, and how that came of it."""
     exact = division.seats * weight * 100 // division.total
-    quotient = f"{division.seats:,} x {weight:,}/{division.total:,} = {exact // 100:,}.{exact % 100:02d}"
+    quotient = (
+        f"{division.seats:,} x {weight:,}/{division.total:,} = {exact // 100:,}.{exact % 100:02d}"
+    )
     extra = seats - exact // 100
     why = (
         ""
@@ -502,21 +749,43 @@ def _cluster(trace: NodesTrace, every: bool) -> Iterator[RenderableType]:
     refused = [n for n in trace.nodes if n.refused]
     used = [n for n in feasible if n.replicas]
     others = [n for n in feasible if not n.replicas]
-    shown = [*used[: None if every else SHOWN], *others[: None if every else 3], *refused[: None if every else SHOWN]]
+    shown = [
+        *used[: None if every else SHOWN],
+        *others[: None if every else 3],
+        *refused[: None if every else SHOWN],
+    ]
     table = new_table(
-        "node", "replicas", "score", "of which", "devices", "refused", "it would fit with", right=("replicas", "score")
+        "node",
+        "replicas",
+        "score",
+        "of which",
+        "devices",
+        "refused",
+        "it would fit with",
+        right=("replicas", "score"),
     )
     for n in shown:
         parts = ", ".join(f"{name} {p.weighted}" for name, p in n.parts.items() if p.weighted)
-        devices = ", ".join(f"{index}" if milli >= DEVICE_MILLI else f"{index}:{milli}" for index, milli in n.devices)
+        devices = ", ".join(
+            f"{index}" if milli >= DEVICE_MILLI else f"{index}:{milli}"
+            for index, milli in n.devices
+        )
         table.add_row(
-            n.name, str(n.replicas or ""), "" if n.refused else str(n.score), parts, devices, _against(n),
-            said(n.ways[0]) if n.ways else "", style="" if n.replicas else DARK,
-        )  # fmt: skip
+            n.name,
+            str(n.replicas or ""),
+            "" if n.refused else str(n.score),
+            parts,
+            devices,
+            _against(n),
+            said(n.ways[0]) if n.ways else "",
+            style="" if n.replicas else DARK,
+        )
     yield ""
     yield table
     if len(shown) < len(trace.nodes):
-        yield Text(f"and {count(len(trace.nodes) - len(shown), 'node')} more: --all shows every one", DARK)
+        yield Text(
+            f"and {count(len(trace.nodes) - len(shown), 'node')} more: --all shows every one", DARK
+        )
     nearest = trace.nearest
     if nearest is not None and not feasible:
         yield Text(f"the nearest: {nearest.name}, with {said(nearest.ways[0])}", "bold")
@@ -524,32 +793,53 @@ def _cluster(trace: NodesTrace, every: bool) -> Iterator[RenderableType]:
 
 def _against(n: NodeTrace) -> str:
     """In the words users know, where a plugin has said any."""
-    return ", ".join(dict.fromkeys(reason for reasons in n.said.values() for reason in reasons)) or ", ".join(n.refused)
+    return ", ".join(
+        dict.fromkeys(reason for reasons in n.said.values() for reason in reasons)
+    ) or ", ".join(n.refused)
 
 
 def _nodes(rows: Sequence[LedgerRow]) -> Table:
     table = new_table("on the nodes", "outcome", "which", "nodes looked at", "refused", "decision")
     for row in rows:
         data: Value = row.data()
-        explanation = data.explanation if isinstance(data, ReplicasPlaced | ReplicasRefused) else Explanation()
-        refused = ", ".join(f"{reason} {number:,}" for reason, number in sorted(explanation.refused.items()))
-        looked_at = f"{explanation.feasible:,} of {explanation.candidates:,} feasible" if explanation.candidates else ""
+        explanation = explanation_of(data) or Explanation()
+        refused = ", ".join(
+            f"{reason} {number:,}" for reason, number in sorted(explanation.refused.items())
+        )
+        looked_at = (
+            f"{explanation.feasible:,} of {explanation.candidates:,} feasible"
+            if explanation.candidates
+            else ""
+        )
         table.add_row(
-            row.stream.removeprefix(CLUSTER), styled_outcome(row.outcome), summary(data), looked_at, Text(refused, DARK),
+            row.stream.removeprefix(CLUSTER),
+            styled_outcome(row.outcome),
+            as_decision(data).sentence(),
+            looked_at,
+            Text(refused, DARK),
             Text(str(row.id), DARK),
-        )  # fmt: skip
+        )
     return table
 
 
 def _history(account: Explained) -> Table:
     table = new_table("its history", "stream", "seq", "outcome", "", right=("seq",))
     if len(account.history) < account.total:
-        table.caption = f"the last {len(account.history)} of {account.total:,}; `wharfinger history` has all"
+        table.caption = (
+            f"the last {len(account.history)} of {account.total:,}; `wharfinger history` has all"
+        )
     for row in account.history:
         mark = "bold" if row.id == account.decision.row.id else ""
         data = row.data()
-        text = summary(data)
-        if isinstance(data, ScheduleDecided | ScheduleRefused):
+        text = as_decision(data).sentence()
+        if isinstance(data, ScheduleAnswer):
             text = f"{text}  [{data.trigger}]"
-        table.add_row(as_clock(row.at), row.stream, f"{row.seq:,}", styled_outcome(row.outcome), Text(text), style=mark)
+        table.add_row(
+            as_clock(row.at),
+            row.stream,
+            f"{row.seq:,}",
+            styled_outcome(row.outcome),
+            Text(text),
+            style=mark,
+        )
     return table

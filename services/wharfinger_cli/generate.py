@@ -1,8 +1,10 @@
-"""A fleet made up from a seed: clusters in regions, zones and clouds, mixed nodes, bindings of every placement.
+"""A fleet made up from a seed: clusters in regions, zones and clouds, mixed nodes, bindings of
+every placement.
 
-For demonstrations, tests and measurements where no trace is at hand. The same seed and counts give the same events, byte for
-byte, on any machine: the generator has a random source of its own, names are counted, and nothing is read from outside.
-Shares (how many nodes have GPUs, how many clusters are tainted) are near what real fleets show, not a model of one.
+For demonstrations, tests and measurements where no trace is at hand. The same seed and counts give
+the same events, byte for byte, on any machine: the generator has a random source of its own, names
+are counted, and nothing is read from outside. Shares (how many nodes have GPUs, how many clusters
+are tainted) are near what real fleets show, not a model of one.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.events.accepted import Accepted, accepted
 from wharfinger.events.bindings import BindingRequested
-from wharfinger.events.cluster_state import into_buckets
+from wharfinger.events.cluster_state import buckets_for
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.envelope import derived_id
 from wharfinger.events.policies import PolicyApplied
@@ -41,7 +43,8 @@ API_KINDS = ("v1/Pod", "v1/ConfigMap", "apps/v1/Deployment", "apps/v1/StatefulSe
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """How much of everything, in all. `lease_s`: how long a cluster's silence is normal; None: it promises nothing."""
+    """How much of everything, in all. `lease_s`: how long a cluster's silence is normal; None: it
+    promises nothing."""
 
     clusters: int
     nodes: int
@@ -51,7 +54,7 @@ class FleetPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Town:
     """A harbour town and the cloud region it lies in."""
 
     town: str
@@ -60,16 +63,16 @@ class _Place:
 
 
 PLACES = (
-    _Place("oslo", "fjord", "eu-north"),
-    _Place("bergen", "fjord", "eu-north"),
-    _Place("hamburg", "hansa", "eu-west"),
-    _Place("rotterdam", "hansa", "eu-west"),
-    _Place("genoa", "hansa", "eu-south"),
-    _Place("halifax", "atlantic", "ca-east"),
-    _Place("boston", "atlantic", "us-east"),
-    _Place("oakland", "pacific", "us-west"),
-    _Place("yokohama", "pacific", "ap-north"),
-    _Place("singapore", "pacific", "ap-south"),
+    _Town("oslo", "fjord", "eu-north"),
+    _Town("bergen", "fjord", "eu-north"),
+    _Town("hamburg", "hansa", "eu-west"),
+    _Town("rotterdam", "hansa", "eu-west"),
+    _Town("genoa", "hansa", "eu-south"),
+    _Town("halifax", "atlantic", "ca-east"),
+    _Town("boston", "atlantic", "us-east"),
+    _Town("oakland", "pacific", "us-west"),
+    _Town("yokohama", "pacific", "ap-north"),
+    _Town("singapore", "pacific", "ap-south"),
 )
 
 
@@ -109,7 +112,9 @@ class _Rule:
 
 
 RULES = (
-    _Rule("by-room", 40, Placement(replicas=ReplicaScheduling("Divided", "Weighted", dynamic=True))),
+    _Rule(
+        "by-room", 40, Placement(replicas=ReplicaScheduling("Divided", "Weighted", dynamic=True))
+    ),
     _Rule("packed", 25, Placement(replicas=ReplicaScheduling("Divided", "Aggregated"))),
     _Rule(
         "two-to-one",
@@ -119,7 +124,12 @@ RULES = (
                 "Divided",
                 "Weighted",
                 static=(
-                    StaticWeight(ClusterAffinity(fields=(Requirement("region", "In", ("eu-north", "eu-west")),)), 2),
+                    StaticWeight(
+                        ClusterAffinity(
+                            fields=(Requirement("region", "In", ("eu-north", "eu-west")),)
+                        ),
+                        2,
+                    ),
                     StaticWeight(ClusterAffinity(), 1),
                 ),
             )
@@ -128,7 +138,9 @@ RULES = (
     _Rule(
         "production-everywhere",
         10,
-        Placement(affinities=(ClusterAffinity(labels=LabelSelector({"environment": "production"})),)),
+        Placement(
+            affinities=(ClusterAffinity(labels=LabelSelector({"environment": "production"})),)
+        ),
     ),
     _Rule(
         "up-to-three",
@@ -143,8 +155,10 @@ RULES = (
 
 
 def generate(plan: FleetPlan) -> Iterator[Accepted]:
-    """Clusters, then their nodes, then policies, then bindings: the order in which a plane would like to hear it."""
-    # Each part draws from its own source, so that asking for more bindings leaves the fleet as it was.
+    """Clusters, then their nodes, then policies, then bindings: the order in which a plane would
+    like to hear it."""
+    # Each part draws from its own source, so that asking for more bindings leaves the fleet as it
+    # was.
     fleet = list(clusters(plan))
     yield from (accepted(ClusterObserved(cluster)) for cluster in fleet)
     yield from nodes(plan, fleet)
@@ -170,7 +184,8 @@ def clusters(plan: FleetPlan) -> Iterator[Cluster]:
 
 
 def nodes(plan: FleetPlan, fleet: Sequence[Cluster]) -> Iterator[Accepted]:
-    """Every cluster's nodes in buckets. Clusters differ in size: each node goes to one of them by a drawn weight."""
+    """Every cluster's nodes in buckets. Clusters differ in size: each node goes to one of them by a
+    drawn weight."""
     random = Random(f"{plan.seed}/nodes")
     if not fleet:
         return
@@ -182,14 +197,20 @@ def nodes(plan: FleetPlan, fleet: Sequence[Cluster]) -> Iterator[Accepted]:
         part = parts[cluster.name]
         part.append(_node(f"{cluster.name}-{len(part):04d}", cluster, random))
     for name, part in parts.items():
-        for observed in into_buckets(name, part, buckets=max(1, -(-len(part) // NODES_A_BUCKET))):
+        for observed in buckets_for(name, part, at_least=max(1, -(-len(part) // NODES_A_BUCKET))):
             yield accepted(observed)
 
 
 def policies() -> Iterator[Accepted]:
     for rule in RULES:
-        selector = ResourceSelector("apps/v1", "Deployment", labels=LabelSelector({"placement": rule.name}))
-        policy = Policy("ClusterPropagationPolicy", rule.name, propagation=Propagation((selector,), rule.placement))
+        selector = ResourceSelector(
+            "apps/v1", "Deployment", labels=LabelSelector({"placement": rule.name})
+        )
+        policy = Policy(
+            "ClusterPropagationPolicy",
+            rule.name,
+            propagation=Propagation((selector,), rule.placement),
+        )
         yield accepted(PolicyApplied(policy))
 
 
@@ -212,7 +233,11 @@ def _node(name: str, cluster: Cluster, random: Random) -> Node:
         labels["nvidia.com/gpu.product"] = machine.model
     return Node(
         name=name,
-        allocatable={"cpu": machine.cpu_milli, "memory": machine.memory_gib * GIBIBYTE, "pods": 110},
+        allocatable={
+            "cpu": machine.cpu_milli,
+            "memory": machine.memory_gib * GIBIBYTE,
+            "pods": 110,
+        },
         devices=(Device(model=machine.model, kind=GPU),) * machine.gpus,
         labels=labels,
         taints=(GPU_TAINT,) if machine.gpus else (),
@@ -228,7 +253,9 @@ def _binding(name: str, namespace: str, rule: _Rule, random: Random) -> Binding:
         devices=_devices(random),
     )
     if requirements.devices:
-        requirements = Requirements(requirements.requests, requirements.devices, tolerations=(GPU_TOLERATION,))
+        requirements = Requirements(
+            requirements.requests, requirements.devices, tolerations=(GPU_TOLERATION,)
+        )
     return Binding(
         name=full_name,
         uid=str(derived_id("binding", full_name)),

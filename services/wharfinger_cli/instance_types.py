@@ -1,7 +1,9 @@
-"""`import instance-types`: a catalogue of what nodes can be bought, told to the plane in parts that fit a message each.
+"""`import instance-types`: a catalogue of instance types, submitted to the plane in parts that each
+fit into one message.
 
-The parts of a catalogue are policies of the kind `InstanceTypes`, in the catalogue's name as namespace. To read a file again tells
-only what is new; parts that a shorter file no longer has are taken back in the same go.
+The parts of a catalogue are policies of the kind `InstanceTypes`; their namespace is the name of
+the catalogue. Importing a file again submits only what has changed, and removes the parts that a
+shorter file no longer has.
 """
 
 from __future__ import annotations
@@ -18,14 +20,14 @@ from wharfinger.domain.value import canonical
 from wharfinger.events.accepted import Accepted, accepted
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.manifests.model import is_name
-from wharfinger_cli.app import Request
 from wharfinger_cli.bulk import said
 from wharfinger_cli.catalogue_files import read
-from wharfinger_cli.catalogue_terms import Asked, Read
-from wharfinger_cli.connection import opened_ledger, run, settings_of
-from wharfinger_cli.facts import Facts, known_facts
+from wharfinger_cli.catalogue_terms import CatalogueTerms, Read
+from wharfinger_cli.connection import opened_ledger, reached, run
+from wharfinger_cli.facts import LatestFacts, known_facts
 from wharfinger_cli.failures import CommandError, NotFoundError
 from wharfinger_cli.output import WARN, Plain, count, messages, show
+from wharfinger_cli.request import Request
 from wharfinger_cli.submit import Submitted, submit
 
 KIND = "InstanceTypes"
@@ -34,7 +36,7 @@ PART_BYTES = 800_000
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ImportOptions:
     """As they were written behind the command."""
 
     name: str = "default"
@@ -47,7 +49,7 @@ class Options:
     remove: str = ""
 
 
-def import_instance_types(request: Request, files: Sequence[Path], options: Options) -> None:
+def import_instance_types(request: Request, files: Sequence[Path], options: ImportOptions) -> None:
     if options.remove:
         if files:
             raise CommandError("import instance-types: expected files or --remove NAME, got both")
@@ -56,20 +58,34 @@ def import_instance_types(request: Request, files: Sequence[Path], options: Opti
     if not files:
         raise CommandError("import instance-types: expected at least one file, or --remove NAME")
     if not is_name(options.name):
-        raise CommandError(f"--name: expected lower-case letters, digits, '-' and '.', got {options.name[:40]!r}")
-    settings_of(request)  # nothing is read when there is nobody to tell it to
+        raise CommandError(
+            f"--name: expected lower-case letters, digits, '-' and '.', got {options.name[:40]!r}"
+        )
+    reached(request)  # the files are read only if the plane can be reached
     found = read(files, options.form, asked(options))
     for remark in found.remarks:
         messages().print(remark, style=WARN, soft_wrap=True, markup=False)
     _tell(request, options.name, found)
 
 
-def asked(options: Options) -> Asked:
+def asked(options: ImportOptions) -> CatalogueTerms:
     """CommandError: an option that says nothing sensible."""
-    zones = tuple(dict.fromkeys(zone.strip() for zone in options.zones.split(","))) if options.zones else ()
+    zones = (
+        tuple(dict.fromkeys(zone.strip() for zone in options.zones.split(",")))
+        if options.zones
+        else ()
+    )
     if not all(zones):
-        raise CommandError(f"--zones: expected names separated by commas such as 'a,b', got {options.zones[:40]!r}")
-    return Asked(options.region, zones, _factor(options.spot_factor), _amounts(options.overhead), options.pods)
+        raise CommandError(
+            f"--zones: expected names separated by commas such as 'a,b', got {options.zones[:40]!r}"
+        )
+    return CatalogueTerms(
+        options.region,
+        zones,
+        _factor(options.spot_factor),
+        _amounts(options.overhead),
+        options.pods,
+    )
 
 
 def _factor(text: str) -> Decimal | None:
@@ -80,7 +96,9 @@ def _factor(text: str) -> Decimal | None:
     except InvalidOperation:
         factor = Decimal(-1)
     if not factor.is_finite() or not 0 < factor <= 1:
-        raise CommandError(f"--spot-factor: expected a part of the price above 0, at most 1, got {text[:40]!r}")
+        raise CommandError(
+            f"--spot-factor: expected a part of the price above 0, at most 1, got {text[:40]!r}"
+        )
     return factor
 
 
@@ -94,11 +112,14 @@ def _amounts(text: str) -> dict[str, int]:
         except QuantityError:
             found[name] = -1
         if name not in ("cpu", "memory") or found[name] < 0:
-            raise CommandError(f"--overhead: expected amounts such as cpu=100m,memory=500Mi, got {part.strip()[:40]!r}")
+            raise CommandError(
+                "--overhead: expected amounts such as cpu=100m,memory=500Mi, "
+                f"got {part.strip()[:40]!r}"
+            )
     return found
 
 
-# --- telling
+# --- submitting
 
 
 def _tell(request: Request, name: str, found: Read | None) -> None:
@@ -106,41 +127,57 @@ def _tell(request: Request, name: str, found: Read | None) -> None:
     facts, submitted = run(_submit(request, name, found))
     parts = sum(isinstance(fact.data, PolicyApplied) for fact in facts)
     value: Plain = {
-        "catalogue": name, "types": len(found.types) if found else 0, "offerings": found.offerings if found else 0,
-        "parts": parts, "accepted": submitted.accepted, "unchanged": submitted.unchanged,
-    }  # fmt: skip
+        "catalogue": name,
+        "types": len(found.types) if found else 0,
+        "offerings": found.offerings if found else 0,
+        "parts": parts,
+        "accepted": submitted.accepted,
+        "unchanged": submitted.unchanged,
+    }
 
     def page() -> Iterator[str]:
         if found is None:
             yield f"catalogue {name} is gone: {said(submitted)}"
             return
         yield (
-            f"catalogue {name}: {count(len(found.types), 'instance type')}, {count(found.offerings, 'offering')} in"
+            f"catalogue {name}: {count(len(found.types), 'instance type')}, "
+            f"{count(found.offerings, 'offering')} in"
             f" {count(parts, 'part')}: {said(submitted)}"
         )
 
     show(request.format, value, [fact.key for fact in facts], page)
 
 
-async def _submit(request: Request, name: str, found: Read | None) -> tuple[list[Accepted], Submitted]:
-    async with opened_ledger(settings_of(request)) as ledger:
+async def _submit(
+    request: Request, name: str, found: Read | None
+) -> tuple[list[Accepted], Submitted]:
+    async with opened_ledger(reached(request)) as ledger:
         known = await known_facts(ledger)
         standing = standing_parts(known, name)
         if found is None and not standing:
             raise NotFoundError(f"no catalogue is named {name}")
         parts = parts_of(name, found.types) if found is not None else []
-        left = [PolicyRemoved(KIND, part, name) for part in standing if not part.isdigit() or int(part) >= len(parts)]
-        facts = [accepted(PolicyApplied(part)) for part in parts] + [accepted(gone) for gone in left]
+        left = [
+            PolicyRemoved(KIND, part, name)
+            for part in standing
+            if not part.isdigit() or int(part) >= len(parts)
+        ]
+        facts = [accepted(PolicyApplied(part)) for part in parts] + [
+            accepted(gone) for gone in left
+        ]
         return facts, await submit(ledger, facts, known)
 
 
-def standing_parts(known: Facts, name: str) -> list[str]:
+def standing_parts(known: LatestFacts, name: str) -> list[str]:
     """The names of the parts that are known of a catalogue."""
-    return [policy.name for policy in known.policies if policy.kind == KIND and policy.namespace == name]
+    return [
+        policy.name for policy in known.policies if policy.kind == KIND and policy.namespace == name
+    ]
 
 
 def parts_of(name: str, types: Sequence[InstanceType]) -> list[Policy]:
-    """The catalogue in parts, its types in order of name: as many to a part as its message holds."""
+    """The catalogue in parts, its types in order of name: as many to a part as its message
+    holds."""
     cut: list[list[InstanceType]] = []
     size = PART_BYTES
     for kind in sorted(types, key=lambda kind: kind.name):
@@ -151,5 +188,6 @@ def parts_of(name: str, types: Sequence[InstanceType]) -> list[Policy]:
         cut[-1].append(kind)
         size += length
     return [
-        Policy(KIND, str(i), name, catalogue=Catalogue(name, tuple(part), i, len(cut))) for i, part in enumerate(cut)
+        Policy(KIND, str(i), name, catalogue=Catalogue(name, tuple(part), i, len(cut)))
+        for i, part in enumerate(cut)
     ]

@@ -1,7 +1,8 @@
 """`up`, `down`, `migrate`: a plane's life on this machine.
 
-`up` is the supervisor, in this process or, with `--detach`, in one of its own that outlives the command. What the command
-does itself is to show how far it has come, and to say in one line why it has not.
+`up` is the supervisor, in this process or, with `--detach`, in one of its own that outlives the
+command. What the command does itself is to show how far it has come, and to say in one line why it
+has not.
 """
 
 from __future__ import annotations
@@ -17,19 +18,13 @@ from pathlib import Path
 
 from wharfinger.runtime.children import open_log
 from wharfinger.runtime.plane import PlaneError, read_plane
+from wharfinger.runtime.process_status import STEPS, SupervisorRecord, read_record
 from wharfinger.runtime.processes import last_lines
 from wharfinger.runtime.settings import ENV_PREFIX, SettingsError, load_settings
-from wharfinger.runtime.supervisor import (
-    STEPS,
-    Supervisor,
-    SupervisorRecord,
-    read_record,
-    stop_on_signals,
-    take_down,
-)
-from wharfinger_cli.app import Request
+from wharfinger.runtime.supervisor import Supervisor, stop_on_signals, take_down
 from wharfinger_cli.failures import CommandError
 from wharfinger_cli.output import count, messages
+from wharfinger_cli.request import Request
 
 LOG_NAME = "supervisor"
 FOLLOW_S = 0.02
@@ -48,11 +43,15 @@ def up(request: Request, *, detach: bool, processes: str | None) -> None:
 
 
 def start_detached(data_dir: Path, flags: dict[str, object], told: Callable[[int], None]) -> None:
-    """Start a plane that outlives us, and wait until it is ready. `told` hears the steps of the supervisor.
+    """Start a plane that outlives us, and wait until it is ready. `told` is called with each
+    step of the supervisor.
 
     CommandError: it did not start, and why. Stops it again when the wait itself is cut short.
     """
-    environment = {ENV_PREFIX + name.upper(): str(value) for name, value in flags.items() if value is not None}
+    environment = {
+        ENV_PREFIX + name.upper(): str(value) for name, value in flags.items() if value is not None
+    }
+    data_dir.mkdir(parents=True, exist_ok=True)
     with open_log(data_dir, LOG_NAME) as log:
         log_from = os.fstat(log.fileno()).st_size
         child = subprocess.Popen(
@@ -77,8 +76,11 @@ def down(request: Request) -> None:
     with messages().status("stopping"):
         stopped = take_down(data_dir)
     if stopped:
-        # A supervisor takes everything with it; without one, each part was found and ended by itself.
-        what = "stopped" if "supervisor" in stopped else f"stopped what was left: {', '.join(stopped)}"
+        # A supervisor takes everything with it; without one, each part was found and ended by
+        # itself.
+        what = (
+            "stopped" if "supervisor" in stopped else f"stopped what was left: {', '.join(stopped)}"
+        )
         messages().print(f"{what}; what the plane knows stays in {data_dir}", soft_wrap=True)
     else:
         messages().print(f"no plane is up in {data_dir}")
@@ -87,14 +89,18 @@ def down(request: Request) -> None:
 def migrate(request: Request) -> None:
     import asyncio
 
-    from wharfinger.runtime.groundwork import lay
+    from wharfinger.runtime.topic_setup import lay
 
     laid = asyncio.run(lay(load_settings(request.flags)))
-    messages().print(f"schema is current; {count(len(laid.created), 'topic')} created, {len(laid.incarnations)} in all")
+    messages().print(
+        f"schema is current; {count(len(laid.created), 'topic')} created, "
+        f"{len(laid.incarnations)} in all"
+    )
 
 
 def data_dir_of(request: Request) -> Path:
-    """Where the plane is. A data directory that was named is enough to stop a plane whose settings are broken."""
+    """Where the plane is. A data directory that was named is enough to stop a plane whose settings
+    are broken."""
     try:
         return load_settings(request.flags).data_dir.absolute()
     except SettingsError:
@@ -109,6 +115,7 @@ def _run_here(data_dir: Path, flags: dict[str, object]) -> None:
 
     settings = load_settings(flags)
     started = time.monotonic()
+    data_dir.mkdir(parents=True, exist_ok=True)
     with (
         open_log(data_dir, LOG_NAME) as log,
         open(log.fileno(), "w", buffering=1, closefd=False) as text,
@@ -127,7 +134,9 @@ def _run_here(data_dir: Path, flags: dict[str, object]) -> None:
         supervisor.run()
 
 
-def _follow(data_dir: Path, child: subprocess.Popen[bytes], told: Callable[[int], None], log_from: int) -> None:
+def _follow(
+    data_dir: Path, child: subprocess.Popen[bytes], told: Callable[[int], None], log_from: int
+) -> None:
     """The supervisor knows how long to wait for what; we wait for it."""
     step = 0
     while True:
@@ -153,19 +162,25 @@ def _record_of(data_dir: Path, pid: int) -> SupervisorRecord | None:
 def _last_words(data_dir: Path, log_from: int) -> str:
     with (data_dir / "log" / f"{LOG_NAME}.log").open("rb") as log:
         log.seek(log_from)
-        return last_lines(log.read().decode(errors="replace")) or "the supervisor ended without a word"
+        return (
+            last_lines(log.read().decode(errors="replace")) or "the supervisor ended without a word"
+        )
 
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int], None]]:
-    """A bar over the supervisor's steps, on standard error; nothing at all where nobody looks."""
+    """A progress bar of the supervisor's steps, on standard error; none if that is no terminal."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = messages()
     with Progress(
-        TextColumn("{task.description:<20}"), BarColumn(bar_width=30), TimeElapsedColumn(), console=console,
-        transient=True, disable=not console.is_terminal,
-    ) as progress:  # fmt: skip
+        TextColumn("{task.description:<20}"),
+        BarColumn(bar_width=30),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
         task = progress.add_task(STEPS[0], total=len(STEPS))
 
         def told(step: int) -> None:
@@ -182,6 +197,7 @@ def _say_ready(data_dir: Path, seconds: float) -> None:
         raise CommandError(f"the plane in {data_dir} went down again at once; see {data_dir}/log")
     console = messages()
     console.print(
-        f"ready in {seconds:.1f} s: broker {plane.bootstrap}, {count(len(plane.http_ports), 'process', 'processes')}"
+        f"ready in {seconds:.1f} s: broker {plane.bootstrap}, "
+        f"{count(len(plane.http_ports), 'process', 'processes')}"
     )
     console.print(f"state in {data_dir}", soft_wrap=True)

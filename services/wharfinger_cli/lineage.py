@@ -1,4 +1,5 @@
-"""`lineage`: a tree from the first cause to the last effect, a line a link, with the ids under which they are recorded."""
+"""`lineage`: a tree from the first cause to the last effect, a line a link, with the ids under
+which they are recorded."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 from rich.tree import Tree
 
+from wharfinger.events.decisions import as_decision
 from wharfinger.history.lineage import (
     Lineage,
     Link,
@@ -16,13 +18,12 @@ from wharfinger.history.lineage import (
     lineage_of_decision,
     lineage_of_event,
 )
-from wharfinger_cli.app import Request
-from wharfinger_cli.connection import opened_ledger, run, settings_of
-from wharfinger_cli.decisions import short_type, styled_outcome
+from wharfinger_cli.connection import opened_ledger, reached, run
+from wharfinger_cli.decisions import styled_outcome
+from wharfinger_cli.event_text import said, told
 from wharfinger_cli.failures import CommandError
 from wharfinger_cli.output import DARK, WARN, Plain, as_clock, as_time, show
-from wharfinger_cli.summary import summary
-from wharfinger_cli.words import said, told
+from wharfinger_cli.request import Request
 
 
 def lineage(request: Request, binding: str | None, decision: str, event: str) -> None:
@@ -34,7 +35,7 @@ def lineage(request: Request, binding: str | None, decision: str, event: str) ->
 
 
 async def _lineage(request: Request, binding: str, decision: str, event: str) -> Lineage:
-    async with opened_ledger(settings_of(request)) as ledger:
+    async with opened_ledger(reached(request)) as ledger:
         if decision:
             return await lineage_of_decision(ledger, _id("--decision", decision))
         if event:
@@ -46,11 +47,17 @@ def _id(option: str, text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise CommandError(f"{option}: expected an id such as those of `decisions -o json`, got {text!r}") from None
+        raise CommandError(
+            f"{option}: expected an id such as those of `decisions -o json`, got {text!r}"
+        ) from None
 
 
 def lineage_plain(found: Lineage) -> Plain:
-    return {"subject": found.subject, "cut": found.cut, "roots": [_link_plain(root, found) for root in found.roots]}
+    return {
+        "subject": found.subject,
+        "cut": found.cut,
+        "roots": [_link_plain(root, found) for root in found.roots],
+    }
 
 
 def _link_plain(link: Link, found: Lineage) -> Plain:
@@ -62,12 +69,23 @@ def _link_plain(link: Link, found: Lineage) -> Plain:
     }
     if link.decision is not None:
         row = link.decision
-        named |= {"type": row.type, "subject": row.subject, "stream": row.stream, "seq": row.seq, "round": row.round,
-                  "outcome": row.outcome, "said": summary(row.data())}  # fmt: skip
+        named |= {
+            "type": row.type,
+            "subject": row.subject,
+            "stream": row.stream,
+            "seq": row.seq,
+            "round": row.round,
+            "outcome": row.outcome,
+            "said": as_decision(row.data()).sentence(),
+        }
     if link.event is not None:
         event = link.event
-        named |= {"type": event.type, "subject": event.subject, "source": event.source,
-                  "said": said(event.data, link.before)}  # fmt: skip
+        named |= {
+            "type": event.type,
+            "subject": event.subject,
+            "source": event.source,
+            "said": said(event.data, link.before),
+        }
     return {**named, "children": [_link_plain(child, found) for child in link.children]}
 
 
@@ -92,7 +110,7 @@ def _line(link: Link, found: Lineage) -> Text:
         row = link.decision
         line.append(f"{row.stream} {row.seq}  ", "bold" if link.id in found.asked else "")
         line.append_text(styled_outcome(row.outcome))
-        line.append(f"  {summary(row.data()) or short_type(row.type)}", "default")
+        line.append(f"  {as_decision(row.data()).sentence()}", "default")
         if row.subject != found.subject:
             line.append(f"  {row.subject}")
     elif link.event is not None:

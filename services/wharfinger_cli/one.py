@@ -1,4 +1,5 @@
-"""`python -m wharfinger_cli.one`: all five services in one process, the default of `wharfinger up`."""
+"""`python -m wharfinger_cli.one`: all services in one process, the default of `wharfinger
+up`."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import sys
 
 from wharfinger.runtime.process import run_process
 from wharfinger_annotator.app import BUILDERS as ANNOTATOR
+from wharfinger_collector.app import BUILDERS as COLLECTOR
 from wharfinger_descheduler.app import BUILDERS as DESCHEDULER
 from wharfinger_estimator.app import BUILDERS as ESTIMATOR
 from wharfinger_publisher.app import BUILDERS as PUBLISHER
@@ -13,7 +15,7 @@ from wharfinger_scheduler.app import BUILDERS as SCHEDULER
 
 NAME = "one"
 
-BUILDERS = {**PUBLISHER, **ESTIMATOR, **SCHEDULER, **DESCHEDULER, **ANNOTATOR}
+BUILDERS = {**PUBLISHER, **ESTIMATOR, **SCHEDULER, **DESCHEDULER, **ANNOTATOR, **COLLECTOR}
 """In the order of the flow: the publisher first, since everything waits for what it relays."""
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""The public Alibaba openb trace as events: nodes become clusters, pods become bindings in the order they arrived.
+"""The public Alibaba openb trace as events: nodes become clusters, pods become bindings in the
+order they arrived.
 
-The trace knows one cluster. Its nodes are spread over N by a stable hash of their name, so that the same N always gives the
-same fleet. Devices keep their model and stay one by one, and a pod that shares a GPU asks for thousandths of one device.
-The trace's times only order the pods: how fast they are sent is the caller's business.
+The trace knows one cluster. Its nodes are spread over N by a stable hash of their name, so that the
+same N always gives the same fleet. Devices keep their model and stay one by one, and a pod that
+shares a GPU asks for thousandths of one device. The trace's times only order the pods: how fast
+they are sent is the caller's business.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ from wharfinger.domain.value import stable_hash
 from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.events.accepted import Accepted, accepted
 from wharfinger.events.bindings import BindingRequested
-from wharfinger.events.cluster_state import into_buckets
+from wharfinger.events.cluster_state import buckets_for
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.envelope import derived_id
-from wharfinger_cli.tables import Row, rows
+from wharfinger_cli.tables import TableRow, rows
 
 NAMESPACE = "openb"
 NODES_A_BUCKET = 64
@@ -47,7 +49,8 @@ class TraceNode:
 
 @dataclass(frozen=True, slots=True)
 class TracePod:
-    """`gpu_milli`: thousandths of each of its `gpus`. `models`: the allowed ones joined by `|`, empty for any."""
+    """`gpu_milli`: thousandths of each of its `gpus`. `models`: the allowed ones joined by `|`,
+    empty for any."""
 
     name: str
     cpu_milli: int
@@ -61,35 +64,49 @@ def read_nodes(path: Path) -> list[TraceNode]:
     """The node list, plain or gzipped. CommandError: `file:line: column: what was expected`."""
     return [
         TraceNode(
-            row.name("sn"), row.number("cpu_milli"), row.number("memory_mib"), row.devices("gpu"), row.optional("model")
+            row.name("sn"),
+            row.number("cpu_milli"),
+            row.number("memory_mib"),
+            row.devices("gpu"),
+            row.optional("model"),
         )
-        for row in rows(path, required=("sn", "cpu_milli", "memory_mib", "gpu", "model"), unique="sn")
+        for row in rows(
+            path, required=("sn", "cpu_milli", "memory_mib", "gpu", "model"), unique="sn"
+        )
     ]
 
 
 def read_pods(path: Path) -> list[TracePod]:
-    """The pod list in order of arrival: by `creation_time` where the file has it, then as the file has them."""
+    """The pod list in order of arrival: by `creation_time` where the file has it, then as the file
+    has them."""
     required = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
-    arrivals = [(row.number("creation_time", default=0), _pod(row)) for row in rows(path, required, unique="name")]
+    arrivals = [
+        (row.number("creation_time", default=0), _pod(row))
+        for row in rows(path, required, unique="name")
+    ]
     arrivals.sort(key=lambda arrival: arrival[0])  # stable: equal times stay in file order
     return [pod for _, pod in arrivals]
 
 
 def fleet(nodes: list[TraceNode], clusters: int) -> Iterator[Accepted]:
-    """The clusters `openb-0` ... and all their nodes. A cluster that got no node is still told of, as empty."""
+    """The clusters `openb-0` ... and all their nodes. A cluster without nodes is reported too,
+    as empty."""
     parts: list[list[Node]] = [[] for _ in range(clusters)]
     for node in nodes:
         parts[stable_hash(node.name) % clusters].append(_node(node))
     for number, part in enumerate(parts):
         cluster = Cluster(name=f"{NAMESPACE}-{number}")
         yield accepted(ClusterObserved(cluster))
-        for observed in into_buckets(cluster.name, part, buckets=max(1, -(-len(part) // NODES_A_BUCKET))):
+        for observed in buckets_for(
+            cluster.name, part, at_least=max(1, -(-len(part) // NODES_A_BUCKET))
+        ):
             yield accepted(observed)
 
 
 def bindings(pods: list[TracePod], placement: Placement) -> Iterator[Accepted]:
     """One binding a pod, made as it is asked for."""
-    classes: dict[tuple[int, int, int, int, str], Requirements] = {}  # a few hundred distinct ones, shared
+    # a few hundred distinct ones, shared
+    classes: dict[tuple[int, int, int, int, str], Requirements] = {}
     for pod in pods:
         shape = (pod.cpu_milli, pod.memory_mib, pod.gpus, pod.gpu_milli, pod.models)
         requirements = classes.get(shape)
@@ -126,13 +143,21 @@ def _requirements(pod: TracePod) -> Requirements:
     )
 
 
-def _pod(row: Row) -> TracePod:
+def _pod(row: TableRow) -> TracePod:
     pod = TracePod(
-        row.name("name"), row.number("cpu_milli"), row.number("memory_mib"), row.devices("num_gpu"),
-        row.number("gpu_milli"), row.optional("gpu_spec"),
-    )  # fmt: skip
+        row.name("name"),
+        row.number("cpu_milli"),
+        row.number("memory_mib"),
+        row.devices("num_gpu"),
+        row.number("gpu_milli"),
+        row.optional("gpu_spec"),
+    )
     if pod.gpus and not 0 < pod.gpu_milli <= DEVICE_MILLI:
-        raise row.error("gpu_milli", f"1 to {DEVICE_MILLI} thousandths of a GPU", str(pod.gpu_milli))
+        raise row.error(
+            "gpu_milli", f"1 to {DEVICE_MILLI} thousandths of a GPU", str(pod.gpu_milli)
+        )
     if pod.gpus > 1 and pod.gpu_milli != DEVICE_MILLI:
-        raise row.error("gpu_milli", f"{DEVICE_MILLI}, because num_gpu is {pod.gpus}", str(pod.gpu_milli))
+        raise row.error(
+            "gpu_milli", f"{DEVICE_MILLI}, because num_gpu is {pod.gpus}", str(pod.gpu_milli)
+        )
     return pod

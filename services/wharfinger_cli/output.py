@@ -1,7 +1,8 @@
-"""How answers look: a table for people, JSON, YAML or bare names for programs. Colour only where a person looks.
+"""How answers look: a table for people, JSON, YAML or bare names for programs. Colour only where a
+person looks.
 
-A command gives the same values in every format; what differs is only the rendering. Standard output carries the answer and
-nothing else, standard error carries progress and complaints.
+A command gives the same values in every format; what differs is only the rendering. Standard output
+carries the answer and nothing else, standard error carries progress and complaints.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from io import StringIO
 from typing import TYPE_CHECKING
+
+from wharfinger.domain.text import as_clock as as_clock
+from wharfinger.domain.text import count as count
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -35,9 +39,14 @@ class Format(StrEnum):
 
 
 def show_list(
-    format_: Format, items: Sequence[Plain], names: Iterable[str], table: Callable[[], RenderableType], nothing: str
+    format_: Format,
+    items: Sequence[Plain],
+    names: Iterable[str],
+    table: Callable[[], RenderableType],
+    nothing: str,
 ) -> None:
-    """A list of things: one JSON array, one YAML list, one name a line, or a table; `nothing` says that it is empty."""
+    """A list of things: one JSON array, one YAML list, one name a line, or a table; `nothing` says
+    that it is empty."""
     match format_:
         case Format.TABLE if not items:
             messages().print(nothing)
@@ -52,7 +61,12 @@ def show_list(
                 write(name)
 
 
-def show(format_: Format, value: Plain, names: Iterable[str], page: Callable[[], Iterable[RenderableType]]) -> None:
+def show(
+    format_: Format,
+    value: Plain,
+    names: Iterable[str],
+    page: Callable[[], Iterable[RenderableType]],
+) -> None:
     """One thing: a JSON object, a YAML mapping, the names in it one a line, or a page of tables."""
     match format_:
         case Format.TABLE:
@@ -67,7 +81,8 @@ def show(format_: Format, value: Plain, names: Iterable[str], page: Callable[[],
 
 
 def print_parts(parts: Iterable[RenderableType]) -> None:
-    """For a person with colours and folded to the window; for a pipe a row is a line, however long, to be cut and grepped."""
+    """For a person with colours and folded to the window; for a pipe a row is a line, however long,
+    to be cut and grepped."""
     from rich.table import Table
 
     out = console()
@@ -86,7 +101,9 @@ def write_table(table: Table) -> None:
     widths = [max(map(len, cells), default=0) for cells in columns]
     right = [column.justify == "right" for column in table.columns]
     for row in zip(*columns, strict=True):
-        padded = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)]
+        padded = [
+            c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)
+        ]
         write("  ".join(padded).rstrip())
 
 
@@ -109,13 +126,20 @@ def messages() -> Console:
 
 
 def new_table(*columns: str, title: str = "", right: Sequence[str] = ()) -> Table:
-    """An open table, without boxes: lines are for the eye to follow, and the columns do that. `right`: the numbers."""
+    """An open table, without boxes: lines are for the eye to follow, and the columns do that.
+    `right`: the numbers."""
     from rich.table import Table
 
     table = Table(
-        box=None, title=title or None, title_justify="left", title_style="bold", header_style="bold " + DARK,
-        pad_edge=False, padding=(0, 2, 0, 0), show_edge=False,
-    )  # fmt: skip
+        box=None,
+        title=title or None,
+        title_justify="left",
+        title_style="bold",
+        header_style="bold " + DARK,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+        show_edge=False,
+    )
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     return table
@@ -138,14 +162,18 @@ def as_yaml(value: object) -> str:
 
 def as_time(micros: int) -> str:
     """RFC 3339 in UTC with microseconds, as the ledger keeps them."""
-    return datetime.fromtimestamp(micros / 1_000_000, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(micros / 1_000_000, UTC)
+        .isoformat(timespec="microseconds")
+        .replace("+00:00", "Z")
+    )
 
 
-def as_clock(micros: int) -> str:
-    """For a table: date and time of day to the second."""
-    return datetime.fromtimestamp(micros // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def count(number: int, noun: str, plural: str = "") -> str:
-    """`1 round`, `2 rounds`, `8,152 rounds`."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+def as_seconds(seconds: float | None) -> str:
+    """`0.2 s`, `17 s`, `4 min`, `3 h`, `2 d`; empty for None."""
+    if seconds is None:
+        return ""
+    for unit, size, until in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172_800)):
+        if seconds < until:
+            return f"{seconds / size:.{1 if size == 1 and seconds < 10 else 0}f} {unit}"
+    return f"{seconds / 86400:.0f} d"

@@ -1,5 +1,6 @@
-"""`plan` and `apply --plan`: what would happen, and then exactly that. Planning ends with 0 when nothing would change and with 1
-when something would; carrying out ends with 0 when it happened and with 1 when a stream refused."""
+"""`plan` and `apply --plan`: what would happen, and then exactly that. Planning ends with 0 when
+nothing would change and with 1 when something would; carrying out ends with 0 when it happened and
+with 1 when a stream refused."""
 
 from __future__ import annotations
 
@@ -9,21 +10,39 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from wharfinger.domain.text import some
 from wharfinger.domain.value import Value
-from wharfinger.events.decisions import Outcome, PlanRefused
-from wharfinger.events.intake import PolicyModel
+from wharfinger.events.decisions import PlanEnd, PlannedOutcome
 from wharfinger.history import plan as plans
 from wharfinger.history.names import UnknownNameError
-from wharfinger.history.plan import Applied, Figures, Move, Plan, Refusal, Refused, Use
-from wharfinger.manifests.parse import Manifest
+from wharfinger.history.plan import (
+    Applied,
+    BindingMove,
+    ClusterUse,
+    Figures,
+    Plan,
+    PlannedRefusal,
+    PlanRefusal,
+)
 from wharfinger.runtime.ledger import Ledger
-from wharfinger_cli.app import Request
-from wharfinger_cli.apply import compiled, loaded, read_events, refuse
-from wharfinger_cli.connection import opened_ledger, run, settings_of
+from wharfinger_cli.apply import compiled, loaded, read_events, refuse, require_policies
+from wharfinger_cli.connection import opened_ledger, reached, run
 from wharfinger_cli.facts import cores, known_facts, plain
 from wharfinger_cli.failures import DIFFERENCE, CommandError
-from wharfinger_cli.output import BAD, DARK, GOOD, WARN, Plain, as_clock, as_time, count, messages, new_table, show
-from wharfinger_cli.summary import some
+from wharfinger_cli.output import (
+    BAD,
+    DARK,
+    GOOD,
+    WARN,
+    Plain,
+    as_clock,
+    as_time,
+    count,
+    messages,
+    new_table,
+    show,
+)
+from wharfinger_cli.request import Request
 
 SHOWN_MAX = 20
 ANSWER_WITHIN_S = 30.0
@@ -34,14 +53,15 @@ SHORT_ID = 8
 def plan(request: Request, filenames: Sequence[str], policies: Sequence[str]) -> None:
     if not filenames and not policies:
         raise CommandError(
-            "plan: expected manifests (-f FILE, --policy FILE), drain or scale; see `wharfinger plan --help`"
+            "plan: expected manifests (-f FILE, --policy FILE), drain or scale; "
+            "see `wharfinger plan --help`"
         )
     _show(request, _of_manifests(request, filenames, policies))
 
 
 def drain(request: Request, what: str) -> None:
     async def work() -> Plan:
-        async with opened_ledger(settings_of(request)) as ledger:
+        async with opened_ledger(reached(request)) as ledger:
             return await _kept(ledger, await plans.drain(ledger, what))
 
     _show(request, work())
@@ -49,7 +69,7 @@ def drain(request: Request, what: str) -> None:
 
 def scale(request: Request, binding: str, replicas: int) -> None:
     async def work() -> Plan:
-        async with opened_ledger(settings_of(request)) as ledger:
+        async with opened_ledger(reached(request)) as ledger:
             try:
                 return await _kept(ledger, await plans.scale(ledger, binding, replicas))
             except UnknownNameError as error:  # 1 would say that something would change
@@ -58,38 +78,38 @@ def scale(request: Request, binding: str, replicas: int) -> None:
     _show(request, work())
 
 
-def carry_out(request: Request, id: str) -> None:
-    """`apply --plan`."""
+def carry_out(request: Request, id: str, names: Sequence[str]) -> None:
+    """`apply --plan`. `names`: of manifests, which a plan does not take."""
+    if names:
+        raise CommandError(
+            "apply: expected manifests or a plan, got both: a plan holds what it was made of"
+        )
     made, answer = run(_carry_out(request, id))
     show(request.format, answer_plain(answer), [str(made.id)], lambda: answer_page(made, answer))
-    if isinstance(answer, Refused):
+    if isinstance(answer, PlanRefusal):
         raise SystemExit(DIFFERENCE)
 
 
 # --- asking
 
 
-async def _of_manifests(request: Request, filenames: Sequence[str], policies: Sequence[str]) -> Plan:
+async def _of_manifests(
+    request: Request, filenames: Sequence[str], policies: Sequence[str]
+) -> Plan:
     manifests = loaded(filenames)
     only_policies = loaded(policies)
-    _require_policies(only_policies)
+    require_policies(only_policies, "; other manifests go with -f")
     events = read_events(filenames)
     if not manifests and not only_policies and not events:
-        raise CommandError(f"{', '.join((*filenames, *policies))}: expected at least one manifest, got none")
-    async with opened_ledger(settings_of(request)) as ledger:
+        raise CommandError(
+            f"{', '.join((*filenames, *policies))}: expected at least one manifest, got none"
+        )
+    async with opened_ledger(reached(request)) as ledger:
         intake = compiled([*manifests, *only_policies], await known_facts(ledger))
         refuse(intake.errors)
         for field in intake.unacted:
             messages().print(Text(f"{field}", WARN), soft_wrap=True)
         return await _kept(ledger, await plans.make_plan(ledger, [*events, *intake.facts]))
-
-
-def _require_policies(manifests: Sequence[Manifest]) -> None:
-    for manifest in manifests:
-        if not isinstance(manifest.model, PolicyModel):
-            raise CommandError(
-                f"{manifest.error(f'expected a policy, got a {manifest.model.kind}; other manifests go with -f', 'kind')}"
-            )
 
 
 async def _kept(ledger: Ledger, made: Plan) -> Plan:
@@ -98,8 +118,8 @@ async def _kept(ledger: Ledger, made: Plan) -> Plan:
     return made
 
 
-async def _carry_out(request: Request, id: str) -> tuple[Plan, Applied | Refused]:
-    async with opened_ledger(settings_of(request)) as ledger:
+async def _carry_out(request: Request, id: str) -> tuple[Plan, Applied | PlanRefusal]:
+    async with opened_ledger(reached(request)) as ledger:
         made = await plans.named(ledger, id)
         return made, await plans.apply(ledger, made, ANSWER_WITHIN_S)
 
@@ -133,7 +153,8 @@ def plan_plain(made: Plan) -> Plain:
 
 
 def _whole(value: Value) -> Plain:
-    """All fields, those that hold their default too: programs should not have to know the defaults."""
+    """All fields, those that hold their default too: programs should not have to know the
+    defaults."""
     return {name: getattr(value, name) for name in value.__struct_fields__}
 
 
@@ -161,7 +182,8 @@ def plan_page(made: Plan) -> Iterator[RenderableType]:
         yield _refusals(new)
     waiting = len(made.refusals) - len(new)
     unsure = (
-        f"may lie elsewhere than shown, since a cluster is short of room for all that it is given: {some(made.unsure)}"
+        "may lie elsewhere than shown, since a cluster is short of room for all that it is "
+        f"given: {some(made.unsure)}"
     )
     notes = [*made.stuck, *(f"declined: {line}" for line in made.declined)]
     if made.unsure:
@@ -193,19 +215,33 @@ def _headline(made: Plan) -> Text:
         lacking = sum(not refusal.before for refusal in made.refusals)
         parts = [
             *([count(clusters, "binding would move", "bindings would move")] if clusters else []),
-            *([count(inside, "binding would change nodes", "bindings would change nodes")] if inside else []),
-            *([count(lacking, "binding would lack room", "bindings would lack room")] if lacking else []),
+            *(
+                [count(inside, "binding would change nodes", "bindings would change nodes")]
+                if inside
+                else []
+            ),
+            *(
+                [count(lacking, "binding would lack room", "bindings would lack room")]
+                if lacking
+                else []
+            ),
         ]
         said = Text(", ".join(parts), BAD if lacking else WARN)
     return said.append(f"  plan {made.id}, made {as_clock(made.made_at)}", DARK)
 
 
-def _moves(moves: Sequence[Move]) -> Table:
-    table = new_table("binding", "now", "then", "replicas to start", "nodes", right=("replicas to start",))
+def _moves(moves: Sequence[BindingMove]) -> Table:
+    table = new_table(
+        "binding", "now", "then", "replicas to start", "nodes", right=("replicas to start",)
+    )
     for move in moves[:SHOWN_MAX]:
         started = sum(max(0, n - move.before.get(name, 0)) for name, n in move.after.items())
         table.add_row(
-            move.binding, _places(move.before), _places(move.after), str(started or ""), Text(_node_changes(move), DARK)
+            move.binding,
+            _places(move.before),
+            _places(move.after),
+            str(started or ""),
+            Text(_node_changes(move), DARK),
         )
     if len(moves) > SHOWN_MAX:
         table.add_row(f"and {count(len(moves) - SHOWN_MAX, 'more binding')}", "", "", "", "")
@@ -216,14 +252,16 @@ def _places(places: Mapping[str, int]) -> str:
     return some(f"{name} {n}" if n else name for name, n in places.items()) or "nowhere"
 
 
-def _node_changes(move: Move) -> str:
+def _node_changes(move: BindingMove) -> str:
     """`+2 oslo/n1 -2 oslo/n7`: what comes first, for that is the news."""
     names = sorted({*move.nodes_before, *move.nodes_after})
-    change = {name: move.nodes_after.get(name, 0) - move.nodes_before.get(name, 0) for name in names}
+    change = {
+        name: move.nodes_after.get(name, 0) - move.nodes_before.get(name, 0) for name in names
+    }
     return some([f"{n:+d} {name}" for name, n in sorted(change.items(), key=lambda c: -c[1]) if n])
 
 
-def _refusals(refusals: Sequence[Refusal]) -> Table:
+def _refusals(refusals: Sequence[PlannedRefusal]) -> Table:
     table = new_table("without a place", "replicas missing", "why", right=("replicas missing",))
     for refusal in refusals[:SHOWN_MAX]:
         table.add_row(refusal.binding, str(refusal.missing or "all"), Text(refusal.reason, BAD))
@@ -233,38 +271,58 @@ def _refusals(refusals: Sequence[Refusal]) -> Table:
 
 
 def _uses(before: Figures, after: Figures) -> Table:
-    table = new_table("cluster", "replicas", "cpu asked for", "of", "use", "nodes in use",
-                      right=("replicas", "cpu asked for", "of", "use", "nodes in use"))  # fmt: skip
+    table = new_table(
+        "cluster",
+        "replicas",
+        "cpu asked for",
+        "of",
+        "use",
+        "nodes in use",
+        right=("replicas", "cpu asked for", "of", "use", "nodes in use"),
+    )
     now, then = {u.cluster: u for u in before.clusters}, {u.cluster: u for u in after.clusters}
     for name in sorted({*now, *then}):
         a, b = now.get(name), then.get(name)
         table.add_row(
-            name, _step(a, b, lambda u: f"{u.replicas}"), _step(a, b, lambda u: cores(u.cpu_milli)),
-            _step(a, b, lambda u: cores(u.cpu_milli_max)), _step(a, b, lambda u: percent(u.permille) if u.cpu_milli_max else "-"),
+            name,
+            _step(a, b, lambda u: f"{u.replicas}"),
+            _step(a, b, lambda u: cores(u.cpu_milli)),
+            _step(a, b, lambda u: cores(u.cpu_milli_max)),
+            _step(a, b, lambda u: percent(u.permille) if u.cpu_milli_max else "-"),
             _step(a, b, lambda u: f"{u.nodes}"),
-        )  # fmt: skip
+        )
     return table
 
 
-def _step(a: Use | None, b: Use | None, said: Callable[[Use], str]) -> str:
+def _step(a: ClusterUse | None, b: ClusterUse | None, said: Callable[[ClusterUse], str]) -> str:
     before, after = "-" if a is None else said(a), "-" if b is None else said(b)
     return after if before == after else f"{before} -> {after}"
 
 
 def _totals(made: Plan) -> Text:
     a, b = made.before, made.after
-    lines = [f"balance: {_arrow(percent(a.spread), percent(b.spread))} between the fullest and the emptiest cluster"]
+    lines = [
+        (
+            f"balance: {_arrow(percent(a.spread), percent(b.spread))} between the fullest and the "
+            "emptiest cluster"
+        )
+    ]
     if a.cost_micro is not None and b.cost_micro is not None:
-        lines.append(f"cost: {_arrow(money(a.cost_micro), money(b.cost_micro))} an hour for the nodes in use")
+        lines.append(
+            f"cost: {_arrow(money(a.cost_micro), money(b.cost_micro))} an hour for the nodes in use"
+        )
     else:
         lines.append(
-            f"cost: {_arrow(cores(a.node_cpu_milli), cores(b.node_cpu_milli))} cores of nodes in use "
+            f"cost: {_arrow(cores(a.node_cpu_milli), cores(b.node_cpu_milli))} cores of nodes in "
+            "use "
             f"(no prices: label clusters with wharfinger.io/price-per-core)"
         )
     if a.unplaced or b.unplaced:
         lines.append(f"without a place: {_arrow(str(a.unplaced), str(b.unplaced))} replicas")
     if made.within_us:
-        lines.append(f"the last of it happens {made.within_us / MICRO:,.0f} s after it is carried out")
+        lines.append(
+            f"the last of it happens {made.within_us / MICRO:,.0f} s after it is carried out"
+        )
     return Text("\n".join(lines))
 
 
@@ -287,49 +345,62 @@ def _more(lines: int) -> list[str]:
 # --- what became of it
 
 
-def answer_plain(answer: Applied | Refused) -> Plain:
+def answer_plain(answer: Applied | PlanRefusal) -> Plain:
     match answer:
         case Applied():
             committed = {stream: str(id) for stream, id in answer.decisions.items()}
-            return {"plan": str(answer.plan), "applied": True, "again": answer.again, "committed": committed}
-        case Refused():
+            return {
+                "plan": str(answer.plan),
+                "applied": True,
+                "again": answer.again,
+                "committed": committed,
+            }
+        case PlanRefusal():
             refusals = {stream: plain(refusal) for stream, refusal in answer.refusals.items()}
             return {
-                "plan": str(answer.plan), "applied": False, "refused": refusals, "committed": list(answer.committed),
-            }  # fmt: skip
+                "plan": str(answer.plan),
+                "applied": False,
+                "refused": refusals,
+                "committed": list(answer.committed),
+            }
 
 
-def answer_page(made: Plan, answer: Applied | Refused) -> Iterator[RenderableType]:
+def answer_page(made: Plan, answer: Applied | PlanRefusal) -> Iterator[RenderableType]:
     match answer:
         case Applied(again=True):
             yield Text(f"plan {made.id} was carried out before; nothing was done", GOOD)
         case Applied():
             by = f" by {', '.join(answer.decisions)}" if answer.decisions else ""
             yield Text(f"plan {made.id} is carried out{by}", GOOD).append(
-                f"  {count(len(made.moves), 'binding moves', 'bindings move')}, {count(len(made.facts), 'fact')} handed in",
+                f"  {count(len(made.moves), 'binding moves', 'bindings move')}, "
+                f"{count(len(made.facts), 'fact')} handed in",
                 DARK,
             )
-        case Refused():
+        case PlanRefusal():
             for stream, refusal in answer.refusals.items():
                 yield _refused(stream, refusal)
             done = (
-                f"carried out by {', '.join(answer.committed)} only" if answer.committed else "nothing of it happened"
+                f"carried out by {', '.join(answer.committed)} only"
+                if answer.committed
+                else "nothing of it happened"
             )
             yield Text(f"{done}; make a new plan", DARK)
 
 
-def _refused(stream: str, refusal: PlanRefused) -> Text:
+def _refused(stream: str, refusal: PlanEnd) -> Text:
     said = Text(f"{stream} refuses: {refusal.reason}", BAD)
     if refusal.expected is not None or refusal.found is not None:
         said.append(
-            f"\n{refusal.subject}: planned {_outcome(refusal.expected)}, now {_outcome(refusal.found)}", "default"
+            f"\n{refusal.subject}: planned {_outcome(refusal.expected)}, "
+            f"now {_outcome(refusal.found)}",
+            "default",
         )
     if refusal.changed:
         said.append(f"\nchanged since the plan was made: {', '.join(refusal.changed)}", "default")
     return said
 
 
-def _outcome(outcome: Outcome | None) -> str:
+def _outcome(outcome: PlannedOutcome | None) -> str:
     if outcome is None:
         return "nothing"
     if not outcome.reason and outcome.places:

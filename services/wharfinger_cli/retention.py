@@ -17,11 +17,21 @@ from wharfinger.kernel.round import Head
 from wharfinger.runtime.ledger import Ledger, wall_clock
 from wharfinger.runtime.ledger.archive import Archived, archive, drop, retired_tables
 from wharfinger.runtime.ledger.partitions import shown_day
-from wharfinger_cli.app import Request
-from wharfinger_cli.connection import opened_ledger, run, settings_of
+from wharfinger_cli.connection import opened_ledger, reached, run
 from wharfinger_cli.decisions import since_micros
 from wharfinger_cli.failures import CommandError
-from wharfinger_cli.output import DARK, GOOD, Plain, as_clock, as_time, count, messages, new_table, show
+from wharfinger_cli.output import (
+    DARK,
+    GOOD,
+    Plain,
+    as_clock,
+    as_time,
+    count,
+    messages,
+    new_table,
+    show,
+)
+from wharfinger_cli.request import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +43,9 @@ class _Done:
     kept: Sequence[str] = field(default=())
 
 
-def retire(request: Request, before: str, checkpoint: Path, archive_to: Path | None, drop_tables: bool) -> None:
+def retire(
+    request: Request, before: str, checkpoint: Path, archive_to: Path | None, drop_tables: bool
+) -> None:
     now = wall_clock()
     at = since_micros(before, now, "--before")
     try:
@@ -46,39 +58,57 @@ def retire(request: Request, before: str, checkpoint: Path, archive_to: Path | N
 
 
 async def _retire(
-    request: Request, at: Micros, now: Micros, signed: SignedCheckpoint, body: bytes, to: Path | None, drop_tables: bool
+    request: Request,
+    at: Micros,
+    now: Micros,
+    signed: SignedCheckpoint,
+    body: bytes,
+    to: Path | None,
+    drop_tables: bool,
 ) -> _Done:
-    """Detached first, archived then, dropped last: whoever is interrupted says it again and it goes on from there."""
-    async with opened_ledger(settings_of(request)) as ledger:
+    """Detaches first, then archives, then drops. After an interruption the same command continues
+    where it stopped."""
+    async with opened_ledger(reached(request)) as ledger:
         with messages().status("retiring"):
             retirement = await retire_before(ledger, at, signed, body, now)
             return await _put_away(ledger, retirement, to, drop_tables)
 
 
-async def _put_away(ledger: Ledger, retirement: Retirement, to: Path | None, drop_tables: bool) -> _Done:
+async def _put_away(
+    ledger: Ledger, retirement: Retirement, to: Path | None, drop_tables: bool
+) -> _Done:
     tables = await retired_tables(ledger.database)
     archived = await archive(ledger.database, tables, to) if to is not None else []
     if drop_tables:
         await drop(ledger.database, tables)
     horizons = await ledger.bases()
-    return _Done(retirement, horizons, archived, tables if drop_tables else (), () if drop_tables else tables)
+    return _Done(
+        retirement, horizons, archived, tables if drop_tables else (), () if drop_tables else tables
+    )
 
 
 def _plain(done: _Done) -> Plain:
     retired = done.retirement.done
     return {
-        "retired": None if retired is None else {
-            "before": shown_day(retired.before).isoformat(), "rounds": retired.rounds, "tables": list(retired.tables),
+        "retired": None
+        if retired is None
+        else {
+            "before": shown_day(retired.before).isoformat(),
+            "rounds": retired.rounds,
+            "tables": list(retired.tables),
         },
         "signed_by": done.retirement.signed_by,
         "streams": {
             name: {"round": h.round, "seq": h.seq, "hash": h.hash.hex(), "at": as_time(h.at)}
             for name, h in done.horizons.items()
         },
-        "archived": [{"table": a.table, "file": a.file, "rows": a.rows, "sha256": a.sha256} for a in done.archived],
+        "archived": [
+            {"table": a.table, "file": a.file, "rows": a.rows, "sha256": a.sha256}
+            for a in done.archived
+        ],
         "dropped": list(done.dropped),
         "kept": list(done.kept),
-    }  # fmt: skip
+    }
 
 
 def _page(done: _Done, before: str) -> Iterator[RenderableType]:
@@ -88,11 +118,15 @@ def _page(done: _Done, before: str) -> Iterator[RenderableType]:
     else:
         moved = count(len(retired.heads), "stream")
         yield Text(
-            f"retired what lies before {shown_day(retired.before)}: {count(retired.rounds, 'round')} of {moved}", GOOD
+            f"retired what lies before {shown_day(retired.before)}: "
+            f"{count(retired.rounds, 'round')} of {moved}",
+            GOOD,
         )
         yield Text(f"vouched for by the checkpoint of key {done.retirement.signed_by}", DARK)
     if done.horizons:
-        table = new_table("stream", "begins after round", "seq", "of", right=("begins after round", "seq"))
+        table = new_table(
+            "stream", "begins after round", "seq", "of", right=("begins after round", "seq")
+        )
         for name, head in done.horizons.items():
             table.add_row(name, f"{head.round:,}", f"{head.seq:,}", as_clock(head.at))
         yield table

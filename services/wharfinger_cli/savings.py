@@ -8,15 +8,26 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from wharfinger.domain.instance_types import PRICE_UNIT, dollars
+from wharfinger.domain.instance_types import PRICE_UNIT
+from wharfinger.domain.text import dollars, some
 from wharfinger.history.savings import Account, Reversal, Savings, by_method, savings
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger import wall_clock
-from wharfinger_cli.app import Request
-from wharfinger_cli.connection import opened_ledger, run, settings_of
+from wharfinger_cli.connection import opened_ledger, reached, run
 from wharfinger_cli.decisions import since_micros
-from wharfinger_cli.output import BAD, DARK, GOOD, WARN, Plain, as_clock, as_time, count, new_table, show
-from wharfinger_cli.summary import some
+from wharfinger_cli.output import (
+    BAD,
+    DARK,
+    GOOD,
+    WARN,
+    Plain,
+    as_clock,
+    as_time,
+    count,
+    new_table,
+    show,
+)
+from wharfinger_cli.request import Request
 
 SHOWN_MAX = 20
 
@@ -29,7 +40,7 @@ def show_savings(request: Request, cluster: str, since: str) -> None:
 
 
 async def _read(request: Request, now: Micros, cluster: str, since: Micros | None) -> Savings:
-    async with opened_ledger(settings_of(request)) as ledger:
+    async with opened_ledger(reached(request)) as ledger:
         return await savings(ledger, now, cluster, since)
 
 
@@ -71,10 +82,15 @@ def _account_plain(account: Account, until: Micros) -> Plain:
 
 def _reversal_plain(reversal: Reversal) -> Plain:
     return {
-        "cluster": reversal.cluster, "binding": reversal.binding, "ordinal": reversal.ordinal, "node": reversal.node,
-        "left_at": as_time(reversal.left), "left_by": reversal.left_by,
-        "back_at": as_time(reversal.back), "back_by": reversal.back_by,
-    }  # fmt: skip
+        "cluster": reversal.cluster,
+        "binding": reversal.binding,
+        "ordinal": reversal.ordinal,
+        "node": reversal.node,
+        "left_at": as_time(reversal.left),
+        "left_by": reversal.left_by,
+        "back_at": as_time(reversal.back),
+        "back_by": reversal.back_by,
+    }
 
 
 # --- for people
@@ -92,14 +108,23 @@ def savings_page(found: Savings) -> Iterator[RenderableType]:
         yield _accounts(found)
     if found.moves:
         yield ""
-        yield Text(f"moves by reason: {some(f'{why} {n:,}' for why, n in sorted(found.moves.items()))}")
+        yield Text(
+            f"moves by reason: {some(f'{why} {n:,}' for why, n in sorted(found.moves.items()))}"
+        )
     yield from _reversals(found)
 
 
 def _headline(found: Savings) -> Text:
-    done, back, running = len(found.done), len(found.rolled_back), sum(not a.outcome for a in found.accounts)
+    done, back, running = (
+        len(found.done),
+        len(found.rolled_back),
+        sum(not a.outcome for a in found.accounts),
+    )
     said = Text(f"saves {dollars(found.realised)}", GOOD if found.realised > 0 else DARK)
-    said.append(f" ({dollars(found.predicted)} predicted), {found.saved / PRICE_UNIT:,.2f} $ so far", "default")
+    said.append(
+        f" ({dollars(found.predicted)} predicted), {found.saved / PRICE_UNIT:,.2f} $ so far",
+        "default",
+    )
     said.append(f"  {count(done, 'command')} done, {back} rolled back, {running} running", DARK)
     return said
 
@@ -110,16 +135,28 @@ def _totals(found: Savings) -> Table:
     for method, accounts in by_method(found.done).items():
         realised, moved = sum(a.realised for a in accounts), sum(a.moved for a in accounts)
         table.add_row(
-            method, f"{len(accounts):,}", f"{sum(a.removed for a in accounts):,}",
-            dollars(sum(a.predicted for a in accounts)), dollars(realised), f"{moved:,}",
+            method,
+            f"{len(accounts):,}",
+            f"{sum(a.removed for a in accounts):,}",
+            dollars(sum(a.predicted for a in accounts)),
+            dollars(realised),
+            f"{moved:,}",
             f"{moved * PRICE_UNIT / realised:,.1f}" if realised > 0 else "-",
-        )  # fmt: skip
+        )
     return table
 
 
 def _accounts(found: Savings) -> Table:
-    table = new_table("command", "cluster", "decided", "outcome", "predicted", "realised", "moves",
-                      right=("predicted", "realised", "moves"))  # fmt: skip
+    table = new_table(
+        "command",
+        "cluster",
+        "decided",
+        "outcome",
+        "predicted",
+        "realised",
+        "moves",
+        right=("predicted", "realised", "moves"),
+    )
     for account in found.accounts[-SHOWN_MAX:]:
         decided = account.decided
         colour = {"done": GOOD, "rolled-back": BAD, "": WARN}[account.outcome]
@@ -127,9 +164,14 @@ def _accounts(found: Savings) -> Table:
         if account.outcome == "rolled-back":
             outcome.append(f": {account.reason}", DARK)
         table.add_row(
-            decided.command, decided.cluster, as_clock(account.at), outcome, dollars(account.predicted),
-            dollars(account.realised) if account.outcome == "done" else "-", f"{account.moved:,}",
-        )  # fmt: skip
+            decided.command,
+            decided.cluster,
+            as_clock(account.at),
+            outcome,
+            dollars(account.predicted),
+            dollars(account.realised) if account.outcome == "done" else "-",
+            f"{account.moved:,}",
+        )
     if len(found.accounts) > SHOWN_MAX:
         table.caption = f"the latest {SHOWN_MAX} of {len(found.accounts):,}"
     return table
@@ -143,5 +185,6 @@ def _reversals(found: Savings) -> Iterator[Text]:
     for r in found.reversals[:SHOWN_MAX]:
         gone = (r.back - r.left) / 1e6
         yield Text(
-            f"  {r.binding} {r.ordinal} left {r.node} by {r.left_by} and was back after {gone:,.0f} s by {r.back_by}"
+            f"  {r.binding} {r.ordinal} left {r.node} by {r.left_by} and was back after "
+            f"{gone:,.0f} s by {r.back_by}"
         )

@@ -1,8 +1,10 @@
-"""Hand facts in: each becomes an event with an id that follows from what it says, and is durable when this returns.
+"""Hand facts in: each becomes an event with an id that follows from what it says, and is durable
+when this returns.
 
-An event's id is made of its key, its content and the id of the message under that key before it. So the same fact twice is
-known and has no effect, while a fact that was true, then not, then true again is three messages and not two. A command that
-was killed half way is simply run again.
+An event's id is made of its key, its content and the id of the message under that key before it, or
+the version that it has of its own. So the same fact twice is known and has no effect, while a fact
+that was true, then not, then true again is three messages and not two. A command that was killed
+half way is simply run again.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ from wharfinger.domain.value import canonical, digest
 from wharfinger.events.accepted import Accepted
 from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.codec import made
-from wharfinger.events.envelope import derived_id
+from wharfinger.events.envelope import NO_VERSION, derived_id
 from wharfinger.runtime.ledger import Ledger, Submission
-from wharfinger_cli.facts import Facts, Told
+from wharfinger_cli.facts import LatestFacts, Told
 
 SOURCE = "/wharfinger/command-line"
 CHUNK = 500
@@ -28,26 +30,32 @@ PACE_S = 0.02  # with a rate: how often a few are sent
 
 @dataclass(slots=True)
 class Submitted:
-    """`accepted` now, `unchanged` because they were the last word already. `keys`: of what was accepted."""
+    """`accepted` now, `unchanged` because they were the last word already, `outdated` because a
+    newer version of their key is known. `keys`: of what was accepted."""
 
     accepted: int = 0
     unchanged: int = 0
+    outdated: int = 0
     keys: set[str] = field(default_factory=set)
 
     @property
     def total(self) -> int:
-        return self.accepted + self.unchanged
+        return self.accepted + self.unchanged + self.outdated
 
 
 def submission(fact: Accepted, before: Told | None) -> Submission:
     """The event that says `fact`, after `before` under the same key."""
-    previous = str(before.id) if before is not None else ""
+    said = () if fact.version == NO_VERSION else fact.version
+    previous = str(before.id) if before is not None and not said else ""
     event = made(
         fact.data,
-        id=derived_id("told", fact.topic.name, fact.key, previous, digest(fact.data, 64)),
+        id=derived_id(
+            "told", fact.topic.name, fact.key, previous, digest(fact.data, 64), *map(str, said)
+        ),
         source=SOURCE,
         subject=fact.subject,
         key=fact.partition_key,
+        version=fact.version,
     )
     return Submission(event, fact.topic.name, fact.key, fact.partition_key)
 
@@ -55,39 +63,45 @@ def submission(fact: Accepted, before: Told | None) -> Submission:
 async def submit(
     ledger: Ledger,
     facts: Iterable[Accepted],
-    known: Facts,
+    known: LatestFacts,
     *,
     rate: float | None = None,
     again: bool = False,
     told: Callable[[int], None] = lambda _: None,
 ) -> Submitted:
-    """Accept `facts` in order, `rate` bindings a second (other facts as they come). `told` hears how many were handled.
+    """Accept `facts` in order, `rate` bindings a second (other facts as they come). `told` is
+    called with the number handled.
 
-    `again`: also what changes nothing is a message of its own (a cluster that says it is still there).
-    `known` is moved along, so that it may be used for the next call.
+    `again`: also what changes nothing is a message of its own (a cluster that says it is still
+    there). `known` is moved along, so that it may be used for the next call.
     """
     done = Submitted()
     pace = _Pace(rate)
     for chunk in _chunks(facts, CHUNK if rate is None else max(1, int(rate * PACE_S))):
         await pace.wait_for(sum(isinstance(fact.data, BindingRequested) for fact in chunk))
-        submissions = [s for s in (_submission(fact, known, again=again) for fact in chunk) if s is not None]
+        submissions = [
+            s for s in (_submission(fact, known, again=again) for fact in chunk) if s is not None
+        ]
         result = await ledger.accept(submissions)
         new = set(result.new)
         done.keys.update(s.key for s in submissions if s.event.id in new)
         done.accepted += len(result.new)
-        done.unchanged += len(chunk) - len(result.new)
+        done.outdated += len(result.outdated)
+        done.unchanged += len(chunk) - len(result.new) - len(result.outdated)
         told(len(chunk))
     return done
 
 
-def _submission(fact: Accepted, known: Facts, *, again: bool) -> Submission | None:
+def _submission(fact: Accepted, known: LatestFacts, *, again: bool) -> Submission | None:
     """None: the last word under this key says the same."""
     place = (fact.topic.name, fact.key)
     before = known.latest.get(place)
     same = (
-        before is not None and type(before.data) is type(fact.data) and canonical(before.data) == canonical(fact.data)
+        before is not None
+        and type(before.data) is type(fact.data)
+        and canonical(before.data) == canonical(fact.data)
     )
-    if same and not again:
+    if same and not again and fact.version == NO_VERSION:
         return None
     made_now = submission(fact, before)
     known.latest[place] = Told(made_now.event.id, fact.data, 0)
@@ -95,7 +109,8 @@ def _submission(fact: Accepted, known: Facts, *, again: bool) -> Submission | No
 
 
 class _Pace:
-    """Lets `rate` bindings a second pass, measured from the first one, so that a slow moment is made up for."""
+    """Lets `rate` bindings a second pass, measured from the first one, so that a slow moment is
+    made up for."""
 
     def __init__(self, rate: float | None) -> None:
         self._rate = rate

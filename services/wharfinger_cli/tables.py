@@ -1,4 +1,4 @@
-"""Tables that people bring as CSV, plain or gzipped: row by row, with the line to name where something is wrong."""
+"""CSV tables of users, plain or gzipped: read row by row, with the line number for errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHOWN_MAX = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """`cells`: by column."""
 
     path: Path
@@ -40,7 +40,9 @@ class Row:
         if not text and default is not None:
             return default
         if not (text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX):
-            raise self.error(column, f"a whole number of at most {DIGITS_MAX} digits", text[:SHOWN_MAX])
+            raise self.error(
+                column, f"a whole number of at most {DIGITS_MAX} digits", text[:SHOWN_MAX]
+            )
         return int(text)
 
     def devices(self, column: str, default: int | None = None) -> int:
@@ -59,13 +61,15 @@ def header_of(path: Path) -> list[str]:
         return reader.header
 
 
-def rows(path: Path, required: Sequence[str], unique: str = "") -> Iterator[Row]:
-    """The rows below the header, at least one. The values of `unique` occur once. CommandError: `file:line: column: what was
-    expected`."""
+def rows(path: Path, required: Sequence[str], unique: str = "") -> Iterator[TableRow]:
+    """The rows below the header, at least one. The values of `unique` occur once. CommandError:
+    `file:line: column: what was expected`."""
     seen: dict[str, int] = {}
     with _reading(path) as reader:
         if missing := [column for column in required if column not in reader.header]:
-            raise CommandError(f"{path}:1: {missing[0]}: expected this column in the header, got {reader.header}")
+            raise CommandError(
+                f"{path}:1: {missing[0]}: expected this column in the header, got {reader.header}"
+            )
         empty = True
         for row in reader:
             empty = False
@@ -81,7 +85,7 @@ def rows(path: Path, required: Sequence[str], unique: str = "") -> Iterator[Row]
 
 @contextmanager
 def _reading(path: Path) -> Iterator[_Table]:
-    """The open table; whatever is wrong with it as a file ends as a CommandError."""
+    """The open table. Any fault of the file itself becomes a CommandError."""
     table: _Table | None = None
     try:
         with _open(path) as file:
@@ -105,13 +109,16 @@ class _Table:
     def line(self) -> int:
         return self._lines.line_num
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[TableRow]:
         for cells in self._lines:
             if not cells:
                 continue
             if len(cells) != len(self.header):
-                raise CommandError(f"{self._path}:{self.line}: expected {len(self.header)} columns, got {len(cells)}")
-            yield Row(self._path, self.line, dict(zip(self.header, cells, strict=True)))
+                raise CommandError(
+                    f"{self._path}:{self.line}: expected {len(self.header)} columns, "
+                    f"got {len(cells)}"
+                )
+            yield TableRow(self._path, self.line, dict(zip(self.header, cells, strict=True)))
 
 
 def _open(path: Path) -> TextIO:

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from wharfinger.history.timeline import Cause, Entry, Timeline, timeline
+from wharfinger.events.decisions import as_decision
+from wharfinger.history.timeline import DecisionCause, Timeline, TimelineEntry, timeline
 from wharfinger.kernel.decider import Micros
-from wharfinger_cli.app import Request
-from wharfinger_cli.connection import opened_ledger, run, settings_of
-from wharfinger_cli.decisions import as_plain, short_type, styled_outcome
+from wharfinger_cli.connection import opened_ledger, reached, run
+from wharfinger_cli.decisions import as_plain, styled_outcome
+from wharfinger_cli.event_text import because
 from wharfinger_cli.output import DARK, Plain, as_clock, count, new_table, show
-from wharfinger_cli.summary import summary
-from wharfinger_cli.words import because
+from wharfinger_cli.request import Request
 
 UNITS: tuple[tuple[str, int], ...] = (
     ("d", 86_400_000_000),
@@ -31,7 +31,7 @@ def history(request: Request, binding: str, limit: int) -> None:
 
 
 async def _history(request: Request, binding: str, limit: int) -> Timeline:
-    async with opened_ledger(settings_of(request)) as ledger:
+    async with opened_ledger(reached(request)) as ledger:
         return await timeline(ledger, binding, limit)
 
 
@@ -43,16 +43,32 @@ def history_plain(found: Timeline) -> Plain:
     }
 
 
-def _entry_plain(entry: Entry) -> Plain:
+def _entry_plain(entry: TimelineEntry) -> Plain:
     after = None if entry.after is None else entry.after / 1_000_000
     return {**as_plain(entry.row), "after_s": after, "because": cause_plain(entry.cause)}
 
 
-def cause_plain(cause: Cause) -> Plain:
-    kind = "event" if cause.event else "decision" if cause.decision else "time" if cause.id is None else "unknown"
-    named: dict[str, object] = {"kind": kind, "id": None if cause.id is None else str(cause.id), "said": because(cause)}
+def cause_plain(cause: DecisionCause) -> Plain:
+    kind = (
+        "event"
+        if cause.event
+        else "decision"
+        if cause.decision
+        else "time"
+        if cause.id is None
+        else "unknown"
+    )
+    named: dict[str, object] = {
+        "kind": kind,
+        "id": None if cause.id is None else str(cause.id),
+        "said": because(cause),
+    }
     if cause.event is not None:
-        named |= {"type": cause.event.type, "source": cause.event.source, "subject": cause.event.subject}
+        named |= {
+            "type": cause.event.type,
+            "source": cause.event.source,
+            "subject": cause.event.subject,
+        }
     if cause.decision is not None:
         row = cause.decision
         named |= {"type": row.type, "stream": row.stream, "seq": row.seq, "subject": row.subject}
@@ -62,16 +78,24 @@ def cause_plain(cause: Cause) -> Plain:
 def history_page(found: Timeline) -> Iterator[RenderableType]:
     shown = len(found.entries)
     more = f", the last {shown:,} of them" if shown < found.total else ""
-    yield Text(found.binding, "bold").append(f"  {count(found.total, 'decision')}{more}", "not bold " + DARK)
+    yield Text(found.binding, "bold").append(
+        f"  {count(found.total, 'decision')}{more}", "not bold " + DARK
+    )
     yield ""
-    table = new_table("taken", "after", "stream", "seq", "outcome", "", "because", right=("after", "seq"))
+    table = new_table(
+        "taken", "after", "stream", "seq", "outcome", "", "because", right=("after", "seq")
+    )
     for entry in found.entries:
         row = entry.row
         table.add_row(
-            as_clock(row.at), Text("" if entry.after is None else f"+{span(entry.after)}", DARK), row.stream,
-            f"{row.seq:,}", styled_outcome(row.outcome), summary(row.data()) or short_type(row.type),
+            as_clock(row.at),
+            Text("" if entry.after is None else f"+{span(entry.after)}", DARK),
+            row.stream,
+            f"{row.seq:,}",
+            styled_outcome(row.outcome),
+            as_decision(row.data()).sentence(),
             Text(because(entry.cause), DARK),
-        )  # fmt: skip
+        )
     yield table
 
 

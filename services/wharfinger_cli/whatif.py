@@ -1,6 +1,8 @@
-"""`replay --with`: what would have happened, what of it was better, and, when asked for, proposals of it.
+"""`replay --with`: what would have happened, what of it was better, and, when asked for, proposals
+of it.
 
-The comparison is `wharfinger.history.whatif`; here it is shown as tables, JSON or a page, and held against thresholds for CI.
+The comparison is `wharfinger.history.whatif`; here it is shown as tables, JSON or a page, and held
+against thresholds for CI.
 """
 
 from __future__ import annotations
@@ -13,28 +15,50 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from wharfinger.events.decisions.wording import targets_text
 from wharfinger.history.changes import changes_of
-from wharfinger.history.compare import BindingDifference, Figure, Judged, Parting, judged, targets_text, threshold_of
-from wharfinger.history.points import Point, point_of
+from wharfinger.history.compare import (
+    BindingDifference,
+    Figure,
+    Judged,
+    Parting,
+    judged,
+    threshold_of,
+    where_text,
+)
+from wharfinger.history.points import HistoryPoint, point_of
 from wharfinger.history.prices import read_prices
 from wharfinger.history.propose import Proposed, objective_of, propose
-from wharfinger.history.report import Asked, changed_text, page, verdict
-from wharfinger.history.tally import Final, Sample
+from wharfinger.history.report import ReportCommand, changed_text, page, verdict
+from wharfinger.history.run_metrics import Final, Sample
 from wharfinger.history.whatif import GENESIS, PRESENT, WhatIf, what_if
 from wharfinger.runtime.ledger import wall_clock
-from wharfinger_cli.app import Request
 from wharfinger_cli.bulk import bar
-from wharfinger_cli.connection import opened_ledger, run, settings_of
+from wharfinger_cli.connection import opened_ledger, reached, run
 from wharfinger_cli.failures import DIFFERENCE, CommandError
-from wharfinger_cli.output import BAD, DARK, GOOD, WARN, Plain, as_clock, as_time, count, messages, new_table, show
+from wharfinger_cli.output import (
+    BAD,
+    DARK,
+    GOOD,
+    WARN,
+    Plain,
+    as_clock,
+    as_time,
+    count,
+    messages,
+    new_table,
+    show,
+)
+from wharfinger_cli.request import Request
 
 SHOWN_MAX = 12
 STYLES = {"better": GOOD, "worse": BAD, "other": "default", "same": DARK, "within error": DARK}
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """What follows `replay --with`. `prices`: a CSV file, with `@REGION` behind it where it has several."""
+class WhatIfOptions:
+    """What follows `replay --with`. `prices`: a CSV file, with `@REGION` behind it where it has
+    several."""
 
     with_: Sequence[str]
     stream: str = ""
@@ -50,16 +74,19 @@ class Options:
     tenant: str = ""
 
 
-def replay_with(request: Request, options: Options) -> None:
+def replay_with(request: Request, options: WhatIfOptions) -> None:
     _refuse_contradictions(options)
     thresholds = [threshold_of(text) for text in options.fail_if]
     result, proposed = run(_what_if(request, options))
     verdicts = [judged(threshold, result.figures) for threshold in thresholds]
     if options.report is not None:
-        _write(options.report, page(result, Asked(_command(options), verdicts)))
+        _write(options.report, page(result, ReportCommand(_command(options), verdicts)))
     names = [d.binding for d in result.differences]
     show(
-        request.format, whatif_plain(result, verdicts, proposed), names, lambda: whatif_page(result, verdicts, proposed)
+        request.format,
+        whatif_plain(result, verdicts, proposed),
+        names,
+        lambda: whatif_page(result, verdicts, proposed),
     )
     if options.report is not None:
         messages().print(f"the comparison as a page: {options.report}")
@@ -67,22 +94,34 @@ def replay_with(request: Request, options: Options) -> None:
         raise SystemExit(DIFFERENCE)
 
 
-def _refuse_contradictions(options: Options) -> None:
+def _refuse_contradictions(options: WhatIfOptions) -> None:
     if not options.with_:
-        raise CommandError("replay --propose: expected --with too: what is to be proposed comes from a replay under it")
+        raise CommandError(
+            "replay --propose: expected --with too: what is to be proposed comes from a replay "
+            "under it"
+        )
     if not options.propose and (options.only_better or options.budget is not None):
-        raise CommandError("replay: --only-better and --budget say what to propose; expected --propose with them")
+        raise CommandError(
+            "replay: --only-better and --budget say what to propose; expected --propose with them"
+        )
 
 
-async def _what_if(request: Request, options: Options) -> tuple[WhatIf, Proposed | None]:
+async def _what_if(request: Request, options: WhatIfOptions) -> tuple[WhatIf, Proposed | None]:
     changes = changes_of(options.with_)
     prices = None if options.prices is None else read_prices(str(options.prices))
     now = wall_clock()
     from_, to = _point(options.from_, now, GENESIS), _point(options.to, now, PRESENT)
-    async with opened_ledger(settings_of(request)) as ledger:
+    async with opened_ledger(reached(request)) as ledger:
         with bar("replaying", 100) as step:
             result = await what_if(
-                ledger, changes, from_, to, stream=options.stream, tenant=options.tenant, prices=prices, progress=step
+                ledger,
+                changes,
+                from_,
+                to,
+                stream=options.stream,
+                tenant=options.tenant,
+                prices=prices,
+                progress=step,
             )
         if not options.propose:
             return result, None
@@ -93,7 +132,7 @@ async def _what_if(request: Request, options: Options) -> tuple[WhatIf, Proposed
             )
 
 
-def _point(text: str, now: int, otherwise: Point) -> Point:
+def _point(text: str, now: int, otherwise: HistoryPoint) -> HistoryPoint:
     return point_of(text, now) if text else otherwise
 
 
@@ -104,15 +143,19 @@ def _write(path: Path, text: str) -> None:
         raise CommandError(f"{path}: {error.strerror or error}") from error
 
 
-def _command(options: Options) -> str:
+def _command(options: WhatIfOptions) -> str:
     """As it can be typed again."""
     words = ["wharfinger", "replay"]
     for text in options.with_:
         words += ["--with", text]
     for flag, value in (
-        ("--stream", options.stream), ("--from", options.from_), ("--to", options.to), ("--prices", options.prices),
-        ("--tenant", options.tenant), ("--report", options.report),
-    ):  # fmt: skip
+        ("--stream", options.stream),
+        ("--from", options.from_),
+        ("--to", options.to),
+        ("--prices", options.prices),
+        ("--tenant", options.tenant),
+        ("--report", options.report),
+    ):
         words += [flag, str(value)] if value else []
     for text in options.fail_if:
         words += ["--fail-if", text]
@@ -144,9 +187,10 @@ def whatif_plain(result: WhatIf, verdicts: Sequence[Judged], proposed: Proposed 
         },
         "notes": list(result.notes),
         "fail_if": [
-            {"expression": v.threshold.text, "failed": v.failed, "beyond_error": v.beyond} for v in verdicts
+            {"expression": v.threshold.text, "failed": v.failed, "beyond_error": v.beyond}
+            for v in verdicts
         ],
-    }  # fmt: skip
+    }
     if proposed is not None:
         plain["proposed"] = proposed_plain(proposed)
     return plain
@@ -155,10 +199,15 @@ def whatif_plain(result: WhatIf, verdicts: Sequence[Judged], proposed: Proposed 
 def _figure_plain(figure: Figure) -> Plain:
     """In the unit's own numbers: a figure times `per` is what is counted."""
     return {
-        "title": figure.title, "unit": figure.unit.symbol, "recorded": _scaled(figure, figure.recorded),
-        "unchanged": _scaled(figure, figure.unchanged), "changed": _scaled(figure, figure.changed),
-        "change": _scaled(figure, figure.delta), "error": _scaled(figure, figure.drift), "verdict": figure.verdict,
-    }  # fmt: skip
+        "title": figure.title,
+        "unit": figure.unit.symbol,
+        "recorded": _scaled(figure, figure.recorded),
+        "unchanged": _scaled(figure, figure.unchanged),
+        "changed": _scaled(figure, figure.changed),
+        "change": _scaled(figure, figure.delta),
+        "error": _scaled(figure, figure.drift),
+        "verdict": figure.verdict,
+    }
 
 
 def _scaled(figure: Figure, value: int | None) -> int | float | None:
@@ -176,9 +225,13 @@ def _tenants_plain(result: WhatIf) -> Plain:
 
 def _difference_plain(d: BindingDifference) -> Plain:
     return {
-        "binding": d.binding, "same_targets": d.same_targets, "same_nodes": d.same_nodes,
-        "unchanged": _final_plain(d.left), "changed": _final_plain(d.right), "first": _parting_plain(d.parting),
-    }  # fmt: skip
+        "binding": d.binding,
+        "same_targets": d.same_targets,
+        "same_nodes": d.same_nodes,
+        "unchanged": _final_plain(d.left),
+        "changed": _final_plain(d.right),
+        "first": _parting_plain(d.parting),
+    }
 
 
 def _final_plain(final: Final | None) -> Plain | None:
@@ -195,23 +248,29 @@ def _parting_plain(parting: Parting | None) -> Plain | None:
     if parting is None:
         return None
     return {
-        "stream": parting.stream, "step": parting.step,
+        "stream": parting.stream,
+        "step": parting.step,
         "unchanged": {"seq": parting.left_seq, "outcome": parting.left, "step": parting.left_step},
         "changed": {"seq": parting.right_seq, "outcome": parting.right, "step": parting.right_step},
-    }  # fmt: skip
+    }
 
 
 def _sample_plain(sample: Sample) -> Plain:
     """Shares in per cent."""
     return {
         "at": as_time(max(0, sample.at)),
-        "used": {cluster: [_percent(share) for share in shares] for cluster, shares in sample.used.items()},
+        "used": {
+            cluster: [_percent(share) for share in shares]
+            for cluster, shares in sample.used.items()
+        },
         "total": [_percent(share) for share in sample.total],
         "deviation": [_percent(share) for share in sample.deviation],
         "tenants": {tenant: _percent(share) for tenant, share in sample.shares.items()},
-        "moves": sample.moves, "refusals": sample.refusals, "nodes": sample.nodes,
+        "moves": sample.moves,
+        "refusals": sample.refusals,
+        "nodes": sample.nodes,
         "price_per_hour": sample.price_micro / 1e6,
-    }  # fmt: skip
+    }
 
 
 def _percent(share: int | None) -> float | None:
@@ -226,28 +285,39 @@ def proposed_plain(proposed: Proposed) -> Plain:
         "before": proposed.before,
         "answers": [
             {
-                "binding": a.binding, "proposal": str(a.id), "gain": a.gain, "from": dict(a.present),
-                "to": dict(a.targets), "outcome": a.outcome, "reason": a.reason, "decision": a.decision,
+                "binding": a.binding,
+                "proposal": str(a.id),
+                "gain": a.gain,
+                "from": dict(a.present),
+                "to": dict(a.targets),
+                "outcome": a.outcome,
+                "reason": a.reason,
+                "decision": a.decision,
             }
             for a in proposed.answers
         ],
-    }  # fmt: skip
+    }
 
 
 # --- for people
 
 
-def whatif_page(result: WhatIf, verdicts: Sequence[Judged], proposed: Proposed | None) -> Iterator[RenderableType]:
+def whatif_page(
+    result: WhatIf, verdicts: Sequence[Judged], proposed: Proposed | None
+) -> Iterator[RenderableType]:
     yield Text(f"what if {', '.join(result.asked)}", "bold")
     yield Text(
-        f"{as_clock(max(0, result.begin))} to {as_clock(result.end)}, {count(result.facts, 'fact')} told again,"
+        f"{as_clock(max(0, result.begin))} to {as_clock(result.end)}, "
+        f"{count(result.facts, 'fact')} told again,"
         f" {count(result.bindings, 'binding')}"
         + (f", {result.rebound:,} of them placed otherwise by policy" if result.rebound else ""),
         DARK,
     )
     yield ""
     yield figures_table(result.figures)
-    yield Text("error: how far the closed loop with nothing changed is from what was recorded", DARK)
+    yield Text(
+        "error: how far the closed loop with nothing changed is from what was recorded", DARK
+    )
     yield ""
     yield verdict(result)
     shares = tenant_shares(result)
@@ -269,19 +339,34 @@ def whatif_page(result: WhatIf, verdicts: Sequence[Judged], proposed: Proposed |
 
 def figures_table(figures: Sequence[Figure]) -> Table:
     table = new_table(
-        "", "recorded", "unchanged", "changed", "change", "error", "", right=("recorded", "unchanged", "changed", "change", "error")
-    )  # fmt: skip
+        "",
+        "recorded",
+        "unchanged",
+        "changed",
+        "change",
+        "error",
+        "",
+        right=("recorded", "unchanged", "changed", "change", "error"),
+    )
     for f in figures:
         table.add_row(
-            f.title, f.shown(f.recorded), f.shown(f.unchanged), f.shown(f.changed), changed_text(f),
-            f"±{f.shown(f.drift)}" if f.drift else "", Text(f.verdict, STYLES[f.verdict]),
-        )  # fmt: skip
+            f.title,
+            f.shown(f.recorded),
+            f.shown(f.unchanged),
+            f.shown(f.changed),
+            changed_text(f),
+            f"±{f.shown(f.drift)}" if f.drift else "",
+            Text(f.verdict, STYLES[f.verdict]),
+        )
     return table
 
 
 def tenant_shares(result: WhatIf) -> list[tuple[str, int, int, int]]:
-    """(tenant, recorded, unchanged, changed): mean dominant shares in thousandths, the largest first."""
-    runs: list[Mapping[str, int]] = [run.totals.shares for run in (result.recorded, result.unchanged, result.changed)]
+    """(tenant, recorded, unchanged, changed): mean dominant shares in thousandths, the largest
+    first."""
+    runs: list[Mapping[str, int]] = [
+        run.totals.shares for run in (result.recorded, result.unchanged, result.changed)
+    ]
     tenants = {tenant for shares in runs for tenant in shares}
     rows = [(t, runs[0].get(t, 0), runs[1].get(t, 0), runs[2].get(t, 0)) for t in tenants]
     return sorted(rows, key=lambda row: (-max(row[1:]), row[0]))
@@ -289,7 +374,11 @@ def tenant_shares(result: WhatIf) -> list[tuple[str, int, int, int]]:
 
 def _tenants_table(shares: Sequence[tuple[str, int, int, int]]) -> Table:
     table = new_table(
-        "tenant, dominant share", "recorded", "unchanged", "changed", right=("recorded", "unchanged", "changed")
+        "tenant, dominant share",
+        "recorded",
+        "unchanged",
+        "changed",
+        right=("recorded", "unchanged", "changed"),
     )
     for tenant, *three in shares:
         table.add_row(tenant, *(f"{share / 10:.1f} %" for share in three))
@@ -302,22 +391,24 @@ def _differences(result: WhatIf) -> Iterator[RenderableType]:
         f" {len(result.differences):,} went another way at some point;"
         f" by drift alone {result.drifted:,} end in other clusters"
     )
-    table = new_table("binding", "unchanged", "changed", "parted at", "unchanged said", "changed said")
+    table = new_table(
+        "binding", "unchanged", "changed", "parted at", "unchanged said", "changed said"
+    )
     for d in result.differences[:SHOWN_MAX]:
         parted = d.parting
         table.add_row(
-            d.binding, _where(d.left), _where(d.right), Text(parted.step if parted else "", DARK),
-            Text(_short(parted.left_step) if parted else "", DARK), Text(_short(parted.right_step) if parted else "", DARK),
-        )  # fmt: skip
+            d.binding,
+            where_text(d.left),
+            where_text(d.right),
+            Text(parted.step if parted else "", DARK),
+            Text(_short(parted.left_step) if parted else "", DARK),
+            Text(_short(parted.right_step) if parted else "", DARK),
+        )
     yield table
     if len(result.differences) > SHOWN_MAX:
-        yield Text(f"and {len(result.differences) - SHOWN_MAX:,} more; -o json has all of them", DARK)
-
-
-def _where(final: Final | None) -> str:
-    if final is None:
-        return "not there"
-    return f"{targets_text(final.targets)} ({final.reason})" if final.reason else targets_text(final.targets)
+        yield Text(
+            f"and {len(result.differences) - SHOWN_MAX:,} more; -o json has all of them", DARK
+        )
 
 
 def _short(text: str, length: int = 60) -> str:
@@ -327,7 +418,9 @@ def _short(text: str, length: int = 60) -> str:
 def _judged(one: Judged) -> Text:
     f = one.figure
     values = f"{f.shown(f.unchanged)} unchanged, {f.shown(f.changed)} changed"
-    bar_ = "beyond the error bar" if one.beyond else "within the error bar" if f.delta else "no change"
+    bar_ = (
+        "beyond the error bar" if one.beyond else "within the error bar" if f.delta else "no change"
+    )
     word, style = ("FAILED", BAD) if one.failed else ("passed", GOOD)
     return Text(f"{word}  ", style).append(f"{one.threshold.text}: {values}, {bar_}", "default")
 
@@ -342,7 +435,11 @@ def proposed_page(proposed: Proposed) -> Iterator[RenderableType]:
         style = GOOD if a.outcome == "committed" else WARN if a.outcome == "refused" else BAD
         gain = "" if a.gain is None else f"{a.gain:,}"
         outcome = Text(a.outcome, style)
-        table.add_row(a.binding, targets_text(a.present), targets_text(a.targets), gain, outcome, a.reason)
+        present, targets = (
+            targets_text(a.present) or "nowhere",
+            targets_text(a.targets) or "nowhere",
+        )
+        table.add_row(a.binding, present, targets, gain, outcome, a.reason)
     yield table
     committed = sum(1 for a in proposed.answers if a.outcome == "committed")
     before = f" ({proposed.before:,} of them before)" if proposed.before else ""

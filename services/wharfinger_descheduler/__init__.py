@@ -1,1 +1,2 @@
-"""Descheduler: proposes failover, eviction and the removal of empty nodes; whoever owns the target decides."""
+"""Descheduler: proposes failover, eviction and the removal of empty nodes. The stage that owns the
+target decides."""

@@ -1,25 +1,33 @@
-"""The descheduler as a service: an observer that has its clusters looked at in a thread of its own.
+"""The descheduler as a service: an observer that examines its clusters in a separate thread.
 
-A look at a large cluster takes a second, and so does a descheduling policy's pass over it; the loop that folds and publishes may
-share its process with others. So each turn the observer says what is to be looked at, as it is; one after the other is done
-beside the loop, and what was found is brought back to it.
+To examine a large cluster takes a second, and so does a pass of a descheduling policy over it. The
+loop that folds and publishes must not wait for that: it may share its process with other services.
+So in each turn the observer names what is to be examined, with its present state. The thread
+examines one after the other, and the results go back to the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
 import structlog
 
-from wharfinger.events.streams import ASSIGNMENTS, BINDINGS, CAPACITY, CLUSTER_STATE, CLUSTERS, NODE_LOAD, POLICIES
+from wharfinger.events.streams import (
+    ASSIGNMENTS,
+    BINDINGS,
+    CAPACITY,
+    CLUSTER_STATE,
+    CLUSTERS,
+    NODE_LOAD,
+    POLICIES,
+)
 from wharfinger.kernel.decider import Micros
-from wharfinger.runtime.observer_loop import Loaded
+from wharfinger.runtime.current_assignments import assignments_of
 from wharfinger.runtime.observer_service import ObserverService, Observing
-from wharfinger.runtime.service import Service, ServiceContext
-from wharfinger.runtime.standing import standing_assignments
+from wharfinger.runtime.service import Service, ServiceContext, end_tasks
 from wharfinger.stages.descheduler import DeschedulerObserver, DeschedulerState
 from wharfinger.stages.descheduler.disruption import Looking, due_looks, seen
 from wharfinger.stages.descheduler.strategies import due_passes, finished
@@ -30,8 +38,9 @@ NAME = "descheduler"
 
 REST = 4
 REST_S_MAX = 30.0
-"""After a look nobody is looked at for four times as long as it took, within reason: looking may take a fifth of our time. The
-first does not count: most of it is loading and compiling what looks."""
+"""After a cluster was examined, the thread pauses for `REST` times as long as that took, at most
+`REST_S_MAX` seconds: so it works at most a fifth of the time, unless a cluster takes longer than
+7.5 s. There is no pause after the first: most of its time is loading and compiling the code."""
 
 log = structlog.get_logger()
 
@@ -44,31 +53,32 @@ class DeschedulerService(ObserverService[DeschedulerState]):
         self._failed_look = ""
         self._warm = False
 
-        async def load(groups: frozenset[int]) -> Iterable[Loaded]:
-            mine = context.cluster_partition
-            return await standing_assignments(context.ledger, lambda cluster: mine(cluster) in groups)
-
         super().__init__(
             Observing(
-                NAME, observer, partitioned=(CLUSTER_STATE, ASSIGNMENTS, NODE_LOAD),
-                broadcast=(CLUSTERS, BINDINGS, POLICIES, CAPACITY), load=load, turn=self._look_at_due,
+                NAME,
+                observer,
+                partitioned=(CLUSTER_STATE, ASSIGNMENTS, NODE_LOAD),
+                broadcast=(CLUSTERS, BINDINGS, POLICIES, CAPACITY),
+                load=assignments_of(context),
+                turn=self._look_at_due,
             ),
             context,
-        )  # fmt: skip
+        )
 
     async def stop(self) -> None:
-        for look in self._looks:
-            look.cancel()
-        await asyncio.gather(*self._looks, return_exceptions=True)
+        await end_tasks(self._looks)
         await super().stop()
 
     def failed(self) -> str:
         return self._failed_look or super().failed()
 
     def _look_at_due(self, state: DeschedulerState, at: Micros) -> None:
-        """A state that was begun anew meanwhile hears nothing of what is found: it looks for itself."""
+        """A state that was begun again meanwhile hears nothing of what is found: it looks for
+        itself."""
         for look in due_looks(state, self._looking, at):
-            self._beside(look.cluster, partial(self._looking.survey, look.scene), partial(seen, state, look))
+            self._beside(
+                look.cluster, partial(self._looking.survey, look.scene), partial(seen, state, look)
+            )
         for due in due_passes(state, at):
             self._beside(due.cluster, due.run, partial(finished, state, due))
 
@@ -77,14 +87,18 @@ class DeschedulerService(ObserverService[DeschedulerState]):
         self._looks.add(task)
         task.add_done_callback(self._looks.discard)
 
-    async def _done_beside(self, cluster: str, work: Callable[[], T], tell: Callable[[T], None]) -> None:
-        """One after the other, and with a rest: a thread takes its share of the process all the same."""
+    async def _done_beside(
+        self, cluster: str, work: Callable[[], T], tell: Callable[[T], None]
+    ) -> None:
+        """One after the other, with a pause after each: a thread, too, takes time from the loop of
+        its process."""
         loop = asyncio.get_running_loop()
         async with self._one_at_a_time:
             began = loop.time()
             try:
                 found = await asyncio.to_thread(work)
-            except Exception as error:  # a bug must not go by quietly: say it and let the supervisor restart us
+            except Exception as error:
+                # a bug must be seen: log it and let the supervisor restart us
                 self._failed_look = f"looking at {cluster}: {type(error).__name__}: {error}"
                 log.exception("look.failed", cluster=cluster)
                 return
@@ -102,11 +116,17 @@ def build(context: ServiceContext) -> Service:
 def _observer(context: ServiceContext) -> DeschedulerObserver:
     settings = context.settings
     looking = Looking(
-        settings.disruption_poll_s, settings.disruption_validation_s, settings.move_cool_down_s,
-        settings.proposal_repeat_after_s, elsewhere=True,
-    )  # fmt: skip
+        settings.disruption_poll_s,
+        settings.disruption_validation_s,
+        settings.move_cool_down_s,
+        settings.proposal_repeat_after_s,
+        elsewhere=True,
+    )
     return DeschedulerObserver(
-        context.shard_of, settings.proposal_repeat_after_s, stale_after_s=settings.stale_after_s, looking=looking
+        context.shard_of,
+        settings.proposal_repeat_after_s,
+        stale_after_s=settings.stale_after_s,
+        looking=looking,
     )
 
 

@@ -1,7 +1,8 @@
 """The publisher as a service: one task that follows the ledger, woken by its notifications.
 
-It is the one service that reads no topic, so it is no Faust app: there is nothing to partition. At most one publisher works
-at a time, by a session lock in the database; a second one waits in the queue to take over.
+It is the one service that reads no topic, so it is no Faust app: there is nothing to partition. At
+most one publisher works at a time, by a session lock in the database; a second one waits in the
+queue to take over.
 """
 
 # mypy: allow-untyped-calls
@@ -17,11 +18,13 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError
 
 from wharfinger.runtime.health import Page
-from wharfinger.runtime.ledger import LedgerError, PartitionLock, Transient
+from wharfinger.runtime.ledger import LedgerError, PartitionLock, Transient, Withheld
 from wharfinger.runtime.observability import METRICS
-from wharfinger.runtime.producer import idempotent_producer
-from wharfinger.runtime.service import ServiceContext
-from wharfinger.runtime.topics import partition_for
+from wharfinger.runtime.producer import Producer, idempotent_producer
+from wharfinger.runtime.sending import ProducerLostError, Sending
+from wharfinger.runtime.service import ServiceContext, end_tasks
+from wharfinger.runtime.timeline import Timeline, ensure_not_behind
+from wharfinger.runtime.topics import largest_records, partition_for
 from wharfinger_publisher.pages import pages
 from wharfinger_publisher.records import RecordMaker
 from wharfinger_publisher.relay import Relay, RelaySettings
@@ -40,36 +43,69 @@ class LockLostError(Exception):
 
 
 class PublisherService:
-    def __init__(self, context: ServiceContext) -> None:
+    def __init__(self, context: ServiceContext, settings: RelaySettings | None = None) -> None:
         self.name = NAME
         self._context = context
         self._metrics = METRICS.of(NAME)
         self._tasks: list[asyncio.Task[None]] = []
-        self._producer = idempotent_producer(context.backend, client_id=f"wharfinger-{NAME}")
-        maker = RecordMaker(context.partitions, partition_for)
+        maker = RecordMaker(context.partitions, partition_for, went_back=context.went_back)
+        self._sending = Sending(self._new_producer, maker.dividing, context.wire)
         self._relay = Relay(
-            context.ledger, self._producer, self._reader, maker, context.wire, context.life, context.clock, self._metrics,
-            RelaySettings(),
-        )  # fmt: skip
+            context.ledger,
+            self._sending,
+            self._reader,
+            maker,
+            context.wire,
+            context.life,
+            context.clock,
+            self._metrics,
+            settings or RelaySettings(),
+            self._limits,
+            context.ledger_incarnation,
+            self._timeline,
+            self._take_back,
+        )
         self._leading = False
+        self._stopping = False
         self._lag = 0
         self._failure = ""
 
+    async def _take_back(self, positions: Mapping[str, int]) -> None:
+        """As `TakingBack`: it is only asked for where the ledger went back."""
+        from wharfinger_publisher.reaccept import TakingBack
+
+        context = self._context
+        taking_back = TakingBack(
+            context.ledger, self._reader, context.wire, context.partitions, context.went_back
+        )
+        await taking_back(positions)
+
     async def start(self) -> None:
-        await self._producer.start()
+        self._stopping = False
         self._tasks = [
             asyncio.create_task(self._guarded(), name="publisher"),
-            asyncio.create_task(self._context.ledger.notifications(self._relay.wakeup), name="publisher-notifications"),
+            asyncio.create_task(
+                self._context.ledger.notifications(self._relay.wakeup),
+                name="publisher-notifications",
+            ),
         ]
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._producer.stop()
+        self._stopping = True
+        await end_tasks(self._tasks)
+        await self._sending.stop()
 
     def ready(self) -> bool:
-        return self._leading and not self._failure
+        """Relays, and moves: a record that the broker does not take is sent again and again, and
+        nothing behind it is relayed."""
+        moves = self._relay.progress.stalled_s() <= self._context.settings.stalled_after_s
+        return self._leading and moves and not self._failure
+
+    def stalled_s(self) -> float:
+        return self._relay.progress.stalled_s() if self._leading else 0.0
+
+    def oldest_s(self) -> float:
+        return self._relay.oldest_s()
 
     def lag(self) -> int:
         return self._lag
@@ -77,17 +113,28 @@ class PublisherService:
     def failed(self) -> str:
         return self._failure
 
+    def withheld(self) -> Mapping[Withheld, int]:
+        """What the broker refuses, and from which seq of its stream on nothing of it was sent."""
+        return self._relay.withheld()
+
     def pages(self) -> Mapping[str, Page]:
         """What was decided, as objects of OCM and Karmada; see `pages`."""
         return pages(self._context.ledger)
 
     async def _guarded(self) -> None:
         try:
-            while True:
+            # Where a task fails as the group is cancelled, its error replaces the cancellation.
+            while not self._stopping:
                 lock = await self._lead()
                 try:
                     await self._relay_while(lock)
-                except* (LockLostError, Transient, KafkaError) as errors:
+                except* (
+                    LockLostError,
+                    ProducerLostError,
+                    Transient,
+                    KafkaError,
+                    OSError,
+                ) as errors:
                     why = errors.exceptions[0]
                     log.warning("publisher.begins_anew", why=f"{type(why).__name__}: {why}")
                 finally:
@@ -98,12 +145,15 @@ class PublisherService:
             raise
         except BaseExceptionGroup as errors:
             self._fail(errors.exceptions[0])
-        except Exception as error:  # whatever it is, nothing is published any more: restart
+        except Exception as error:  # any error stops publishing: restart
             self._fail(error)
 
     async def _relay_while(self, lock: PartitionLock) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep(lock))
+            # Start the producer before reading any row to send: this fences off the publisher that
+            # led before, so it can send nothing more.
+            await self._sending.start()
             await self._relay.resume()
             self._leading = True
             group.create_task(self._relay.run())
@@ -129,26 +179,49 @@ class PublisherService:
                 await asyncio.sleep(error.retry_after_s)
 
     async def _keep(self, lock: PartitionLock) -> None:
-        """Without the lock another publisher may be at work: stop at once, begin anew."""
+        """Without the lock another publisher may be at work: stop at once, begin again."""
         await lock.gone.wait()
         raise LockLostError("the publisher's lock was lost")
 
     async def _measure(self) -> None:
         while True:
             try:
-                self._lag = await self._relay.lag()
+                self._lag = 0 if self._relay.at_rest else await self._relay.lag()
             except Transient:
                 pass
             await asyncio.sleep(LAG_EVERY_S)
 
     async def _make_partitions(self) -> None:
-        """Long before their days come. Where it fails it is tried again: until then the default partition takes what comes."""
+        """Long before their days come. Where it fails it is tried again: until then the default
+        partition takes what comes."""
         while True:
             try:
-                await self._context.ledger.ensure_partitions(self._context.settings.ledger_partition_days)
+                await self._context.ledger.ensure_partitions(
+                    self._context.settings.ledger_partition_days
+                )
             except LedgerError as error:
                 log.warning("ledger.partitions_missing", why=str(error))
             await asyncio.sleep(PARTITIONS_EVERY_S)
+
+    def _new_producer(self) -> Producer:
+        fencing_id = f"wharfinger.{NAME}.{self._context.prefix}"
+        return idempotent_producer(
+            self._context.backend,
+            client_id=f"wharfinger-{NAME}",
+            sent=self._context.signals.sent,
+            fencing_id=fencing_id,
+        )
+
+    async def _limits(self) -> Mapping[str, int]:
+        return await largest_records(self._context.backend, self._context.prefix)
+
+    async def _timeline(self) -> Timeline:
+        """Compared before anything is published: another publisher's connection may have been to
+        the database that is gone."""
+        context = self._context
+        return await ensure_not_behind(
+            context.ledger, context.backend, context.wire, context.went_back
+        )
 
     def _reader(self) -> AIOKafkaConsumer:
         return AIOKafkaConsumer(

@@ -1,42 +1,50 @@
 """From ledger rows to Kafka records. Pure: the same rows give the same records.
 
-An intake row goes to its topic as it came. A decision goes to `decisions` as one CloudEvent, and, where a cluster or a fleet
-shard must hear of it, into the envelopes of `assignments` and `outcomes`, up to 100 items each, because the cost of a record
-is what limits the services that read them.
+An intake row goes to its topic as it came. A decision goes to `decisions` as one CloudEvent. If it
+concerns a cluster or a fleet shard, it also goes into the envelopes of `assignments` and
+`outcomes`, up to 100 items each, because the services that read them are limited by the number of
+records. No record is larger than the limit of its topic: an envelope is closed by bytes as well as
+by items, and one decision that is still too large is divided into parts (`events.parts`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from wharfinger.events.bindings import BindingWithdrawn
-from wharfinger.events.clusters import ClusterForgotten
-from wharfinger.events.codec import encode, encode_raw
+from wharfinger.domain.binding import range_key
+from wharfinger.events.envelope import derived_id
 from wharfinger.events.fanout import Fanout, InternalMessage, message_id
+from wharfinger.events.ledger import StreamPublished
+from wharfinger.events.ledger_codec import encode
+from wharfinger.events.message_codec import encode_raw
 from wharfinger.events.outcomes import OutcomesDecided
-from wharfinger.events.policies import PolicyRemoved
-from wharfinger.events.registry import type_of
-from wharfinger.events.streams import ASSIGNMENTS, BY_NAME, DECISIONS, OUTCOMES, PartitionBy
+from wharfinger.events.promises import Promises, room_body, room_id
+from wharfinger.events.room import RoomTaken
+from wharfinger.events.streams import (
+    ASSIGNMENTS,
+    BY_NAME,
+    DECISIONS,
+    OUTCOMES,
+    ROOM,
+    TIMELINE,
+    PartitionBy,
+)
 from wharfinger.kernel.decider import Micros
-from wharfinger.runtime.ledger import Accepted, Fact, LedgerRow
+from wharfinger.kernel.incarnations import FIRST, incarnation_at
+from wharfinger.runtime.ledger import Fact, IntakeRow, LedgerRow, WentBack
+from wharfinger.runtime.ledger.incarnations import of_stream
+from wharfinger.runtime.sending import Dividing, OutgoingRecord, Place
 
-ENDINGS = frozenset({type_of(ClusterForgotten("")), type_of(BindingWithdrawn("")), type_of(PolicyRemoved("", ""))})
-"""Events that end their key: a null record follows, so that compaction forgets it."""
+FRAME_BYTES = 2048
+"""What the frame of an envelope takes at most beside its items: ids, and the names of its stream
+and cluster."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One Kafka record. `topic` is the name in the stream table; `id`: of the event in it; empty for
-    envelopes and tombstones."""
-
-    topic: str
-    partition: int
-    key: bytes
-    value: bytes | None
-    id: str = ""
+def _text(incarnation: int) -> str:
+    """As it is in an envelope: the first is left out."""
+    return "" if incarnation == FIRST else str(incarnation)
 
 
 @lru_cache(maxsize=64)
@@ -46,57 +54,173 @@ def rfc3339(at: Micros) -> str:
 
 
 class RecordMaker:
-    """`partition_for(key, count)` and the partition counts decide where a record goes."""
+    """`partition_for(key, count)` and the partition counts decide where a record goes. `limits`:
+    topic -> how many bytes a record's value may have there; may be changed, for records made
+    afterwards. `went_back`: when the ledger did; its incarnation is in the envelope of every
+    decision made since."""
 
-    def __init__(self, partitions: Mapping[str, int], partition_for: Callable[[str, int], int]) -> None:
+    def __init__(
+        self,
+        partitions: Mapping[str, int],
+        partition_for: Callable[[str, int], int],
+        limits: Mapping[str, int] | None = None,
+        went_back: Sequence[WentBack] = (),
+    ) -> None:
+        self._went_back = went_back
         self.partitions = partitions
+        self.dividing = Dividing(limits)
         self._partition_for = partition_for
 
-    def records(self, rows: Iterable[LedgerRow]) -> list[Record]:
+    def records(self, rows: Sequence[LedgerRow]) -> list[OutgoingRecord]:
         """Rows of several streams, each stream's in order of seq."""
-        out: list[Record] = []
-        fanout = Fanout(self._shard_of)
+        out: list[OutgoingRecord] = []
+        places = {row.seq: self._place(row.accepted) for row in rows if row.accepted is not None}
+        followed = _followed(rows, places)
+        limits = self.dividing.limits
+        fanout = Fanout(
+            self._shard_of, min(limits[ASSIGNMENTS.name], limits[OUTCOMES.name]) - FRAME_BYTES
+        )
+        # with only one fleet shard there is no other that must know what it promises
+        promises, several = Promises(), self.partitions[OUTCOMES.name] > 1
         for row in rows:
             if row.accepted is not None:
-                out.extend(self._accepted(row.accepted))
+                out.extend(self._accepted(row.accepted, places[row.seq], row.seq in followed))
                 continue
-            out.append(self._decision(row))
-            out += map(self._internal, fanout.add(row.stream, row.seq, str(row.id), row.data()))
-        out += map(self._internal, fanout.rest())
+            out += self.dividing.fitting(self._decision(row))
+            for message in fanout.add(row.stream, row.seq, str(row.id), row.data()):
+                out += self.dividing.fitting(self._internal(message))
+            if several:
+                for taken in promises.add(row.stream, row.round, row.seq, row.data()):
+                    out += self.dividing.fitting(self._room(taken))
+        for message in fanout.rest():
+            out += self.dividing.fitting(self._internal(message))
+        for taken in promises.rest():
+            out += self.dividing.fitting(self._room(taken))
         return out
 
-    def facts(self, facts: Iterable[Fact]) -> list[Record]:
-        """The latest facts, as if they had been accepted just now. Those of topics that forget are left to their rows."""
+    def facts(self, facts: Iterable[Fact]) -> list[OutgoingRecord]:
+        """The latest facts, as if they had been accepted just now. Those of topics that forget are
+        left to their rows."""
         lasting = (f for f in facts if BY_NAME[f.topic].retention_ms is None)
-        accepted = (Accepted(f.id, f.type, f.body, f.topic, f.key, f.partition_key) for f in lasting)
-        return [record for message in accepted for record in self._accepted(message)]
+        accepted = (
+            IntakeRow(f.id, f.type, f.body, f.topic, f.key, f.partition_key) for f in lasting
+        )
+        return [
+            record
+            for message in accepted
+            for record in self._accepted(message, self._place(message))
+        ]
+
+    def timeline(self, published: Iterable[StreamPublished]) -> list[OutgoingRecord]:
+        """How far streams will have been published."""
+        return [
+            OutgoingRecord(
+                TIMELINE.name,
+                0,
+                one.stream.encode(),
+                encode(
+                    one,
+                    id=derived_id(
+                        "published", one.stream, one.incarnation, one.round, one.seq, one.hash
+                    ),
+                    source=f"/wharfinger/{one.stream}",
+                    subject=one.stream,
+                    incarnation=_text(one.incarnation),
+                ),
+            )
+            for one in published
+        ]
+
+    def _incarnation(self, stream: str, seq: int) -> str:
+        return (
+            _text(incarnation_at(of_stream(self._went_back, stream), seq))
+            if self._went_back
+            else ""
+        )
 
     def _shard_of(self, binding: str) -> int:
-        return self._partition_for(binding, self.partitions[OUTCOMES.name])
+        return self._partition_for(range_key(binding), self.partitions[OUTCOMES.name])
 
-    def _accepted(self, accepted: Accepted) -> Iterable[Record]:
+    def _place(self, accepted: IntakeRow) -> Place:
         topic = BY_NAME[accepted.topic]
-        count = self.partitions[topic.name]
-        partition = 0 if topic.partition_by is PartitionBy.ONE else self._partition_for(accepted.partition_key, count)
-        key = accepted.key.encode()
-        yield Record(topic.name, partition, key, accepted.body, str(accepted.id))
-        if accepted.type in ENDINGS:
-            yield Record(topic.name, partition, key, None)
+        if topic.partition_by is PartitionBy.ONE:
+            return topic.name, 0
+        return topic.name, self._partition_for(accepted.partition_key, self.partitions[topic.name])
 
-    def _decision(self, row: LedgerRow) -> Record:
+    def _accepted(
+        self, accepted: IntakeRow, place: Place, followed: bool = False
+    ) -> Iterable[OutgoingRecord]:
+        topic, partition = place
+        key = accepted.key.encode()
+        yield from self.dividing.fitting(
+            OutgoingRecord(
+                topic, partition, key, accepted.body, str(accepted.id), followed=followed
+            )
+        )
+        if accepted.type == BY_NAME[topic].ended_by:
+            # so that compaction forgets the key
+            yield OutgoingRecord(topic, partition, key, None)
+
+    def _decision(self, row: LedgerRow) -> OutgoingRecord:
         id = str(row.id)
         value = encode_raw(
-            row.body, row.type, id=id, source=f"/wharfinger/{row.stream}", subject=row.subject, time=rfc3339(row.at),
-            causation=str(row.cause) if row.cause else "", sequence=str(row.seq),
-        )  # fmt: skip
+            row.body,
+            row.type,
+            id=id,
+            source=f"/wharfinger/{row.stream}",
+            subject=row.subject,
+            time=rfc3339(row.at),
+            causation=str(row.cause) if row.cause else "",
+            sequence=str(row.seq),
+            incarnation=self._incarnation(row.stream, row.seq),
+        )
         partition = self._partition_for(row.subject, self.partitions[DECISIONS.name])
-        return Record(DECISIONS.name, partition, row.subject.encode(), value, id)
+        return OutgoingRecord(DECISIONS.name, partition, row.subject.encode(), value, id)
 
-    def _internal(self, message: InternalMessage) -> Record:
+    def _internal(self, message: InternalMessage) -> OutgoingRecord:
+        stream, first = message.stream, message.items[0].seq
+        incarnation = self._incarnation(stream, message.through)
+        id = message_id(message, incarnation)
         value = encode(
-            message, id=message_id(message), source=f"/wharfinger/{message.stream}", subject=message.cluster
-        )  # fmt: skip
+            message,
+            id=id,
+            source=f"/wharfinger/{stream}",
+            subject=message.cluster,
+            incarnation=incarnation,
+        )
         if isinstance(message, OutcomesDecided):
-            return Record(OUTCOMES.name, message.shard, str(message.shard).encode(), value)
+            return OutgoingRecord(
+                OUTCOMES.name,
+                message.shard,
+                str(message.shard).encode(),
+                value,
+                str(id),
+                stream,
+                first,
+            )
         partition = self._partition_for(message.cluster, self.partitions[ASSIGNMENTS.name])
-        return Record(ASSIGNMENTS.name, partition, message.cluster.encode(), value)
+        return OutgoingRecord(
+            ASSIGNMENTS.name, partition, message.cluster.encode(), value, str(id), stream, first
+        )
+
+    def _room(self, taken: RoomTaken) -> OutgoingRecord:
+        """Belongs to no chain of records: a reader that misses one gets the same from the
+        estimator's next capacity of the cluster."""
+        incarnation = self._incarnation(taken.stream, taken.through)
+        id = str(room_id(taken, incarnation))
+        return OutgoingRecord(
+            ROOM.name, 0, taken.stream.encode(), room_body(taken, incarnation), id
+        )
+
+
+def _followed(rows: Sequence[LedgerRow], places: Mapping[int, Place]) -> set[int]:
+    """The intake's seqs of rows behind which another of the same round goes to the same place.
+    `places`: where the rows of the intake go, by seq."""
+    found, behind = set[int](), set[tuple[int, Place]]()
+    for row in reversed(rows):
+        if row.accepted is not None:
+            at = row.round, places[row.seq]
+            if at in behind:
+                found.add(row.seq)
+            behind.add(at)
+    return found

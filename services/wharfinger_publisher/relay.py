@@ -1,10 +1,20 @@
 """The relay: follow the ledger, send what is new, remember how far.
 
-A batch is sent and acknowledged before its cursor moves, so a crash can only repeat, never lose. After a crash the topics
-are read from where the cursor says they ended, and ids found there are not sent again: on `decisions` each id stands once.
-After the broker lost everything (a new incarnation) the topics are refilled: compacted ones with the latest fact under each
-key, which the ledger keeps at hand, the others with what is younger than their retention. Neither costs more when the
-history is longer.
+A batch is sent and acknowledged before its cursor moves, so a crash can only repeat, never lose.
+After a crash the topics are read from the end that the cursor recorded, and ids found there are not
+sent again: on `decisions` each id occurs once. An interrupted turn is not repeated but finished:
+what was acknowledged is not sent a second time (`sending`).
+
+A record that the broker refuses for good is a failure of its key, not of the plane. It becomes a
+dead letter, and everything else goes on. On the topics whose readers need every record of a stream
+in order (`assignments`, `outcomes`) that key gets nothing more of the stream: from a later record
+its reader would conclude that it has received the refused one. The ledger records what is held
+back, and it is tried again from time to time; once the broker takes it, everything held back is
+sent in order.
+
+After the broker lost everything (a new incarnation) the topics are refilled: compacted ones with
+the latest fact under each key, which the ledger keeps at hand, the others with what is younger than
+their retention. Neither costs more when the history is longer.
 """
 
 # mypy: allow-untyped-calls
@@ -13,26 +23,39 @@ history is longer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
-from aiokafka.structs import RecordMetadata
 
-from wharfinger.events.codec import UndecodableError, frame_of
-from wharfinger.events.streams import BY_NAME, DEAD_LETTERS, DECISIONS, INTAKE, TOPICS
+from wharfinger.events.message_codec import UndecodableError, frame_of
+from wharfinger.events.streams import BY_NAME, DEAD_LETTERS, DECISIONS, INTAKE, LEDGER, TOPICS
 from wharfinger.kernel.decider import Micros
-from wharfinger.runtime.broadcast import ends_of
-from wharfinger.runtime.ledger import Fact, Ledger, LedgerRow, Transient
+from wharfinger.kernel.incarnations import FIRST
+from wharfinger.runtime.broadcast import ends_of, stop_consumer
+from wharfinger.runtime.dead_letters import Letter, lay_aside
+from wharfinger.runtime.ledger import Fact, Ledger, LedgerRow, Mark, Transient, Withheld
 from wharfinger.runtime.observability import ServiceMetrics
-from wharfinger_publisher.records import Record, RecordMaker
+from wharfinger.runtime.progress import Progress
+from wharfinger.runtime.sending import (
+    OutgoingRecord,
+    Place,
+    ProducerLostError,
+    RefusedRecord,
+    Sending,
+    UnacknowledgedRecords,
+    as_text,
+)
+from wharfinger.runtime.timeline import Timeline
+from wharfinger_publisher.records import RecordMaker
 
 log = structlog.get_logger()
 
 ONCE = (DECISIONS, DEAD_LETTERS)
-"""Topics read by the world and by people, who are owed each id once; the stages know what they have seen."""
+"""Topics read by the world and by people, who are owed each id once; the stages know what they have
+seen."""
 
 
 KEPT_LONGEST_MS = max(topic.retention_ms or 0 for topic in TOPICS)
@@ -41,23 +64,33 @@ BUSY_AT = 64
 """So many rows in one turn are load."""
 GATHER_S = 0.02
 
+RENEW_AFTER_S = 24 * 3600.0
+"""A broker forgets a fencing id that was not asked for in a week
+(`transactional.id.expiration.ms`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class RelaySettings:
-    """`rows_max`: ledger rows of one batch. `poll_s`: how long to wait when no notification comes."""
+    """`rows_max`: ledger rows of one batch. `poll_s`: how long to wait when no notification comes.
+    `withheld_s`: how often what a broker refused is tried again."""
 
     rows_max: int = 2000
-    poll_s: float = 0.25
+    poll_s: float = 2.0
+    withheld_s: float = 60.0
     consumer: str = "publisher"
 
 
 class Relay:
-    """`wire(topic)` gives a topic's name on this broker; `life` names the incarnation whose cursors are used."""
+    """`wire(topic)` gives a topic's name on this broker; `life` names the incarnation whose cursors
+    are used. `limits` asks the broker how large a record each topic takes, by the names of the
+    stream table. `incarnation`: of the ledger, and `timeline` compares it with what was published
+    before anything else is. `take_back`: accepts again what was published behind these positions
+    and the ledger has lost."""
 
     def __init__(
         self,
         ledger: Ledger,
-        producer: AIOKafkaProducer,
+        sending: Sending,
         reader: Callable[[], AIOKafkaConsumer],
         maker: RecordMaker,
         wire: Callable[[str], str],
@@ -65,9 +98,17 @@ class Relay:
         clock: Callable[[], Micros],
         metrics: ServiceMetrics,
         settings: RelaySettings,
+        limits: Callable[[], Awaitable[Mapping[str, int]]],
+        incarnation: int = FIRST,
+        timeline: Callable[[], Awaitable[Timeline]] | None = None,
+        take_back: Callable[[Mapping[str, int]], Awaitable[None]] | None = None,
     ) -> None:
+        self._incarnation = incarnation
+        self._timeline = timeline
+        self._take_back = take_back
         self._ledger = ledger
-        self._producer = producer
+        self._sending = sending
+        self._limits = limits
         self._reader = reader
         self._maker = maker
         self._wire = wire
@@ -76,56 +117,121 @@ class Relay:
         self._metrics = metrics
         self._settings = settings
         self._cursors: dict[str, int] = {}
-        self._positions: dict[str, int] = {}
         self._skip: set[str] = set()
         self._refill_through: dict[str, int] = {}
-        self._unsure = False
+        self._waiting = UnacknowledgedRecords()
+        self._rows: Sequence[LedgerRow] = ()
+        self._withheld: dict[Withheld, int] = {}
+        self._tried_at = 0.0
         self._unsaved: set[str] = set()
+        self._oldest_at: Micros | None = None
+        self.progress = Progress()
         self.wakeup = asyncio.Event()
+        self.at_rest = False
+        """The last look at the ledger found nothing, and no notification has come since."""
         self.caught_up = asyncio.Event()
 
     async def resume(self) -> None:
-        """Where we were: cursors of this life of the broker, and what was sent after they were last moved. Right at any time:
-        what an earlier attempt of ours still has under way is waited for, so that it is found too."""
-        await self._producer.flush()
-        self._unsure = False
+        """Where we were: cursors of this life of the broker, and what was sent after they were last
+        moved. Right at any time once the producer is a new one: what an earlier one has still under
+        way is either found here or refused by the broker."""
+        self._waiting, self._rows = UnacknowledgedRecords(), ()
         self._unsaved.clear()
         self._refill_through = {}
+        self._maker.dividing.limits |= await self._limits()
         cursor = await self._ledger.cursors(self._settings.consumer, self._life)
-        self._cursors, self._positions = dict(cursor.seqs), dict(cursor.positions)
-        self._skip = await self._sent_after(self._positions)
+        self._cursors = dict(cursor.seqs)
+        self._sending.positions = {_place(text): end for text, end in cursor.positions.items()}
+        self._withheld = await self._ledger.withheld(self._settings.consumer, self._life)
+        self._tried_at = 0.0
+        self._metrics.withheld.set(len(self._withheld))
+        timeline = await self._timeline() if self._timeline is not None else {}
+        if through := await self._facts_lost():
+            await self._recover_facts(through, cursor.positions)
+        self._skip = await self._ids_behind(self._once())
         fresh = not self._cursors
         if fresh:
             await self._begin_anew()
-        log.info("relay.resumed", cursors=len(self._cursors), known_ids=len(self._skip), refill=fresh)
+        await self._note(self._not_noted(timeline))
+        log.info(
+            "relay.resumed", cursors=len(self._cursors), known_ids=len(self._skip), refill=fresh
+        )
+
+    async def _facts_lost(self) -> int:
+        """The last record that the ledger went back, where its facts have not been taken back
+        since; 0: there is none."""
+        if self._take_back is None or self._incarnation == FIRST:
+            return 0
+        heads = {head.stream: head.seq for head in await self._ledger.heads(LEDGER)}
+        done = await self._ledger.cursors(self._taking_back, self._life)
+        return heads[LEDGER] if heads[LEDGER] > done.seqs.get(LEDGER, 0) else 0
+
+    async def _recover_facts(self, through: int, positions: Mapping[str, int]) -> None:
+        """Facts that were accepted and published, and that the database has lost, are accepted
+        again; and the compacted topics get what the ledger holds, so that nothing else is the last
+        record under a key."""
+        assert self._take_back is not None, "that is what there is to recover by"
+        await self._take_back(positions)
+        heads = {head.stream: head.seq for head in await self._ledger.heads(INTAKE)}
+        await self._send_facts(heads.get(INTAKE, 0))
+        await self._ledger.advance(self._taking_back, self._life, {LEDGER: through}, {})
+
+    @property
+    def _taking_back(self) -> str:
+        return f"{self._settings.consumer}/taken-back"
+
+    def _not_noted(self, timeline: Timeline) -> dict[str, int]:
+        """The streams that were published further than the timeline says, or in a later incarnation
+        than it says."""
+        return {
+            stream: seq
+            for stream, seq in self._cursors.items()
+            if (noted := timeline.get(stream)) is None
+            or (noted.incarnation, noted.seq) < (self._incarnation, seq)
+        }
+
+    async def _note(self, seqs: Mapping[str, int]) -> None:
+        """Write the timeline, and wait for it: what is published must never be ahead of what it
+        says."""
+        if self._timeline is not None and seqs:
+            await self._send(
+                self._maker.timeline(await self._ledger.published(seqs, self._incarnation))
+            )
 
     async def _begin_anew(self) -> None:
-        """Send the latest facts, and set the cursors to where the retention of the longest kept topic begins. Nothing says
-        that a refill has begun before the facts are all sent: whoever breaks off here begins here again."""
+        """Send the latest facts, and set the cursors to where the retention of the longest kept
+        topic begins. The cursors are saved only after all facts are sent: a publisher that fails
+        before that starts the refill from the beginning."""
         self._refill_through = {h.stream: h.seq for h in await self._ledger.heads()}
-        through = self._refill_through.get(INTAKE, 0)
+        await self._send_facts(self._refill_through.get(INTAKE, 0))
+        self._cursors = await self._ledger.seqs_before(self._clock() - KEPT_LONGEST_MS * 1000)
+        self._unsaved.update(self._cursors)
+        if self._unsaved:
+            await self._save()
+
+    async def _send_facts(self, through: int) -> None:
+        """The latest fact under each key. One accepted after `through` is left out: its row comes
+        in its turn, and that of the fact before it is dropped."""
         batch: list[Fact] = []
         async for fact in self._ledger.facts():
-            if (
-                fact.seq > through
-            ):  # told meanwhile: its row comes in its turn, and that of the fact before it is dropped
+            if fact.seq > through:
                 break
             batch.append(fact)
             if len(batch) == self._settings.rows_max:
                 await self._send(self._maker.facts(batch))
                 batch.clear()
         await self._send(self._maker.facts(batch))
-        self._cursors = await self._ledger.seqs_before(self._clock() - KEPT_LONGEST_MS * 1000)
-        self._unsaved.update(self._cursors)
-        if self._unsaved:
-            await self._save()
 
     async def run(self) -> None:
         """Until cancelled. A broker or database that is away is waited for; nothing is skipped."""
         pause = 0.05
         while True:
+            self.at_rest = False
             try:
+                # until the ledger has answered that nothing waits, something may
+                self.progress.begin()
                 sent = await self._turn()
+                self.progress.moved(more=bool(sent))
                 pause = 0.05
             except (Transient, KafkaError, OSError) as error:
                 log.warning("relay.waits", why=f"{type(error).__name__}: {error}", retry_in_s=pause)
@@ -136,6 +242,9 @@ class Relay:
                 await asyncio.sleep(GATHER_S)
             elif not sent:
                 self.caught_up.set()
+                if self._sending.age_s > RENEW_AFTER_S:
+                    raise ProducerLostError("its id is renewed before the broker forgets it")
+                self.at_rest = True
                 try:
                     async with asyncio.timeout(self._settings.poll_s):
                         await self.wakeup.wait()
@@ -148,42 +257,148 @@ class Relay:
         heads = await self._ledger.heads()
         return sum(max(0, h.seq - self._cursors.get(h.stream, 0)) for h in heads)
 
+    def oldest_s(self) -> float:
+        """Age of the oldest row that is read and not relayed yet, by its round's time; 0 while
+        there is none."""
+        return 0.0 if self._oldest_at is None else max(0.0, (self._clock() - self._oldest_at) / 1e6)
+
+    def withheld(self) -> Mapping[Withheld, int]:
+        """What the broker refuses, and from which seq of its stream on nothing of it was sent."""
+        return self._withheld
+
     async def _turn(self) -> int:
+        """The rows of one batch, or the rest of a batch that broke off."""
         await self._settle()
-        rows = await self._ledger.rows_after(self._cursors, self._settings.rows_max)
-        if not rows:
-            return 0
-        records = self._maker.records(self._wanted(rows))
-        if self._skip:
-            records = [r for r in records if r.id not in self._skip]
-        self._unsure = True
-        await self._send(records)
-        self._unsure = False
-        for row in rows:
+        if not self._rows:
+            await self._try_withheld()
+            rows = await self._ledger.rows_after(self._cursors, self._settings.rows_max)
+            self._oldest_at = min((row.at for row in rows), default=None)
+            if not rows:
+                return 0
+            await self._note({row.stream: row.seq for row in rows})
+            records = self._maker.records(self._wanted(rows))
+            self._rows = tuple(rows)
+            self._waiting.add(
+                r for r in records if r.id not in self._skip and not self._is_withheld(r)
+            )
+        await self._flush()
+        done, self._rows = self._rows, ()
+        for row in done:
             self._cursors[row.stream] = row.seq
             self._unsaved.add(row.stream)
         await self._save()
         if self._skip and not await self.lag():
             self._skip.clear()
-        self._metrics.published.inc(len(records))
-        return len(rows)
+        return len(done)
 
     async def _settle(self) -> None:
-        """After a turn that broke off. Some of its records may stand on the topics: the rows come again, those must not. And
-        cursors are saved before positions move on, or a crash would look for what was sent behind where it stands."""
-        if self._unsure:
-            self._skip |= await self._sent_after(self._positions)
-            self._unsure = False
+        """After a turn that broke off. Some of its records may stand on the topics where a batch
+        was neither acknowledged nor refused. And cursors are saved before positions move on, or a
+        crash would look for what was sent behind where it stands."""
+        if self._waiting.unsure:
+            unsure = frozenset(self._waiting.unsure)
+            found = await self._ids_behind(unsure)
+            self._waiting.drop(lambda record: record.place in unsure and record.id in found)
+            self._waiting.unsure.clear()
         if self._unsaved:
             await self._save()
 
     async def _save(self) -> None:
         moved = {stream: self._cursors[stream] for stream in self._unsaved}
-        await self._ledger.advance(self._settings.consumer, self._life, moved, self._positions)
+        positions = {
+            f"{topic}/{number}": end for (topic, number), end in self._sending.positions.items()
+        }
+        marks = [
+            Mark(self._settings.consumer, as_text(place), self._life, offset, digest)
+            for place, (offset, digest) in self._sending.last.items()
+        ]
+        await self._ledger.advance(self._settings.consumer, self._life, moved, positions, marks)
+        self._sending.last.clear()
         self._unsaved.clear()
 
-    def _wanted(self, rows: Iterable[LedgerRow]) -> Iterable[LedgerRow]:
-        """While a topic is refilled: no row of a compacted topic, whose facts have been sent, nothing older than its retention."""
+    # --- what the broker refuses
+
+    def _is_withheld(self, record: OutgoingRecord) -> bool:
+        return bool(self._withheld) and _whose(record) in self._withheld
+
+    async def _flush(self) -> None:
+        """Until everything that waits is acknowledged, but for what the broker refuses."""
+        while True:
+            before = self._waiting.count
+            try:
+                refusal = await self._sending.send(self._waiting)
+            finally:
+                self._metrics.published.inc(max(0, before - self._waiting.count))
+            if refusal is None:
+                return
+            await self._refuse(refusal)
+
+    async def _refuse(self, refusal: RefusedRecord) -> None:
+        """First what is held back and why is on record, then the others go on."""
+        record = refusal.record
+        if record.stream:
+            await self._withhold(_whose(record), record.seq)
+            self._waiting.drop(self._is_withheld)
+        value = record.value or b""
+        letter = Letter.unsent(
+            record.topic, record.partition, record.key, value, record.id, refusal.why
+        )
+        await lay_aside(self._ledger, self._settings.consumer, letter)
+        self._metrics.dead_letters.inc()
+        self._metrics.refused.inc()
+
+    async def _withhold(self, what: Withheld, seq: int) -> None:
+        seq = min(seq, self._withheld.get(what, seq))
+        await self._ledger.withhold(self._settings.consumer, self._life, what, seq)
+        self._withheld[what] = seq
+        self._metrics.withheld.set(len(self._withheld))
+        log.error("relay.withheld", topic=what.topic, key=what.key, stream=what.stream, seq=seq)
+
+    async def _try_withheld(self) -> None:
+        """Send what is held back, in order, once the broker takes it: its limits may have been
+        raised meanwhile."""
+        now = asyncio.get_running_loop().time()
+        if not self._withheld or now < self._tried_at + self._settings.withheld_s:
+            return
+        self._tried_at = now
+        self._maker.dividing.limits |= await self._limits()
+        ends = {head.stream: head.seq for head in await self._ledger.heads()}
+        for what, seq in list(self._withheld.items()):
+            if await self._sent_on(what, seq, ends):
+                await self._ledger.release(self._settings.consumer, self._life, what)
+                del self._withheld[what]
+                self._metrics.withheld.set(len(self._withheld))
+                log.info("relay.released", topic=what.topic, key=what.key, stream=what.stream)
+
+    async def _sent_on(self, what: Withheld, seq: int, ends: Mapping[str, int]) -> bool:
+        """Whether everything from `seq` up to the cursor is acknowledged now."""
+        reached = self._cursors.get(what.stream, 0)
+        while seq <= reached:
+            found = await self._ledger.rows_after(
+                {**ends, what.stream: seq - 1}, self._settings.rows_max
+            )
+            rows = [row for row in found if row.stream == what.stream and row.seq <= reached]
+            if not rows:
+                break
+            waiting = UnacknowledgedRecords()
+            waiting.add(record for record in self._maker.records(rows) if _whose(record) == what)
+            if (refusal := await self._sending.send(waiting)) is not None:
+                log.warning(
+                    "relay.still_withheld",
+                    topic=what.topic,
+                    key=what.key,
+                    stream=what.stream,
+                    why=refusal.why,
+                )
+                return False
+            seq = rows[-1].seq + 1
+            await self._ledger.withhold(self._settings.consumer, self._life, what, seq)
+            self._withheld[what] = seq
+        return True
+
+    def _wanted(self, rows: Sequence[LedgerRow]) -> Sequence[LedgerRow]:
+        """While a topic is refilled: no row of a compacted topic, whose facts have been sent,
+        nothing older than its retention."""
         if not self._refill_through:
             return rows
         now = self._clock()
@@ -191,48 +406,30 @@ class Relay:
         for row in rows:
             topic = BY_NAME[row.accepted.topic] if row.accepted else DECISIONS
             refilled = row.seq <= self._refill_through.get(row.stream, 0)
-            if not refilled or (topic.retention_ms is not None and row.at >= now - topic.retention_ms * 1000):
+            if not refilled or (
+                topic.retention_ms is not None and row.at >= now - topic.retention_ms * 1000
+            ):
                 kept.append(row)
         return kept
 
-    async def _send(self, records: Iterable[Record]) -> None:
-        """Hand whole batches to the producer and wait until every one is acknowledged. When one is not, the positions stay
-        where they were, and nothing is under way any more."""
-        by_place: dict[tuple[str, int], list[Record]] = {}
-        for record in records:
-            by_place.setdefault((record.topic, record.partition), []).append(record)
-        waiting: list[tuple[str, asyncio.Future[RecordMetadata]]] = []
-        try:
-            for (topic, partition), batch in by_place.items():
-                async for future in self._send_batch(topic, partition, batch):
-                    waiting.append((f"{topic}/{partition}", future))
-        finally:
-            await asyncio.gather(*(future for _, future in waiting), return_exceptions=True)
-        ends = [(place, future.result().offset + 1) for place, future in waiting]
-        for place, end in ends:
-            self._positions[place] = max(self._positions.get(place, 0), end)
+    async def _send(self, records: Iterable[OutgoingRecord]) -> None:
+        self._waiting.add(records)
+        await self._flush()
 
-    async def _send_batch(
-        self, topic: str, partition: int, records: list[Record]
-    ) -> AsyncIterator[asyncio.Future[RecordMetadata]]:
-        """One producer batch after another: a future for each, not one for each record, which would cost more than the
-        record itself."""
-        builder = self._producer.create_batch()
-        for record in records:
-            if builder.append(key=record.key, value=record.value, timestamp=None) is None:
-                yield await self._producer.send_batch(builder, self._wire(topic), partition=partition)
-                builder = self._producer.create_batch()
-                if builder.append(key=record.key, value=record.value, timestamp=None) is None:
-                    raise ValueError(f"a record of {len(record.value or b'')} bytes does not fit into a batch: {topic}")
-        yield await self._producer.send_batch(builder, self._wire(topic), partition=partition)
-
-    async def _sent_after(self, positions: Mapping[str, int]) -> set[str]:
-        """Ids that stand on the once-only topics behind the positions of the last cursor."""
-        parts = [
-            TopicPartition(self._wire(topic.name), p)
+    def _once(self) -> list[Place]:
+        return [
+            (topic.name, number)
             for topic in ONCE
-            for p in range(self._maker.partitions[topic.name])
+            for number in range(self._maker.partitions[topic.name])
         ]
+
+    async def _ids_behind(self, places: Collection[Place]) -> set[str]:
+        """Ids that stand behind the last record that we know to be acknowledged at each of these
+        places."""
+        places_of = {
+            TopicPartition(self._wire(topic), number): (topic, number) for topic, number in places
+        }
+        parts = list(places_of)
         reader = self._reader()
         await reader.start()
         found: set[str] = set()
@@ -241,8 +438,7 @@ class Relay:
             ends, begins = await ends_of(reader, parts), await reader.beginning_offsets(parts)
             behind: set[TopicPartition] = set()
             for tp in parts:
-                place = f"{tp.topic.removeprefix(self._wire(''))}/{tp.partition}"
-                start = max(positions.get(place, 0), begins[tp])
+                start = max(self._sending.positions.get(places_of[tp], 0), begins[tp])
                 reader.seek(tp, start)
                 if start < ends[tp]:
                     behind.add(tp)
@@ -256,5 +452,14 @@ class Relay:
                             continue
                 behind = {tp for tp in behind if await reader.position(tp) < ends[tp]}
         finally:
-            await reader.stop()
+            await stop_consumer(reader)
         return found
+
+
+def _whose(record: OutgoingRecord) -> Withheld:
+    return Withheld(record.topic, record.key.decode(errors="replace"), record.stream)
+
+
+def _place(text: str) -> Place:
+    topic, _, number = text.rpartition("/")
+    return topic, int(number)

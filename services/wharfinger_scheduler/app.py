@@ -1,4 +1,5 @@
-"""The scheduler's two stages as services: the fleet stage chooses clusters, the cluster stage nodes."""
+"""The scheduler's two stages as services: the fleet stage chooses clusters, the cluster stage
+nodes."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from wharfinger.events.streams import (
     OUTCOMES,
     POLICIES,
     PROPOSALS,
+    ROOM,
 )
 from wharfinger.runtime.service import Service, ServiceContext
 from wharfinger.runtime.settings import Settings
@@ -28,25 +30,48 @@ CLUSTER_STAGE = "scheduler-cluster"
 
 
 def fleet_stage(context: ServiceContext) -> Service:
+    shards = context.partitions[BINDINGS.name]
     stage = Stage(
-        FLEET_STAGE, FleetDecider(shards=context.settings.fleet_shards), FleetRouting(),
-        partitioned=(BINDINGS, OUTCOMES), broadcast=(CLUSTERS, CAPACITY, POLICIES, PROPOSALS),
+        FLEET_STAGE,
+        fleet_decider(context.settings, shards),
+        FleetRouting(shards),
+        partitioned=(BINDINGS, OUTCOMES),
+        broadcast=(CLUSTERS, CAPACITY, POLICIES, PROPOSALS, *((ROOM,) if shards > 1 else ())),
         of_profile=FleetDecider.of_profile,
-    )  # fmt: skip
+    )
     return StageService(stage, context)
 
 
+def fleet_decider(settings: Settings, shards: int) -> FleetDecider:
+    return FleetDecider(
+        ranges=shards, work=settings.fleet_round_work, patience_s=settings.fleet_patience_s
+    )
+
+
 def cluster_profile(settings: Settings) -> ClusterProfile:
-    idle_us, longest_us = (round(s * 1_000_000) for s in (settings.batch_idle_s, settings.batch_max_s))
-    return ClusterProfile(settings.node_strategy, Window(idle_us, longest_us) if longest_us else IMMEDIATE)
+    return ClusterProfile(
+        settings.node_strategy,
+        _window(settings.batch_idle_s, settings.batch_max_s),
+        _window(settings.provision_idle_s, settings.provision_max_s),
+        settings.cluster_round_work,
+    )
+
+
+def _window(idle_s: float, longest_s: float) -> Window:
+    return (
+        Window(round(idle_s * 1_000_000), round(longest_s * 1_000_000)) if longest_s else IMMEDIATE
+    )
 
 
 def cluster_stage(context: ServiceContext) -> Service:
     stage = Stage(
-        CLUSTER_STAGE, ClusterDecider(cluster_profile(context.settings)), ClusterRouting(context.cluster_partition),
-        partitioned=(CLUSTER_STATE, NODE_LOAD, ASSIGNMENTS), broadcast=(POLICIES, PROPOSALS),
+        CLUSTER_STAGE,
+        ClusterDecider(cluster_profile(context.settings)),
+        ClusterRouting(context.cluster_partition),
+        partitioned=(CLUSTER_STATE, NODE_LOAD, ASSIGNMENTS),
+        broadcast=(POLICIES, PROPOSALS),
         of_profile=ClusterDecider.of_profile,
-    )  # fmt: skip
+    )
     return ClusterStageService(stage, context)
 
 

@@ -10,7 +10,12 @@ from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, Pods
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.outcomes import OutcomesDecided
 from wharfinger.events.plans import PlanRequested
-from wharfinger.events.policies import PolicyApplied, PolicyRemoved
+from wharfinger.events.policies import (
+    PolicyApplied,
+    PolicyRemoved,
+    concerns_every_shard,
+    concerns_nodes,
+)
 from wharfinger.events.proposals import (
     DeschedulingProposed,
     DisruptionProposed,
@@ -19,25 +24,35 @@ from wharfinger.events.proposals import (
     NodeRemovalProposed,
     RescheduleProposed,
 )
+from wharfinger.events.room import RoomTaken
 from wharfinger.events.streams import CLUSTER, FLEET, cluster_stream, fleet_stream
-from wharfinger.runtime.stage_loop import Message
+from wharfinger.runtime.messages import Message
 
 ASKED = (
-    FailoverProposed | EvictionProposed | RescheduleProposed | NodeRemovalProposed | PlanRequested | DisruptionProposed
+    FailoverProposed
+    | EvictionProposed
+    | RescheduleProposed
+    | NodeRemovalProposed
+    | PlanRequested
+    | DisruptionProposed
     | DeschedulingProposed
-)  # fmt: skip
+)
 """What is asked of the one stream that it names."""
 
 
 class FleetRouting:
-    """Stream `fleet/<shard>`, shard = partition. Broadcast facts are for every shard."""
+    """Stream `fleet/<shard>`, shard = partition. Broadcast facts are for every shard, but for
+    policies that only the first one needs, and room that a shard took, which is for the others."""
 
     prefix = FLEET
+
+    def __init__(self, shards: int) -> None:
+        self._shards = tuple(map(fleet_stream, range(shards)))
 
     def group_of(self, stream: str) -> int:
         return int(stream.removeprefix(FLEET))
 
-    def standing(self, group: int) -> Sequence[str]:
+    def permanent_streams(self, group: int) -> Sequence[str]:
         return (fleet_stream(group),)
 
     def addressed(self, message: Message) -> Sequence[str] | None:
@@ -46,13 +61,17 @@ class FleetRouting:
                 return (fleet_stream(message.partition),)
             case proposal if isinstance(proposal, ASKED):
                 return (proposal.stream,) if _is_shard(proposal.stream) else ()
+            case RoomTaken(stream=stream):
+                return tuple([shard for shard in self._shards if shard != stream])
+            case PolicyApplied() | PolicyRemoved() as policy if not concerns_every_shard(policy):
+                return (fleet_stream(0),)
             case _:
                 return None
 
 
 class ClusterRouting:
-    """Stream `cluster/<name>`, group = the partition the cluster's name falls on. Streams begin with their first event. Policies
-    are for every cluster."""
+    """Stream `cluster/<name>`, group = the partition the cluster's name falls on. Streams begin
+    with their first event. Policies that concern nodes are for every cluster."""
 
     prefix = CLUSTER
 
@@ -62,18 +81,21 @@ class ClusterRouting:
     def group_of(self, stream: str) -> int:
         return self._cluster_partition(stream.removeprefix(CLUSTER))
 
-    def standing(self, group: int) -> Sequence[str]:
+    def permanent_streams(self, group: int) -> Sequence[str]:
         return ()
 
     def addressed(self, message: Message) -> Sequence[str] | None:
         match message.event.data:
             case (
-                NodesObserved(cluster=cluster) | PodsObserved(cluster=cluster) | ObjectsObserved(cluster=cluster)
-                | NodeLoadObserved(cluster=cluster) | HotValueObserved(cluster=cluster)
-            ):  # fmt: skip
+                NodesObserved(cluster=cluster)
+                | PodsObserved(cluster=cluster)
+                | ObjectsObserved(cluster=cluster)
+                | NodeLoadObserved(cluster=cluster)
+                | HotValueObserved(cluster=cluster)
+            ):
                 return (cluster_stream(cluster),)
-            case PolicyApplied() | PolicyRemoved():
-                return None
+            case PolicyApplied() | PolicyRemoved() as policy:
+                return None if concerns_nodes(policy) else ()
             case AssignmentsDecided(cluster=cluster, stream=stream):
                 # What the cluster's own stream decided it knows already.
                 return () if stream.startswith(CLUSTER) else (cluster_stream(cluster),)

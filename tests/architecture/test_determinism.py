@@ -1,7 +1,9 @@
-"""Same inputs, same bytes: what Python makes easy and a decision must not do is not in the code that decides.
+"""Same inputs, same bytes: what Python makes easy and a decision must not do is not in the code
+that decides.
 
-Import contracts keep clocks and chance out by module; this reads the code below the runtime for what needs no import. A
-loop over a set whose order cannot reach a result may say so: a comment `# any order: <why>` on its line.
+Import contracts keep clocks and chance out by module; this reads the code below the runtime for
+what needs no import. A loop over a set whose order cannot reach a result may say so: a comment `#
+any order: <why>` on its line.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from pathlib import Path
 import pytest
 
 LIBRARY = Path(__file__).parents[2] / "shared" / "wharfinger"
-PURE = ("domain", "manifests", "events", "engine", "kernel", "stages")
+PURE = ("domain", "manifests", "events", "rules", "engine", "kernel", "stages")
 FILES = sorted(path for layer in PURE for path in (LIBRARY / layer).rglob("*.py"))
 
 EXCUSE = "# any order:"
@@ -58,25 +60,35 @@ def findings(source: str) -> list[Finding]:
 
 
 def unstable_calls(tree: ast.Module) -> Iterator[Finding]:
-    own_keys = {call for method in ast.walk(tree) if _says_its_hash(method) for call in ast.walk(method)}
+    own_keys = {
+        call for method in ast.walk(tree) if _says_its_hash(method) for call in ast.walk(method)
+    }
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Name(id="hash")) if node not in own_keys:
-                yield Finding(node.lineno, "hash() differs from process to process; use stable_hash")
+                yield Finding(
+                    node.lineno, "hash() differs from process to process; use stable_hash"
+                )
             case ast.keyword(arg="key", value=ast.Name(id="hash" | "id" as name)):
-                yield Finding(node.value.lineno, f"{name} orders by what differs from process to process")
+                yield Finding(
+                    node.value.lineno, f"{name} orders by what differs from process to process"
+                )
             case ast.Name(id=name) | ast.Attribute(attr=name) if name in UNSTABLE_NAMES:
-                yield Finding(node.lineno, f"{name} is chance; ids and seeds are derived from causes")
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=owner) | ast.Attribute(attr=owner), attr=name)) if (
-                name in CLOCK_CALLS and owner in CLOCKS
-            ):
+                yield Finding(
+                    node.lineno, f"{name} is chance; ids and seeds are derived from causes"
+                )
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id=owner) | ast.Attribute(attr=owner), attr=name)
+            ) if name in CLOCK_CALLS and owner in CLOCKS:
                 yield Finding(node.lineno, f"{owner}.{name}() is a clock; time is the round's `at`")
             case ast.Call(func=ast.Attribute(attr=name)) if name in FLOAT_REDUCTIONS:
                 yield Finding(node.lineno, f"{name}() adds in an order that depends on the CPU")
             case ast.BinOp(op=ast.MatMult()):
                 yield Finding(node.lineno, "@ adds in an order that depends on the CPU")
             case ast.keyword(arg=name, value=ast.Constant(value=True)) if name in JIT_OPTIONS:
-                yield Finding(node.value.lineno, f"{name}=True lets the compiler reorder arithmetic")
+                yield Finding(
+                    node.value.lineno, f"{name}=True lets the compiler reorder arithmetic"
+                )
 
 
 def _says_its_hash(node: ast.AST) -> bool:
@@ -85,7 +97,10 @@ def _says_its_hash(node: ast.AST) -> bool:
 
 
 def set_iterations(tree: ast.Module) -> Iterator[Finding]:
-    scopes: list[Scope] = [tree, *(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))]
+    scopes: list[Scope] = [
+        tree,
+        *(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)),
+    ]
     for scope in scopes:
         sets = set_names(scope)
         excused = {id(g) for node in own_nodes(scope) for g in excused_generators(node)}
@@ -93,7 +108,9 @@ def set_iterations(tree: ast.Module) -> Iterator[Finding]:
             for iterable in ordered_reads(node, excused):
                 if is_set(iterable, sets):
                     yield Finding(
-                        iterable.lineno, f"the order of the set `{ast.unparse(iterable)}` is not the same everywhere"
+                        iterable.lineno,
+                        f"the order of the set `{ast.unparse(iterable)}` is not the same "
+                        "everywhere",
                     )
 
 
@@ -128,7 +145,11 @@ def ordered_reads(node: ast.AST, excused: set[int]) -> Iterator[ast.expr]:
 
 def excused_generators(node: ast.AST) -> Iterator[ast.AST]:
     """Comprehensions fed at once to something that does not see their order."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ORDER_FREE:
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ORDER_FREE
+    ):
         yield from (a for a in node.args if isinstance(a, ast.GeneratorExp | ast.ListComp))
 
 
@@ -137,10 +158,14 @@ def set_names(scope: Scope) -> set[str]:
     names: set[str] = set()
     if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef):
         arguments = [*scope.args.posonlyargs, *scope.args.args, *scope.args.kwonlyargs]
-        names |= {a.arg for a in arguments if a.annotation is not None and is_set_type(a.annotation)}
+        names |= {
+            a.arg for a in arguments if a.annotation is not None and is_set_type(a.annotation)
+        }
     for node in own_nodes(scope):
         match node:
-            case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation) if is_set_type(annotation):
+            case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation) if is_set_type(
+                annotation
+            ):
                 names.add(name)
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if is_set(value, names):
                 names.add(name)
@@ -164,7 +189,9 @@ def is_set(node: ast.expr, names: set[str]) -> bool:
             return name in SETS
         case ast.Name(id=name):
             return name in names
-        case ast.BinOp(left=left, op=ast.BitOr() | ast.BitAnd() | ast.Sub() | ast.BitXor(), right=right):
+        case ast.BinOp(
+            left=left, op=ast.BitOr() | ast.BitAnd() | ast.Sub() | ast.BitXor(), right=right
+        ):
             return is_set(left, names) or is_set(right, names)
     return False
 
@@ -211,7 +238,10 @@ def test_what_would_make_two_runs_differ_is_found(source: str) -> None:
         "def f(seen: set[str]):\n    return any(n.bad for n in seen)",
         "def f(seen: set[str]):\n    return sorted(n for n in seen)",
         "def f(seen: set[str]):\n    return {n.name for n in seen}",
-        "def f(seen: set[str]):\n    for n in seen:  # any order: each is dropped by itself\n        drop(n)",
+        (
+            "def f(seen: set[str]):\n    for n in seen:  # any order: each is dropped by itself\n"
+            "        drop(n)"
+        ),
         "digest = hashlib.sha256(b'')",
         "total = int(free.sum())",
     ],

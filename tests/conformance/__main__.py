@@ -1,6 +1,7 @@
 """`python -m tests.conformance SYSTEM [--vectors DIR] [--suite NAME] [--case NAME] [--json]`
 
-Exit 0: every case is answered as recorded or falls under a listed deviation; 1: some are not; 2: there is nothing to ask.
+Exit 0: every case is answered as recorded or falls under a listed deviation; 1: some are not; 2:
+there is nothing to ask.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ from tests.conformance import runner
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance")
     parser.add_argument("system", help=", ".join(runner.SYSTEMS))
-    parser.add_argument("--vectors", type=Path, help="a folder with files of that system; else the project's own")
+    parser.add_argument(
+        "--vectors", type=Path, help="a folder with files of that system; else the project's own"
+    )
     parser.add_argument("--suite", default="", help="this suite alone")
-    parser.add_argument("--case", default="", help="this case alone, with input, expected and actual answer")
+    parser.add_argument(
+        "--case", default="", help="this case alone, with input, expected and actual answer"
+    )
     parser.add_argument("--json", action="store_true", help="the numbers as JSON")
     options = parser.parse_args(arguments)
     try:
@@ -34,15 +39,26 @@ def main(arguments: list[str] | None = None) -> int:
         whole.passed += result.passed
         whole.deviating += result.deviating
         whole.failed += [f"{result.suite}/{name}" for name in result.failed]
+        whole.aside += result.aside
     if options.json:
-        report = {r.suite: {"passed": r.passed, "deviating": r.deviating, "total": r.total, "failed": r.failed}
-                  for r in [*results, whole]}  # fmt: skip
+        report = {
+            r.suite: {
+                "passed": r.passed,
+                "deviating": r.deviating,
+                "total": r.total,
+                **({"reference": dict(sorted(r.aside.items()))} if r.aside else {}),
+                "failed": r.failed,
+            }
+            for r in [*results, whole]
+        }
         sys.stdout.write(json.dumps(report) + "\n")
     else:
         for name in whole.failed[:SHOWN]:
             sys.stdout.write(f"  differs: {name}\n")
         if len(whole.failed) > SHOWN:
             sys.stdout.write(f"  and {len(whole.failed) - SHOWN} more\n")
+        for why, count in sorted(whole.aside.items()):
+            sys.stdout.write(f"  {count} by the reference: {why}\n")
         for result in [*results, whole]:
             sys.stdout.write(result.line() + "\n")
     return 1 if whole.failed else 0

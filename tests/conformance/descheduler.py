@@ -1,8 +1,9 @@
-"""The descheduler's suites: its objects read as manifests, one pass of one strategy in its own way, our answer in its
-words.
+"""The descheduler's suites: its objects read as manifests, one pass of one strategy in its own way,
+our answer in its words.
 
-Pods are listed as the case lists them, so that everything recorded is compared, the order of evictions where it has
-one. What its API server would refuse is held; a priority that nobody set is below all that can be set."""
+Pods are listed as the case lists them, so that everything recorded is compared, the order of
+evictions where it has one. What its API server would refuse is held; a priority that nobody set is
+below all that can be set."""
 
 from __future__ import annotations
 
@@ -26,11 +27,11 @@ from wharfinger.domain.quantities import parse_quantity
 from wharfinger.engine.descheduling.evictor import Evictor, Pass, UnknownPriorityClassError
 from wharfinger.engine.descheduling.run import Passed, passed
 from wharfinger.engine.descheduling.usage import smoothed
-from wharfinger.engine.descheduling.utilisation import Survey
-from wharfinger.engine.descheduling.view import Cluster, ClusterView, Measured
-from wharfinger.manifests import kubernetes
-from wharfinger.manifests.cluster_objects import PodDisruptionBudget
-from wharfinger.manifests.descheduler_args import evictor_of, strategy_of
+from wharfinger.engine.descheduling.utilisation import NodeUtilisation
+from wharfinger.engine.descheduling.view import ClusterView, DeschedulingCluster, Measured
+from wharfinger.manifests.descheduler.args import evictor_of, strategy_of
+from wharfinger.manifests.kubernetes import core as kubernetes
+from wharfinger.manifests.kubernetes.cluster_objects import PodDisruptionBudget
 
 Json = dict[str, Any]
 
@@ -79,7 +80,16 @@ def expected(suite: str, case: Json) -> Json:
     want.pop("podListOrderMatters", None)
     if want.get("rejected"):
         return {"rejected": True}
-    return want | {"classification": rounded(want["classification"])} if "classification" in want else want
+    return (
+        want | {"classification": rounded(want["classification"])}
+        if "classification" in want
+        else want
+    )
+
+
+def path(suite: str, case: Json) -> str:
+    """Always what a plane runs."""
+    return ""
 
 
 def agrees(suite: str, got: Json, case: Json) -> bool:
@@ -93,22 +103,28 @@ def agrees(suite: str, got: Json, case: Json) -> bool:
 
 
 def verdicts(args: EvictorArgs, view: ClusterView) -> Json:
-    going = Pass.of(DeschedulingPolicy(strict=True), Cluster.of(view))
+    going = Pass.of(DeschedulingPolicy(strict=True), DeschedulingCluster.of(view))
     try:
         evictor = Evictor.of(going, args, PROFILE, "")
     except UnknownPriorityClassError:
         return {"rejected": True}
-    return {pod.uid: {"filter": evictor.may(pod), "preEviction": evictor.lets_go(pod)} for pod in view.pods}
+    return {
+        pod.uid: {"filter": evictor.may(pod), "preEviction": evictor.lets_go(pod)}
+        for pod in view.pods
+    }
 
 
 def pass_answer(case: Json, done: Passed, view: ClusterView) -> Json:
-    out: Json = {"evicted": [eviction.pod for eviction in done.evictions], "failed": bool(done.failures)}
+    out: Json = {
+        "evicted": [eviction.pod for eviction in done.evictions],
+        "failed": bool(done.failures),
+    }
     for survey in done.surveys:
         out["classification"] = rounded(classified(survey, case))
     return out
 
 
-def classified(survey: Survey, case: Json) -> Json:
+def classified(survey: NodeUtilisation, case: Json) -> Json:
     """By deviations it tells of the resources that are named, and of no others."""
     named = set(case["args"]["thresholds"]) if case["args"].get("useDeviationThresholds") else None
     return {
@@ -141,7 +157,11 @@ def policy_of(case: Json, evictor: EvictorArgs, strategy: Strategy) -> Deschedul
     else:
         profile = msgspec.structs.replace(profile, deschedule=(strategy,))
     return DeschedulingPolicy(
-        (profile,), limits.get("perNode"), limits.get("perNamespace"), limits.get("total"), strict=True
+        (profile,),
+        limits.get("perNode"),
+        limits.get("perNamespace"),
+        limits.get("total"),
+        strict=True,
     )
 
 
@@ -160,11 +180,11 @@ def view_of(case: Json, strategy: Strategy | None) -> ClusterView:
 
 
 def node_of(raw: Json) -> Node:
-    return kubernetes.Node.model_validate(raw).to_domain()
+    return kubernetes.NodeManifest.model_validate(raw).to_domain()
 
 
 def pod_of(raw: Json) -> Pod:
-    pod = kubernetes.pod_of(kubernetes.Pod.model_validate(raw))
+    pod = kubernetes.pod_of(kubernetes.PodManifest.model_validate(raw))
     unset = raw["spec"].get("priority") is None
     return msgspec.structs.replace(
         pod,
@@ -177,7 +197,10 @@ def objects_of(case: Json) -> ClusterObjects:
     found: list[ClusterObject] = [
         kubernetes.Namespace.model_validate(raw).to_domain() for raw in case.get("namespaces") or ()
     ]
-    found += [PodDisruptionBudget.model_validate(raw).to_domain() for raw in case.get("podDisruptionBudgets") or ()]
+    found += [
+        PodDisruptionBudget.model_validate(raw).to_domain()
+        for raw in case.get("podDisruptionBudgets") or ()
+    ]
     return ClusterObjects.of(found)
 
 
@@ -191,7 +214,9 @@ def measured_of(case: Json, strategy: LowNodeUtilization) -> Measured:
             now = amounts(said)
             before = nodes.get(name)
             nodes[name] = now if before is None else {r: smoothed(before[r], now[r]) for r in now}
-    return Measured(nodes, {pod: amounts(said) for pod, said in (case.get("podMetrics") or {}).items()})
+    return Measured(
+        nodes, {pod: amounts(said) for pod, said in (case.get("podMetrics") or {}).items()}
+    )
 
 
 def amounts(said: list[str]) -> dict[str, int]:

@@ -1,6 +1,8 @@
-"""Karmada's estimator suites: a cluster's objects to our values, how much `engine.estimators` says fits in the words of the cases.
+"""Karmada's estimator suites: a cluster's objects to our values, how much `engine.estimators` says
+fits in the words of the cases.
 
-Asked with `strict`, because the cases record what Karmada counts. Where that is more than there is, our own answer is lower.
+Asked with `strict`, because the cases record what Karmada counts. Where that is more than there is,
+our own answer is lower.
 """
 
 from __future__ import annotations
@@ -13,28 +15,41 @@ from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.quota import Quota
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.estimators.nodes import replicas_by_nodes, sets_by_nodes
-from wharfinger.engine.estimators.quotas import Part, sets_under
+from wharfinger.engine.estimators.quotas import QuotaPart, sets_under
 from wharfinger.engine.estimators.summary import replicas_by_summary, sets_by_summary
 from wharfinger.engine.nodes.occupancy import Occupancy
 from wharfinger.events.cluster_state import PodsObserved, into_buckets
-from wharfinger.manifests import karmada, kubernetes
+from wharfinger.manifests.karmada import objects as karmada
+from wharfinger.manifests.kubernetes import core as kubernetes
 from wharfinger.manifests.parse import read_object
 
 Json = dict[str, Any]
 
-REPLICAS, SETS, RANGE = "maxAvailableReplicas", "maxAvailableComponentSets", "maxAvailableComponentSetsRange"
+REPLICAS, SETS, RANGE = (
+    "maxAvailableReplicas",
+    "maxAvailableComponentSets",
+    "maxAvailableComponentSetsRange",
+)
 MAX_INT32 = 2**31 - 1
 
 
 def general(given: Json) -> Json:
     cluster = read_object(given["cluster"], "Cluster")
-    assert isinstance(cluster, karmada.Cluster)
+    assert isinstance(cluster, karmada.ClusterManifest)
     summary = cluster.to_domain().summary
-    assumed = [component_of(c) for w in given.get("assumedWorkloads") or [] for c in w["components"]]
+    assumed = [
+        component_of(c) for w in given.get("assumedWorkloads") or [] for c in w["components"]
+    ]
     if "components" in given:
-        sets = sets_by_summary(summary, components_of(given), MAX_INT32, assumed=assumed, strict=True)
+        sets = sets_by_summary(
+            summary, components_of(given), MAX_INT32, assumed=assumed, strict=True
+        )
         return {SETS: sets}
-    return {REPLICAS: replicas_by_summary(summary, requirements_of(given), MAX_INT32, assumed=assumed, strict=True)}
+    return {
+        REPLICAS: replicas_by_summary(
+            summary, requirements_of(given), MAX_INT32, assumed=assumed, strict=True
+        )
+    }
 
 
 def node(given: Json) -> Json:
@@ -48,7 +63,9 @@ def node(given: Json) -> Json:
         book.observe_pods(PodsObserved("member", name, tuple(pods)))
     if "components" in given:
         return {SETS: sets_by_nodes(book, components_of(given), MAX_INT32)}
-    return {REPLICAS: min(MAX_INT32, replicas_by_nodes(book, requirements_of(given) or Requirements()))}
+    return {
+        REPLICAS: min(MAX_INT32, replicas_by_nodes(book, requirements_of(given) or Requirements()))
+    }
 
 
 def quota(given: Json) -> Json:
@@ -56,12 +73,12 @@ def quota(given: Json) -> Json:
     if "components" in given:
         key, namespace = SETS, given.get("namespace", "")
         parts = [
-            Part(component_of(c).requirements, component_of(c).replicas, priority_class_of(c))
+            QuotaPart(component_of(c).requirements, component_of(c).replicas, priority_class_of(c))
             for c in given["components"]
         ]
     else:
         key, namespace = REPLICAS, (given.get("replicaRequirements") or {}).get("namespace", "")
-        parts = [Part(requirements_of(given) or Requirements(), 1, priority_class_of(given))]
+        parts = [QuotaPart(requirements_of(given) or Requirements(), 1, priority_class_of(given))]
     fits = sets_under(quotas, namespace, parts, strict=True)
     return {key: None, "unlimited": True} if fits is None else {key: fits}
 
@@ -74,14 +91,18 @@ SUITES: dict[str, Callable[[Json], Json]] = {
 
 
 def expected(suite: str, expect: Json) -> Json:
-    """What is compared. Of an over-used quota nothing is left, which is the answer its case accepts beside a number below zero."""
+    """What is compared. Of an over-used quota nothing is left, which is the answer its case accepts
+    beside a number below zero."""
     if expect.get("quirk") and "acceptAlso" in expect:
         return dict(expect["acceptAlso"])
-    return {key: value for key, value in expect.items() if key in (REPLICAS, SETS, RANGE, "unlimited")}
+    return {
+        key: value for key, value in expect.items() if key in (REPLICAS, SETS, RANGE, "unlimited")
+    }
 
 
 def agrees(suite: str, answer: Json, expect: Json) -> bool:
-    """The same in every suite: where packing depends on the order of nodes, any number that some order gives."""
+    """The same in every suite: where packing depends on the order of nodes, any number that some
+    order gives."""
     if RANGE in expect:
         least, most = expect[RANGE]
         return bool(least <= answer[SETS] <= most)
@@ -107,15 +128,17 @@ def component_of(raw: Json) -> Component:
 
 def node_of(raw: Json) -> Node:
     found = read_object(raw, "Node")
-    assert isinstance(found, kubernetes.Node)
+    assert isinstance(found, kubernetes.NodeManifest)
     return found.to_domain()
 
 
 def pod_of(raw: Json) -> Pod:
     found = read_object(raw, "Pod")
-    assert isinstance(found, kubernetes.Pod)
+    assert isinstance(found, kubernetes.PodManifest)
     meta, spec = raw["metadata"], raw["spec"]
-    return Pod(meta.get("uid") or meta["name"], meta["name"], found.requirements(), spec["nodeName"])
+    return Pod(
+        meta.get("uid") or meta["name"], meta["name"], found.requirements(), spec["nodeName"]
+    )
 
 
 def quota_of(raw: Json) -> Quota:

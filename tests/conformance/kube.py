@@ -1,8 +1,9 @@
-"""kube-scheduler's suites: its objects read as manifests, one cycle of our framework, our answer in its words.
+"""kube-scheduler's suites: its objects read as manifests, one cycle of our framework, our answer in
+its words.
 
-Everything recorded is compared, but for what its README calls advisory: how many nodes it looked at (we look at all),
-and the sentence after the post-filters, which differs between releases. `best` are the nodes it takes one of by
-chance."""
+Everything recorded is compared, but for what its README calls advisory: how many nodes it looked at
+(we look at all), and the sentence after the post-filters, which differs between releases. `best`
+are the nodes it takes one of by chance."""
 
 from __future__ import annotations
 
@@ -11,22 +12,23 @@ from typing import Any, cast
 
 import msgspec
 from pydantic import ValidationError
+from tests.reference.kube_sampling import feasible_nodes_wanted
 
 from wharfinger.domain.cluster_objects import ClusterObject, ClusterObjects
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.scheduler import PreemptionArgs, Profile
-from wharfinger.engine.framework import extenders, gang, preemption, queue
-from wharfinger.engine.framework.cycle import Framework, Outcome, PluginError, Scored
+from wharfinger.engine.backoff import backoff_s
+from wharfinger.engine.framework import extenders, gang, preemption
+from wharfinger.engine.framework.cycle import CycleOutcome, Framework, PluginError, PluginScores
 from wharfinger.engine.framework.formulas import balance_change, balanced
 from wharfinger.engine.framework.profile import default_profile, framework
 from wharfinger.engine.framework.protocols import Narrowed
-from wharfinger.engine.framework.sampling import feasible_nodes_wanted
 from wharfinger.engine.framework.snapshot import Snapshot
 from wharfinger.engine.framework.status import Status
-from wharfinger.manifests import kubernetes
-from wharfinger.manifests.cluster_objects import PodDisruptionBudget
 from wharfinger.manifests.kinds import BY_NAME
-from wharfinger.manifests.kube_scheduler import KubeSchedulerConfiguration
+from wharfinger.manifests.kubernetes import core as kubernetes
+from wharfinger.manifests.kubernetes.cluster_objects import PodDisruptionBudget
+from wharfinger.manifests.kubernetes.scheduler import KubeSchedulerConfiguration
 from wharfinger.manifests.model import Resource
 
 Json = dict[str, Any]
@@ -43,13 +45,19 @@ def answer(suite: str, case: Json) -> Json:
     try:
         return ANSWERS[case["kind"]](case)
     except ValidationError as error:
-        raise ValueError("; ".join(f"{e['loc']}: {e['msg']}" for e in error.errors(include_url=False))) from None
+        raise ValueError(
+            "; ".join(f"{e['loc']}: {e['msg']}" for e in error.errors(include_url=False))
+        ) from None
     except PluginError as error:
         raise ValueError(str(error)) from None
 
 
 def expected(suite: str, case: Json) -> Json:
     return {key: value for key, value in case["expected"].items() if key not in ADVISORY}
+
+
+def path(suite: str, case: Json) -> str:
+    return "every node is looked at" if case["kind"] == "numFeasibleNodes" else ""
 
 
 def agrees(suite: str, got: Json, case: Json) -> bool:
@@ -68,24 +76,34 @@ def cycle(case: Json) -> Json:
     outcome = chosen.run(snapshot, pod)
     answers: Json = {
         "preFilterSkipped": _of_the_reference(outcome.skipped),
-        "filterFailures": {p: _by_node(nodes) for p, nodes in outcome.failures.items() if p not in OURS},
+        "filterFailures": {
+            p: _by_node(nodes) for p, nodes in outcome.failures.items() if p not in OURS
+        },
         "feasibleNodes": list(outcome.feasible),
     }
     if outcome.pre_filter:
-        answers["preFilter"] = {plugin: _pre_filtered(said) for plugin, said in outcome.pre_filter.items()}
-    return answers | (_scheduled(chosen, outcome) if outcome.feasible else _unschedulable(chosen, outcome, pod))
+        answers["preFilter"] = {
+            plugin: _pre_filtered(said) for plugin, said in outcome.pre_filter.items()
+        }
+    return answers | (
+        _scheduled(chosen, outcome) if outcome.feasible else _unschedulable(chosen, outcome, pod)
+    )
 
 
-def _scheduled(chosen: Framework, outcome: Outcome) -> Json:
+def _scheduled(chosen: Framework, outcome: CycleOutcome) -> Json:
     return {
         "result": "scheduled",
-        "scores": {name: _scored(chosen, name, said) for name, said in outcome.scores.items() if name not in OURS},
+        "scores": {
+            name: _scored(chosen, name, said)
+            for name, said in outcome.scores.items()
+            if name not in OURS
+        },
         "total": outcome.totals,
         "best": list(outcome.best),
     }
 
 
-def _unschedulable(chosen: Framework, outcome: Outcome, pod: Pod) -> Json:
+def _unschedulable(chosen: Framework, outcome: CycleOutcome, pod: Pod) -> Json:
     nominated, _ = chosen.post_filter(outcome, pod)
     return {
         "result": "unschedulable",
@@ -100,10 +118,12 @@ def preempting(case: Json) -> Json:
     outcome = chosen.begin(snapshot, pod)
     curable = preemption.curable(chosen.refused(chosen.run(snapshot, pod)))
     found = preemption.survey(outcome.cycle, pod, curable, chosen.profile.arguments.preemption)
-    return cycle(case) | {"victimsPerNode": {name: _tried(found.get(name)) for name in snapshot.nodes}}
+    return cycle(case) | {
+        "victimsPerNode": {name: _tried(found.get(name)) for name in snapshot.nodes}
+    }
 
 
-def _tried(tried: preemption.Candidate | Status | None) -> Json:
+def _tried(tried: preemption.PreemptionCandidate | Status | None) -> Json:
     """None: not tried, since eviction cannot help there."""
     if tried is None:
         return {"potential": False}
@@ -115,15 +135,15 @@ def _tried(tried: preemption.Candidate | Status | None) -> Json:
 
 
 def read(case: Json) -> tuple[Framework, Snapshot, Pod]:
-    pod = kubernetes.pod_of(kubernetes.Pod.model_validate(case["pod"]), pending=True)
+    pod = kubernetes.pod_of(kubernetes.PodManifest.model_validate(case["pod"]), pending=True)
     nodes: list[Node] = []
     pods: list[Pod] = []
     objects: list[ClusterObject] = []
     for found in map(_read, case["objects"]):
         match found:
-            case kubernetes.Node():
+            case kubernetes.NodeManifest():
                 nodes.append(found.to_domain())
-            case kubernetes.Pod():
+            case kubernetes.PodManifest():
                 pods.append(kubernetes.pod_of(found))
             case PodDisruptionBudget():
                 budget = found.to_domain()  # to Go a number that is not reported is 0
@@ -148,7 +168,9 @@ def _profile(config: Json | None, pod: Pod) -> Profile:
     assert said is not None
     found = said.profile(pod.requirements.traits.scheduler)
     if found is None:
-        raise ValueError(f"no profile is called {pod.requirements.traits.scheduler or 'default-scheduler'}")
+        raise ValueError(
+            f"no profile is called {pod.requirements.traits.scheduler or 'default-scheduler'}"
+        )
     return found
 
 
@@ -168,7 +190,7 @@ def _status(status: Status) -> Json:
     return {"code": status.code, "reasons": list(status.reasons)}
 
 
-def _scored(chosen: Framework, plugin: str, said: Scored | None) -> Json:
+def _scored(chosen: Framework, plugin: str, said: PluginScores | None) -> Json:
     if said is None:
         return {"weight": chosen.weights[plugin], "skipped": True}
     return {"weight": said.weight, "raw": said.raw, "normalized": said.normalised}
@@ -179,12 +201,16 @@ def _scored(chosen: Framework, plugin: str, said: Scored | None) -> Json:
 
 def feasible_nodes(case: Json) -> Json:
     given = case["input"]
-    return {"count": feasible_nodes_wanted(given["nodes"], given["globalPercentage"], given.get("profilePercentage"))}
+    return {
+        "count": feasible_nodes_wanted(
+            given["nodes"], given["globalPercentage"], given.get("profilePercentage")
+        )
+    }
 
 
 def back_off(case: Json) -> Json:
     given = case["input"]
-    return {"seconds": queue.backoff_s(given["attempts"], given["initialSeconds"], given["maxSeconds"])}
+    return {"seconds": backoff_s(given["attempts"], given["initialSeconds"], given["maxSeconds"])}
 
 
 def balance(case: Json) -> Json:
@@ -201,26 +227,40 @@ def extender_score(case: Json) -> Json:
         given["pluginTotal"], [(e["weight"], e["hostPriorities"]) for e in given["extenders"]]
     )
     highest = max(totals.values())
-    return {"total": totals, "best": sorted(name for name, total in totals.items() if total == highest)}
+    return {
+        "total": totals,
+        "best": sorted(name for name, total in totals.items() if total == highest),
+    }
 
 
 def extender_filter(case: Json) -> Json:
     given = case["input"]
-    said = extenders.Filtered(None, given["response"]["failed"], given["response"]["failedAndUnresolvable"])
+    said = extenders.ExtenderFilterResult(
+        None, given["response"]["failed"], given["response"]["failedAndUnresolvable"]
+    )
     feasible, refused = extenders.filtered(given["feasibleBefore"], said)
-    return {"status": {name: status.code for name, status in refused.items()}, "feasibleAfter": list(feasible)}
+    return {
+        "status": {name: status.code for name, status in refused.items()},
+        "feasibleAfter": list(feasible),
+    }
 
 
 def gang_feasible(case: Json) -> Json:
 
     given = case["input"]
     status = gang.feasible(given["minCount"], given["scheduled"], given["remaining"])
-    return {"code": "Success"} if status is None else {"code": status.code, "reason": status.reasons[0]}
+    return (
+        {"code": "Success"}
+        if status is None
+        else {"code": status.code, "reason": status.reasons[0]}
+    )
 
 
 def candidates(case: Json) -> Json:
     given = case["input"]
-    wanted = PreemptionArgs(given["minCandidateNodesPercentage"], given["minCandidateNodesAbsolute"])
+    wanted = PreemptionArgs(
+        given["minCandidateNodesPercentage"], given["minCandidateNodesAbsolute"]
+    )
     return {"count": preemption.candidates_wanted(given["nodes"], wanted)}
 
 

@@ -1,7 +1,8 @@
-"""Open Cluster Management's suites: its objects read as manifests, one reconcile of a placement, our answer in its words.
+"""Open Cluster Management's suites: its objects read as manifests, one reconcile of a placement,
+our answer in its words.
 
-Placements are asked with `strict`: what it does, not what we would rather do. What a reconcile leaves is put back as what stands,
-until nothing changes or it is plain that it will never end.
+Placements are asked with `strict`: what it does, not what we would rather do. What a reconcile
+leaves is put back as what stands, until nothing changes or it is plain that it will never end.
 """
 
 from __future__ import annotations
@@ -13,17 +14,12 @@ from typing import Any, TypeVar
 
 import msgspec
 from pydantic import ValidationError
+from tests.reference.ocm_objects import DecisionObject, ObjectChanges, difference, group_statuses
 
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.value import canonical
-from wharfinger.engine.placement.fleet import PlacementFleet
-from wharfinger.engine.placement.objects import (
-    DecisionObject,
-    Difference,
-    difference,
-    group_statuses,
-)
-from wharfinger.engine.placement.select import PLACEMENT_LABEL, Choice, choose
+from wharfinger.engine.cluster_sets.fleet import PlacementFleet
+from wharfinger.engine.cluster_sets.select import PLACEMENT_LABEL, SelectionResult, choose
 from wharfinger.manifests import ocm
 from wharfinger.manifests.model import Object, micros
 
@@ -33,10 +29,10 @@ M = TypeVar("M", bound=Object)
 SUITES = ("article", "groups", "predicates", "prioritizers", "taints", "whole")
 
 SYNCS_MAX = 13
-"""After so many reconciles that each changed something, it is taken to go on for ever."""
+"""After so many reconciles that each changed something, it is taken to go on forever."""
 
 MODELS: dict[str, type[Object]] = {
-    "placement": ocm.Placement,
+    "placement": ocm.PlacementManifest,
     "managedClusters": ocm.ManagedCluster,
     "managedClusterSets": ocm.ManagedClusterSet,
     "managedClusterSetBindings": ocm.ManagedClusterSetBinding,
@@ -65,21 +61,31 @@ def answer(suite: str, case: Json) -> Json:
         return out | {"panic": choice.status.message}
     own = [o for namespace, o in world.standing if namespace == world.placement.namespace]
     difference_ = difference(choice, own)
-    return out | stages(choice) | outcome(choice, difference_) | {"settled": settled(world, difference_)}
+    return (
+        out
+        | stages(choice)
+        | outcome(choice, difference_)
+        | {"settled": settled(world, difference_)}
+    )
 
 
-def stages(choice: Choice) -> Json:
+def stages(choice: SelectionResult) -> Json:
     """What the scheduler saw on the way, as far as it went."""
     if choice.skipped:
         return {}
-    out: Json = {"validBindings": list(choice.valid_bindings), "eligibleClusterSets": list(choice.eligible_sets)}
+    out: Json = {
+        "validBindings": list(choice.valid_bindings),
+        "eligibleClusterSets": list(choice.eligible_sets),
+    }
     if choice.sets_trouble:
         return out | {"candidateError": choice.sets_trouble}
     filters = [("Predicate", choice.matched), ("Predicate,TaintToleration", choice.passed)]
     status = choice.status
     out |= {
         "availableClusters": choice.named(choice.available),
-        "filters": [{"name": n, "clusters": choice.named(at)} for n, at in filters if at is not None],
+        "filters": [
+            {"name": n, "clusters": choice.named(at)} for n, at in filters if at is not None
+        ],
         "selected": list(choice.selected),
         "unscheduled": choice.unscheduled,
         "scheduleStatus": {"code": status.code, "plugin": status.plugin, "message": status.message},
@@ -87,13 +93,14 @@ def stages(choice: Choice) -> Json:
     }
     if choice.scores is not None:
         out["prioritizers"] = [
-            {"name": s.name, "weight": s.weight, "scores": choice.scores_of(s)} for s in choice.scores
+            {"name": s.name, "weight": s.weight, "scores": choice.scores_of(s)}
+            for s in choice.scores
         ]
         out["totals"] = dict(choice.total_of)
     return out
 
 
-def outcome(choice: Choice, difference: Difference) -> Json:
+def outcome(choice: SelectionResult, difference: ObjectChanges) -> Json:
     """What the reconcile wrote, and said."""
     placement = choice.key.partition("/")[2]
     out: Json = {
@@ -125,20 +132,23 @@ def outcome(choice: Choice, difference: Difference) -> Json:
             for g in group_statuses(placement, choice.groups)
         ],
         "conditions": [
-            {"type": c.type, "status": c.status, "reason": c.reason, "message": c.message} for c in choice.conditions
+            {"type": c.type, "status": c.status, "reason": c.reason, "message": c.message}
+            for c in choice.conditions
         ],
         "writes": [*out["writes"], f"patch placements/status {placement}"],
         "syncError": "" if status.code == "Success" else status.message,
     }
 
 
-def settled(world: World, first: Difference) -> Json:
+def settled(world: World, first: ObjectChanges) -> Json:
     """Reconciles again with what the last one left, until one leaves everything as it was."""
     last = first
     for syncs in range(1, SYNCS_MAX + 1):
         world = with_own(world, last.everything)
         latest = choose(world.fleet, world.placement, world.at)
-        again = difference(latest, [o for namespace, o in world.standing if namespace == world.placement.namespace])
+        again = difference(
+            latest, [o for namespace, o in world.standing if namespace == world.placement.namespace]
+        )
         if not [w for w in again.writes if not last.refused]:
             out: Json = {"syncs": syncs, "stable": True, "selected": selected_in(last.after)}
             if last.after != first.after:
@@ -157,7 +167,7 @@ def selected_in(objects: Iterable[DecisionObject]) -> list[str]:
 
 def read(given: Json, now: str) -> World:
     fleet = PlacementFleet()
-    model = stored(ocm.Placement, given["placement"])
+    model = stored(ocm.PlacementManifest, given["placement"])
     placement = model.to_domain(canonical(given["placement"]).decode())
     assert placement.selection is not None, "a placement selects"
     strict = msgspec.structs.replace(placement.selection, strict=True)
@@ -168,8 +178,12 @@ def read(given: Json, now: str) -> World:
         for raw in given[kind]:
             fleet.apply(to_policy(raw))
     fleet.apply(placement)
-    standing = [decision_object(stored(ocm.PlacementDecision, raw)) for raw in given["placementDecisions"]]
-    world = World(placement, [list(d) for d in model.defaults()], fleet, tuple(standing), micros(now))
+    standing = [
+        decision_object(stored(ocm.PlacementDecision, raw)) for raw in given["placementDecisions"]
+    ]
+    world = World(
+        placement, [list(d) for d in model.defaults()], fleet, tuple(standing), micros(now)
+    )
     tell_decisions(world)
     return world
 
@@ -194,7 +208,9 @@ def tell_decisions(world: World) -> None:
     """By placement: the label says whose an object is, and one without a label is nobody's."""
     told: dict[str, list[str]] = {}
     for namespace, one in world.standing:
-        told.setdefault(f"{namespace}/{one.labels.get(PLACEMENT_LABEL, '')}", []).extend(one.clusters)
+        told.setdefault(f"{namespace}/{one.labels.get(PLACEMENT_LABEL, '')}", []).extend(
+            one.clusters
+        )
     own = f"{world.placement.namespace}/{world.placement.name}"
     world.fleet.decided(own, ())
     for key, clusters in told.items():
@@ -241,9 +257,17 @@ def compared(case: Json, expect: Json) -> Json:
     return {"defaulted": case["expected"]["defaulted"], **expect, "refused": where}
 
 
+def path(suite: str, case: Json) -> str:
+    """Always what a plane runs."""
+    return ""
+
+
 def agrees(suite: str, got: Json, case: Json) -> bool:
-    """Every recorded key is answered the same, in the recorded outcome or in one of the others seen."""
-    return any(same(got, compared(case, o)) for o in (case["expected"], *(case.get("alternatives") or ())))
+    """Every recorded key is answered the same, in the recorded outcome or in one of the others
+    seen."""
+    return any(
+        same(got, compared(case, o)) for o in (case["expected"], *(case.get("alternatives") or ()))
+    )
 
 
 def same(got: Json, expect: Json) -> bool:

@@ -1,7 +1,8 @@
 """Asks every case of a system's suites and says, one line a suite, how many are answered the same.
 
-A deviation is a rule over the input, written in `deviations.toml` with its reason; deviations are counted apart. A case that
-cannot be answered at all (an object that our manifests refuse, an input of another shape) has failed, with the sentence why.
+A deviation is a rule over the input, written in `deviations.toml` with its reason; deviations are
+counted apart. A case that cannot be answered at all (an object that our manifests refuse, an input
+of another shape) has failed, with the sentence why.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 import sys
 import tomllib
 import zlib
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +27,8 @@ Json = dict[str, Any]
 
 
 class System(Protocol):
-    """A module that asks our own functions what its system was asked. Each function gets the whole case."""
+    """A module that asks our own functions what its system was asked. Each function gets the whole
+    case."""
 
     SUITES: Collection[str]
 
@@ -36,6 +39,10 @@ class System(Protocol):
         """The recorded answer in that shape."""
 
     def agrees(self, suite: str, got: Json, case: Json) -> bool: ...
+
+    def path(self, suite: str, case: Json) -> str:
+        """Which code answers: empty for what a plane runs; else why it is code that is only
+        compared with (`tests/reference`)."""
 
 
 SYSTEMS: dict[str, System] = {
@@ -53,11 +60,19 @@ class UnreadableError(Exception):
 
 @dataclass(slots=True)
 class SuiteResult:
+    """`aside`: why a case is answered by code that no plane runs -> how many."""
+
     suite: str
     total: int = 0
     passed: int = 0
     deviating: int = 0
     failed: list[str] = field(default_factory=list)
+    aside: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def live(self) -> int:
+        """How many were answered by what a plane runs."""
+        return self.total - self.aside.total()
 
     def line(self) -> str:
         passed = f"{self.passed}+{self.deviating}" if self.deviating else str(self.passed)
@@ -66,8 +81,9 @@ class SuiteResult:
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """`path`: dotted, into the input, and a `test` of the value found there against `value`. What our answer holds there:
-    `instead`, key by key, and for the keys of `lower` a number that is lower than the recorded one."""
+    """`path`: dotted, into the input, and a `test` of the value found there against `value`. What
+    our answer holds there: `instead`, key by key, and for the keys of `lower` a number that is
+    lower than the recorded one."""
 
     suite: str
     path: str
@@ -84,7 +100,9 @@ class Deviation:
         )
 
     def covers(self, suite: str, given: Json) -> bool:
-        return suite == self.suite and any(self._holds(v) for v in values_at(given, self.path.split(".")))
+        return suite == self.suite and any(
+            self._holds(v) for v in values_at(given, self.path.split("."))
+        )
 
     def _holds(self, value: Any) -> bool:
         match self.test:
@@ -101,7 +119,8 @@ class Deviation:
 
 
 def values_at(node: Any, path: list[str]) -> Iterator[Any]:
-    """Every value a path leads to: `*` goes through all items of a list or mapping. A path that ends early gives None."""
+    """Every value a path leads to: `*` goes through all items of a list or mapping. A path that
+    ends early gives None."""
     if not path:
         yield node
     elif path[0] == "*":
@@ -117,11 +136,16 @@ def deviations(system: str) -> list[Deviation]:
     rules = tomllib.loads((HERE / "deviations.toml").read_text()).get(system, [])
     return [
         Deviation(
-            r["suite"], r["path"], r["test"], r.get("value"), r["reason"], r.get("instead", {}),
+            r["suite"],
+            r["path"],
+            r["test"],
+            r.get("value"),
+            r["reason"],
+            r.get("instead", {}),
             tuple(r.get("lower", ())),
         )
         for r in rules
-    ]  # fmt: skip
+    ]
 
 
 # Reading
@@ -146,7 +170,8 @@ def read_suites(system: str, directory: Path | None) -> dict[str, list[Json]]:
         suite, cases = _read_file(file)
         if suite not in system_named(system).SUITES:
             raise UnreadableError(
-                f"{file}: {suite} is no suite of {system}; known: {', '.join(SYSTEMS[system].SUITES)}"
+                f"{file}: {suite} is no suite of {system}; known: "
+                f"{', '.join(SYSTEMS[system].SUITES)}"
             )
         out.setdefault(suite, []).extend(cases)
     return out
@@ -177,7 +202,8 @@ def name_of(case: Json) -> str:
 
 
 def given(case: Json) -> Any:
-    """The input; in suites where it has no key of its own, what lies beside the name and the answer."""
+    """The input; in suites where it has no key of its own, what lies beside the name and the
+    answer."""
     return (
         case["input"]
         if "input" in case
@@ -201,11 +227,13 @@ def run_suite(system: System, suite: str, cases: list[Json], rules: list[Deviati
     for case in cases:
         result.total += 1
         got = answered(system, suite, case)
+        if "unanswerable" not in got and (aside := system.path(suite, case)):
+            result.aside[aside] += 1
         if "unanswerable" not in got and _agrees(system, suite, got, case):
             result.passed += 1
-        elif (rule := next((r for r in rules if r.covers(suite, given(case))), None)) is not None and rule.holds(
-            got, system.expected(suite, case)
-        ):
+        elif (
+            rule := next((r for r in rules if r.covers(suite, given(case))), None)
+        ) is not None and rule.holds(got, system.expected(suite, case)):
             result.deviating += 1
         else:
             result.failed.append(name_of(case))
@@ -219,8 +247,11 @@ def _agrees(system: System, suite: str, got: Json, case: Json) -> bool:
         return False  # what was recorded has another shape
 
 
-def run(system: str, directory: Path | None = None, only: str = "", case: str = "") -> list[SuiteResult]:
-    """Every suite, or only one, of every case, or only those of that name. Raises UnreadableError."""
+def run(
+    system: str, directory: Path | None = None, only: str = "", case: str = ""
+) -> list[SuiteResult]:
+    """Every suite, or only one, of every case, or only those of that name. Raises
+    UnreadableError."""
     asked = system_named(system)
     suites = read_suites(system, directory)
     if only and only not in suites:

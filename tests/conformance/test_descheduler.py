@@ -1,4 +1,5 @@
-"""The descheduler's recorded evictions, asked of our strategies: every case is answered the same where the policy is strict."""
+"""The descheduler's recorded evictions, asked of our strategies: every case is answered the same
+where the policy is strict."""
 
 from __future__ import annotations
 
@@ -31,14 +32,20 @@ def test_the_suite_is_answered_as_recorded(suite: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["evicted", "failed", "classification", "rejected"])
-def test_an_answer_that_differs_in_any_part_is_found(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+def test_an_answer_that_differs_in_any_part_is_found(
+    monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
     """With something else in its place, the case differs."""
     right = descheduler.answer
     suites = runner.read_suites("descheduler", None)
-    monkeypatch.setattr(descheduler, "answer", lambda suite, case: right(suite, case) | {key: ["another"]})
+    monkeypatch.setattr(
+        descheduler, "answer", lambda suite, case: right(suite, case) | {key: ["another"]}
+    )
     for suite, cases in suites.items():
         asked = [case for case in cases if key in case["expect"]][:1]
-        assert len(runner.run_suite(runner.system_named("descheduler"), suite, asked, []).failed) == len(asked)
+        assert len(
+            runner.run_suite(runner.system_named("descheduler"), suite, asked, []).failed
+        ) == len(asked)
 
 
 def test_the_order_of_evictions_is_compared_where_it_is_not_of_chance() -> None:
@@ -52,13 +59,23 @@ def test_the_order_of_evictions_is_compared_where_it_is_not_of_chance() -> None:
 def answers() -> str:
     """All answers to two suites whose reference is of chance, as text."""
     suites = runner.read_suites("descheduler", None)
-    return repr([descheduler.answer(s, case) for s in ("remove_duplicates", "topology_spread") for case in suites[s]])
+    return repr(
+        [
+            descheduler.answer(s, case)
+            for s in ("remove_duplicates", "topology_spread")
+            for case in suites[s]
+        ]
+    )
 
 
 def test_the_hash_seed_reaches_no_answer() -> None:
     told = []
     for seed in ("1", "77"):
-        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(["shared", "services", "."])}
+        environment = {
+            **os.environ,
+            "PYTHONHASHSEED": seed,
+            "PYTHONPATH": os.pathsep.join(["shared", "services", "."]),
+        }
         code = "from tests.conformance.test_descheduler import answers; print(answers())"
         done = subprocess.run(
             [sys.executable, "-c", code],

@@ -14,24 +14,34 @@ LEAST = {"cycle": 68, "derived": 40, "filters": 82, "numbers": 66, "preemption":
 """How many cases of each suite are answered the same: all of them."""
 
 
+ASIDE = {"numbers": 48}
+"""How many of them the reference answers: how many nodes a search looks at."""
+
+
 @pytest.mark.parametrize("suite", kube.SUITES)
 def test_the_suite_is_answered_as_recorded(suite: str) -> None:
     (result,) = runner.run("kube", only=suite)
     assert result.failed == []
     assert result.passed == LEAST[suite]
+    assert result.aside.total() == ASIDE.get(suite, 0)
 
 
 @pytest.mark.parametrize(
-    "key", ["feasibleNodes", "filterFailures", "scores", "message", "victimsPerNode", "count", "total"]
+    "key",
+    ["feasibleNodes", "filterFailures", "scores", "message", "victimsPerNode", "count", "total"],
 )
-def test_an_answer_that_differs_in_any_part_is_found(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+def test_an_answer_that_differs_in_any_part_is_found(
+    monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
     """With something else in its place, the case differs."""
     right = kube.answer
     suites = runner.read_suites("kube", None)
     monkeypatch.setattr(kube, "answer", lambda suite, case: right(suite, case) | {key: "another"})
     for suite, cases in suites.items():
         asked = [case for case in cases if key in case["expected"]][:1]
-        assert len(runner.run_suite(runner.system_named("kube"), suite, asked, []).failed) == len(asked)
+        assert len(runner.run_suite(runner.system_named("kube"), suite, asked, []).failed) == len(
+            asked
+        )
 
 
 def test_a_node_that_may_not_be_nominated_is_found() -> None:
@@ -44,7 +54,14 @@ def test_a_node_that_may_not_be_nominated_is_found() -> None:
 
 
 def test_what_is_advisory_is_not_compared() -> None:
-    case = {"expected": {"result": "scheduled", "evaluated": 1, "feasible": 1, "messageAfterPostFilter": "x"}}
+    case = {
+        "expected": {
+            "result": "scheduled",
+            "evaluated": 1,
+            "feasible": 1,
+            "messageAfterPostFilter": "x",
+        }
+    }
     assert kube.agrees("cycle", {"result": "scheduled", "nominated": None}, case)
 
 
@@ -56,7 +73,11 @@ def answers() -> str:
 def test_the_hash_seed_reaches_no_answer() -> None:
     told = []
     for seed in ("1", "77"):
-        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(["shared", "services", "."])}
+        environment = {
+            **os.environ,
+            "PYTHONHASHSEED": seed,
+            "PYTHONPATH": os.pathsep.join(["shared", "services", "."]),
+        }
         code = "from tests.conformance.test_kube import answers; print(answers())"
         done = subprocess.run(
             [sys.executable, "-c", code],

@@ -1,11 +1,19 @@
-"""Open Cluster Management's recorded answers, asked of our engine: every case is answered the same."""
+"""Open Cluster Management's recorded answers, asked of our engine: every case is answered the
+same."""
 
 from __future__ import annotations
 
 import pytest
 from tests.conformance import ocm, runner
 
-LEAST = {"article": 17, "groups": 153, "predicates": 180, "prioritizers": 176, "taints": 159, "whole": 100}
+LEAST = {
+    "article": 17,
+    "groups": 153,
+    "predicates": 180,
+    "prioritizers": 176,
+    "taints": 159,
+    "whole": 100,
+}
 """How many cases of each suite are answered the same: all of them."""
 
 

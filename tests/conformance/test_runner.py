@@ -18,7 +18,12 @@ CASE: dict[str, Any] = {
         "binding": {
             "metadata": {"name": "web", "namespace": "prod"},
             "spec": {
-                "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "namespace": "prod"},
+                "resource": {
+                    "apiVersion": "apps/v1",
+                    "kind": "Deployment",
+                    "name": "web",
+                    "namespace": "prod",
+                },
                 "replicas": 2,
                 "placement": {"replicaScheduling": {"replicaSchedulingType": "Duplicated"}},
             },
@@ -46,9 +51,15 @@ def test_a_folder_of_cases_in_the_same_format_is_asked(
     assert capsys.readouterr().out.splitlines() == ["division 1/1", "karmada 1/1"]
 
 
-def test_a_case_that_differs_is_named_and_the_exit_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_case_that_differs_is_named_and_the_exit_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     wrong = {**CASE, "expect": {"clusters": [{"name": "oslo", "replicas": 2}]}}
-    written(tmp_path, "division.json", {"suite": "division", "cases": [CASE, {**wrong, "name": "other"}]})
+    written(
+        tmp_path,
+        "division.json",
+        {"suite": "division", "cases": [CASE, {**wrong, "name": "other"}]},
+    )
     assert main(["karmada", "--vectors", str(tmp_path)]) == 1
     assert "division/other" in capsys.readouterr().out
     assert main(["karmada", "--vectors", str(tmp_path), "--json"]) == 1
@@ -60,7 +71,9 @@ def test_a_case_that_differs_is_named_and_the_exit_says_so(tmp_path: Path, capsy
 def test_one_case_is_shown_with_what_was_expected_and_what_came(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    written(tmp_path, "division.json", {"suite": "division", "cases": [CASE, {**CASE, "name": "other"}]})
+    written(
+        tmp_path, "division.json", {"suite": "division", "cases": [CASE, {**CASE, "name": "other"}]}
+    )
     assert main(["karmada", "--vectors", str(tmp_path), "--case", "two-clusters"]) == 0
     out = capsys.readouterr().out
     assert '"expected"' in out
@@ -68,7 +81,9 @@ def test_one_case_is_shown_with_what_was_expected_and_what_came(
     assert out.splitlines()[-1] == "karmada 1/1"
 
 
-@pytest.mark.parametrize("broken", [{}, {"spec": 1}, None, {"metadata": {"name": "web"}, "spec": {"replicas": "many"}}])
+@pytest.mark.parametrize(
+    "broken", [{}, {"spec": 1}, None, {"metadata": {"name": "web"}, "spec": {"replicas": "many"}}]
+)
 def test_an_object_that_cannot_be_read_fails_its_case_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], broken: object
 ) -> None:
@@ -113,7 +128,9 @@ def test_nothing_to_ask_is_one_line_and_exit_2(
         ["karmada", "--vectors", "/none"],
     ],
 )
-def test_what_is_not_there_is_said(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+def test_what_is_not_there_is_said(
+    capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
     assert main(arguments) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 

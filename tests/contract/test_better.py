@@ -11,7 +11,9 @@ NAMED = re.compile(r"`(?:(tests/[\w/]+\.py)|…)(?:::(\w+))?`")
 
 def test_every_test_that_is_named_exists() -> None:
     rows = [
-        line for line in (ROOT / "docs/better.md").read_text(encoding="utf-8").splitlines() if line.startswith("| **")
+        line
+        for line in (ROOT / "docs/better.md").read_text(encoding="utf-8").splitlines()
+        if line.startswith("| **")
     ]
     assert rows
     for row in rows:

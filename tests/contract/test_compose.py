@@ -1,4 +1,5 @@
-"""docker-compose.yml, the image and the monitoring beside it say nothing that the code does not know.
+"""docker-compose.yml, the image and the monitoring beside it say nothing that the code does not
+know.
 
 Read as YAML always; asked of the Docker client where it has compose, built where an engine answers.
 """
@@ -15,13 +16,14 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
+from wharfinger.runtime.children import EACH
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.settings import ENV_PREFIX, Settings
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
 SERVICES = COMPOSE["services"]
-OURS = ("annotator", "estimator", "scheduler", "descheduler", "publisher")
+OURS = EACH
 THEIRS = ("kafka", "postgres", "prometheus")
 DOCKERFILE = (ROOT / "infra" / "Dockerfile").read_text(encoding="utf-8")
 KNOWN_VARIABLES = {f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields}
@@ -80,7 +82,9 @@ def test_ports_are_open_on_loopback_only(name: str) -> None:
 
 
 def test_named_volumes_are_declared_and_used() -> None:
-    mounts = {mount.split(":")[0] for service in SERVICES.values() for mount in service.get("volumes", [])}
+    mounts = {
+        mount.split(":")[0] for service in SERVICES.values() for mount in service.get("volumes", [])
+    }
     assert {mount for mount in mounts if not mount.startswith("./")} == set(COMPOSE["volumes"])
     assert all((ROOT / mount).is_dir() for mount in mounts if mount.startswith("./"))
 
@@ -99,7 +103,9 @@ def test_the_image_runs_as_nobody_special_from_pinned_packages() -> None:
 def test_what_the_image_copies_exists_and_is_let_through() -> None:
     ignore = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     copies = [
-        line.split()[1:-1] for line in DOCKERFILE.splitlines() if line.startswith("COPY") and "--from" not in line
+        line.split()[1:-1]
+        for line in DOCKERFILE.splitlines()
+        if line.startswith("COPY") and "--from" not in line
     ]
     names = [name for line in copies for name in line]
     assert names
@@ -125,15 +131,17 @@ def metrics_told() -> set[str]:
 
 @pytest.mark.parametrize("path", ["prometheus/rules.yml", "grafana/dashboards/plane.json"])
 def test_alerts_and_dashboards_ask_for_metrics_that_exist(path: str) -> None:
-    asked = set(re.findall(r"\bwharfinger_[a-z_]+", (ROOT / "infra" / path).read_text(encoding="utf-8")))
+    asked = set(
+        re.findall(r"\bwharfinger_[a-z_]+", (ROOT / "infra" / path).read_text(encoding="utf-8"))
+    )
     assert asked
     assert asked <= metrics_told()
 
 
 def test_the_dashboard_reads_from_the_provisioned_source() -> None:
-    source = yaml.safe_load((ROOT / "infra/grafana/provisioning/datasources/prometheus.yml").read_text())[
-        "datasources"
-    ][0]
+    source = yaml.safe_load(
+        (ROOT / "infra/grafana/provisioning/datasources/prometheus.yml").read_text()
+    )["datasources"][0]
     dashboard = json.loads((ROOT / "infra/grafana/dashboards/plane.json").read_text())
     assert {panel["datasource"]["uid"] for panel in dashboard["panels"]} == {source["uid"]}
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
@@ -141,7 +149,12 @@ def test_the_dashboard_reads_from_the_provisioned_source() -> None:
 
 def test_prometheus_scrapes_every_service() -> None:
     config = yaml.safe_load((ROOT / "infra/prometheus/prometheus.yml").read_text())
-    targets = {target for job in config["scrape_configs"] for s in job["static_configs"] for target in s["targets"]}
+    targets = {
+        target
+        for job in config["scrape_configs"]
+        for s in job["static_configs"]
+        for target in s["targets"]
+    }
     assert targets == {f"{name}:8080" for name in OURS}
 
 
@@ -155,7 +168,11 @@ def test_prometheus_accepts_its_configuration_and_the_alerts_fire_as_meant() -> 
         ["test", "rules", "node-load_test.yml"],
     ):
         run = subprocess.run(
-            [promtool, *arguments], cwd=ROOT / "infra" / "prometheus", capture_output=True, text=True, check=False
+            [promtool, *arguments],
+            cwd=ROOT / "infra" / "prometheus",
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert run.returncode == 0, run.stdout + run.stderr
 
@@ -164,7 +181,9 @@ def docker(*arguments: str, seconds: float = 20) -> subprocess.CompletedProcess[
     client = shutil.which("docker")
     if client is None:
         pytest.skip("no Docker client")
-    return subprocess.run([client, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False)
+    return subprocess.run(
+        [client, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False
+    )
 
 
 def test_docker_compose_accepts_the_file() -> None:
@@ -175,11 +194,12 @@ def test_docker_compose_accepts_the_file() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1200)
 def test_the_image_builds_and_holds_the_command() -> None:
     if docker("info", "--format", "{{.ServerVersion}}").returncode != 0:
         pytest.skip("no Docker engine answers")
-    built = docker("build", "--file", "infra/Dockerfile", "--tag", "wharfinger:test", ".", seconds=1100)
+    built = docker(
+        "build", "--file", "infra/Dockerfile", "--tag", "wharfinger:test", ".", seconds=1100
+    )
     assert built.returncode == 0, built.stderr[-4000:]
     run = docker("run", "--rm", "--network", "none", "wharfinger:test", seconds=60)
     assert run.returncode == 0

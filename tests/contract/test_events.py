@@ -1,8 +1,8 @@
 """What other people's programs may rely on: the frozen samples.
 
-A sample is a message as it once went over the wire, kept for ever. `samples/FROZEN` lists the sha256 of each; a change of
-an event is therefore a new version with a new sample, never an edit of an old one. Add a line with
-`sha256sum <type>.json >> FROZEN` in that directory.
+A sample is a message as it once went over the wire, kept forever. `samples/FROZEN` lists the
+sha256 of each; a change of an event is therefore a new version with a new sample, never an edit of
+an old one. Add a line with `sha256sum <type>.json >> FROZEN` in that directory.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ import msgspec
 import pytest
 
 from wharfinger.domain.value import Value, canonical
-from wharfinger.events import codec, schema, streams
-from wharfinger.events.registry import BY_TYPE, EVENT_TYPES, LATEST, PREFIX
+from wharfinger.events import codec, schema, streams, versions
+from wharfinger.events.event_part import EventPart
+from wharfinger.events.ledger_types import LEDGER_TYPES
+from wharfinger.events.message_codec import PREFIX
+from wharfinger.events.registry import BY_TYPE, EVENT_TYPES, LATEST
 from wharfinger.events.upcasts import UPCASTS
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -48,17 +51,24 @@ each_type = pytest.mark.parametrize("name", sorted(SCHEMAS))
 
 @each_type
 def test_every_event_type_has_a_sample(name: str) -> None:
-    assert name in {type_of_file(path) for path in FILES}, f"{name}: no tests/contract/samples/{name}.json"
+    assert name in {type_of_file(path) for path in FILES}, (
+        f"{name}: no tests/contract/samples/{name}.json"
+    )
 
 
 @each_sample
 def test_every_sample_is_of_a_type_that_still_exists(path: Path) -> None:
-    assert type_of_file(path) in BY_TYPE, "an event type is never removed: old messages must decode for ever"
+    assert type_of_file(path) in BY_TYPE, (
+        "an event type is never removed: old messages must decode for ever"
+    )
     assert message(path)["type"] == type_of_file(path)
 
 
 def test_frozen_samples_never_change() -> None:
-    listed = {name: digest for digest, name in map(str.split, (SAMPLES / "FROZEN").read_text().splitlines())}
+    listed = {
+        name: digest
+        for digest, name in map(str.split, (SAMPLES / "FROZEN").read_text().splitlines())
+    }
     actual = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in FILES}
     assert actual == listed, "a changed event is a new version with a sample of its own"
 
@@ -73,7 +83,8 @@ def test_a_sample_decodes_to_the_newest_version_of_its_event(path: Path) -> None
 
 @each_sample
 def test_a_sample_is_canonical(path: Path) -> None:
-    """Reading and writing it loses nothing and adds nothing, so the class covers all that is on the wire."""
+    """Reading and writing it loses nothing and adds nothing, so the class covers all that is on the
+    wire."""
     sample = message(path)["data"]
     data = msgspec.convert(sample, BY_TYPE[type_of_file(path)].data)
     assert canonical(data).decode() == json.dumps(sample, separators=(",", ":"), ensure_ascii=False)
@@ -94,6 +105,7 @@ def test_encoding_writes_the_whole_envelope_again(path: Path) -> None:
         time=str(frame.get("time", "")),
         causation=event.causation,
         correlation=event.correlation,
+        incarnation=str(frame.get("incarnation", "")),
     )
     assert list(json.loads(again).items()) == list(frame.items())
 
@@ -131,8 +143,14 @@ def mutilations(sample: dict[str, object]) -> Iterator[dict[str, object]]:
 
 
 def test_samples_leave_no_field_untold() -> None:
-    """Every field of every class that an event can hold is set in some sample, so a renamed field cannot go unseen."""
-    told = {(type(value), name) for path in FILES for value in values(decoded(path)) for name in set_fields(value)}
+    """Every field of every class that an event can hold is set in some sample, so a renamed field
+    cannot go unseen."""
+    told = {
+        (type(value), name)
+        for path in FILES
+        for value in values(decoded(path))
+        for name in set_fields(value)
+    }
     missing = {
         f"{cls.__name__}.{name}"
         for event_type in EVENT_TYPES
@@ -162,7 +180,8 @@ def values(value: object) -> Iterator[Value]:
 
 
 def set_fields(value: Value) -> list[str]:
-    """Names that the canonical form of the value spells out; one that is written as an array spells out all of them."""
+    """Names that the canonical form of the value spells out; one that is written as an array spells
+    out all of them."""
     written = json.loads(canonical(value))
     return list(value.__struct_fields__ if isinstance(written, list) else written)
 
@@ -184,12 +203,25 @@ def test_the_asyncapi_document_tells_every_topic_and_every_event_on_one(tmp_path
     written = schema.write(tmp_path)
     document = json.loads((tmp_path / "asyncapi.json").read_text())
     assert document["asyncapi"] == "3.0.0"
-    assert {channel["address"] for channel in document["channels"].values()} == {t.name for t in streams.TOPICS}
+    assert {channel["address"] for channel in document["channels"].values()} == {
+        t.name for t in streams.TOPICS
+    }
     told = {name for channel in document["channels"].values() for name in channel["messages"]}
-    assert told == {e.type for e in EVENT_TYPES if e.topic is not None}
+    assert told == {e.type for e in EVENT_TYPES if e.topic is not None or e.data is EventPart}
     assert len(written) == 1 + len(EVENT_TYPES)
     for reference in references(document):
         assert resolves(reference, document, tmp_path), reference
+
+
+def test_a_topic_names_the_event_that_ends_its_keys() -> None:
+    ends = {(LATEST[kind].topic, LATEST[kind].type) for kind in typing.get_args(versions.ENDINGS)}
+    assert {(topic, topic.ended_by) for topic in streams.TOPICS if topic.ended_by} == ends
+
+
+def test_what_comes_from_the_ledger_is_among_all_types() -> None:
+    """And it is all that stands on the topics that the publisher writes of its own."""
+    own = {e for e in EVENT_TYPES if e.topic is not None and "publisher" in e.topic.written_by}
+    assert own <= set(LEDGER_TYPES) <= set(EVENT_TYPES)
 
 
 def references(node: object) -> Iterator[str]:
@@ -219,8 +251,12 @@ def resolves(reference: str, document: dict[str, object], directory: Path) -> bo
 def test_retention_and_compaction_are_told_per_channel() -> None:
     channels = schema.asyncapi()["channels"]
     assert isinstance(channels, dict)
-    decisions = channels[schema.channel_name(streams.DECISIONS)]["bindings"]["kafka"]["topicConfiguration"]
-    bindings = channels[schema.channel_name(streams.BINDINGS)]["bindings"]["kafka"]["topicConfiguration"]
+    decisions = channels[schema.channel_name(streams.DECISIONS)]["bindings"]["kafka"][
+        "topicConfiguration"
+    ]
+    bindings = channels[schema.channel_name(streams.BINDINGS)]["bindings"]["kafka"][
+        "topicConfiguration"
+    ]
     assert decisions == {"cleanup.policy": ["delete"], "retention.ms": 30 * streams.DAY_MS}
     assert bindings == {"cleanup.policy": ["compact"]}
 

@@ -1,6 +1,8 @@
-"""The lock files are what everybody installs: whole, current, and of no particular machine or registry.
+"""The lock files are what everybody installs: whole, current, and of no particular machine or
+registry.
 
-`requirements.lock` holds everything, `requirements-runtime.lock` the part of it that a container needs.
+`requirements.lock` holds everything, `requirements-runtime.lock` the part of it that a container
+needs.
 """
 
 from __future__ import annotations
@@ -31,14 +33,19 @@ def runtime() -> list[Requirement]:
 
 
 def tools() -> list[Requirement]:
-    lines = [*PROJECT["project"]["optional-dependencies"]["dev"], *PROJECT["build-system"]["requires"]]
+    lines = [
+        *PROJECT["project"]["optional-dependencies"]["dev"],
+        *PROJECT["build-system"]["requires"],
+    ]
     return [Requirement(line) for line in lines]
 
 
 def assert_pinned(requirement: Requirement, lock: str) -> None:
     version = pins(lock).get(canonicalize_name(requirement.name))
     assert version is not None, f"{requirement.name} is not pinned: run `make lock`"
-    assert requirement.specifier.contains(version, prereleases=True), f"{version} is pinned: run `make lock`"
+    assert requirement.specifier.contains(version, prereleases=True), (
+        f"{version} is pinned: run `make lock`"
+    )
 
 
 @pytest.mark.parametrize("requirement", [*runtime(), *tools()], ids=lambda r: r.name)
@@ -66,6 +73,8 @@ def test_every_pin_carries_the_hashes_of_its_files(lock: str) -> None:
 
 @each_lock
 def test_a_lock_names_no_registry_and_no_machine(lock: str) -> None:
-    trace = re.compile(r"://|--index-url|--extra-index-url|--find-links|--trusted-host|(?<!\w)/\w+/|@ ")
+    trace = re.compile(
+        r"://|--index-url|--extra-index-url|--find-links|--trusted-host|(?<!\w)/\w+/|@ "
+    )
     found = [line for line in lock.splitlines() if trace.search(line)]
     assert not found

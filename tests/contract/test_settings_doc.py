@@ -1,4 +1,5 @@
-"""docs/settings.md names every setting with its default, and nothing else; so does every other document."""
+"""docs/settings.md names every setting with its default, and nothing else; so does every other
+document."""
 
 from __future__ import annotations
 
@@ -8,7 +9,13 @@ from pathlib import Path
 from wharfinger.runtime.settings import ENV_PREFIX, Settings
 
 ROOT = Path(__file__).parents[2]
-OF_TESTS = {"WHARFINGER_TEST_KAFKA", "WHARFINGER_TEST_DATABASE", "WHARFINGER_DATA"}
+OF_TESTS = {
+    "WHARFINGER_TEST_KAFKA",
+    "WHARFINGER_TEST_DATABASE",
+    "WHARFINGER_TEST_PATIENCE",
+    "WHARFINGER_TEST_EXAMPLES",
+    "WHARFINGER_DATA",
+}
 
 ROW = re.compile(r"^\| `(WHARFINGER_\w+)` \| (?:`([^`]*)` )?\|", re.MULTILINE)
 
@@ -25,7 +32,9 @@ def shown(default: object) -> str:
 
 def test_every_setting_stands_there_with_its_default() -> None:
     rows = ROW.findall((ROOT / "docs" / "settings.md").read_text(encoding="utf-8"))
-    assert rows == [(variable(name), shown(field.default)) for name, field in Settings.model_fields.items()]
+    assert rows == [
+        (variable(name), shown(field.default)) for name, field in Settings.model_fields.items()
+    ]
 
 
 def test_variables_that_documents_name_exist() -> None:

@@ -28,7 +28,11 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 
 
 def sources(root: Path, pattern: str = "*.py") -> set[str]:
-    return {str(path.relative_to(root)) for path in root.rglob(pattern) if "__pycache__" not in path.parts}
+    return {
+        str(path.relative_to(root))
+        for path in root.rglob(pattern)
+        if "__pycache__" not in path.parts
+    }
 
 
 def test_every_module_is_in_the_wheel(shipped: set[str]) -> None:
@@ -36,7 +40,9 @@ def test_every_module_is_in_the_wheel(shipped: set[str]) -> None:
 
 
 def test_every_package_says_that_it_is_typed(shipped: set[str]) -> None:
-    packages = {path.name for path in (ROOT / "services").iterdir() if path.name.startswith("wharfinger_")}
+    packages = {
+        path.name for path in (ROOT / "services").iterdir() if path.name.startswith("wharfinger_")
+    }
     assert {f"{package}/py.typed" for package in packages | {"wharfinger"}} <= shipped
 
 

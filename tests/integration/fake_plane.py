@@ -1,7 +1,8 @@
 """A supervisor whose services are stand-ins, run as a process of its own so that it can be killed.
 
-Broker, database, schema and topics are real; only the services are replaced, by `fake_service`, because what is tested is
-who is started, stopped and started again. Arguments: the data directory, then the names of the processes to run.
+Broker, database, schema and topics are real; only the services are replaced, by `fake_service`,
+because what is tested is who is started, stopped and started again. Arguments: the data directory,
+then the names of the processes to run.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import signal
 import sys
 from pathlib import Path
+
+import structlog
 
 from wharfinger.runtime import children, supervisor
 from wharfinger.runtime.backends import BackendError
@@ -25,6 +28,7 @@ def replace_services(names: tuple[str, ...]) -> None:
 
 def main(data_dir: Path, names: tuple[str, ...]) -> int:
     replace_services(names)
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     one = supervisor.Supervisor(data_dir, {"processes": "each"}, lambda _: None)
     supervisor.stop_on_signals(one, (signal.SIGTERM,))
     try:

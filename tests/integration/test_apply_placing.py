@@ -1,4 +1,5 @@
-"""What pods are placed by, from files into the ledger and out again: told once, joined, unchanged when said again, taken back."""
+"""What pods are placed by, from files into the ledger and out again: told once, joined, unchanged
+when said again, taken back."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ from wharfinger.events.intake import Intake
 from wharfinger.manifests.parse import Manifest, load_files, load_manifests
 from wharfinger.runtime.ledger import Ledger
 from wharfinger_cli.apply import compiled, compiled_away
-from wharfinger_cli.facts import Facts, known_facts
+from wharfinger_cli.facts import LatestFacts, known_facts
 from wharfinger_cli.submit import Submitted, submit
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -42,7 +43,7 @@ def examples() -> tuple[Manifest, ...]:
     return loaded.manifests
 
 
-async def handed_in(ledger: Ledger, intake: Intake, known: Facts) -> Submitted:
+async def handed_in(ledger: Ledger, intake: Intake, known: LatestFacts) -> Submitted:
     assert intake.errors == ()
     return await submit(ledger, intake.facts, known)
 
@@ -59,7 +60,9 @@ async def test_the_example_is_told_once_and_saying_it_again_changes_nothing(ledg
     assert (again.accepted, again.unchanged) == (0, first.accepted)
 
 
-async def test_what_is_applied_later_joins_what_is_known_and_is_taken_back_alone(ledger: Ledger) -> None:
+async def test_what_is_applied_later_joins_what_is_known_and_is_taken_back_alone(
+    ledger: Ledger,
+) -> None:
     await applied(ledger, examples())
     (later,) = [load_manifests(SECOND_SERVICE, "file.yaml").manifests]
     assert (await applied(ledger, later)).keys == {"molde/objects/Service/quay"}
@@ -76,7 +79,11 @@ async def test_a_class_that_was_applied_before_ranks_what_comes_after(ledger: Le
     await applied(ledger, tuple(m for m in manifests if m.kind.kind == "Deployment"))
     known = await known_facts(ledger)
     ranked = {b.binding.name: b.binding.priority for b in known.of(BindingRequested)}
-    assert ranked == {"quay/pilot-deployment": 100_000, "quay/ledger-deployment": 0, "quay/tide-tables-job": -10}
+    assert ranked == {
+        "quay/pilot-deployment": 100_000,
+        "quay/ledger-deployment": 0,
+        "quay/tide-tables-job": -10,
+    }
 
 
 async def test_everything_of_a_cluster_goes_with_it(ledger: Ledger) -> None:

@@ -1,4 +1,5 @@
-"""`audit key`, `audit checkpoint`, `audit verify`: what a person sees, and how it ends when something cannot be done."""
+"""`audit key`, `audit checkpoint`, `audit verify`: what a person sees, and how it ends when
+something cannot be done."""
 
 from __future__ import annotations
 
@@ -26,7 +27,11 @@ class Cli:
     """The command line in this process, against one database."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], url: str, home: Path
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        url: str,
+        home: Path,
     ) -> None:
         self._monkeypatch = monkeypatch
         self._capsys = capsys
@@ -75,7 +80,12 @@ def other_plane(backend: Backend, migrated_database: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], database_url: str, tmp_path: Path) -> Cli:
+def cli(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    database_url: str,
+    tmp_path: Path,
+) -> Cli:
     in_a_loop(lambda: _fill(database_url, 0))
     return Cli(monkeypatch, capsys, database_url, tmp_path)
 
@@ -102,16 +112,22 @@ def test_a_key_is_made_once_and_for_its_owner_alone(cli: Cli) -> None:
     (cli.home / "key.pub").unlink()
     assert cli("audit", "key", key, code=2) == f"{key}: there is a key already"
     assert key.read_bytes() == before
-    assert cli("audit", "key", cli.home / "no" / "key", code=2).endswith("No such file or directory")
+    assert cli("audit", "key", cli.home / "no" / "key", code=2).endswith(
+        "No such file or directory"
+    )
 
 
 def test_a_checkpoint_tells_what_the_database_itself_cannot(cli: Cli) -> None:
-    key, public, early, late = (cli.home / name for name in ("key", "key.pub", "early.json", "late.json"))
+    key, public, early, late = (
+        cli.home / name for name in ("key", "key.pub", "early.json", "late.json")
+    )
     cli("audit", "key", key)
     assert "signed: " in cli("audit", "checkpoint", "--key", key, "--out", early)
     made = cli.json("audit", "checkpoint", "--key", key, "--out", late)
     assert made["streams"] == 3
-    verified = cli.json("audit", "verify", "--checkpoint", early, "--checkpoint", late, "--public-key", public)
+    verified = cli.json(
+        "audit", "verify", "--checkpoint", early, "--checkpoint", late, "--public-key", public
+    )
     assert verified["ok"] is True
     assert [one["name"] for one in verified["checkpoints"]] == [str(early), str(late)]
     assert {one["key"] for one in verified["checkpoints"]} == {made["key"]}
@@ -135,7 +151,9 @@ def test_a_history_that_is_not_whole_is_not_signed(cli: Cli) -> None:
             await raw.execute("update decision set outcome = 'kept' where seq = 2")
 
     attack(cli, tamper)
-    assert "the history was changed" in cli("audit", "checkpoint", "--key", key, "--out", out, code=1)
+    assert "the history was changed" in cli(
+        "audit", "checkpoint", "--key", key, "--out", out, code=1
+    )
     assert not out.exists()
 
 
@@ -149,16 +167,22 @@ def test_a_checkpoint_of_another_plane_is_refused(cli: Cli, other_plane: str) ->
     assert "another plane" in said
 
 
-def test_a_plane_without_a_history_has_nothing_to_sign(cli: Cli, backend: Backend, migrated_database: str) -> None:
+def test_a_plane_without_a_history_has_nothing_to_sign(
+    cli: Cli, backend: Backend, migrated_database: str
+) -> None:
     key, out = cli.home / "key", cli.home / "checkpoint"
     cli("audit", "key", key)
     with fresh_database(backend.database_url, template=migrated_database) as cli.url:
-        assert "nothing was accepted yet" in cli("audit", "checkpoint", "--key", key, "--out", out, code=2)
+        assert "nothing was accepted yet" in cli(
+            "audit", "checkpoint", "--key", key, "--out", out, code=2
+        )
     assert not out.exists()
 
 
 def test_files_that_are_no_use_are_named_in_one_line(cli: Cli) -> None:
-    key, public, out, other = (cli.home / name for name in ("key", "key.pub", "checkpoint", "other"))
+    key, public, out, other = (
+        cli.home / name for name in ("key", "key.pub", "checkpoint", "other")
+    )
     cli("audit", "key", key)
     cli("audit", "key", other)
     cli("audit", "checkpoint", "--key", key, "--out", out)
@@ -174,10 +198,22 @@ def test_files_that_are_no_use_are_named_in_one_line(cli: Cli) -> None:
         (("verify", "--checkpoint", key), f"{key}: expected a checkpoint: "),
         (("verify", "--checkpoint", broken), f"{broken}: the signature does not fit: "),
         (("verify", "--checkpoint", newer), f"{newer}: a checkpoint of version 2; "),
-        (("verify", "--checkpoint", out, "--public-key", key), f"{key}: expected an Ed25519 public key"),
-        (("verify", "--checkpoint", out, "--public-key", f"{other}.pub"), f"{out}: signed by SHA256:"),
-        (("checkpoint", "--key", public, "--out", out), f"{public}: expected an Ed25519 private key"),
-        (("checkpoint", "--key", key, "--out", missing / "x"), f"{missing / 'x'}: No such file or directory"),
+        (
+            ("verify", "--checkpoint", out, "--public-key", key),
+            f"{key}: expected an Ed25519 public key",
+        ),
+        (
+            ("verify", "--checkpoint", out, "--public-key", f"{other}.pub"),
+            f"{out}: signed by SHA256:",
+        ),
+        (
+            ("checkpoint", "--key", public, "--out", out),
+            f"{public}: expected an Ed25519 private key",
+        ),
+        (
+            ("checkpoint", "--key", key, "--out", missing / "x"),
+            f"{missing / 'x'}: No such file or directory",
+        ),
     ):
         assert cli("audit", *arguments, code=2).startswith(said)
     assert out.read_bytes() == body
@@ -193,4 +229,6 @@ def test_a_rewritten_stream_is_only_looked_for_where_it_was_asked_for(cli: Cli) 
     cli("audit", "checkpoint", "--key", key, "--out", out)
     attack(cli, rewrite, "fleet/0", 2, another_decision)
     assert cli.json("audit", "verify", "--stream", "cluster", "--checkpoint", out)["ok"] is True
-    assert cli.json("audit", "verify", "--stream", "fleet", "--checkpoint", out, code=1)["ok"] is False
+    assert (
+        cli.json("audit", "verify", "--stream", "fleet", "--checkpoint", out, code=1)["ok"] is False
+    )

@@ -1,4 +1,5 @@
-"""Explanations out of a real ledger: derived from snapshots and deltas, and the recorded bytes come out."""
+"""Explanations out of a real ledger: derived from snapshots and deltas, and the recorded bytes come
+out."""
 
 from __future__ import annotations
 
@@ -23,7 +24,6 @@ from wharfinger.domain.policy import Policy, Propagation
 from wharfinger.domain.selectors import LabelSelector
 from wharfinger.domain.taints import Taint
 from wharfinger.domain.workload import ObjectRef, Requirements
-from wharfinger.engine.changes import said
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.cluster_state import into_buckets
 from wharfinger.events.clusters import ClusterObserved
@@ -40,9 +40,10 @@ from wharfinger.events.streams import CLUSTER, FLEET
 from wharfinger.history.deciders import DECIDERS
 from wharfinger.history.explain import Derived, derive, explain
 from wharfinger.history.names import UnknownNameError
-from wharfinger.history.points import Point, PointError
+from wharfinger.history.points import HistoryPoint, PointError
+from wharfinger.rules.changes import said
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow, SnapshotFollower
-from wharfinger.runtime.ledger.follower import Cadence
+from wharfinger.runtime.ledger.follower import SnapshotCadence
 from wharfinger.stages.cluster.trace import NodesTrace
 from wharfinger.stages.fleet.trace import FleetTrace
 from wharfinger_cli.explain import account_of, account_page, account_plain
@@ -67,18 +68,26 @@ async def committed(ledger: Ledger, fleet: Fleet) -> None:
     assert result.committed == frozenset(fleet.by_stream())
 
 
-async def followed(ledger: Ledger, streams: list[str], cadence: Cadence) -> dict[str, list[int]]:
+async def followed(
+    ledger: Ledger, streams: list[str], cadence: SnapshotCadence
+) -> dict[str, list[int]]:
     made: dict[str, list[int]] = {}
     for stream in streams:
         prefix = FLEET if stream.startswith(FLEET) else CLUSTER
-        follower: SnapshotFollower[Any] = SnapshotFollower(ledger, DECIDERS[prefix], stream, cadence=cadence)
+        follower: SnapshotFollower[Any] = SnapshotFollower(
+            ledger, DECIDERS[prefix], stream, cadence=cadence
+        )
         made[stream] = await follower.catch_up()
         assert follower.divergence is None
     return made
 
 
 async def about_bindings(ledger: Ledger, prefix: str = "") -> list[LedgerRow]:
-    return [row async for row in ledger.decisions(DecisionQuery(prefix)) if isinstance(row.data(), EXPLAINED)]
+    return [
+        row
+        async for row in ledger.decisions(DecisionQuery(prefix))
+        if isinstance(row.data(), EXPLAINED)
+    ]
 
 
 async def test_every_decision_of_fleets_with_faults_comes_out_again(ledger: Ledger) -> None:
@@ -86,7 +95,9 @@ async def test_every_decision_of_fleets_with_faults_comes_out_again(ledger: Ledg
     for number in range(FLEETS):
         fleet = a_fleet(number)
         await committed(ledger, fleet)
-        made = await followed(ledger, list(fleet.by_stream()), Cadence(whole_rows=70, delta_rows=15))
+        made = await followed(
+            ledger, list(fleet.by_stream()), SnapshotCadence(whole_rows=70, delta_rows=15)
+        )
         assert len(made[f"fleet/{number}"]) > 3
     whole = looked_at = 0
     for row in await about_bindings(ledger):
@@ -100,11 +111,14 @@ async def test_every_decision_of_fleets_with_faults_comes_out_again(ledger: Ledg
 
 
 async def test_so_does_every_one_where_pods_mind_each_other(ledger: Ledger) -> None:
-    """By plugins over other pods, by load, by configured profiles, with victims and whole groups: seldom without the others."""
+    """By plugins over other pods, by load, by configured profiles, with victims and whole groups:
+    seldom without the others."""
     for number in range(70, 74):
         fleet = a_fleet(number, happenings=50, traits=True, configured=True)
         await committed(ledger, fleet)
-        await followed(ledger, list(fleet.by_stream()), Cadence(whole_rows=70, delta_rows=15))
+        await followed(
+            ledger, list(fleet.by_stream()), SnapshotCadence(whole_rows=70, delta_rows=15)
+        )
     reasons: set[str] = set()
     for row in await about_bindings(ledger, "cluster/"):
         found = await derive(ledger, row)
@@ -117,10 +131,11 @@ async def test_so_does_every_one_where_pods_mind_each_other(ledger: Ledger) -> N
 
 
 async def test_what_is_derived_from_a_focus_is_what_the_whole_state_gives(ledger: Ledger) -> None:
-    """Not only the decision, whose bytes are compared: every cluster and node that was asked, with its numbers and ways."""
+    """Not only the decision, whose bytes are compared: every cluster and node that was asked, with
+    its numbers and ways."""
     fleet = a_fleet(1)
     await committed(ledger, fleet)
-    await followed(ledger, list(fleet.by_stream()), Cadence(whole_rows=70, delta_rows=15))
+    await followed(ledger, list(fleet.by_stream()), SnapshotCadence(whole_rows=70, delta_rows=15))
     looked_at = {FleetTrace: 0, NodesTrace: 0}
     for row in await about_bindings(ledger):
         short, long = await derive(ledger, row), await derive(ledger, row, focused=False)
@@ -131,7 +146,8 @@ async def test_what_is_derived_from_a_focus_is_what_the_whole_state_gives(ledger
 
 
 def contains(found: Derived) -> None:
-    """What was recorded is in what is derived: the same candidates, reasons, scores and estimates."""
+    """What was recorded is in what is derived: the same candidates, reasons, scores and
+    estimates."""
     recorded, trace = found.recorded, found.trace
     assert recorded is not None
     if isinstance(trace, FleetTrace):
@@ -173,22 +189,35 @@ PLACED_BY_ROOM = Placement(
 
 
 def a_member(name: str, **facts: Any) -> ClusterObserved:
-    return ClusterObserved(Cluster(name, **{"labels": {"tier": "gold"}, "region": "north", **facts}))
+    return ClusterObserved(
+        Cluster(name, **{"labels": {"tier": "gold"}, "region": "north", **facts})
+    )
 
 
 def members() -> list[Any]:
     gpu = (Taint("dedicated", "NoSchedule", "gpu"),)
     facts: list[Any] = [
-        a_member("oslo"), a_member("bergen"), a_member("genoa", labels={"tier": "silver"}), a_member("izmir", taints=gpu),
+        a_member("oslo"),
+        a_member("bergen"),
+        a_member("genoa", labels={"tier": "silver"}),
+        a_member("izmir", taints=gpu),
         a_member("tiny"),
-    ]  # fmt: skip
-    for name, count_, memory in (("oslo", 3, 8), ("bergen", 2, 8), ("genoa", 2, 8), ("izmir", 2, 8), ("tiny", 1, 1)):
+    ]
+    for name, count_, memory in (
+        ("oslo", 3, 8),
+        ("bergen", 2, 8),
+        ("genoa", 2, 8),
+        ("izmir", 2, 8),
+        ("tiny", 1, 1),
+    ):
         found = [Node(f"{name}-{i}", {"cpu": 4000, "memory": memory * GI}) for i in range(count_)]
         facts += into_buckets(name, found, 2)
     return facts
 
 
-def a_request(name: str, replicas: int, cpu: int = 1000, memory: int = 2 * GI, **more: Any) -> BindingRequested:
+def a_request(
+    name: str, replicas: int, cpu: int = 1000, memory: int = 2 * GI, **more: Any
+) -> BindingRequested:
     ref = ObjectRef("apps/v1", "Deployment", name, "shop")
     asked = Requirements({"cpu": cpu, "memory": memory})
     spec = Binding(f"shop/{name}", f"uid-{name}", ref, replicas, asked, PLACED_BY_ROOM, **more)
@@ -220,8 +249,7 @@ async def test_each_refused_cluster_says_what_it_lacks(plane: ToldPlane) -> None
     assert ways(trace, "genoa") == ["label tier=gold"]
     assert ways(trace, "izmir") == ["toleration dedicated=gpu:NoSchedule"]
     assert ways(trace, "tiny") == ["1Gi less memory", "1Gi more memory free there"]
-    division = trace.term.division
-    assert division is not None
+    (division,) = trace.term.divisions
     assert {s.cluster: s.seats for s in division.shares} == {"oslo": 4, "bergen": 3}
     assert division.seats == 7
     counted = {c.name: c.counted_at for c in trace.term.clusters}
@@ -239,13 +267,13 @@ async def test_a_refused_binding_says_what_would_have_placed_it(plane: ToldPlane
 async def test_why_it_is_still_there(plane: ToldPlane) -> None:
     await plane.tell(a_request("web", 4))
     await plane.tell(a_request("other", 2))
-    found = await explain(plane.ledger, "shop/web", Point("now"))
+    found = await explain(plane.ledger, "shop/web", HistoryPoint("now"))
     assert found.steady is not None
     assert "not moved because capacity changed" in found.steady.rule
     assert found.steady.avoided, "there was nothing to be done"
     assert sum(found.steady.held.values()) == 4
     await plane.tell(a_request("web", 4, suspended=True))
-    found = await explain(plane.ledger, "shop/web", Point("now"))
+    found = await explain(plane.ledger, "shop/web", HistoryPoint("now"))
     assert found.steady is not None
     assert "suspended" in found.steady.rule
     assert found.steady.avoided
@@ -255,19 +283,21 @@ async def test_a_withdrawn_one_and_what_does_not_exist(plane: ToldPlane) -> None
     await plane.tell(a_request("web", 4))
     await plane.tell(BindingWithdrawn("shop/web"))
     await plane.tell(a_request("other", 2))
-    found = await explain(plane.ledger, "shop/web", Point("now"))
+    found = await explain(plane.ledger, "shop/web", HistoryPoint("now"))
     assert found.decision.row.outcome == "released"
     assert found.steady is not None
     assert "withdrawn" in found.steady.rule
     assert not found.steady.avoided
-    with pytest.raises(UnknownNameError, match="no decision was ever taken about a binding shop/nope"):
+    with pytest.raises(
+        UnknownNameError, match="no decision was ever taken about a binding shop/nope"
+    ):
         await explain(plane.ledger, "shop/nope")
     with pytest.raises(UnknownNameError, match="no decision about shop/web has the id"):
         await explain(plane.ledger, "shop/web", decision=UUID(int=1))
     with pytest.raises(PointError, match="there is no round 999"):
-        await explain(plane.ledger, "shop/web", Point("999", round=999))
+        await explain(plane.ledger, "shop/web", HistoryPoint("999", round=999))
     with pytest.raises(UnknownNameError, match="nothing had been decided about shop/other"):
-        await explain(plane.ledger, "shop/other", Point("1", round=1))
+        await explain(plane.ledger, "shop/other", HistoryPoint("1", round=1))
 
 
 async def test_a_cluster_that_refuses_names_its_nearest_node(plane: ToldPlane) -> None:
@@ -291,10 +321,12 @@ async def test_a_refused_proposal_is_explained(plane: ToldPlane) -> None:
     assert found.decision.again.same
 
 
-async def test_another_answer_is_said_loudly(plane: ToldPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_another_answer_is_said_loudly(
+    plane: ToldPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await plane.tell(a_request("web", 4))
     monkeypatch.setattr("wharfinger.engine.fleet.assign.names_descend", lambda uid: True)
-    monkeypatch.setattr("wharfinger.stages.fleet.places.SHOWN", 1)
+    monkeypatch.setattr("wharfinger.stages.fleet.explain.SHOWN", 1)
     found = await explain(plane.ledger, "shop/web")
     assert not found.decision.again.same
     assert found.decision.again.replayed
@@ -309,27 +341,44 @@ async def test_another_answer_is_said_loudly(plane: ToldPlane, monkeypatch: pyte
     )
 
 
-async def test_what_was_asked_for_and_is_not_acted_on_is_told_with_every_decision(plane: ToldPlane) -> None:
+async def test_what_was_asked_for_and_is_not_acted_on_is_told_with_every_decision(
+    plane: ToldPlane,
+) -> None:
     written = {
-        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
-        "metadata": {"name": "gold", "namespace": "shop"}, "spec": {"propagateDeps": True},
-    }  # fmt: skip
+        "apiVersion": "policy.karmada.io/v1alpha1",
+        "kind": "PropagationPolicy",
+        "metadata": {"name": "gold", "namespace": "shop"},
+        "spec": {"propagateDeps": True},
+    }
     gold = Propagation((), PLACED_BY_ROOM)
-    await plane.tell(PolicyApplied(Policy("PropagationPolicy", "gold", "shop", gold, manifest=json.dumps(written))))
+    await plane.tell(
+        PolicyApplied(
+            Policy("PropagationPolicy", "gold", "shop", gold, manifest=json.dumps(written))
+        )
+    )
     spread = "spec.template.spec.topologySpreadConstraints"
     await plane.tell(a_request("web", 4, policy="PropagationPolicy/shop/gold", unacted=(spread,)))
     first = await explain(plane.ledger, "shop/web")
-    assert first.unacted == {"Deployment web": (spread,), "PropagationPolicy gold": ("spec.propagateDeps",)}
+    assert first.unacted == {
+        "Deployment web": (spread,),
+        "PropagationPolicy gold": ("spec.propagateDeps",),
+    }
     assert account_plain(first)["unacted"] == [
-        {"of": "Deployment web", "field": spread}, {"of": "PropagationPolicy gold", "field": "spec.propagateDeps"}
-    ]  # fmt: skip
+        {"of": "Deployment web", "field": spread},
+        {"of": "PropagationPolicy gold", "field": "spec.propagateDeps"},
+    ]
     console = Console(width=160, record=True, file=StringIO())
     for part in account_page(first):
         console.print(part)
-    assert f"accepted in Deployment web, not acted on in this version: {spread}" in console.export_text()
+    assert (
+        f"accepted in Deployment web, not acted on in this version: {spread}"
+        in console.export_text()
+    )
     await plane.tell(a_request("web", 5))
     assert (await explain(plane.ledger, "shop/web")).unacted == {}
-    assert (await explain(plane.ledger, "shop/web", decision=first.decision.row.id)).unacted == first.unacted
+    assert (
+        await explain(plane.ledger, "shop/web", decision=first.decision.row.id)
+    ).unacted == first.unacted
 
 
 async def test_the_page_and_what_programs_get(plane: ToldPlane) -> None:

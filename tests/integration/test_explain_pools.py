@@ -1,4 +1,5 @@
-"""What a cluster decides about nodes, explained out of a real ledger: a claim, a command, a node, and replicas that moved."""
+"""What a cluster decides about nodes, explained out of a real ledger: a claim, a command, a node,
+and replicas that moved."""
 
 from __future__ import annotations
 
@@ -12,13 +13,17 @@ from rich.console import Console
 from tests.cluster_world import STREAM
 from tests.pool_world import BIG, PoolPlane, a_budget, a_pool, wants
 
-from wharfinger.events.decisions import ReplicasRefused
-from wharfinger.events.disruption import DisruptionDecided, DisruptionEnded
-from wharfinger.events.provisioning import NodeClaimEnded, NodeClaimRequested
+from wharfinger.events.decisions import (
+    DisruptionDecided,
+    DisruptionEnded,
+    NodeClaimEnded,
+    NodeClaimRequested,
+    ReplicasRefused,
+)
 from wharfinger.history.deciders import DECIDERS
 from wharfinger.history.explain import derive, explain
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, SnapshotFollower
-from wharfinger.runtime.ledger.follower import Cadence
+from wharfinger.runtime.ledger.follower import SnapshotCadence
 from wharfinger.stages.cluster.trace import NodesTrace
 from wharfinger_cli.explain import account_page, account_plain
 
@@ -33,7 +38,8 @@ async def ledger(database_url: str) -> AsyncIterator[Ledger]:
 
 
 def a_history() -> PoolPlane:
-    """A big node is replaced by a small one, under a budget; then a pool cannot make what is asked for."""
+    """A big node is replaced by a small one, under a budget; then a pool cannot make what is asked
+    for."""
     plane = PoolPlane().pools(a_pool(limits={"cpu": 16_000}))
     plane.add(plane.bought(BIG))
     plane.assign("web", 2, wants(900, "web"))
@@ -55,7 +61,7 @@ async def committed(ledger: Ledger, plane: PoolPlane) -> None:
     result = await ledger.commit([recorded.round for recorded in plane.rounds], events)
     assert result.committed == frozenset([STREAM])
     follower: SnapshotFollower[Any] = SnapshotFollower(
-        ledger, DECIDERS["cluster/"], STREAM, cadence=Cadence(whole_rows=8, delta_rows=4)
+        ledger, DECIDERS["cluster/"], STREAM, cadence=SnapshotCadence(whole_rows=8, delta_rows=4)
     )
     assert await follower.catch_up()
     assert follower.divergence is None

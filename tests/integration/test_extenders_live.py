@@ -1,5 +1,6 @@
-"""Extenders on a whole plane, both ways: ours are asked over HTTP and what they say is in the ledger; a kube-scheduler asks us, and
-what it binds through us reaches the cluster's API server. The other side of each is a small server of the test's own.
+"""Extenders on a whole plane, both ways: ours are asked over HTTP and what they say is in the
+ledger; a kube-scheduler asks us, and what it binds through us reaches the cluster's API server. The
+other side of each is a small server of the test's own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pytest
 from benchmarks.plane import PlaneUnderTest, a_plane
 from tests.planes import assert_whole, settled, until
 
-pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 
 class Other:
@@ -46,10 +47,14 @@ class Other:
         self._thread.start()
 
     def answer(self, path: str, body: dict[str, Any]) -> Any:
-        """As an extender it lets only nodes pass whose name ends in an even number; as an API server it takes what it gets."""
+        """As an extender it lets only nodes pass whose name ends in an even number; as an API
+        server it takes what it gets."""
         if path.endswith("/filter"):
             left = [name for name in body["NodeNames"] if int(name[-1]) % 2 == 0]
-            return {"NodeNames": left, "FailedNodes": {n: "odd" for n in body["NodeNames"] if n not in left}}
+            return {
+                "NodeNames": left,
+                "FailedNodes": {n: "odd" for n in body["NodeNames"] if n not in left},
+            }
         return {}
 
     def paths(self) -> list[str]:
@@ -136,23 +141,28 @@ def nodes_of(plane: PlaneUnderTest, binding: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for line in plane.command("decisions", "-o", "json").splitlines():
         decision = json.loads(line)
-        if decision["type"] == "io.wharfinger.replicas.placed.v1" and decision["subject"] == binding:
+        if (
+            decision["type"] == "io.wharfinger.replicas.placed.v1"
+            and decision["subject"] == binding
+        ):
             for share in decision["data"]["placed"]:
                 found[share["node"]] = found.get(share["node"], 0) + len(share["ordinals"])
     return found
 
 
-def test_an_extender_is_asked_about_each_replica_and_a_replay_asks_nobody(plane: PlaneUnderTest, other: Other) -> None:
+def test_an_extender_is_asked_about_each_replica_and_a_replay_asks_nobody(
+    plane: PlaneUnderTest, other: Other
+) -> None:
     apply(plane, FLEET, "fleet")
     apply(plane, CONFIGURATION.format(url=other.url), "configuration")
     apply(plane, WORKLOADS.format(name="even", scheduler="even"), "even")
-    until(lambda: sum(nodes_of(plane, "shop/even-deployment").values()) == 4, timeout_s=60)
+    until(lambda: sum(nodes_of(plane, "shop/even-deployment").values()) == 4)
     assert set(nodes_of(plane, "shop/even-deployment")) <= {"oslo-0", "oslo-2"}
     assert other.paths().count("/filter") == 4
     asked = next(body for path, body, _ in other.posted if path == "/filter")
     assert asked["Pod"]["metadata"]["namespace"] == "shop"
     apply(plane, WORKLOADS.format(name="plain", scheduler="default-scheduler"), "plain")
-    until(lambda: sum(nodes_of(plane, "shop/plain-deployment").values()) == 4, timeout_s=60)
+    until(lambda: sum(nodes_of(plane, "shop/plain-deployment").values()) == 4)
     settled(plane)
     count = len(other.posted)
     decisions = assert_whole(plane)
@@ -168,17 +178,29 @@ def test_a_kube_scheduler_asks_us_and_binds_through_us(plane: PlaneUnderTest, ot
     }
     names = [f"oslo-{n}" for n in range(4)]
     passed = httpx.post(f"{base}/filter", json={"Pod": pod, "NodeNames": names}).json()
-    free = {n: 8 - sum(nodes_of(plane, f"shop/{b}-deployment").get(n, 0) for b in ("even", "plain")) for n in names}
-    assert passed["NodeNames"] == [n for n in names if free[n] >= 6], "what was promised to bindings counts"
-    scores = httpx.post(f"{base}/prioritize", json={"Pod": pod, "NodeNames": passed["NodeNames"]}).json()
+    free = {
+        n: 8 - sum(nodes_of(plane, f"shop/{b}-deployment").get(n, 0) for b in ("even", "plain"))
+        for n in names
+    }
+    assert passed["NodeNames"] == [n for n in names if free[n] >= 6], (
+        "what was promised to bindings counts"
+    )
+    scores = httpx.post(
+        f"{base}/prioritize", json={"Pod": pod, "NodeNames": passed["NodeNames"]}
+    ).json()
     assert {score["Host"] for score in scores} == set(passed["NodeNames"])
     bound = httpx.post(
-        f"{base}/bind", json={"PodName": "tall", "PodNamespace": "shop", "PodUID": "u-7", "Node": "oslo-1"}
+        f"{base}/bind",
+        json={"PodName": "tall", "PodNamespace": "shop", "PodUID": "u-7", "Node": "oslo-1"},
     )
     assert bound.json() == {"Error": ""}
     (path, body, authorization) = other.posted[-1]
     assert path == "/of/oslo/api/v1/namespaces/shop/pods/tall/binding"
-    assert (body["kind"], body["target"]["name"], body["metadata"]["uid"]) == ("Binding", "oslo-1", "u-7")
+    assert (body["kind"], body["target"]["name"], body["metadata"]["uid"]) == (
+        "Binding",
+        "oslo-1",
+        "u-7",
+    )
     assert authorization == "Bearer our-token"
 
 
@@ -186,10 +208,16 @@ def test_what_makes_no_sense_is_answered_in_one_line(plane: PlaneUnderTest, othe
     before = len(other.posted)
     nowhere = httpx.post(f"{us(plane)}/extender/nowhere/filter", json={"Pod": {}, "NodeNames": []})
     assert (nowhere.status_code, nowhere.json()) == (
-        404, {"error": "cluster nowhere: expected one that this process schedules"},
-    )  # fmt: skip
+        404,
+        {"error": "cluster nowhere: expected one that this process schedules"},
+    )
     odd = httpx.post(f"{us(plane)}/extender/oslo/filter", content=b"{")
     assert odd.status_code == 400
     assert "\n" not in odd.json()["error"]
-    assert httpx.post(f"{us(plane)}/extender/nowhere/bind", json={"PodName": "x", "Node": "y"}).status_code == 404
+    assert (
+        httpx.post(
+            f"{us(plane)}/extender/nowhere/bind", json={"PodName": "x", "Node": "y"}
+        ).status_code
+        == 404
+    )
     assert len(other.posted) == before

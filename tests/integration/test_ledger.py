@@ -1,4 +1,5 @@
-"""The ledger on a real database: what is committed is there, once, in order, and only by its stream's writer."""
+"""The ledger on a real database: what is committed is there, once, in order, and only by its
+stream's writer."""
 
 from __future__ import annotations
 
@@ -11,8 +12,12 @@ import msgspec
 import pytest
 import pytest_asyncio
 from tests.counter import Counter, Writer, withdrawn
+from tests.patience import PATIENCE_S
 
+from wharfinger.events.bindings import BindingWithdrawn
+from wharfinger.events.codec import made
 from wharfinger.events.decisions import BindingReleased
+from wharfinger.events.envelope import FactVersion, derived_id
 from wharfinger.events.streams import BINDINGS, INTAKE
 from wharfinger.kernel.hashing import genesis
 from wharfinger.kernel.recover import recover
@@ -29,6 +34,7 @@ from wharfinger.runtime.ledger import (
     audit_verify,
 )
 from wharfinger.runtime.ledger.database import Database
+from wharfinger.runtime.ledger.fact_events import event_of
 
 pytestmark = pytest.mark.integration
 
@@ -45,9 +51,12 @@ async def writer_of(ledger: Ledger, stream: str, padding: int = 0) -> Writer:
     return Writer((await ledger.raise_epoch([stream]))[stream], Counter(padding=padding))
 
 
-async def committed(ledger: Ledger, writer: Writer, rounds: int, per_round: int = 2, first: int = 0) -> list[Round]:
+async def committed(
+    ledger: Ledger, writer: Writer, rounds: int, per_round: int = 2, first: int = 0
+) -> list[Round]:
     made = [
-        writer.step([withdrawn(first + number * per_round + i) for i in range(per_round)]) for number in range(rounds)
+        writer.step([withdrawn(first + number * per_round + i) for i in range(per_round)])
+        for number in range(rounds)
     ]
     result = await ledger.commit(made, writer.events)
     assert result.fenced == frozenset()
@@ -62,7 +71,8 @@ async def sql(database_url: str) -> AsyncIterator[Database]:
 
 
 async def test_what_was_committed_comes_back_byte_for_byte(ledger: Ledger) -> None:
-    writer = await writer_of(ledger, "fleet/0", padding=1500)  # long enough for bodies to be compressed
+    # long enough for bodies to be compressed
+    writer = await writer_of(ledger, "fleet/0", padding=1500)
     rounds = await committed(ledger, writer, 5, per_round=3)
     back = [recorded async for recorded in ledger.recorded_rounds("fleet/0", batch_rows=4)]
     assert [recorded.round for recorded in back] == rounds
@@ -76,7 +86,10 @@ async def test_taken_at_their_word_the_rounds_are_the_same(ledger: Ledger) -> No
     writer = await writer_of(ledger, "fleet/0", padding=1500)
     await committed(ledger, writer, 5, per_round=3)
     checked = [recorded async for recorded in ledger.recorded_rounds("fleet/0", batch_rows=4)]
-    trusted = [recorded async for recorded in ledger.recorded_rounds("fleet/0", batch_rows=4, on_trust=True)]
+    trusted = [
+        recorded
+        async for recorded in ledger.recorded_rounds("fleet/0", batch_rows=4, on_trust=True)
+    ]
     assert trusted == checked
 
 
@@ -118,6 +131,23 @@ async def test_a_second_writer_fences_the_first(ledger: Ledger) -> None:
     assert (await audit_verify(ledger)).ok
 
 
+async def test_a_fenced_stream_takes_its_group_along_and_nobody_else(ledger: Ledger) -> None:
+    writers = {
+        name: await writer_of(ledger, name) for name in ("cluster/a", "cluster/b", "cluster/c")
+    }
+    await ledger.raise_epoch(["cluster/a"])
+    rounds = [writer.step([withdrawn(n)]) for n, writer in enumerate(writers.values())]
+    events = {id_: event for writer in writers.values() for id_, event in writer.events.items()}
+    result = await ledger.commit(rounds, events, lambda stream: stream == "cluster/c")
+    assert result.fenced == {"cluster/a", "cluster/b"}
+    assert result.committed == {"cluster/c"}
+    assert {h.stream: h.round for h in await ledger.heads("cluster/")} == {
+        "cluster/a": 0,
+        "cluster/b": 0,
+        "cluster/c": 1,
+    }
+
+
 async def test_a_fenced_stream_does_not_hold_the_others_back(ledger: Ledger) -> None:
     fenced, fine = await writer_of(ledger, "fleet/0"), await writer_of(ledger, "fleet/1")
     await ledger.raise_epoch(["fleet/0"])
@@ -136,17 +166,21 @@ async def test_committing_the_same_rounds_again_changes_nothing(ledger: Ledger) 
     first = await committed(ledger, writer, 2)
     assert (await ledger.commit(first, writer.events)).committed == {"fleet/0"}
     later = await committed(ledger, writer, 1, first=90)
-    assert (await ledger.commit(first, writer.events)).committed == {"fleet/0"}  # though others follow by now
+    # though others follow by now
+    assert (await ledger.commit(first, writer.events)).committed == {"fleet/0"}
     assert [r.round async for r in ledger.recorded_rounds("fleet/0")] == first + later
 
 
 async def test_two_writers_of_one_epoch_never_both_win(ledger: Ledger) -> None:
-    """What could only happen if the lock failed: the compare-and-set still lets exactly one through."""
+    """What could only happen if the lock failed: the compare-and-set still lets exactly one
+    through."""
     await ledger.ensure_streams(["fleet/0"])
     head = (await ledger.raise_epoch(["fleet/0"]))["fleet/0"]
     rivals = [Writer(head) for _ in range(6)]
     rounds = [rival.step([withdrawn(n)]) for n, rival in enumerate(rivals)]
-    results = await asyncio.gather(*(ledger.commit([r], w.events) for r, w in zip(rounds, rivals, strict=True)))
+    results = await asyncio.gather(
+        *(ledger.commit([r], w.events) for r, w in zip(rounds, rivals, strict=True))
+    )
     assert sorted(len(r.committed) for r in results) == [0, 0, 0, 0, 0, 1]
     assert (await audit_verify(ledger)).ok
 
@@ -162,7 +196,9 @@ async def test_crossing_transactions_do_not_deadlock(ledger: Ledger) -> None:
             rounds = [writers[name].step(batch) for name in mine]
             assert (await ledger.commit(rounds, writers[mine[0]].events)).committed == set(mine)
 
-    await asyncio.gather(commit_all(names[0::2], [0, 1, 2, 3]), commit_all(list(reversed(names[1::2])), [3, 2, 1, 0]))
+    await asyncio.gather(
+        commit_all(names[0::2], [0, 1, 2, 3]), commit_all(list(reversed(names[1::2])), [3, 2, 1, 0])
+    )
     assert (await audit_verify(ledger)).ok
 
 
@@ -178,7 +214,7 @@ async def test_an_event_taken_in_twice_is_refused_whole(ledger: Ledger) -> None:
     writer = await writer_of(ledger, "fleet/0")
     await committed(ledger, writer, 1)
     before = await ledger.heads()
-    with pytest.raises(LedgerError, match="pk_taken"):
+    with pytest.raises(LedgerError, match="event_stream_day"):
         await ledger.commit([writer.step([withdrawn(0)])], writer.events)
     assert await ledger.heads() == before
 
@@ -188,10 +224,12 @@ async def test_a_round_without_its_bodies_is_refused(ledger: Ledger) -> None:
     with pytest.raises(LedgerError, match="its body is missing"):
         await ledger.commit([writer.step([withdrawn(1)])], {})
     with pytest.raises(LedgerError, match="unknown stream"):
-        await ledger.commit([Writer(writer.head.__class__("fleet/9", 0, 0, genesis("fleet/9"), 0)).step([])], {})
+        await ledger.commit(
+            [Writer(writer.head.__class__("fleet/9", 0, 0, genesis("fleet/9"), 0)).step([])], {}
+        )
 
 
-# --- intake --------------------------------------------------------------------------------------------------------------
+# --- intake --------------------------------------------------------------------------------------
 
 
 def submission(number: int) -> Submission:
@@ -199,10 +237,15 @@ def submission(number: int) -> Submission:
     return Submission(event, BINDINGS.name, event.subject, f"{event.subject}/p")
 
 
-async def test_an_event_no_broker_would_take_is_refused_before_it_is_recorded(ledger: Ledger) -> None:
+async def test_an_event_no_broker_would_take_is_refused_before_it_is_recorded(
+    ledger: Ledger,
+) -> None:
     fits = submission(1)
     big = Submission(
-        msgspec.structs.replace(fits.event, body=b"x" * 1_000_001), fits.topic, fits.key, fits.partition_key
+        msgspec.structs.replace(fits.event, body=b"x" * 1_000_001),
+        fits.topic,
+        fits.key,
+        fits.partition_key,
     )
     with pytest.raises(LedgerError, match="1,000,001 bytes; expected at most 1,000,000"):
         await ledger.accept([big])
@@ -215,12 +258,44 @@ async def test_intake_accepts_an_id_once(ledger: Ledger) -> None:
     again = await ledger.accept([submission(2), submission(3)])
     assert (again.new, again.known) == ((withdrawn(3).id,), (withdrawn(2).id,))
     rows = await ledger.rows_after({}, 100)
-    assert [(row.stream, row.seq, row.id) for row in rows] == [(INTAKE, n, decision_id(INTAKE, n)) for n in (1, 2, 3)]
+    assert [(row.stream, row.seq, row.id) for row in rows] == [
+        (INTAKE, n, decision_id(INTAKE, n)) for n in (1, 2, 3)
+    ]
     accepted = rows[2].accepted
     assert accepted is not None
     assert (accepted.id, accepted.body) == (withdrawn(3).id, withdrawn(3).body)
-    assert (accepted.topic, accepted.key, accepted.partition_key) == (BINDINGS.name, "binding-3", "binding-3/p")
+    assert (accepted.topic, accepted.key, accepted.partition_key) == (
+        BINDINGS.name,
+        "binding-3",
+        "binding-3/p",
+    )
     assert rows[2].at == 5_000_001
+    assert (await audit_verify(ledger)).ok
+
+
+async def test_a_fact_older_than_the_latest_of_its_key_is_refused_and_named(ledger: Ledger) -> None:
+    def told(number: int, version: FactVersion, key: str = "web") -> Submission:
+        event = made(
+            BindingWithdrawn(key),
+            id=derived_id("versioned", number),
+            source="/tests",
+            subject=key,
+            version=version,
+        )
+        return Submission(event, BINDINGS.name, key, key)
+
+    # within one call too
+    first = await ledger.accept([told(1, (1, 5)), told(2, (1, 4)), told(3, (1, 4), "db")])
+    assert (len(first.new), first.known) == (2, ())
+    assert first.outdated == (told(2, (1, 4)).event.id,)
+    later = await ledger.accept(
+        [told(4, (1, 3)), told(1, (1, 5)), told(5, (2, 1)), told(6, (1, 9)), told(7, (0, 0))]
+    )
+    assert later.new == (told(5, (2, 1)).event.id, told(7, (0, 0)).event.id)
+    assert later.known == (told(1, (1, 5)).event.id,)
+    assert later.outdated == (told(4, (1, 3)).event.id, told(6, (1, 9)).event.id)
+    facts = {fact.key: event_of(fact).id async for fact in ledger.facts(BINDINGS.name)}
+    assert facts == {"web": told(7, (0, 0)).event.id, "db": told(3, (1, 4), "db").event.id}
     assert (await audit_verify(ledger)).ok
 
 
@@ -228,7 +303,11 @@ async def test_many_appenders_share_the_intake(ledger: Ledger, database_url: str
     others = [await Ledger.open(database_url, f"tests-{n}") for n in range(3)]
     try:
         # Each number is offered by two appenders: exactly one of them may have it.
-        calls = [o.accept([submission(n) for n in range(s, s + 40)]) for s in range(0, 200, 20) for o in others[:2]]
+        calls = [
+            o.accept([submission(n) for n in range(s, s + 40)])
+            for s in range(0, 200, 20)
+            for o in others[:2]
+        ]
         results = await asyncio.gather(*calls)
     finally:
         for other in others:
@@ -246,7 +325,7 @@ async def test_more_than_a_chunk_is_several_rounds(ledger: Ledger) -> None:
     assert (head.round, head.seq) == (2, 1500)
 
 
-# --- rows ----------------------------------------------------------------------------------------------------------------
+# --- rows ----------------------------------------------------------------------------------------
 
 
 async def test_followers_see_every_row_once_and_streams_in_order(ledger: Ledger) -> None:
@@ -275,7 +354,8 @@ async def test_decisions_are_found_by_what_is_asked(ledger: Ledger) -> None:
     everything = await asked(DecisionQuery())
     assert len(everything) == sum(h.seq for h in await ledger.heads())
     assert {stream for stream, _ in await asked(DecisionQuery("fleet"))} == {"fleet/0", "fleet/01"}
-    assert {stream for stream, _ in await asked(DecisionQuery("fleet/0"))} == {"fleet/0"}  # a name before a prefix
+    # a name before a prefix
+    assert {stream for stream, _ in await asked(DecisionQuery("fleet/0"))} == {"fleet/0"}
     later = [d.seq for r in rounds[2:] for d in r.decisions]
     assert [seq for _, seq in await asked(DecisionQuery("fleet/0", since=rounds[2].at))] == later
     assert await asked(DecisionQuery("fleet/0", limit=3)) == [("fleet/0", n) for n in (1, 2, 3)]
@@ -283,8 +363,12 @@ async def test_decisions_are_found_by_what_is_asked(ledger: Ledger) -> None:
         ("fleet/0", d.seq) for d in rounds[-1].decisions
     ]
     fleet_wide = [d for r in rounds for d in r.decisions if d.subject == "fleet"]
-    assert await asked(DecisionQuery("fleet/0", subject="fleet")) == [("fleet/0", d.seq) for d in fleet_wide]
-    assert await asked(DecisionQuery("fleet/0", types=[fleet_wide[0].type])) == [("fleet/0", d.seq) for d in fleet_wide]
+    assert await asked(DecisionQuery("fleet/0", subject="fleet")) == [
+        ("fleet/0", d.seq) for d in fleet_wide
+    ]
+    assert await asked(DecisionQuery("fleet/0", types=[fleet_wide[0].type])) == [
+        ("fleet/0", d.seq) for d in fleet_wide
+    ]
 
 
 async def test_one_decision_by_its_id(ledger: Ledger) -> None:
@@ -292,7 +376,12 @@ async def test_one_decision_by_its_id(ledger: Ledger) -> None:
     wanted = rounds[1].decisions[0]
     row = await ledger.decision(wanted.id)
     assert row is not None
-    assert (row.stream, row.seq, row.at, row.data()) == ("fleet/0", wanted.seq, rounds[1].at, wanted.data)
+    assert (row.stream, row.seq, row.at, row.data()) == (
+        "fleet/0",
+        wanted.seq,
+        rounds[1].at,
+        wanted.data,
+    )
     assert await ledger.decision(UUID(int=0)) is None
 
 
@@ -307,7 +396,7 @@ async def test_current_is_the_latest_of_each_subject(ledger: Ledger) -> None:
     assert isinstance(data, BindingReleased)
 
 
-# --- snapshots -----------------------------------------------------------------------------------------------------------
+# --- snapshots -----------------------------------------------------------------------------------
 
 
 async def test_recovery_from_a_snapshot_equals_recovery_from_the_start(ledger: Ledger) -> None:
@@ -340,7 +429,8 @@ async def test_later_rounds_carry_the_digest_and_writing_one_fences_nobody(ledge
     carrying = writer.step([withdrawn(71)], snapshot=result.snapshots["fleet/0"])
     assert (await ledger.commit([carrying], writer.events)).committed == {"fleet/0"}
     assert carrying.snapshot == snapshot.digest
-    follower = SnapshotFollower(ledger, Counter.of_profile, "fleet/0", every_rounds=3)  # begins at the snapshot
+    # begins at the snapshot
+    follower = SnapshotFollower(ledger, Counter.of_profile, "fleet/0", every_rounds=3)
     assert await follower.catch_up() == []
     assert follower.divergence is None
     assert (await audit_verify(ledger)).ok
@@ -368,7 +458,9 @@ async def test_only_the_newest_snapshots_keep_their_bytes(ledger: Ledger) -> Non
 
 async def test_followers_side_by_side_make_one_snapshot(ledger: Ledger) -> None:
     await committed(ledger, await writer_of(ledger, "fleet/0"), 9)
-    followers = [SnapshotFollower(ledger, Counter.of_profile, "fleet/0", every_rounds=3) for _ in range(3)]
+    followers = [
+        SnapshotFollower(ledger, Counter.of_profile, "fleet/0", every_rounds=3) for _ in range(3)
+    ]
     await asyncio.gather(*(follower.catch_up() for follower in followers))
     snapshot = await ledger.latest_snapshot("fleet/0")
     assert snapshot is not None
@@ -380,12 +472,14 @@ async def test_a_snapshot_whose_bytes_changed_is_not_loaded(ledger: Ledger) -> N
     await committed(ledger, await writer_of(ledger, "fleet/0"), 2)
     await SnapshotFollower(ledger, Counter.of_profile, "fleet/0", every_rounds=2).catch_up()
     async with ledger.database.reading() as raw:
-        await raw.execute("update snapshot_section set body = $1, encoding = 0 where name = 'counts'", b"[9,{}]")
+        await raw.execute(
+            "update snapshot_section set body = $1, encoding = 0 where name = 'counts'", b"[9,{}]"
+        )
     with pytest.raises(CorruptLedger, match="counts"):
         await ledger.latest_snapshot("fleet/0")
 
 
-# --- cursors, incarnations, locks, notifications --------------------------------------------------------------------------
+# --- cursors, incarnations, locks, notifications -------------------------------------------------
 
 
 async def test_cursors_belong_to_an_incarnation_and_never_go_back(ledger: Ledger) -> None:
@@ -399,24 +493,42 @@ async def test_cursors_belong_to_an_incarnation_and_never_go_back(ledger: Ledger
     assert await ledger.cursors("publisher", 2) == ({}, {})
 
 
-async def test_an_incarnation_ends_when_a_topic_is_made_anew_or_the_broker_forgot(ledger: Ledger) -> None:
+async def test_an_incarnation_ends_when_a_topic_is_made_anew_or_the_broker_forgot(
+    ledger: Ledger,
+) -> None:
     topics = ["a", "b"]
     assert await ledger.incarnation(topics, {"a", "b"}, "boot-1") == {"a": 1, "b": 1}
     assert await ledger.incarnation(topics, set(), "boot-1") == {"a": 1, "b": 1}
     assert await ledger.incarnation(topics, {"b"}, "boot-1") == {"a": 1, "b": 2}
-    assert await ledger.incarnation(topics, {"a"}, "boot-2") == {"a": 2, "b": 3}
-    assert await ledger.incarnation([*topics, "c"], set(), "boot-2") == {"a": 2, "b": 3, "c": 1}
+    # Above all others, so that the highest tells whether any topic began again.
+    assert await ledger.incarnation(topics, {"a"}, "boot-2") == {"a": 3, "b": 3}
+    assert await ledger.incarnation([*topics, "c"], set(), "boot-2") == {"a": 3, "b": 3, "c": 1}
+
+
+async def test_a_topic_is_known_by_its_id_where_the_broker_gives_ids(ledger: Ledger) -> None:
+    topics, ids = ["a", "b"], {"a": "id:1", "b": "id:2"}
+    assert await ledger.incarnation(topics, {"a", "b"}, "") == {"a": 1, "b": 1}
+    # A ledger of before, which knows no ids: they are noted, and nothing has begun again.
+    assert await ledger.incarnation(topics, set(), "", ids) == {"a": 1, "b": 1}
+    assert await ledger.topic_identities() == ids
+    # another process has seen it first
+    assert await ledger.incarnation(topics, {"a"}, "", ids) == {"a": 1, "b": 1}
+    assert await ledger.incarnation(topics, set(), "", {**ids, "b": "id:3"}) == {"a": 1, "b": 2}
+    assert await ledger.incarnation(topics, set(), "", {**ids, "b": "id:3"}) == {"a": 1, "b": 2}
+    assert await ledger.end_incarnations({"a": 1}) == {"a": 3, "b": 2}
+    # a second process that saw the same
+    assert await ledger.end_incarnations({"a": 1}) == {"a": 3, "b": 2}
 
 
 async def test_a_partition_lock_has_one_holder_and_passes_on(ledger: Ledger) -> None:
     first = await ledger.partition_lock("fleet/0")
-    assert await first.wait(5)
+    assert await first.wait(PATIENCE_S)
     second = await ledger.partition_lock("fleet/0")
     assert not await second.wait(0.2)
     other = await ledger.partition_lock("fleet/1")
-    assert await other.wait(5)
+    assert await other.wait(PATIENCE_S)
     await first.release()
-    assert await second.wait(5)  # it had stayed in the queue
+    assert await second.wait(PATIENCE_S)  # it had stayed in the queue
     await second.release()
     await other.release()
 
@@ -424,15 +536,19 @@ async def test_a_partition_lock_has_one_holder_and_passes_on(ledger: Ledger) -> 
 async def test_a_lost_connection_is_a_lost_lock(ledger: Ledger) -> None:
     told = asyncio.Event()
     lock = await ledger.partition_lock("fleet/0", on_lost=told.set)
-    assert await lock.wait(5)
+    assert await lock.wait(PATIENCE_S)
     async with ledger.database.reading() as raw:
-        await raw.execute("select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory'")
-    async with asyncio.timeout(5):
+        await raw.execute(
+            "select pg_terminate_backend(a.pid) "
+            "from pg_locks l join pg_stat_activity a using (pid) "
+            "where l.locktype = 'advisory' and a.datname = current_database()"
+        )
+    async with asyncio.timeout(PATIENCE_S):
         await told.wait()
     assert lock.lost
     assert not await lock.wait(0.1)
     again = await ledger.partition_lock("fleet/0")
-    assert await again.wait(5)
+    assert await again.wait(PATIENCE_S)
     await again.release()
     await lock.release()
 
@@ -441,7 +557,7 @@ async def test_commits_wake_whoever_listens_even_after_a_lost_connection(ledger:
     wakeup = asyncio.Event()
 
     async def woken() -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await wakeup.wait()
         wakeup.clear()
 
@@ -450,14 +566,17 @@ async def test_commits_wake_whoever_listens_even_after_a_lost_connection(ledger:
     await ledger.accept([submission(1)])
     await woken()
     async with ledger.database.reading() as raw:
-        await raw.execute("select pg_terminate_backend(pid) from pg_stat_activity where query ilike 'listen%'")
+        await raw.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity "
+            "where datname = current_database() and query ilike 'listen%'"
+        )
     await woken()
     await ledger.accept([submission(2)])
     await woken()
     listening.cancel()
 
 
-# --- opening -------------------------------------------------------------------------------------------------------------
+# --- opening -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""What verify looks at, what it counts, and where it begins. What it finds is told in test_tamperings."""
+"""What verify looks at, what it counts, and where it begins. What it finds is told in
+test_tamperings."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class History:
 
 @pytest_asyncio.fixture
 async def history(database_url: str) -> AsyncIterator[History]:
-    """fleet/0 with 8 rounds of 3 events, snapshots at 3 and 6 and a digest in the chain; fleet/1; some intake."""
+    """fleet/0 with 8 rounds of 3 events, snapshots at 3 and 6 and a digest in the chain; fleet/1;
+    some intake."""
     ledger = await Ledger.open(database_url, "tests")
     await ledger.ensure_streams(["fleet/0", "fleet/1"])
     heads = await ledger.raise_epoch(["fleet/0", "fleet/1"])
@@ -74,7 +76,9 @@ async def test_heads_and_snapshots_that_were_walked_are_told(history: History) -
 
 
 @pytest.mark.parametrize("rows", [1, 7, 20, 1000])
-async def test_stretches_come_to_the_same(history: History, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+async def test_stretches_come_to_the_same(
+    history: History, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
     """However the streams are cut: every round is in one stretch."""
     alone = await audit_verify(history.ledger)
     monkeypatch.setattr(verify_module, "STRETCH_ROWS", rows)
@@ -84,13 +88,18 @@ async def test_stretches_come_to_the_same(history: History, monkeypatch: pytest.
     assert (shared.rounds, shared.rows, shared.walked) == (alone.rounds, alone.rows, alone.walked)
 
 
-async def test_what_is_committed_meanwhile_is_not_looked_at(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The processes see what this one sees: they share its moment, and not the moment at which they begin."""
+async def test_what_is_committed_meanwhile_is_not_looked_at(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The processes see what this one sees: they share its moment, and not the moment at which they
+    begin."""
     cut = verify_module._cut
 
     async def cut_and_go_on(*arguments: object) -> object:
         event = withdrawn(500)
-        await history.ledger.accept([Submission(event, BINDINGS.name, event.subject, event.subject)])
+        await history.ledger.accept(
+            [Submission(event, BINDINGS.name, event.subject, event.subject)]
+        )
         monkeypatch.setattr(verify_module, "_cut", cut)
         return await cut(*arguments)  # type: ignore[arg-type]
 
@@ -103,11 +112,14 @@ async def test_what_is_committed_meanwhile_is_not_looked_at(history: History, mo
     assert (await audit_verify(history.ledger)).rounds == before + 1
 
 
-async def test_a_head_that_somebody_remembers_must_still_be_part_of_its_stream(history: History) -> None:
+async def test_a_head_that_somebody_remembers_must_still_be_part_of_its_stream(
+    history: History,
+) -> None:
     remembered = [Remembered(head) for head in await history.ledger.heads()]
     writer = Writer((await history.ledger.raise_epoch(["fleet/1"]))["fleet/1"])
     await history.ledger.commit([writer.step([withdrawn(77)])], writer.events)
-    assert (await audit_verify(history.ledger, remembered=remembered)).ok  # the stream has gone on from there
+    # the stream has gone on from there
+    assert (await audit_verify(history.ledger, remembered=remembered)).ok
     other = [Remembered(Head("fleet/1", 1, 1, b"x" * 32, 0), by="somebody")]
     bad = (await audit_verify(history.ledger, remembered=other)).first_bad
     assert bad is not None
@@ -115,7 +127,7 @@ async def test_a_head_that_somebody_remembers_must_still_be_part_of_its_stream(h
     assert "somebody" in bad.expected
 
 
-# --- where the beginning was retired ---------------------------------------------------------------------------------------
+# --- where the beginning was retired -------------------------------------------------------------
 
 MONTH_US = 30 * 86_400_000_000
 SPRING_US = 56 * 365 * 86_400_000_000  # some day in 2025
@@ -123,8 +135,8 @@ SPRING_US = 56 * 365 * 86_400_000_000  # some day in 2025
 
 @pytest.fixture(scope="module")
 def retired_database(backend: Backend, migrated_database: str) -> Iterator[str]:
-    """The name of a database to copy. fleet/0: a round a month for six months; the first ones were retired under a
-    checkpoint of all six."""
+    """The name of a database to copy. fleet/0: a round a month for six months; the first ones were
+    retired under a checkpoint of all six."""
     with fresh_database(backend.database_url, template=migrated_database) as url:
         in_a_loop(lambda: _retire(url))
         yield url.split("?")[0].rsplit("/", 1)[1]
@@ -143,7 +155,13 @@ async def _retire(url: str) -> None:
     assert made is not None
     found = await cut(ledger.database, SPRING_US + 3 * MONTH_US)
     assert found is not None
-    await retire(ledger.database, found, {"fleet/0": {"state": b"{}"}}, signed(made, KEY), SPRING_US + 6 * MONTH_US)
+    await retire(
+        ledger.database,
+        found,
+        {"fleet/0": {"state": b"{}"}},
+        signed(made, KEY),
+        SPRING_US + 6 * MONTH_US,
+    )
     await ledger.close()
 
 
@@ -178,17 +196,29 @@ OF_FLEET = "stream = (select id from stream where name = 'fleet/0')"
         (f"delete from round where {OF_FLEET} and number = {BASE}", "horizon: round"),
         (f"delete from snapshot where {OF_FLEET} and round = {BASE}", "horizon: snapshot"),
         (f"delete from snapshot_section where {OF_FLEET}", "snapshot: digest"),
-        (f"update round set prev_hash = sha256('x') where {OF_FLEET} and number = {BASE} + 1", "round: previous hash"),
+        (
+            f"update round set prev_hash = sha256('x') where {OF_FLEET} and number = {BASE} + 1",
+            "round: previous hash",
+        ),
         (f"delete from horizon where {OF_FLEET}", "round"),
-        (f"update decision set id = gen_random_uuid() where {OF_FLEET} and round <= {BASE}", "decision: id"),
+        (
+            f"update decision set id = gen_random_uuid() where {OF_FLEET} and round <= {BASE}",
+            "decision: id",
+        ),
         (f"update decision set round = 1 where {OF_FLEET} and round = {BASE}", "decision"),
-        (f"update event set body = body || ' ' where (id, day) in (select event, day from input where {OF_FLEET} and "
-         f"round <= {BASE})", "event: body"),
+        (
+            "update event set body = body || ' ' "
+            f"where (id, day) in (select event, day from input where {OF_FLEET} and "
+            f"round <= {BASE})",
+            "event: body",
+        ),
         ("update retirement set checkpoint = checkpoint || ' '", "horizon"),
         ("delete from retirement", "horizon"),
     ],
-)  # fmt: skip
-async def test_what_a_retirement_left_is_held_together(retired: Ledger, statement: str, what: str) -> None:
+)
+async def test_what_a_retirement_left_is_held_together(
+    retired: Ledger, statement: str, what: str
+) -> None:
     async with retired.database.reading() as raw:
         assert (await raw.execute(statement)).split()[-1] != "0", "the tampering touched nothing"
     bad = (await verify(retired, "fleet/0")).ledger.first_bad
@@ -196,7 +226,7 @@ async def test_what_a_retirement_left_is_held_together(retired: Ledger, statemen
     assert (bad.stream, bad.what) == ("fleet/0", what)
 
 
-async def test_a_base_that_was_rewritten_with_all_behind_it_is_found_by_the_checkpoint_it_was_retired_under(
+async def test_a_rewritten_base_is_found_by_the_checkpoint_it_was_retired_under(
     retired: Ledger,
 ) -> None:
     base = next(one.base.round for one in (await audit_verify(retired, "fleet/0")).walked)

@@ -1,4 +1,5 @@
-"""Measured load on a whole plane: a real Prometheus, the annotator, the topic, the cluster stage, the explanation."""
+"""Measured load on a whole plane: a real Prometheus, the annotator, the topic, the cluster stage,
+the explanation."""
 
 from __future__ import annotations
 
@@ -11,10 +12,17 @@ from typing import Any
 
 import pytest
 from benchmarks.plane import PlaneUnderTest, a_plane
-from tests.integration.test_node_load import CPU, MEMORY, Machines, a_prometheus, an_exporter, needs_prometheus
+from tests.integration.test_node_load import (
+    CPU,
+    MEMORY,
+    Machines,
+    a_prometheus,
+    an_exporter,
+    needs_prometheus,
+)
 from tests.planes import until
 
-pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(300), needs_prometheus]
+pytestmark = [pytest.mark.integration, pytest.mark.long, needs_prometheus]
 
 LOADS = {"10.0.0.1:9100": (0.9, 0.3), "10.0.0.2:9100": (0.3, 0.3), "10.0.0.3:9100": (0.1, 0.3)}
 NODES = ("busy", "calm", "idle")
@@ -78,12 +86,19 @@ kind: Deployment
 metadata: {{name: {name}, namespace: shop}}
 spec:
   replicas: {replicas}
-  template: {{spec: {{containers: [{{name: c, resources: {{requests: {{cpu: 10m, memory: 16Mi}}}}}}]}}}}"""
+  template: {{spec: {{
+    containers: [{{name: c, resources: {{requests: {{cpu: 10m, memory: 16Mi}}}}}}]}}}}"""
 
 
 def measured(plane: PlaneUnderTest) -> dict[str, str]:
-    """Node -> what is written of its processor."""
-    found = json.loads(plane.command("get", "nodeannotations", "--cluster", "oslo", "-o", "json"))
+    """Node -> what is written of its processor; nothing before the plane knows the cluster."""
+    try:
+        shown = plane.command("get", "nodeannotations", "--cluster", "oslo", "-o", "json")
+    except RuntimeError as missing:
+        if "no stream of decisions is named cluster/oslo" not in str(missing):
+            raise
+        return {}
+    found = json.loads(shown)
     said = {node["metadata"]["name"]: node["metadata"]["annotations"] for node in found["items"]}
     return {name: annotations[CPU] for name, annotations in said.items() if CPU in annotations}
 
@@ -104,11 +119,11 @@ def nodes_of(plane: PlaneUnderTest, name: str) -> Counter[str]:
 def test_a_hot_node_is_avoided_and_a_burst_is_spread(plane: PlaneUnderTest, tmp_path: Path) -> None:
     nodes = [a_node(name, f"10.0.0.{i + 1}") for i, name in enumerate(NODES)]
     applied(plane, tmp_path, CLUSTER, *nodes, POLICIES)
-    until(lambda: len(measured(plane)) == 3, timeout_s=90)
+    until(lambda: len(measured(plane)) == 3)
     assert float(measured(plane)["busy"].partition(",")[0]) > 0.8
 
     applied(plane, tmp_path, a_workload("web", 16))
-    until(lambda: nodes_of(plane, "web").total() == 16, timeout_s=60)
+    until(lambda: nodes_of(plane, "web").total() == 16)
     web = nodes_of(plane, "web")
     assert web["busy"] == 0
     assert web["calm"] >= 4

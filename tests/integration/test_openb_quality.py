@@ -1,4 +1,5 @@
-"""How full the GPUs of the public openb trace get: what is published is reproduced, and ours ends fuller."""
+"""How full the GPUs of the public openb trace get: what is published is reproduced, and ours ends
+fuller."""
 
 from __future__ import annotations
 
@@ -7,7 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.openb import NODES, data_directory
-from benchmarks.openb_quality import Simulation, arrivals, bound, cluster_of, in_sight, list_path, measured, pods_of
+from benchmarks.openb_quality import (
+    Simulation,
+    arrivals,
+    bound,
+    cluster_of,
+    in_sight,
+    list_path,
+    measured,
+    pods_of,
+)
 
 SEEDS = range(3)
 WITHIN = 0.3
@@ -16,7 +26,9 @@ WITHIN = 0.3
 pytestmark = [
     pytest.mark.data,
     pytest.mark.long,
-    pytest.mark.skipif(data_directory() is None, reason="the openb trace is not at hand: set WHARFINGER_DATA"),
+    pytest.mark.skipif(
+        data_directory() is None, reason="the openb trace is not at hand: set WHARFINGER_DATA"
+    ),
 ]
 
 
@@ -40,12 +52,17 @@ def test_expected_fill_ends_above_95_8_on_the_default_list(data: Path) -> None:
 
 @pytest.mark.parametrize("name", ["gpuspec33", "gpushare40", "multigpu20", "cpu050", "cpu250"])
 def test_expected_fill_ends_fuller_than_fragmentation_on_every_list(data: Path, name: str) -> None:
-    ours, theirs = (measured(data, name, strategy, SEEDS[:1]).mean for strategy in ("expected-fill", "fragmentation"))
+    ours, theirs = (
+        measured(data, name, strategy, SEEDS[:1]).mean
+        for strategy in ("expected-fill", "fragmentation")
+    )
     assert ours > theirs + 0.3
 
 
 def test_the_same_pods_end_the_same(data: Path) -> None:
-    first, second = (measured(data, "default", "expected-fill", SEEDS[:1]).runs[0] for _ in range(2))
+    first, second = (
+        measured(data, "default", "expected-fill", SEEDS[:1]).runs[0] for _ in range(2)
+    )
     assert np.array_equal(first.taken, second.taken)
 
 

@@ -1,4 +1,5 @@
-"""Partitions are there before their days; and when they are not, or a clock lies, nothing is refused and nothing is lost."""
+"""Partitions are there before their days; and when they are not, or a clock lies, nothing is
+refused and nothing is lost."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ from tests.counter import Writer, withdrawn
 
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger import Ledger, audit_verify, wall_clock
+from wharfinger.runtime.ledger.days import DAY_US, day_of
 from wharfinger.runtime.ledger.migration import check
 from wharfinger.runtime.ledger.partitions import TABLES, Span, ensure_partitions, spans
-from wharfinger.runtime.ledger.schema import DAY_US, day_of
 
 pytestmark = pytest.mark.integration
 
@@ -32,7 +33,9 @@ async def there(ledger: Ledger) -> list[Span]:
 
 async def in_default(ledger: Ledger) -> list[int]:
     async with ledger.database.reading() as raw:
-        return [(await raw.fetch(f"select count(*) from {table}_default"))[0][0] for table in TABLES]
+        return [
+            (await raw.fetch(f"select count(*) from {table}_default"))[0][0] for table in TABLES
+        ]
 
 
 async def committed(ledger: Ledger, at: Micros) -> None:
@@ -52,7 +55,9 @@ async def test_a_migrated_database_has_room_for_the_days_to_come(ledger: Ledger)
     assert await in_default(ledger) == [0, 0, 0, 0]
 
 
-async def test_another_length_counts_from_the_next_one_on(ledger: Ledger, database_url: str) -> None:
+async def test_another_length_counts_from_the_next_one_on(
+    ledger: Ledger, database_url: str
+) -> None:
     before = await there(ledger)
     later = (before[-1].beyond + 3) * DAY_US
     made = await ensure_partitions(ledger.database, later, 7)

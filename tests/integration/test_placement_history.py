@@ -1,4 +1,5 @@
-"""Placements asked of a real ledger: what they select, what they selected, why, and as which objects."""
+"""Placements asked of a real ledger: what they select, what they selected, why, and as which
+objects."""
 
 from __future__ import annotations
 
@@ -9,17 +10,25 @@ import httpx
 import pytest
 import pytest_asyncio
 from prometheus_client import CollectorRegistry
-from tests.scenarios.placement_plane import GLOBAL, MEMORY, a_managed, a_placement, bound, no_placement
+from tests.scenarios.placement_plane import (
+    GLOBAL,
+    MEMORY,
+    a_managed,
+    a_placement,
+    bound,
+    no_placement,
+)
 from tests.told_plane import ToldPlane
 
 from wharfinger.domain.cluster import ManagedTaint
 from wharfinger.events.clusters import ClusterForgotten
-from wharfinger.events.placements import PART_SIZE, PlacementDecided
+from wharfinger.events.decisions import PART_SIZE, PlacementDecided
 from wharfinger.history.explain import explain
 from wharfinger.history.export import export, replay_file
 from wharfinger.history.lineage import lineage_of_binding
-from wharfinger.history.objects import DECISIONS, PLACEMENTS, Wanted, rendered
-from wharfinger.history.points import Point
+from wharfinger.history.object_kinds import DECISIONS, PLACEMENTS
+from wharfinger.history.objects import ObjectFilter, rendered
+from wharfinger.history.points import HistoryPoint
 from wharfinger.history.redaction import RedactionError
 from wharfinger.history.timeline import timeline
 from wharfinger.runtime.health import HealthServer
@@ -37,7 +46,13 @@ SUBJECT = "placement/apps/demo"
 async def plane(database_url: str) -> AsyncIterator[ToldPlane]:
     """Three clusters; the placement takes the two largest, then another two."""
     told = await ToldPlane.opened(database_url)
-    await told.tell(GLOBAL, bound("apps"), a_managed("bergen", 60), a_managed("genoa", 80), a_managed("oslo", 100))
+    await told.tell(
+        GLOBAL,
+        bound("apps"),
+        a_managed("bergen", 60),
+        a_managed("genoa", 80),
+        a_managed("oslo", 100),
+    )
     await told.tell(a_placement(wanted=2, priorities=(MEMORY,), mode="Exact"))
     await told.tell(a_managed("izmir", 150))
     yield told
@@ -48,7 +63,7 @@ async def rows(plane: ToldPlane) -> list[LedgerRow]:
     return [row async for row in plane.ledger.decisions(DecisionQuery("fleet/0", subject=SUBJECT))]
 
 
-async def clusters(plane: ToldPlane, point: Point | None = None) -> list[str]:
+async def clusters(plane: ToldPlane, point: HistoryPoint | None = None) -> list[str]:
     decisions = await rendered(plane.ledger, DECISIONS, point=point)
     return [entry["clusterName"] for one in decisions for entry in one["status"]["decisions"]]
 
@@ -56,7 +71,7 @@ async def clusters(plane: ToldPlane, point: Point | None = None) -> list[str]:
 async def test_what_it_selects_and_what_it_selected(plane: ToldPlane) -> None:
     assert await clusters(plane) == ["izmir", "oslo"]
     before = (await rows(plane))[-1].round - 1
-    assert await clusters(plane, Point("then", "fleet/0", before)) == ["genoa", "oslo"]
+    assert await clusters(plane, HistoryPoint("then", "fleet/0", before)) == ["genoa", "oslo"]
     (placement,) = await rendered(plane.ledger, PLACEMENTS)
     assert placement["status"]["numberOfSelectedClusters"] == 2
     assert placement["metadata"]["annotations"]["wharfinger.io/generation"] == "2"
@@ -64,14 +79,17 @@ async def test_what_it_selects_and_what_it_selected(plane: ToldPlane) -> None:
 
 async def test_now_and_the_present_moment_show_the_same(plane: ToldPlane) -> None:
     for what in (DECISIONS, PLACEMENTS):
-        assert await rendered(plane.ledger, what) == await rendered(plane.ledger, what, point=Point("now"))
+        assert await rendered(plane.ledger, what) == await rendered(
+            plane.ledger, what, point=HistoryPoint("now")
+        )
 
 
 async def test_what_was_released_selects_nothing(plane: ToldPlane) -> None:
     await plane.tell(no_placement())
     assert await rendered(plane.ledger, DECISIONS) == []
     assert await rendered(plane.ledger, PLACEMENTS) == []
-    await plane.tell(a_placement(wanted=1, disabled=True))  # of the same name, and nothing is decided about it
+    # of the same name, and nothing is decided about it
+    await plane.tell(a_placement(wanted=1, disabled=True))
     assert await rendered(plane.ledger, DECISIONS) == []
     assert len(await rendered(plane.ledger, PLACEMENTS)) == 1
 
@@ -85,8 +103,10 @@ async def test_a_set_in_parts_is_shown_whole(plane: ToldPlane) -> None:
     assert (last.part, last.parts) == (3, 3)
     decisions = await rendered(plane.ledger, DECISIONS)
     assert len(await clusters(plane)) == size + 4
-    assert {one["metadata"]["annotations"]["wharfinger.io/slices"] for one in decisions} == {str(len(decisions))}
-    assert await clusters(plane, Point("now")) == await clusters(plane)
+    assert {one["metadata"]["annotations"]["wharfinger.io/slices"] for one in decisions} == {
+        str(len(decisions))
+    }
+    assert await clusters(plane, HistoryPoint("now")) == await clusters(plane)
 
 
 async def test_a_decision_is_taken_again_and_shows_whom_it_asked(plane: ToldPlane) -> None:
@@ -96,8 +116,11 @@ async def test_a_decision_is_taken_again_and_shows_whom_it_asked(plane: ToldPlan
     trace = found.decision.trace
     assert isinstance(trace, SelectionsTrace)
     assert [(c.name, c.fell, c.place, c.held) for c in trace.candidates] == [
-        ("izmir", "", 1, True), ("genoa", "", 2, False), ("bergen", "", 0, False), ("oslo", "TaintToleration", 0, True)
-    ]  # fmt: skip
+        ("izmir", "", 1, True),
+        ("genoa", "", 2, False),
+        ("bergen", "", 0, False),
+        ("oslo", "TaintToleration", 0, True),
+    ]
     assert trace.weights == {"ResourceAllocatableMemory": 1}
     for row in await rows(plane):
         assert (await explain(plane.ledger, SUBJECT, decision=row.id)).decision.again.same
@@ -105,14 +128,16 @@ async def test_a_decision_is_taken_again_and_shows_whom_it_asked(plane: ToldPlan
 
 async def test_its_history_tells_what_made_each_decision_necessary(plane: ToldPlane) -> None:
     told = await timeline(plane.ledger, SUBJECT)
-    assert [type(entry.cause.event.data).__name__ for entry in told.entries if entry.cause.event] == [
-        "PolicyApplied", "ClusterObserved"
-    ]  # fmt: skip
+    assert [
+        type(entry.cause.event.data).__name__ for entry in told.entries if entry.cause.event
+    ] == ["PolicyApplied", "ClusterObserved"]
     assert (await timeline(plane.ledger, "demo")).binding == SUBJECT
     assert (await lineage_of_binding(plane.ledger, SUBJECT)).roots
 
 
-async def test_an_export_repeats_it_and_one_without_names_refuses_it(plane: ToldPlane, tmp_path: Path) -> None:
+async def test_an_export_repeats_it_and_one_without_names_refuses_it(
+    plane: ToldPlane, tmp_path: Path
+) -> None:
     await plane.tell(ClusterForgotten("oslo"), no_placement())
     whole = replay_file((await export(plane.ledger, tmp_path / "plain")).path).result
     assert whole.divergences == ()
@@ -126,9 +151,13 @@ async def test_the_publisher_shows_the_same_over_http(plane: ToldPlane) -> None:
     server = HealthServer(list, Metrics(CollectorRegistry()), pages(plane.ledger))
     port = await server.start()
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
-        answer = await client.get("/placementdecisions", params={"namespace": "apps", "placement": "demo"})
+        answer = await client.get(
+            "/placementdecisions", params={"namespace": "apps", "placement": "demo"}
+        )
         assert (answer.status_code, answer.json()["kind"]) == (200, "List")
-        assert answer.json()["items"] == await rendered(plane.ledger, DECISIONS, Wanted("", "apps", "demo"))
+        assert answer.json()["items"] == await rendered(
+            plane.ledger, DECISIONS, ObjectFilter("", "apps", "demo")
+        )
         assert len(answer.json()["items"]) == 1
         assert len((await client.get("/placements")).json()["items"]) == 3
         assert (await client.get("/resourcebindings")).json()["items"] == []

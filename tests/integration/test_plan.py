@@ -18,7 +18,7 @@ from wharfinger.events.accepted import accepted
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.streams import INTAKE, PROPOSALS
 from wharfinger.history import plan as plans
-from wharfinger.history.plan import Applied, Plan, Refused
+from wharfinger.history.plan import Applied, Plan, PlanRefusal
 from wharfinger.history.planning import drained_cluster, request_event
 from wharfinger.kernel.recover import RecordedRound
 from wharfinger.runtime.ledger import Ledger, LedgerError, Submission
@@ -35,7 +35,8 @@ async def ledger(database_url: str) -> AsyncIterator[Ledger]:
 
 @pytest_asyncio.fixture
 async def plane(ledger: Ledger) -> Plane:
-    """A small fleet with a past, all of it in the ledger. Its intake is empty: it was told directly."""
+    """A small fleet with a past, all of it in the ledger. Its intake is empty: it was told
+    directly."""
     plane = a_plane(Random(5))
     await written(ledger, plane.rounds)
     return plane
@@ -50,7 +51,8 @@ async def written(ledger: Ledger, rounds: list[RecordedRound]) -> None:
 
 @asynccontextmanager
 async def at_work(ledger: Ledger, plane: Plane) -> AsyncIterator[None]:
-    """The scheduler's place taken by the world: what the intake accepts is told, what is decided is committed."""
+    """The scheduler's place taken by the world: what the intake accepts is told, what is decided is
+    committed."""
 
     async def work() -> None:
         done = 0
@@ -75,7 +77,9 @@ async def heads(ledger: Ledger) -> dict[str, bytes]:
 
 
 def a_drain(plane: Plane) -> ClusterObserved:
-    fullest = max(plane.fleet.by_cluster, key=lambda name: (len(plane.fleet.by_cluster[name]), name))
+    fullest = max(
+        plane.fleet.by_cluster, key=lambda name: (len(plane.fleet.by_cluster[name]), name)
+    )
     facts = plane.fleet.clusters[fullest].facts
     assert facts is not None
     return ClusterObserved(drained_cluster(facts))
@@ -95,7 +99,9 @@ async def test_making_a_plan_tells_nobody(ledger: Ledger, plane: Plane) -> None:
     assert await heads(ledger) == before
 
 
-async def test_a_plan_is_kept_as_it_was_made_and_found_by_the_beginning_of_its_id(ledger: Ledger, plane: Plane) -> None:
+async def test_a_plan_is_kept_as_it_was_made_and_found_by_the_beginning_of_its_id(
+    ledger: Ledger, plane: Plane
+) -> None:
     made = await drained(ledger, plane)
     await plans.save(ledger, made)
     assert canonical(await plans.load(ledger, made.id)) == canonical(made)
@@ -145,14 +151,16 @@ async def test_carried_out_half_it_is_finished_the_next_time(ledger: Ledger, pla
     assert sum([len(r.events) async for r in ledger.recorded_rounds(INTAKE)]) == 2
 
 
-async def test_a_plan_out_of_date_is_refused_and_its_facts_are_not_handed_in(ledger: Ledger, plane: Plane) -> None:
+async def test_a_plan_out_of_date_is_refused_and_its_facts_are_not_handed_in(
+    ledger: Ledger, plane: Plane
+) -> None:
     made = await drained(ledger, plane)
     changed = a_drain(plane).cluster
     rounds = plane.tell(ClusterObserved(type(changed)(changed.name, {"tier": "gold"})))
     await written(ledger, rounds)
     async with at_work(ledger, plane):
         answer = await plans.apply(ledger, made, 10)
-        assert isinstance(answer, Refused)
+        assert isinstance(answer, PlanRefusal)
         assert answer.refusals["fleet/0"].changed == (f"cluster/{changed.name} facts",)
         assert answer.committed == ()
         again = await plans.apply(ledger, made, 10)
@@ -164,12 +172,16 @@ async def test_with_nobody_to_answer_it_says_so_and_waits_no_longer_than_it_was_
     ledger: Ledger, plane: Plane
 ) -> None:
     made = await drained(ledger, plane)
-    with pytest.raises(LedgerError, match=r"no answer from fleet/0 within 0.3 s; is a scheduler up\?"):
+    with pytest.raises(
+        LedgerError, match=r"no answer from fleet/0 within 0.3 s; is a scheduler up\?"
+    ):
         await plans.apply(ledger, made, 0.3)
 
 
 async def test_a_drain_and_a_scale_have_words_of_their_own(ledger: Ledger, plane: Plane) -> None:
-    name, record = next((n, r) for n, r in sorted(plane.fleet.bindings.items()) if r.targets and r.counted)
+    name, record = next(
+        (n, r) for n, r in sorted(plane.fleet.bindings.items()) if r.targets and r.counted
+    )
     scaled = await plans.scale(ledger, name, record.spec.replicas + 1)
     (step,) = scaled.parts[0].steps
     assert step.binding is not None
@@ -182,10 +194,16 @@ async def test_a_drain_and_a_scale_have_words_of_their_own(ledger: Ledger, plane
         await plans.drain(ledger, "atlantis")
 
 
-async def test_what_does_not_fit_into_one_message_is_said_and_not_sent(ledger: Ledger, plane: Plane) -> None:
+async def test_what_does_not_fit_into_one_message_is_said_and_not_sent(
+    ledger: Ledger, plane: Plane
+) -> None:
     made = await drained(ledger, plane)
     (part,) = made.parts
-    huge = replace(made, parts=(replace(part, basis={f"binding/{n}": "0" * 8 for n in range(50_000)}),))
-    with pytest.raises(LedgerError, match=r"fleet/0 would be asked 1,\d+,\d+ bytes at once, .*: split the change"):
+    huge = replace(
+        made, parts=(replace(part, basis={f"binding/{n}": "0" * 8 for n in range(50_000)}),)
+    )
+    with pytest.raises(
+        LedgerError, match=r"fleet/0 would be asked 1,\d+,\d+ bytes at once, .*: split the change"
+    ):
         await plans.apply(ledger, huge, 1)
     assert [r async for r in ledger.recorded_rounds(INTAKE)] == []

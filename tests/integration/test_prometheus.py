@@ -1,4 +1,5 @@
-"""The client against a real Prometheus, and against a loopback server that lies in every way we could think of."""
+"""The client against a real Prometheus, and against a loopback server that lies in every way we
+could think of."""
 
 from __future__ import annotations
 
@@ -17,10 +18,16 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
+from tests.patience import PATIENCE_S, eventually
 
 from wharfinger.domain.node import Node
-from wharfinger.stages.annotator import Answer, Failure, Query, Series, match
-from wharfinger_annotator.prometheus import Matcher, Prometheus, PrometheusConfigError, PrometheusSettings
+from wharfinger.stages.annotator import PrometheusAnswer, Query, QueryFailure, Series, match
+from wharfinger_annotator.prometheus import (
+    Matcher,
+    Prometheus,
+    PrometheusConfigError,
+    PrometheusSettings,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -37,9 +44,16 @@ def free_port() -> int:
         return port
 
 
+SHORT_S = 0.5
+"""How long a server is waited for that never answers."""
+
+
 @asynccontextmanager
-async def server(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncIterator[PrometheusSettings]:
-    """A server whose every answer is `handler`'s, and settings that ask it impatiently."""
+async def server(
+    handler: Handler, tls: ssl.SSLContext | None = None, timeout_s: float = PATIENCE_S
+) -> AsyncIterator[PrometheusSettings]:
+    """A server whose every answer is `handler`'s, and settings that ask it once and wait
+    `timeout_s` for the answer."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handler)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -48,7 +62,12 @@ async def server(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncIt
     await web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls).start()
     try:
         scheme = "https" if tls else "http"
-        yield PrometheusSettings(f"{scheme}://127.0.0.1:{port}", timeout_s=0.5, connect_timeout_s=0.5, attempts=1)
+        yield PrometheusSettings(
+            f"{scheme}://127.0.0.1:{port}",
+            timeout_s=timeout_s,
+            connect_timeout_s=timeout_s,
+            attempts=1,
+        )
     finally:
         await runner.cleanup()
 
@@ -73,22 +92,27 @@ def says_text(text: str | bytes, status: int = 200, **headers: str) -> Handler:
     return handler
 
 
-async def ask(settings: PrometheusSettings) -> Answer | Failure:
+async def ask(settings: PrometheusSettings) -> PrometheusAnswer | QueryFailure:
     async with Prometheus(settings) as prometheus:
         return await prometheus.ask(Query("oslo", "cpu_usage_avg_5m", 180, 0))
 
 
-async def answered(handler: Handler) -> Answer:
+async def answered(handler: Handler) -> PrometheusAnswer:
     async with server(handler) as settings:
         answer = await ask(settings)
-    assert isinstance(answer, Answer), answer
+    assert isinstance(answer, PrometheusAnswer), answer
     return answer
 
 
-async def failed(handler: Handler, attempts: int = 1, answer_bytes_max: int = 16_000_000) -> Failure:
-    async with server(handler) as settings:
+async def failed(
+    handler: Handler,
+    attempts: int = 1,
+    answer_bytes_max: int = 16_000_000,
+    timeout_s: float = PATIENCE_S,
+) -> QueryFailure:
+    async with server(handler, timeout_s=timeout_s) as settings:
         failure = await ask(replace(settings, attempts=attempts, answer_bytes_max=answer_bytes_max))
-    assert isinstance(failure, Failure), failure
+    assert isinstance(failure, QueryFailure), failure
     assert "\n" not in failure.line
     assert len(failure.line) < 400
     return failure
@@ -103,12 +127,14 @@ async def test_one_post_asks_for_all_nodes_of_the_cluster() -> None:
     async def handler(request: web.Request) -> web.Response:
         form = await request.post()
         seen.append((request.method, request.path, str(form["query"])))
-        return web.json_response(vector(({"instance": "a:9100"}, "50"), ({"instance": "b:9100"}, "60")))
+        return web.json_response(
+            vector(({"instance": "a:9100"}, "50"), ({"instance": "b:9100"}, "60"))
+        )
 
     async with server(handler) as settings:
         matchers = (Matcher("job", "node-exporter"), Matcher("env", 'a"b\\c\nd', "!="))
         answer = await ask(replace(settings, cluster_label="cluster", matchers=matchers))
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, PrometheusAnswer)
     assert [s.value for s in answer.series] == [50, 60]
     query = 'cpu_usage_avg_5m{cluster="oslo",job="node-exporter",env!="a\\"b\\\\c\\nd"}'
     assert seen == [("POST", "/api/v1/query", query)]
@@ -129,14 +155,16 @@ async def test_a_path_prefix_is_kept() -> None:
 async def test_a_name_that_is_no_metric_is_never_sent() -> None:
     async with Prometheus(PrometheusSettings("http://127.0.0.1:1")) as prometheus:
         failure = await prometheus.query("oslo", 'up{job="x"} or vector(1)')
-    assert isinstance(failure, Failure)
+    assert isinstance(failure, QueryFailure)
     assert failure.kind == "rejected"
 
 
 # Credentials.
 
 
-async def authorization(settings_of: Callable[[PrometheusSettings], PrometheusSettings]) -> list[str]:
+async def authorization(
+    settings_of: Callable[[PrometheusSettings], PrometheusSettings],
+) -> list[str]:
     seen: list[str] = []
 
     async def handler(request: web.Request) -> web.Response:
@@ -144,7 +172,7 @@ async def authorization(settings_of: Callable[[PrometheusSettings], PrometheusSe
         return web.json_response(vector())
 
     async with server(handler) as settings:
-        assert isinstance(await ask(settings_of(settings)), Answer)
+        assert isinstance(await ask(settings_of(settings)), PrometheusAnswer)
     return seen
 
 
@@ -163,19 +191,22 @@ async def test_a_token_file_is_read_again_for_every_request(tmp_path: Path) -> N
         return web.json_response(vector())
 
     token = tmp_path / "token"
-    async with server(handler) as settings, Prometheus(replace(settings, bearer_file=token)) as prometheus:
+    async with (
+        server(handler) as settings,
+        Prometheus(replace(settings, bearer_file=token)) as prometheus,
+    ):
         for text in ("first\n", "second\n"):
             token.write_text(text)
-            assert isinstance(await prometheus.query("oslo", "up"), Answer)
+            assert isinstance(await prometheus.query("oslo", "up"), PrometheusAnswer)
         for text in ("", "two words", "newline\nin it", "grün"):
             token.write_text(text)
             refused = await prometheus.query("oslo", "up")
-            assert isinstance(refused, Failure)
+            assert isinstance(refused, QueryFailure)
             assert refused.kind == "credentials"
         token.unlink()
         missing = await prometheus.query("oslo", "up")
     assert seen == ["Bearer first", "Bearer second"]
-    assert isinstance(missing, Failure)
+    assert isinstance(missing, QueryFailure)
     assert missing.kind == "credentials"
     assert str(token) in missing.line
 
@@ -204,7 +235,14 @@ async def test_a_redirect_is_not_followed() -> None:
 
 async def test_numbers_that_are_none_come_through_as_such() -> None:
     answer = await answered(
-        says(vector(({"node": "a"}, "NaN"), ({"node": "b"}, "+Inf"), ({"node": "c"}, "-Inf"), ({"node": "d"}, "-1")))
+        says(
+            vector(
+                ({"node": "a"}, "NaN"),
+                ({"node": "b"}, "+Inf"),
+                ({"node": "c"}, "-Inf"),
+                ({"node": "d"}, "-1"),
+            )
+        )
     )
     matched = match([Node(n, {}) for n in "abcd"], answer.series)
     assert matched.loads == {"d": 0}
@@ -212,26 +250,39 @@ async def test_numbers_that_are_none_come_through_as_such() -> None:
 
 
 async def test_duplicate_series_all_come_through() -> None:
-    answer = await answered(says(vector(({"node": "a", "job": "x"}, "1"), ({"node": "a", "job": "y"}, "2"))))
+    answer = await answered(
+        says(vector(({"node": "a", "job": "x"}, "1"), ({"node": "a", "job": "y"}, "2")))
+    )
     assert match([Node("a", {})], answer.series).duplicates == 1
 
 
 async def test_warnings_and_infos_are_kept_with_the_answer() -> None:
-    answer = await answered(says(vector(({"node": "a"}, "1"), warnings=["partial"], infos=["not a counter"])))
+    answer = await answered(
+        says(vector(({"node": "a"}, "1"), warnings=["partial"], infos=["not a counter"]))
+    )
     assert answer.warnings == ("partial", "not a counter")
     assert answer.series == (Series({"node": "a"}, 1.0),)
 
 
 async def test_native_histograms_are_left_out_and_counted() -> None:
     body = vector(({"node": "a"}, "1"))
-    histogram = {"metric": {"node": "b"}, "histogram": [1, {"count": "1", "sum": "1", "buckets": []}]}
-    body["data"] = {"resultType": "vector", "result": [{"metric": {"node": "a"}, "value": [1, "1"]}, histogram]}
+    histogram = {
+        "metric": {"node": "b"},
+        "histogram": [1, {"count": "1", "sum": "1", "buckets": []}],
+    }
+    body["data"] = {
+        "resultType": "vector",
+        "result": [{"metric": {"node": "a"}, "value": [1, "1"]}, histogram],
+    }
     answer = await answered(says(body))
     assert (len(answer.series), answer.histograms) == (1, 1)
 
 
 async def test_ten_thousand_series_are_read_and_one_more_is_too_many() -> None:
-    samples = [({"instance": f"10.{i >> 16 & 255}.{i >> 8 & 255}.{i & 255}:9100"}, "50") for i in range(10_001)]
+    samples = [
+        ({"instance": f"10.{i >> 16 & 255}.{i >> 8 & 255}.{i & 255}:9100"}, "50")
+        for i in range(10_001)
+    ]
     answer = await answered(says(vector(*samples[:10_000])))
     assert len(answer.series) == 10_000
     failure = await failed(says(vector(*samples)))
@@ -259,7 +310,9 @@ async def test_an_endless_answer_is_cut_off_while_it_comes() -> None:
 
 async def test_a_packed_answer_is_measured_unpacked() -> None:
     packed = gzip.compress(b" " * 8_000_000)
-    failure = await failed(says_text(packed, 200, **{"Content-Encoding": "gzip"}), answer_bytes_max=1_000_000)
+    failure = await failed(
+        says_text(packed, 200, **{"Content-Encoding": "gzip"}), answer_bytes_max=1_000_000
+    )
     assert failure.kind == "too-large"
 
 
@@ -310,7 +363,7 @@ async def test_an_unknown_address_of_the_server_is_rejected_with_its_status() ->
 
 async def test_a_server_that_is_not_there_is_unreachable() -> None:
     failure = await ask(PrometheusSettings(f"http://127.0.0.1:{free_port()}", attempts=2))
-    assert isinstance(failure, Failure)
+    assert isinstance(failure, QueryFailure)
     assert failure.kind == "unreachable"
 
 
@@ -341,7 +394,7 @@ async def test_a_connection_that_breaks_is_tried_again_and_may_recover() -> None
 
     async with server(handler) as settings:
         answer = await ask(replace(settings, attempts=3))
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, PrometheusAnswer)
     assert times == 3
 
 
@@ -363,10 +416,10 @@ async def test_a_server_that_does_not_answer_times_out_and_is_not_asked_again() 
     async def handler(request: web.Request) -> web.Response:
         nonlocal times
         times += 1
-        await asyncio.sleep(5)
+        await asyncio.sleep(PATIENCE_S)
         return web.Response()
 
-    failure = await failed(handler, attempts=3)
+    failure = await failed(handler, attempts=3, timeout_s=SHORT_S)
     assert failure.kind == "timeout"
     assert times == 1
 
@@ -376,12 +429,12 @@ async def test_a_server_that_drips_times_out_too() -> None:
         response = web.StreamResponse()
         await response.prepare(request)
         with suppress(ConnectionError):
-            for _ in range(100):
+            while True:
                 await response.write(b" ")
                 await asyncio.sleep(0.05)
         return response
 
-    assert (await failed(handler)).kind == "timeout"
+    assert (await failed(handler, timeout_s=SHORT_S)).kind == "timeout"
 
 
 # TLS.
@@ -404,28 +457,41 @@ def certificate(folder: Path) -> Iterator[tuple[Path, Path]]:
         "-days",
         "2",
     ]
-    made += ["-subj", "/CN=loopback", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
-    subprocess.run(made, check=True, capture_output=True, timeout=30)
+    made += [
+        "-subj",
+        "/CN=loopback",
+        "-addext",
+        "subjectAltName=IP:127.0.0.1",
+        "-keyout",
+        str(key),
+        "-out",
+        str(cert),
+    ]
+    subprocess.run(made, check=True, capture_output=True, timeout=PATIENCE_S)
     yield cert, key
 
 
-async def test_a_certificate_is_checked_against_the_given_authority_and_ours_is_shown(tmp_path: Path) -> None:
+async def test_a_certificate_is_checked_against_the_given_authority_and_ours_is_shown(
+    tmp_path: Path,
+) -> None:
     with certificate(tmp_path) as (cert, key):
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(cert))
         tls.load_cert_chain(cert, key)
         async with server(says(vector(({"node": "a"}, "1"))), tls) as settings:
             stranger = await ask(settings)
-            assert isinstance(stranger, Failure)
+            assert isinstance(stranger, QueryFailure)
             assert stranger.kind == "unreachable"
             assert "CERTIFICATE_VERIFY_FAILED" in stranger.line
-            assert isinstance(await ask(replace(settings, ca_file=cert)), Answer)
-            assert isinstance(await ask(replace(settings, insecure_skip_verify=True)), Answer)
+            assert isinstance(await ask(replace(settings, ca_file=cert)), PrometheusAnswer)
+            assert isinstance(
+                await ask(replace(settings, insecure_skip_verify=True)), PrometheusAnswer
+            )
             tls.verify_mode = ssl.CERT_REQUIRED
             unknown = await ask(replace(settings, ca_file=cert))
-            assert isinstance(unknown, Failure)
+            assert isinstance(unknown, QueryFailure)
             assert unknown.kind == "unreachable"
             known = await ask(replace(settings, ca_file=cert, cert_file=cert, key_file=key))
-            assert isinstance(known, Answer), known
+            assert isinstance(known, PrometheusAnswer), known
 
 
 def test_settings_that_cannot_work_are_refused_in_one_line(tmp_path: Path) -> None:
@@ -477,7 +543,11 @@ scrape_configs:
 """
     )
     port = free_port()
-    command = [PROMETHEUS, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/tsdb"]
+    command = [
+        PROMETHEUS,
+        f"--config.file={folder}/prometheus.yml",
+        f"--storage.tsdb.path={folder}/tsdb",
+    ]
     command += [f"--web.listen-address=127.0.0.1:{port}"]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -486,24 +556,29 @@ scrape_configs:
     finally:
         process.terminate()
         try:
-            process.wait(10)
+            process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(10)
+            process.wait(PATIENCE_S)
 
 
-async def first_samples(prometheus: Prometheus, metric: str) -> Answer:
+async def first_samples(prometheus: Prometheus, metric: str) -> PrometheusAnswer:
     """The first answer that has any: Prometheus takes some seconds to its first scrape."""
-    answer: Answer | Failure = Answer(())
-    for _ in range(150):
+    answer: PrometheusAnswer | QueryFailure = PrometheusAnswer(())
+
+    async def there() -> bool:
+        nonlocal answer
         answer = await prometheus.query("oslo", metric)
-        if isinstance(answer, Answer) and answer.series:
-            return answer
-        await asyncio.sleep(0.2)
-    raise AssertionError(f"no samples within half a minute: {answer}")
+        return isinstance(answer, PrometheusAnswer) and bool(answer.series)
+
+    await eventually(there, seen=lambda: answer)
+    assert isinstance(answer, PrometheusAnswer)
+    return answer
 
 
-@pytest.mark.skipif(PROMETHEUS is None, reason="needs the prometheus binary (Debian package prometheus)")
+@pytest.mark.skipif(
+    PROMETHEUS is None, reason="needs the prometheus binary (Debian package prometheus)"
+)
 async def test_a_real_prometheus_gives_the_loads_of_the_nodes_of_a_cluster(tmp_path: Path) -> None:
     registry = CollectorRegistry()
     load = Gauge("cpu_usage_avg_5m", "percent", ["cluster", "instance"], registry=registry)
@@ -526,17 +601,17 @@ async def test_a_real_prometheus_gives_the_loads_of_the_nodes_of_a_cluster(tmp_p
                 assert matched.loads == {"node-a": 12_346, "node-b": 180_000}
                 assert (matched.unmatched, matched.not_finite) == (1, 1)
                 other = await prometheus.query("bergen", "cpu_usage_avg_5m")
-                assert isinstance(other, Answer)
+                assert isinstance(other, PrometheusAnswer)
                 assert match(nodes, other.series).loads == {"node-a": 99_000}
                 nothing = await prometheus.query("oslo", "never_seen")
-                assert nothing == Answer(())
+                assert nothing == PrometheusAnswer(())
             bad = PrometheusSettings(url, matchers=(Matcher("instance", "(", "=~"),))
             async with Prometheus(bad) as prometheus:
                 refused = await prometheus.query("oslo", "cpu_usage_avg_5m")
-            assert isinstance(refused, Failure)
+            assert isinstance(refused, QueryFailure)
             assert refused.kind == "rejected"
             assert "bad_data" in refused.line
     finally:
         httpd.shutdown()
         httpd.server_close()
-        thread.join(5)
+        thread.join(PATIENCE_S)

@@ -1,4 +1,5 @@
-"""The publisher against a real ledger and broker: whatever happens to it, each id stands on the topic once."""
+"""The publisher against a real ledger and broker: whatever happens to it, each id stands on the
+topic once."""
 
 # mypy: allow-untyped-calls
 # (the drivers ship no types)
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter as Counted
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -15,25 +16,19 @@ import pytest_asyncio
 from aiokafka.errors import KafkaTimeoutError
 from tests.apps import a_context, running, standing_on, until
 from tests.counter import Counter, Writer, withdrawn
+from tests.patience import in_patience
 
 from wharfinger.events.codec import decode, frame_of
 from wharfinger.events.streams import BINDINGS, DECISIONS
 from wharfinger.runtime.backends import Backend
-from wharfinger.runtime.ledger import DecisionQuery, Ledger, Submission, Transient, wall_clock
-from wharfinger.runtime.ledger.schema import DAY_US
+from wharfinger.runtime.ledger import DecisionQuery, Ledger, Mark, Submission, Transient, wall_clock
+from wharfinger.runtime.ledger.days import DAY_US
 from wharfinger.runtime.producer import Producer
 from wharfinger.runtime.service import ServiceContext
 from wharfinger.runtime.topics import partition_for
 from wharfinger_publisher.app import PublisherService
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
-
-
-@pytest_asyncio.fixture
-async def ledger(database_url: str) -> AsyncIterator[Ledger]:
-    opened = await Ledger.open(database_url, "tests-publisher")
-    yield opened
-    await opened.close()
+pytestmark = pytest.mark.integration
 
 
 @pytest_asyncio.fixture
@@ -41,13 +36,19 @@ async def context(backend: Backend, ledger: Ledger, topic_prefix: str) -> Servic
     return await a_context(backend, ledger, topic_prefix)
 
 
-async def decided(ledger: Ledger, writer: Writer | None, first: int, count: int, stream: str = "fleet/0") -> Writer:
+async def decided(
+    ledger: Ledger, writer: Writer | None, first: int, count: int, stream: str = "fleet/0"
+) -> Writer:
     """`count` rounds of two events each: two decisions a round and now and then a third."""
     if writer is None:
         await ledger.ensure_streams([stream])
         writer = Writer((await ledger.raise_epoch([stream]))[stream], Counter(every=5))
-    now = wall_clock()  # what is older than its topic's retention would not be published into an empty one
-    rounds = [writer.step([withdrawn(first + 2 * n), withdrawn(first + 2 * n + 1)], now) for n in range(count)]
+    # what is older than its topic's retention would not be published into an empty one
+    now = wall_clock()
+    rounds = [
+        writer.step([withdrawn(first + 2 * n), withdrawn(first + 2 * n + 1)], now)
+        for n in range(count)
+    ]
     await ledger.commit(rounds, writer.events)
     return writer
 
@@ -61,7 +62,9 @@ async def ledger_ids(ledger: Ledger) -> set[str]:
 
 
 async def ids_on_topic(context: ServiceContext) -> Counted[str]:
-    return Counted(frame_of(record.value or b"").id for record in await standing_on(context, DECISIONS))
+    return Counted(
+        frame_of(record.value or b"").id for record in await standing_on(context, DECISIONS)
+    )
 
 
 async def assert_each_once(context: ServiceContext) -> None:
@@ -79,12 +82,18 @@ async def assert_each_once(context: ServiceContext) -> None:
 
 def with_ledger(context: ServiceContext, ledger: Ledger) -> ServiceContext:
     return ServiceContext(
-        context.settings, context.backend, ledger, context.incarnations, context.partitions, context.prefix
+        context.settings,
+        context.backend,
+        ledger,
+        context.incarnations,
+        context.partitions,
+        context.prefix,
     )
 
 
 class Cursors(Ledger):
-    """A ledger whose cursors can be made not to move. `fails`: what to raise for the next ones; None hangs."""
+    """A ledger whose cursors can be made not to move. `fails`: what to raise for the next ones;
+    None hangs."""
 
     def __init__(self, of: Ledger, *fails: Exception | None) -> None:
         super().__init__(of.database)
@@ -92,7 +101,12 @@ class Cursors(Ledger):
         self.asked = asyncio.Event()
 
     async def advance(
-        self, consumer: str, incarnation: int, seqs: Mapping[str, int], positions: Mapping[str, int]
+        self,
+        consumer: str,
+        incarnation: int,
+        seqs: Mapping[str, int],
+        positions: Mapping[str, int],
+        noted: Sequence[Mark] = (),
     ) -> None:
         if self.fails:
             self.asked.set()
@@ -101,7 +115,7 @@ class Cursors(Ledger):
                 await asyncio.Event().wait()
             else:
                 raise fail
-        await super().advance(consumer, incarnation, seqs, positions)
+        await super().advance(consumer, incarnation, seqs, positions, noted)
 
 
 async def test_what_is_committed_is_published_once_in_order(context: ServiceContext) -> None:
@@ -118,24 +132,28 @@ async def test_what_is_committed_is_published_once_in_order(context: ServiceCont
         assert ids == [str(row.id) for row in rows if row.subject.encode() == key]
 
 
-async def test_a_crash_between_sending_and_the_cursor_doubles_nothing(context: ServiceContext) -> None:
+async def test_a_crash_between_sending_and_the_cursor_doubles_nothing(
+    context: ServiceContext,
+) -> None:
     await decided(context.ledger, None, 0, 40)
     crashing = Cursors(context.ledger, None)
     async with running(PublisherService(with_ledger(context, crashing))):
-        await asyncio.wait_for(crashing.asked.wait(), 20)
+        await in_patience(crashing.asked.wait())
         assert len(await ids_on_topic(context)) == len(await ledger_ids(context.ledger))
     async with running(PublisherService(context)):
         await decided(context.ledger, None, 500, 10, "fleet/1")
         await assert_each_once(context)
 
 
-async def test_a_cursor_that_was_not_saved_is_saved_before_positions_move_on(context: ServiceContext) -> None:
-    """One stream's cursor fails, another stream's is saved with later positions, then the crash: what the first had sent
-    lies before those positions, where nobody would look for it."""
+async def test_a_cursor_that_was_not_saved_is_saved_before_positions_move_on(
+    context: ServiceContext,
+) -> None:
+    """One stream's cursor fails, another stream's is saved with later positions, then the crash:
+    what the first had sent lies before those positions, where nobody would look for it."""
     crashing = Cursors(context.ledger, Transient("database: away"))
     async with running(PublisherService(with_ledger(context, crashing))):
         await decided(context.ledger, None, 0, 5, "fleet/0")
-        await asyncio.wait_for(crashing.asked.wait(), 20)
+        await in_patience(crashing.asked.wait())
         await decided(context.ledger, None, 500, 5, "fleet/1")
         await assert_each_once(context)
         await asyncio.sleep(0.3)
@@ -148,7 +166,8 @@ async def test_a_cursor_that_was_not_saved_is_saved_before_positions_move_on(con
 async def test_a_batch_the_broker_did_not_acknowledge_is_looked_for(
     context: ServiceContext, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
-    """The other batches of the turn stand on the topic already: they must not come again with it."""
+    """The other batches of the turn stand on the topic already: they must not come again with
+    it."""
     sends = Producer.send_batch
     failed = 0
 
@@ -185,7 +204,8 @@ async def test_a_broker_that_forgot_everything_is_filled_again(
         await assert_each_once(reborn)
     latest = {e.subject: e.id for e in bodies}
     there = [decode(r.value).id for r in await standing_on(reborn, BINDINGS) if r.value is not None]
-    assert sorted(there) == sorted(latest.values())  # of a compacted topic only the last word on each key
+    # of a compacted topic only the last word on each key
+    assert sorted(there) == sorted(latest.values())
 
 
 async def test_what_was_told_a_year_ago_fills_an_empty_topic_and_what_was_decided_then_does_not(
@@ -193,7 +213,9 @@ async def test_what_was_told_a_year_ago_fills_an_empty_topic_and_what_was_decide
 ) -> None:
     long_ago = wall_clock() - 365 * DAY_US
     past = await Ledger.open(database_url, "tests-past", clock=lambda: long_ago)
-    await past.accept([Submission(e, BINDINGS.name, e.subject, e.subject) for e in (withdrawn(1), withdrawn(2))])
+    await past.accept(
+        [Submission(e, BINDINGS.name, e.subject, e.subject) for e in (withdrawn(1), withdrawn(2))]
+    )
     await past.ensure_streams(["fleet/0"])
     writer = Writer((await past.raise_epoch(["fleet/0"]))["fleet/0"])
     old = writer.step([withdrawn(500)], long_ago)
@@ -211,7 +233,9 @@ async def test_what_was_told_a_year_ago_fills_an_empty_topic_and_what_was_decide
 
         await until(there)
         assert set(await ids_on_topic(context)) == wanted
-        facts = [decode(r.value).id for r in await standing_on(context, BINDINGS) if r.value is not None]
+        facts = [
+            decode(r.value).id for r in await standing_on(context, BINDINGS) if r.value is not None
+        ]
         assert sorted(facts) == sorted([withdrawn(2).id, again.id])
 
 
@@ -224,7 +248,7 @@ async def test_a_crash_in_the_middle_of_the_filling_doubles_nothing(
     reborn = await a_context(backend, context.ledger, f"{topic_prefix}again.", life=2)
     crashing = Cursors(context.ledger, None)
     async with running(PublisherService(with_ledger(reborn, crashing))):
-        await asyncio.wait_for(crashing.asked.wait(), 20)
+        await in_patience(crashing.asked.wait())
     async with running(PublisherService(reborn)):
         await assert_each_once(reborn)
 
@@ -247,7 +271,9 @@ async def test_of_two_publishers_one_leads_until_it_is_gone(context: ServiceCont
             await second.stop()
 
 
-async def test_a_publisher_that_loses_its_lock_begins_anew(context: ServiceContext, database_url: str) -> None:
+async def test_a_publisher_that_loses_its_lock_begins_anew(
+    context: ServiceContext, database_url: str
+) -> None:
     other = await Ledger.open(database_url, "tests-other")
     publisher = PublisherService(context)
     writer = await decided(context.ledger, None, 0, 20)
@@ -256,7 +282,8 @@ async def test_a_publisher_that_loses_its_lock_begins_anew(context: ServiceConte
             for wave in range(1, 6):
                 async with other.database.reading() as raw:
                     await raw.fetch(
-                        "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'tests-publisher'"
+                        "select pg_terminate_backend(pid) from pg_stat_activity "
+                        "where datname = current_database() and application_name = 'tests'"
                     )
                 await decided(other, writer, 1000 * wave, 20)
                 await until(publisher.ready)

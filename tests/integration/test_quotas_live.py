@@ -1,4 +1,5 @@
-"""Quotas of clusters on a whole plane, by the commands a user has: what a namespace may ask for is kept, freed and explained."""
+"""Quotas of clusters on a whole plane, by the commands a user has: what a namespace may ask for is
+kept, freed and explained."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import pytest
 from benchmarks.plane import PlaneUnderTest, a_plane
 from tests.planes import assert_whole, settled, until
 
-pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
@@ -89,14 +90,18 @@ def tell(plane: PlaneUnderTest, directory: Path, verb: str, *texts: str) -> None
 def last(plane: PlaneUnderTest, binding: str) -> dict[str, Any]:
     lines = plane.command("decisions", "--stream", "fleet", "-o", "json").splitlines()
     every = [json.loads(line) for line in lines]
-    return next((d for d in reversed(every) if d["subject"] == binding), {"outcome": "", "data": {}})
+    return next(
+        (d for d in reversed(every) if d["subject"] == binding), {"outcome": "", "data": {}}
+    )
 
 
 def targets(plane: PlaneUnderTest, binding: str) -> dict[str, int]:
     return {t["cluster"]: t["replicas"] for t in last(plane, binding)["data"].get("targets", [])}
 
 
-def test_what_a_namespace_may_ask_for_in_a_cluster_is_kept(plane: PlaneUnderTest, tmp_path: Path) -> None:
+def test_what_a_namespace_may_ask_for_in_a_cluster_is_kept(
+    plane: PlaneUnderTest, tmp_path: Path
+) -> None:
     tell(plane, tmp_path, "apply", a_cluster("oslo"), a_cluster("bergen"))
     tell(plane, tmp_path, "apply", a_quota("oslo", 5, used=2), a_federated_quota("bergen", 4))
     settled(plane)

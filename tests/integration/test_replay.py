@@ -1,4 +1,5 @@
-"""Replay from the ledger equals history, with one worker or several; where it does not, the round is named."""
+"""Replay from the ledger equals history, with one worker or several; where it does not, the round
+is named."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ async def ledger(database_url: str) -> AsyncIterator[Ledger]:
     await opened.ensure_streams(STREAMS)
     for name, head in (await opened.raise_epoch(STREAMS)).items():
         writer = Writer(head)
-        rounds = [writer.step([withdrawn(number * 4 + i) for i in range(4)]) for number in range(ROUNDS)]
+        rounds = [
+            writer.step([withdrawn(number * 4 + i) for i in range(4)]) for number in range(ROUNDS)
+        ]
         await opened.commit(rounds, writer.events)
         assert name == writer.head.stream
     event = withdrawn(999)
@@ -42,7 +45,9 @@ async def ledger(database_url: str) -> AsyncIterator[Ledger]:
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_history_is_decided_again_without_divergence(ledger: Ledger, workers: int) -> None:
     done: list[str] = []
-    result = await replay(ledger, DECIDERS, workers=workers, on_range=lambda r: done.append(r.stream))
+    result = await replay(
+        ledger, DECIDERS, workers=workers, on_range=lambda r: done.append(r.stream)
+    )
     assert result.divergences == ()
     assert result.streams == tuple(sorted(STREAMS))  # the intake decides nothing
     assert sorted(done) == sorted(STREAMS)
@@ -67,15 +72,29 @@ async def test_a_time_is_a_round_of_each_stream(ledger: Ledger) -> None:
     assert (await replay(ledger, DECIDERS, "cluster/a", from_round=2, until=4_000)).rounds == 3
 
 
-@pytest.mark.parametrize(("asked", "said"), [
-    ({"prefix": "fleets"}, "no stream of decisions is named fleets or begins with it; there are cluster/a, cluster/b, fleet/0"),
-    ({"prefix": "intake"}, "no stream of decisions is named intake"),
-    ({"prefix": "fleet/0", "from_round": 10}, "there is no round 10: fleet/0 ends at round 9"),
-    ({"from_round": 10}, "there is no round 10: the longest of 3 streams, "),
-    ({"since": 9_001}, "there is no round between these two points: the longest of 3 streams"),
-    ({"prefix": "fleet/0", "until": 999}, "there is no round between these two points: fleet/0 has rounds 1 to 9"),
-])  # fmt: skip
-async def test_what_is_not_there_is_said_in_one_line(ledger: Ledger, asked: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (
+            {"prefix": "fleets"},
+            (
+                "no stream of decisions is named fleets or begins with it; there are cluster/a, "
+                "cluster/b, fleet/0"
+            ),
+        ),
+        ({"prefix": "intake"}, "no stream of decisions is named intake"),
+        ({"prefix": "fleet/0", "from_round": 10}, "there is no round 10: fleet/0 ends at round 9"),
+        ({"from_round": 10}, "there is no round 10: the longest of 3 streams, "),
+        ({"since": 9_001}, "there is no round between these two points: the longest of 3 streams"),
+        (
+            {"prefix": "fleet/0", "until": 999},
+            "there is no round between these two points: fleet/0 has rounds 1 to 9",
+        ),
+    ],
+)
+async def test_what_is_not_there_is_said_in_one_line(
+    ledger: Ledger, asked: dict[str, Any], said: str
+) -> None:
     with pytest.raises(LedgerError) as refused:
         await replay(ledger, DECIDERS, **asked)
     assert said in str(refused.value)
@@ -86,8 +105,13 @@ async def test_one_stream_is_cut_at_its_snapshots(ledger: Ledger) -> None:
     await SnapshotFollower(ledger, Counter.of_profile, "fleet/0", every_rounds=3).catch_up()
     alone = await replay(ledger, DECIDERS, "fleet")
     shared = await replay(ledger, DECIDERS, "fleet", workers=2)
-    assert (alone.ranges, shared.ranges) == (1, 2)  # of the snapshots at 3, 6 and 9 the last two are kept
-    assert (shared.rounds, shared.decisions, shared.inputs) == (alone.rounds, alone.decisions, alone.inputs)
+    # of the snapshots at 3, 6 and 9 the last two are kept
+    assert (alone.ranges, shared.ranges) == (1, 2)
+    assert (shared.rounds, shared.decisions, shared.inputs) == (
+        alone.rounds,
+        alone.decisions,
+        alone.inputs,
+    )
     assert shared.divergences == alone.divergences == ()
     late = await replay(ledger, DECIDERS, "fleet", from_round=5, workers=2)
     assert (late.ranges, late.rounds, late.divergences) == (2, 5, ())
@@ -99,7 +123,9 @@ async def test_a_range_must_arrive_at_the_snapshot_where_the_next_begins(ledger:
     state = decider.initial("fleet/0")
     async for recorded in ledger.recorded_rounds("fleet/0", 1, 5):
         recover(decider, state, (recorded,))
-    await ledger.write_snapshot("fleet/0", 5, decider.dump(Counts(state.total + 1, state.by_binding, state.waiting)))
+    await ledger.write_snapshot(
+        "fleet/0", 5, decider.dump(Counts(state.total + 1, state.by_binding, state.waiting))
+    )
     found = (await replay(ledger, DECIDERS, "fleet", workers=2)).divergences
     assert (found[0].round, found[0].step, found[0].subject) == (5, "snapshot", "")
     assert found[1].round == 6  # and who began there went on from what was not so
@@ -111,19 +137,26 @@ async def test_what_was_retired_is_no_hole_and_is_not_asked_for_in_vain(ledger: 
     async with ledger.database.reading() as raw:
         await raw.execute(
             "insert into horizon (stream, round, seq, hash, epoch, at_us, snapshot, retirement) "
-            "select r.stream, r.number, r.first_seq - 1 + r.decisions, r.hash, r.epoch, r.at_us, r.snapshot, '' "
-            "from round r join stream s on s.id = r.stream where s.name = 'fleet/0' and r.number = 6"
+            "select r.stream, r.number, r.first_seq - 1 + r.decisions, r.hash, r.epoch, r.at_us, "
+            "r.snapshot, '' "
+            "from round r join stream s on s.id = r.stream where s.name = 'fleet/0' "
+            "and r.number = 6"
         )
         await raw.execute(
-            "delete from decision where round < 6 and stream = (select id from stream where name = 'fleet/0')"
+            "delete from decision where round < 6 "
+            "and stream = (select id from stream where name = 'fleet/0')"
         )
     left = await replay(ledger, DECIDERS, "fleet", workers=2)
     assert (left.rounds, left.divergences) == (3, ())
-    with pytest.raises(LedgerError, match="fleet/0: the rounds up to 6 were retired, its history begins at round 7"):
+    with pytest.raises(
+        LedgerError, match="fleet/0: the rounds up to 6 were retired, its history begins at round 7"
+    ):
         await replay(ledger, DECIDERS, "fleet", from_round=4)
     async with ledger.database.reading() as raw:
         await raw.execute("delete from snapshot_section where round = 6")
-    with pytest.raises(LedgerError, match="fleet/0: there is no snapshot to begin at before round 7"):
+    with pytest.raises(
+        LedgerError, match="fleet/0: there is no snapshot to begin at before round 7"
+    ):
         await replay(ledger, DECIDERS, "fleet")
 
 
@@ -137,19 +170,36 @@ async def test_what_another_version_decided_is_reported_apart(ledger: Ledger) ->
         events = [withdrawn(500 + 2 * i), withdrawn(501 + 2 * i)]
         writer.events.update({e.id: e for e in events})
         head = writer.head
-        rounds.append(step(writer.decider, writer.state, head, events, head.at + 1_000, {}, engine="wharfinger/0.0.1"))
+        rounds.append(
+            step(
+                writer.decider,
+                writer.state,
+                head,
+                events,
+                head.at + 1_000,
+                {},
+                engine="wharfinger/0.0.1",
+            )
+        )
         writer.head = rounds[-1].head()
     await ledger.commit(rounds, writer.events)
     same = await replay(ledger, DECIDERS, "cluster/a")
     assert same.divergences == ()
     (older,) = same.other_engines
-    assert (older.engine, older.rounds, older.same, older.divergences) == ("wharfinger/0.0.1", 4, True, ())
+    assert (older.engine, older.rounds, older.same, older.divergences) == (
+        "wharfinger/0.0.1",
+        4,
+        True,
+        (),
+    )
 
     deaf = {"cluster/": Deaf.of_profile}
     (other,) = (await replay(ledger, deaf, "cluster/a", from_round=ROUNDS + 1)).other_engines
     assert (other.same, other.rounds) == (False, 4)
     assert [d.round for d in other.divergences] == [ROUNDS + 1, ROUNDS + 2, ROUNDS + 3, ROUNDS + 4]
-    assert {(d.step, d.blame, d.follows) for d in other.divergences} == {("trigger", "decider", False)}
+    assert {(d.step, d.blame, d.follows) for d in other.divergences} == {
+        ("trigger", "decider", False)
+    }
     assert other.divergences[0].replayed == "no such decision"
 
 
@@ -157,7 +207,9 @@ class Deaf(Counter):
     """A version that does not say when the rounds are full."""
 
     def decide(self, state: Counts, at: int) -> Iterator[Draft]:
-        return (draft for draft in super().decide(state, at) if isinstance(draft.data, BindingReleased))
+        return (
+            draft for draft in super().decide(state, at) if isinstance(draft.data, BindingReleased)
+        )
 
 
 async def test_a_decider_that_raises_is_a_divergence_and_its_stream_goes_on(ledger: Ledger) -> None:
@@ -181,7 +233,12 @@ async def test_two_inputs_exchanged_in_the_ledger_are_named(ledger: Ledger) -> N
         )
         await raw.execute("update input set ordinal = ordinal - 100 where ordinal >= 100")
     (found,) = (await replay(ledger, DECIDERS)).divergences
-    assert (found.stream, found.round, found.step, found.blame) == ("cluster/b", 3, "input order", "record")
+    assert (found.stream, found.round, found.step, found.blame) == (
+        "cluster/b",
+        3,
+        "input order",
+        "record",
+    )
 
 
 async def test_nothing_is_written(ledger: Ledger) -> None:
@@ -200,14 +257,16 @@ async def everything(ledger: Ledger) -> dict[str, str]:
         tables = [
             row[0]
             for row in await raw.fetch(
-                "select c.relname::text from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+                "select c.relname::text from pg_class c "
+                "join pg_namespace n on n.oid = c.relnamespace "
                 "where n.nspname = 'public' and c.relkind in ('r', 'p') and not c.relispartition"
             )
         ]
         found = {}
         for table in tables:
             row = await raw.fetchrow(
-                f"select md5(coalesce(string_agg(t::text, '' order by t::text), '')) from \"{table}\" t"
+                "select md5(coalesce(string_agg(t::text, '' order by t::text), '')) "
+                f'from "{table}" t'
             )
             assert row is not None
             found[table] = str(row[0])
@@ -222,7 +281,9 @@ async def test_what_would_be_decided_otherwise_today_is_named(ledger: Ledger) ->
     assert "resumed" not in first.replayed
 
 
-async def test_each_round_is_decided_again_with_the_profile_it_was_decided_with(ledger: Ledger) -> None:
+async def test_each_round_is_decided_again_with_the_profile_it_was_decided_with(
+    ledger: Ledger,
+) -> None:
     """A writer started with other settings goes on from the state that the old ones left."""
     writer = Writer((await ledger.raise_epoch(["cluster/a"]))["cluster/a"], Counter(every=2))
     async for recorded in ledger.recorded_rounds("cluster/a"):
@@ -240,23 +301,31 @@ async def test_a_changed_decision_is_found_at_its_round(ledger: Ledger, number: 
     """The hash of the round still says what was decided; the row beside it does not."""
     async with ledger.database.reading() as raw:
         await raw.execute(
-            'update decision set body = \'{"binding":"binding-1","uid":"9/9"}\'::bytea, encoding = 0 where (stream, seq) '
+            'update decision set body = \'{"binding":"binding-1","uid":"9/9"}\'::bytea, '
+            "encoding = 0 where (stream, seq) "
             "in (select r.stream, r.first_seq from round r join stream s on s.id = r.stream "
             "where s.name = 'cluster/b' and r.number = $1)",
             number,
         )
     result = await replay(ledger, DECIDERS)
-    assert [(d.stream, d.round, d.step) for d in result.divergences] == [("cluster/b", number, "trigger")]
+    assert [(d.stream, d.round, d.step) for d in result.divergences] == [
+        ("cluster/b", number, "trigger")
+    ]
     assert "9/9" in result.divergences[0].recorded
 
 
-@pytest.mark.parametrize("statement", [
-    "update decision set body = 'no json', encoding = 0 where stream = {} and round = 3",
-    "update event set body = 'no json', encoding = 0 where id = '{event}'",
-    "delete from decision where stream = {} and round = 3",
-    "delete from event where id = '{event}'",
-])  # fmt: skip
-async def test_what_cannot_be_read_is_a_divergence_of_its_stream_alone(ledger: Ledger, statement: str) -> None:
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "update decision set body = 'no json', encoding = 0 where stream = {} and round = 3",
+        "update event set body = 'no json', encoding = 0 where id = '{event}'",
+        "delete from decision where stream = {} and round = 3",
+        "delete from event where id = '{event}'",
+    ],
+)
+async def test_what_cannot_be_read_is_a_divergence_of_its_stream_alone(
+    ledger: Ledger, statement: str
+) -> None:
     async with ledger.database.reading() as raw:
         private = withdrawn(500)
         writer = Writer((await ledger.raise_epoch(["cluster/a"]))["cluster/a"])
@@ -269,7 +338,8 @@ async def test_what_cannot_be_read_is_a_divergence_of_its_stream_alone(ledger: L
         stream = "(select id from stream where name = 'cluster/a')"
         await raw.execute(statement.format(stream, event=private.id))
     result = await replay(ledger, DECIDERS)
-    # A decision's body is only compared, never read, so that bytes which mean nothing are simply other bytes.
+    # A decision's body is only compared, never read, so that bytes which mean nothing are simply
+    # other bytes.
     what = "bytes" if statement.startswith("update decision") else "unreadable"
     assert [(d.stream, d.step) for d in result.divergences] == [("cluster/a", what)]
     assert result.divergences[0].round == (ROUNDS + 1 if "event" in statement else 3)

@@ -1,7 +1,9 @@
-"""Many fleets with faults lie in one ledger, and one process decides all of them again, byte for byte the same.
+"""Many fleets with faults lie in one ledger, and one process decides all of them again, byte for
+byte the same.
 
-Whatever the order of Python's sets, however many processes share the work, and under a later Python too, where there is one
-with what we depend on: name it in `WHARFINGER_TEST_LATER_PYTHON`, or have it on the path.
+Whatever the order of Python's sets, however many processes share the work, and under a later Python
+too, where there is one with what we depend on: name it in `WHARFINGER_TEST_LATER_PYTHON`, or have
+it on the path.
 """
 
 # mypy: allow-untyped-calls
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,8 +24,9 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from tests.backends import fresh_database, in_a_loop
+from tests.backends import TOPIC_PREFIX, fresh_database, in_a_loop
 from tests.fleets import Fleet, a_fleet
+from tests.patience import PATIENCE_S
 
 from wharfinger.history.deciders import decider_of
 from wharfinger.kernel.recover import recover
@@ -95,13 +99,20 @@ def replayed(
 ) -> dict[str, Any]:
     """One process for all of it, as a user starts it."""
     environment = {
-        **os.environ, "PYTHONPATH": f"{ROOT / 'shared'}:{ROOT / 'services'}", "PYTHONHASHSEED": hash_seed,
-        "WHARFINGER_DATABASE": told.database_url, **variables,
-    }  # fmt: skip
+        **os.environ,
+        "PYTHONPATH": f"{ROOT / 'shared'}:{ROOT / 'services'}",
+        "PYTHONHASHSEED": hash_seed,
+        "WHARFINGER_DATABASE": told.database_url,
+        **variables,
+    }
     done = subprocess.run(
         [python, "-m", "wharfinger_cli", "replay", "--workers", str(workers), "-o", "json"],
-        env=environment, capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE_S,
+        check=False,
+    )
     assert done.returncode in (0, 1), done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -110,12 +121,18 @@ def replayed(
 def assert_the_same(told: Told, found: dict[str, Any]) -> None:
     assert found["first_divergences"] == []
     assert (found["divergences"], found["other_engines"]) == (0, [])
-    assert (found["streams"], found["rounds"], found["decisions"]) == (told.streams, told.rounds, told.decisions)
+    assert (found["streams"], found["rounds"], found["decisions"]) == (
+        told.streams,
+        told.rounds,
+        told.decisions,
+    )
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("hash_seed", ["0", "random"])
-def test_a_few_fleets_are_decided_again_byte_for_byte(few: Told, hash_seed: str, workers: int) -> None:
+def test_a_few_fleets_are_decided_again_byte_for_byte(
+    few: Told, hash_seed: str, workers: int
+) -> None:
     assert few.decisions > 50 * FEW
     assert_the_same(few, replayed(few, hash_seed, workers))
 
@@ -123,7 +140,9 @@ def test_a_few_fleets_are_decided_again_byte_for_byte(few: Told, hash_seed: str,
 @pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 2, 4])
 @pytest.mark.parametrize("hash_seed", ["0", "1", "random"])
-def test_two_hundred_fleets_are_decided_again_byte_for_byte(many: Told, hash_seed: str, workers: int) -> None:
+def test_two_hundred_fleets_are_decided_again_byte_for_byte(
+    many: Told, hash_seed: str, workers: int
+) -> None:
     assert many.decisions > 50 * MANY
     assert_the_same(many, replayed(many, hash_seed, workers))
 
@@ -140,17 +159,38 @@ def later_python() -> str:
     named = os.environ.get("WHARFINGER_TEST_LATER_PYTHON")
     for name in [named] if named else LATER:
         path = shutil.which(name)
-        if path is not None and subprocess.run([path, "-c", NEEDS], capture_output=True, check=False).returncode == 0:
+        if (
+            path is not None
+            and subprocess.run([path, "-c", NEEDS], capture_output=True, check=False).returncode
+            == 0
+        ):
             return path
     pytest.skip(f"no later Python with our dependencies: {named or ', '.join(LATER)}")
 
 
-def test_a_replay_leaves_every_topic_as_it_is(few: Told, backend: Backend, topic_prefix: str) -> None:
+def test_a_replay_leaves_every_topic_as_it_is(
+    few: Told, backend: Backend, topic_prefix: str
+) -> None:
     topic = f"{topic_prefix}live"
     in_a_loop(lambda: send(backend, topic))
-    before = in_a_loop(lambda: ends(backend, topic)), in_a_loop(lambda: topic_names(backend))
+    before = (
+        in_a_loop(lambda: ends(backend, topic)),
+        in_a_loop(lambda: names(backend, topic_prefix)),
+    )
     assert_the_same(few, replayed(few, "0", 2, WHARFINGER_KAFKA=backend.bootstrap))
-    assert (in_a_loop(lambda: ends(backend, topic)), in_a_loop(lambda: topic_names(backend))) == before
+    assert (
+        in_a_loop(lambda: ends(backend, topic)),
+        in_a_loop(lambda: names(backend, topic_prefix)),
+    ) == before
+
+
+async def names(backend: Backend, topic_prefix: str) -> set[str]:
+    """Of all topics but those of the tests that run beside this one."""
+    return {
+        name
+        for name in await topic_names(backend)
+        if name.startswith(topic_prefix) or not re.match(TOPIC_PREFIX, name)
+    }
 
 
 async def send(backend: Backend, topic: str) -> None:

@@ -1,4 +1,5 @@
-"""Old history goes, and everything that is asked of the rest is answered as before: on a real database, over several months."""
+"""Old history goes, and everything that is asked of the rest is answered as before: on a real
+database, over several months."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from uuid import UUID
 import pytest
 import pytest_asyncio
 import zstandard
-from sqlalchemy import text
 from tests.backends import in_a_loop
+from tests.patience import in_patience
 from tests.scenarios.fleet_plane import DYNAMIC
 from tests.told_plane import SECOND, START, ToldPlane, a_binding, a_cluster, a_policy, nodes
 
@@ -24,13 +25,22 @@ from wharfinger.history.retention import RetentionError, Retirement, retire_befo
 from wharfinger.history.states import state_at
 from wharfinger.history.verification import take_checkpoint, verify
 from wharfinger.kernel.decider import Micros
-from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerError, Submission, Transient, partitions, retention
+from wharfinger.runtime.ledger import (
+    DecisionQuery,
+    Ledger,
+    LedgerError,
+    Submission,
+    Transient,
+    partitions,
+    retention,
+)
 from wharfinger.runtime.ledger.archive import archive, drop, retired_tables
 from wharfinger.runtime.ledger.database import Raw, Transaction
+from wharfinger.runtime.ledger.days import DAY_US, day_of
+from wharfinger.runtime.ledger.fact_events import event_of
 from wharfinger.runtime.ledger.partitions import spans
-from wharfinger.runtime.ledger.schema import DAY_US, day_of
+from wharfinger.runtime.placed_replicas import replicas_on_nodes
 from wharfinger.runtime.replay import replay
-from wharfinger.runtime.standing import replicas_on_nodes
 from wharfinger_cli.facts import known_facts
 
 pytestmark = pytest.mark.integration
@@ -45,7 +55,8 @@ STREAMS = ("cluster/bergen", "cluster/oslo", "fleet/0", INTAKE)
 
 @pytest_asyncio.fixture
 async def plane(database_url: str) -> AsyncIterator[ToldPlane]:
-    """Two clusters and a binding that are told once, and another one that is told something else twice a month."""
+    """Two clusters and a binding that are told once, and another one that is told something else
+    twice a month."""
     told = await ToldPlane.opened(database_url)
     await told.tell(a_cluster("oslo"), a_cluster("bergen"), POLICY)
     await told.tell(*nodes("oslo", "o1", "o2"), *nodes("bergen", "b1"))
@@ -114,7 +125,12 @@ async def dumps(ledger: Ledger) -> dict[str, dict[str, bytes]]:
 async def answers(ledger: Ledger) -> tuple[object, ...]:
     """The states, where the streams stand (but for the newest snapshot), and what holds."""
     heads = [(h.stream, h.round, h.seq, h.hash, h.at) for h in await ledger.heads()]
-    return await dumps(ledger), heads, (await known_facts(ledger)).latest, await replicas_on_nodes(ledger)
+    return (
+        await dumps(ledger),
+        heads,
+        (await known_facts(ledger)).latest,
+        await replicas_on_nodes(ledger),
+    )
 
 
 async def latest_of_each_kind(ledger: Ledger) -> dict[tuple[str, str, str], tuple[UUID, bytes]]:
@@ -145,13 +161,18 @@ async def test_what_remains_is_what_was(plane: ToldPlane) -> None:
 async def test_only_what_counts_is_left_of_the_old_days(plane: ToldPlane) -> None:
     done = (await retired(plane, months(2.5))).done
     assert done is not None
-    old = await fetched(plane.ledger, "select s.name, d.subject from decision d join stream s on s.id = d.stream where day < $1",
-                        done.before)  # fmt: skip
+    old = await fetched(
+        plane.ledger,
+        "select s.name, d.subject from decision d join stream s on s.id = d.stream where day < $1",
+        done.before,
+    )
     of_quiet = QUIET.binding.name
     assert ("fleet/0", of_quiet) in old
     assert all(subject != "shop/busy-deployment" for stream, subject in old if stream == "fleet/0")
     bodies = await fetched(
-        plane.ledger, "select subject from event where day < $1 and type like '%cluster.observed%'", done.before
+        plane.ledger,
+        "select subject from event where day < $1 and type like '%cluster.observed%'",
+        done.before,
     )
     assert sorted(bodies) == [("bergen",), ("oslo",)]
     of_rounds = [table for table in done.tables if table.startswith("retired_round")]
@@ -159,7 +180,9 @@ async def test_only_what_counts_is_left_of_the_old_days(plane: ToldPlane) -> Non
         assert sum([await _count(raw, table) for table in of_rounds]) == done.rounds
 
 
-async def test_old_decisions_are_explained_by_what_was_recorded_and_later_ones_whole(plane: ToldPlane) -> None:
+async def test_old_decisions_are_explained_by_what_was_recorded_and_later_ones_whole(
+    plane: ToldPlane,
+) -> None:
     await retired(plane, months(2.5))
     old = await explain(plane.ledger, QUIET.binding.name)
     assert (old.decision.again.retired, old.decision.trace) == (True, None)
@@ -213,7 +236,9 @@ async def test_the_plane_goes_on_from_there(plane: ToldPlane) -> None:
     await plane.tell(a_cluster("tromso"), *nodes("tromso", "t1"))
     await sound(plane.ledger)
     # An id that was accepted in the days that are gone is still known.
-    event = next(f.event() for f in [f async for f in plane.ledger.facts(CLUSTERS.name)] if f.key == "oslo")
+    event = next(
+        event_of(f) for f in [f async for f in plane.ledger.facts(CLUSTERS.name)] if f.key == "oslo"
+    )
     result = await plane.ledger.accept([Submission(event, CLUSTERS.name, "oslo", "oslo")])
     assert result.new == ()
 
@@ -226,12 +251,16 @@ async def test_nothing_old_enough_is_nothing_done(plane: ToldPlane) -> None:
         await retired(plane, plane.time.at + 1)
 
 
-async def test_a_checkpoint_that_does_not_reach_is_refused(plane: ToldPlane, tables: Counts) -> None:
+async def test_a_checkpoint_that_does_not_reach_is_refused(
+    plane: ToldPlane, tables: Counts
+) -> None:
     early = await a_checkpoint(plane.ledger)
     await plane.tell(a_binding("busy", 9, POLICY), after_s=2 * MONTH_S)
     await plane.tell(a_binding("busy", 8, POLICY), after_s=2 * MONTH_S)
     before = await tables()
-    with pytest.raises(RetentionError, match=r"^june\.json: reaches round \d+ of .*: take a newer checkpoint$"):
+    with pytest.raises(
+        RetentionError, match=r"^june\.json: reaches round \d+ of .*: take a newer checkpoint$"
+    ):
         await retired(plane, months(MONTHS + 3), early)
     assert await tables() == before
 
@@ -241,9 +270,14 @@ async def test_a_checkpoint_of_another_history_is_refused(plane: ToldPlane, tabl
     assert made is not None
     heads = {mark.stream: mark for mark in made.streams}
     swapped = type(made)(
-        made.version, made.plane, made.made_at_us,
-        tuple(type(m)(m.stream, m.round, m.seq, heads["cluster/oslo"].hash, m.at_us) for m in made.streams),
-    )  # fmt: skip
+        made.version,
+        made.plane,
+        made.made_at_us,
+        tuple(
+            type(m)(m.stream, m.round, m.seq, heads["cluster/oslo"].hash, m.at_us)
+            for m in made.streams
+        ),
+    )
     before = await tables()
     with pytest.raises(RetentionError, match="a checkpoint of another history"):
         await retired(plane, months(2.5), signed(swapped, KEY))
@@ -255,7 +289,9 @@ async def test_what_is_not_published_stays(plane: ToldPlane) -> None:
     await plane.ledger.advance("publisher", 1, dict.fromkeys(STREAMS, 1), {})
     with pytest.raises(RetentionError, match="has been published yet"):
         await retired(plane, months(2.5), body)
-    await plane.ledger.advance("publisher", 1, {h.stream: h.seq for h in await plane.ledger.heads()}, {})
+    await plane.ledger.advance(
+        "publisher", 1, {h.stream: h.seq for h in await plane.ledger.heads()}, {}
+    )
     assert (await retired(plane, months(2.5), body)).done is not None
 
 
@@ -263,7 +299,14 @@ async def test_whoever_is_killed_half_way_has_done_nothing(
     plane: ToldPlane, tables: Counts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body, before = await a_checkpoint(plane.ledger), await tables()
-    for step in ("_keep_facts", "_keep_snapshot", "_fill", "_name_snapshots", "_exchange", "_record"):
+    for step in (
+        "_keep_facts",
+        "_keep_snapshot",
+        "_fill",
+        "_name_snapshots",
+        "_exchange",
+        "_record",
+    ):
         with monkeypatch.context() as patched:
             patched.setattr(retention, step, _then_killed(getattr(retention, step)))
             with pytest.raises(asyncio.CancelledError):
@@ -309,9 +352,9 @@ async def test_a_reader_who_holds_the_tables_makes_no_writer_wait_for_long(
     body = await a_checkpoint(plane.ledger)
     assert await retention.cut(plane.ledger.database, months(2.5)) is not None
     async with plane.ledger.database.transaction() as transaction:
-        await transaction.execute(text("select count(*) from decision"))
+        await transaction.raw.execute("select count(*) from decision")
         retiring = asyncio.create_task(retired(plane, months(2.5), body))
-        await asyncio.wait_for(plane.tell(a_binding("busy", 9, POLICY)), 5)
+        await in_patience(plane.tell(a_binding("busy", 9, POLICY)))
         with pytest.raises(Transient, match="in use all the time: nothing was changed"):
             await retiring
     assert (await retired(plane, months(2.5), body)).done is not None
@@ -329,9 +372,11 @@ async def test_a_stream_still_written_before_the_cut_is_not_cut(
         await late_ledger.ensure_streams(["fleet/7"])
         async with late_ledger.database.reading() as raw:
             await raw.execute(
-                "insert into round select (select id from stream where name = 'fleet/7'), day, 1, epoch, at_us, engine, profile, "
-                "basis, 1, 0, 0, snapshot, prev_hash, hash from round where day < $1 limit 1", day_of(months(1)),
-            )  # fmt: skip
+                "insert into round select (select id from stream "
+                "where name = 'fleet/7'), day, 1, epoch, at_us, engine, profile, "
+                "basis, 1, 0, 0, snapshot, prev_hash, hash from round where day < $1 limit 1",
+                day_of(months(1)),
+            )
         await late_ledger.close()
         await real(transaction)
 
@@ -341,14 +386,20 @@ async def test_a_stream_still_written_before_the_cut_is_not_cut(
         await retired(plane, months(2.5), body)
 
 
-async def test_retired_tables_are_archived_once_and_dropped(plane: ToldPlane, tmp_path: Path) -> None:
+async def test_retired_tables_are_archived_once_and_dropped(
+    plane: ToldPlane, tmp_path: Path
+) -> None:
     done = (await retired(plane, months(2.5))).done
     assert done is not None
     assert await retired_tables(plane.ledger.database) == sorted(done.tables)
     archived = await archive(plane.ledger.database, done.tables, tmp_path)
     of_rounds = [one for one in archived if one.table.startswith("retired_round")]
     assert sum(one.rows for one in of_rounds) == done.rounds
-    lines = zstandard.ZstdDecompressor().decompressobj().decompress((tmp_path / of_rounds[0].file).read_bytes())
+    lines = (
+        zstandard.ZstdDecompressor()
+        .decompressobj()
+        .decompress((tmp_path / of_rounds[0].file).read_bytes())
+    )
     assert lines.startswith(b"stream,day,number,epoch,at_us")
     assert lines.count(b"\n") == of_rounds[0].rows + 1
     written = _changed(tmp_path)
@@ -363,11 +414,14 @@ def _changed(directory: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in directory.glob("*.zst")}
 
 
-# --- the command -----------------------------------------------------------------------------------------------------------
+# --- the command ---------------------------------------------------------------------------------
 
 
 def test_the_command_retires_archives_and_drops_and_says_so(
-    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     from wharfinger_cli.__main__ import main
 
@@ -379,13 +433,18 @@ def test_the_command_retires_archives_and_drops_and_says_so(
 
     in_a_loop(lambda: _some_months(database_url))
     monkeypatch.setenv("WHARFINGER_DATABASE", database_url)
-    key, checkpoint, archived = (str(tmp_path / name) for name in ("key.pem", "june.json", "archive"))
+    key, checkpoint, archived = (
+        str(tmp_path / name) for name in ("key.pem", "june.json", "archive")
+    )
     assert ask("audit", "key", key)[0] == 0
     assert ask("audit", "checkpoint", "--key", key, "--out", checkpoint)[0] == 0
     before = ask("get", "bindings")[1]
     retire = ("ledger", "retire", "--before", "2025-09-01", "--checkpoint", checkpoint)
     code, out, _ = ask(*retire, "--archive", archived, "--drop")
-    assert (code, out.splitlines()[0].startswith("retired what lies before 2025-08-10: ")) == (0, True)
+    assert (code, out.splitlines()[0].startswith("retired what lies before 2025-08-10: ")) == (
+        0,
+        True,
+    )
     assert "dropped 8 tables" in out
     assert (tmp_path / "archive" / "MANIFEST.json").exists()
     assert ask("get", "bindings")[1] == before

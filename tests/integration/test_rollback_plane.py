@@ -1,4 +1,5 @@
-"""Rolling back on a running plane, by the commands a user has, and with the command killed in the middle."""
+"""Rolling back on a running plane, by the commands a user has, and with the command killed in the
+middle."""
 
 from __future__ import annotations
 
@@ -14,9 +15,10 @@ from typing import Any
 
 import pytest
 from benchmarks.plane import PlaneUnderTest, a_plane
+from tests.patience import PATIENCE_S
 from tests.planes import assert_whole, settled
 
-pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 BOOKING = "harbour/booking-deployment"
@@ -28,12 +30,14 @@ def plane(tmp_path: Path) -> Iterator[PlaneUnderTest]:
     """The examples' fleet, with `booking` scaled from 6 to 8."""
     with a_plane() as plane:
         plane.up()
-        plane.command("apply", *(f"-f{EXAMPLES / part}" for part in ("fleet", "policies", "workloads")))
-        settled(plane, quiet_s=1.0)
+        plane.command(
+            "apply", *(f"-f{EXAMPLES / part}" for part in ("fleet", "policies", "workloads"))
+        )
+        settled(plane)
         told = (EXAMPLES / "workloads" / "booking.yaml").read_text()
         (tmp_path / "booking.yaml").write_text(told.replace("replicas: 6", "replicas: 8"))
         plane.command("apply", "-f", str(tmp_path / "booking.yaml"))
-        settled(plane, quiet_s=1.0)
+        settled(plane)
         yield plane
 
 
@@ -49,9 +53,21 @@ def targets(plane: PlaneUnderTest) -> dict[str, int]:
 
 def asked(plane: PlaneUnderTest, *arguments: str) -> tuple[Any, int]:
     done = subprocess.run(
-        [sys.executable, "-m", "wharfinger_cli", "--data-dir", str(plane.data_dir), *arguments, "-o", "json"],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "wharfinger_cli",
+            "--data-dir",
+            str(plane.data_dir),
+            *arguments,
+            "-o",
+            "json",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
     assert "Traceback" not in done.stderr, done.stderr
     return (json.loads(done.stdout) if done.returncode != 2 else done.stderr), done.returncode
 
@@ -65,7 +81,7 @@ def test_a_binding_goes_back_and_forth_by_commands(plane: PlaneUnderTest) -> Non
     found, code = asked(plane, "rollback", "booking", "--to", small["id"], "--apply")
     assert (code, found["applied"]) == (0, True)
     assert targets(plane) == {t["cluster"]: t["replicas"] for t in small["data"]["targets"]}
-    settled(plane, quiet_s=1.0)
+    settled(plane)
     before = plane.json("status")["streams"]
     found, code = asked(plane, "rollback", "booking", "--to", small["id"], "--apply")
     assert (code, found["changes"]) == (0, False)
@@ -74,7 +90,7 @@ def test_a_binding_goes_back_and_forth_by_commands(plane: PlaneUnderTest) -> Non
     assert targets(plane) == here
     assert asked(plane, "rollback", "booking", "--to", "1999-01-01")[1] == 2
     assert asked(plane, "rollback", "nobody", "--to", "now")[1] == 2
-    settled(plane, quiet_s=1.0)
+    settled(plane)
     difference, _ = asked(plane, "diff", f"fleet/0:{large['round']}", "now", "--stream", "fleet")
     assert difference["bindings"] == []
     assert_whole(plane)
@@ -85,15 +101,27 @@ def test_a_killed_roll_back_is_finished_by_asking_again(plane: PlaneUnderTest) -
     before = len(decided(plane))
     for after_s in KILLED_AFTER_S:
         command = subprocess.Popen(
-            [sys.executable, "-m", "wharfinger_cli", "--data-dir", str(plane.data_dir), "rollback", "booking", "--to",
-             small["id"], "--apply"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "wharfinger_cli",
+                "--data-dir",
+                str(plane.data_dir),
+                "rollback",
+                "booking",
+                "--to",
+                small["id"],
+                "--apply",
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         time.sleep(after_s)
         os.kill(command.pid, signal.SIGKILL)
         command.wait()
     assert asked(plane, "rollback", "booking", "--to", small["id"], "--apply")[1] == 0
     assert targets(plane) == {t["cluster"]: t["replicas"] for t in small["data"]["targets"]}
     assert len(decided(plane)) == before + 1
-    settled(plane, quiet_s=1.0)
+    settled(plane)
     assert asked(plane, "rollback", "booking", "--to", small["id"])[0]["changes"] is False
     assert_whole(plane)

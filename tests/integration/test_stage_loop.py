@@ -1,69 +1,51 @@
-"""The stage loop on a real ledger: whatever happens in between, every message is decided once, and the chain holds.
+"""The stage loop on a real ledger: whatever happens in between, every message is decided once, and
+the chain holds.
 
-The decider is the counter of `tests/counter.py`, so that what was decided can be counted; the readers are played by hand.
+The decider is the counter of `tests/counter.py`, so that what was decided can be counted; the
+readers are played by hand.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterator, Sequence
 
+import msgspec
 import pytest
 import pytest_asyncio
 from tests.apps import until
 from tests.counter import Counter, Counts, withdrawn
+from tests.loops import (
+    INCARNATIONS,
+    TOPIC,
+    Acks,
+    ByPartition,
+    a_loop,
+    assert_each_once,
+    causes,
+    loop_running,
+    messages,
+)
+from tests.patience import PATIENCE_S, in_patience
 
+from wharfinger.domain.binding import Binding
 from wharfinger.domain.value import Value
-from wharfinger.events.bindings import BindingWithdrawn
-from wharfinger.events.decisions import BindingReleased
-from wharfinger.events.envelope import Event
+from wharfinger.domain.workload import ObjectRef, Requirements
+from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
+from wharfinger.events.codec import made
+from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.ticks import Ticked
 from wharfinger.kernel.decider import Draft, Micros
 from wharfinger.kernel.round import Round
-from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerError, Transient, audit_verify, wall_clock
+from wharfinger.runtime.ledger import Ledger, LedgerError, Transient, audit_verify, wall_clock
 from wharfinger.runtime.ledger.writer import CommitResult
+from wharfinger.runtime.messages import Message
 from wharfinger.runtime.observability import METRICS
-from wharfinger.runtime.stage_loop import Message, StageLoop
+from wharfinger.runtime.stage_loop import StageLoop
+from wharfinger.stages.fleet import FleetDecider
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
-
-TOPIC = "wharfinger.bindings"
-INCARNATIONS = {TOPIC: 1, "wharfinger.clusters": 1}
-
-
-class ByPartition:
-    """Stream `fleet/<partition>`; what comes on `clusters` is for everybody."""
-
-    prefix = "fleet/"
-
-    def group_of(self, stream: str) -> int:
-        return int(stream.removeprefix("fleet/"))
-
-    def standing(self, group: int) -> Sequence[str]:
-        return (f"fleet/{group}",)
-
-    def addressed(self, message: Message) -> Sequence[str] | None:
-        return (f"fleet/{message.partition}",) if message.topic == TOPIC else None
-
-
-@dataclass
-class Acks:
-    """Which offsets were acknowledged, by partition."""
-
-    done: list[tuple[int, int]] = field(default_factory=list)
-
-    def of(self, partition: int, offset: int) -> Callable[[], object]:
-        return lambda: self.done.append((partition, offset))
-
-
-@pytest_asyncio.fixture
-async def ledger(database_url: str) -> AsyncIterator[Ledger]:
-    opened = await Ledger.open(database_url, "tests-victim")
-    yield opened
-    await opened.close()
+pytestmark = pytest.mark.integration
 
 
 @pytest_asyncio.fixture
@@ -73,57 +55,79 @@ async def other(database_url: str) -> AsyncIterator[Ledger]:
     await opened.close()
 
 
-def a_loop(ledger: Ledger, decider: Counter | None = None, **options: float) -> StageLoop[Counts]:
-    return StageLoop(
-        "tests", decider or Counter(), ByPartition(), ledger, INCARNATIONS, wall_clock, METRICS.of("tests"),
-        lock_timeout_s=options.get("lock_timeout_s", 5.0), take_max=int(options.get("take_max", 500)),
-        mailbox_max=int(options.get("mailbox_max", 4000)),
-    )  # fmt: skip
+# --- what one turn holds -------------------------------------------------------------------------
 
 
-@asynccontextmanager
-async def running(loop: StageLoop[Counts], *groups: int) -> AsyncIterator[StageLoop[Counts]]:
-    loop.expect(groups)
+WEB = BindingRequested(
+    Binding(
+        "web", "uid-web", ObjectRef("apps/v1", "Deployment", "web"), 2, Requirements({"cpu": 1000})
+    )
+)
+NINE = BindingRequested(msgspec.structs.replace(WEB.binding, replicas=9))
+GONE = BindingWithdrawn("web")
+
+
+@pytest.mark.parametrize(
+    ("facts", "replicas"),
+    [
+        ([WEB, GONE], None),
+        ([WEB, NINE, WEB], 2),
+        ([WEB, GONE, WEB], 2),
+        ([WEB, GONE, NINE, GONE], None),
+    ],
+    ids=["created, deleted", "2, 9, 2", "created, deleted, created", "twice deleted"],
+)
+@pytest.mark.parametrize("cut", [1, 2, 4], ids=["one a turn", "two a turn", "one turn"])
+async def test_the_last_word_on_a_binding_holds_however_many_come_in_one_turn(
+    ledger: Ledger, facts: list[BindingRequested | BindingWithdrawn], replicas: int | None, cut: int
+) -> None:
+    told = [
+        Message(
+            TOPIC,
+            0,
+            offset,
+            made(fact, id=derived_id("last word", offset), source="/tests", subject="web"),
+            None,
+        )
+        for offset, fact in enumerate(facts)
+    ]
+    loop = StageLoop(
+        "tests",
+        FleetDecider(),
+        ByPartition(),
+        ledger,
+        INCARNATIONS,
+        wall_clock,
+        METRICS.of("tests"),
+        take_max=cut,
+    )
+    loop.expect([0])
     await loop.acquire()
+    loop.hold(True)
     loop.start()
     try:
-        yield loop
+        await loop.offer_facts(told)  # all wait, as after a stop of the process
+        loop.hold(False)
+        await until(lambda: loop.idle_s() > 0 and loop.backlog() == 0)
+        held = await loop.look(
+            "fleet/0", lambda state: {name: r.spec.replicas for name, r in state.bindings.items()}
+        )
+        assert held == ({} if replicas is None else {"web": replicas})
     finally:
         await loop.stop()
-
-
-def messages(
-    numbers: Iterator[int] | Sequence[int], acks: Acks | None = None, *, partition: int = 0, first: int = 0
-) -> list[Message]:
-    """Event n of the counter's events, at ascending offsets."""
-    return [
-        Message(TOPIC, partition, offset, withdrawn(number), acks.of(partition, offset) if acks else None)
-        for offset, number in enumerate(numbers, first)
-    ]
-
-
-async def released(ledger: Ledger) -> list[str]:
-    """The causes of all releases: the ids of the events that were decided."""
-    return [
-        str(row.cause)
-        async for row in ledger.decisions(DecisionQuery(stream="fleet/"))
-        if isinstance(row.data(), BindingReleased)
-    ]
-
-
-async def assert_each_once(ledger: Ledger, numbers: Sequence[int]) -> None:
-    decided = await released(ledger)
-    assert len(decided) == len(set(decided))
-    assert set(decided) == {str(withdrawn(n).id) for n in numbers}
+    ids = [message.event.id for message in told]
+    assert set((await ledger.known({"fleet/0": ids}))["fleet/0"]) == set(ids), (
+        "every event is an input of some round"
+    )
     assert (await audit_verify(ledger)).ok
 
 
-# --- redelivery ----------------------------------------------------------------------------------------------------------
+# --- redelivery ----------------------------------------------------------------------------------
 
 
 async def test_what_comes_again_changes_nothing(ledger: Ledger) -> None:
     acks = Acks()
-    async with running(a_loop(ledger), 0) as loop:
+    async with loop_running(a_loop(ledger), 0) as loop:
         await loop.offer(messages(range(20), acks))
         await until(lambda: len(acks.done) == 20)
         before = loop.heads()
@@ -138,10 +142,10 @@ async def test_what_comes_again_changes_nothing(ledger: Ledger) -> None:
 
 async def test_a_restart_knows_what_was_decided(ledger: Ledger) -> None:
     acks = Acks()
-    async with running(a_loop(ledger), 0) as loop:
+    async with loop_running(a_loop(ledger), 0) as loop:
         await loop.offer(messages(range(10), acks))
         await until(lambda: len(acks.done) == 10)
-    async with running(a_loop(ledger), 0) as loop:
+    async with loop_running(a_loop(ledger), 0) as loop:
         await loop.offer(messages(range(15), acks))
         await until(lambda: len(acks.done) == 25)
         assert loop.heads()["fleet/0"].epoch == 2
@@ -150,26 +154,33 @@ async def test_a_restart_knows_what_was_decided(ledger: Ledger) -> None:
 
 async def test_a_new_life_of_the_topic_begins_at_offset_zero(ledger: Ledger) -> None:
     acks = Acks()
-    async with running(a_loop(ledger), 0) as loop:
+    async with loop_running(a_loop(ledger), 0) as loop:
         await loop.offer(messages(range(10), acks))
         await until(lambda: len(acks.done) == 10)
     loop = StageLoop(
-        "tests", Counter(), ByPartition(), ledger, {**INCARNATIONS, TOPIC: 2}, wall_clock, METRICS.of("tests")
+        "tests",
+        Counter(),
+        ByPartition(),
+        ledger,
+        {**INCARNATIONS, TOPIC: 2},
+        wall_clock,
+        METRICS.of("tests"),
     )
-    async with running(loop, 0):
-        await loop.offer(messages([10, 11, 3], acks))  # offsets 0, 1 and 2 were other events in the life before
+    async with loop_running(loop, 0):
+        # offsets 0, 1 and 2 were other events in the life before
+        await loop.offer(messages([10, 11, 3], acks))
         await until(lambda: len(acks.done) == 13)
     await assert_each_once(ledger, range(12))
 
 
-# --- broadcast -----------------------------------------------------------------------------------------------------------
+# --- broadcast -----------------------------------------------------------------------------------
 
 
 async def test_a_broadcast_begins_where_the_one_who_knows_least_stands(ledger: Ledger) -> None:
     def told(number: int, offset: int) -> Message:
         return Message("wharfinger.clusters", 0, offset, withdrawn(number))
 
-    async with running(a_loop(ledger), 0) as loop:
+    async with loop_running(a_loop(ledger), 0) as loop:
         await loop.offer([told(n, n) for n in range(5)])
         await until(lambda: loop.heads()["fleet/0"].seq > 4)
         assert loop.positions() == {"wharfinger.clusters/0": 5}
@@ -180,7 +191,9 @@ async def test_a_broadcast_begins_where_the_one_who_knows_least_stands(ledger: L
         await until(lambda: loop.heads()["fleet/1"].seq > 4)
         assert loop.positions() == {"wharfinger.clusters/0": 5}
     fresh = {**INCARNATIONS, "wharfinger.clusters": 2}
-    loop = StageLoop("tests", Counter(), ByPartition(), ledger, fresh, wall_clock, METRICS.of("tests"))
+    loop = StageLoop(
+        "tests", Counter(), ByPartition(), ledger, fresh, wall_clock, METRICS.of("tests")
+    )
     loop.expect([0, 1])
     await loop.acquire()
     loop.start()
@@ -196,24 +209,29 @@ async def test_a_broadcast_begins_where_the_one_who_knows_least_stands(ledger: L
         await loop.stop()
 
 
-async def test_a_stream_that_stands_in_an_older_life_of_a_topic_is_told_from_its_beginning(ledger: Ledger) -> None:
-    """One stream has read the new life of a broadcast topic and the other only the old: the reader begins at 0 for its sake."""
+async def test_a_stream_that_stands_in_an_older_life_of_a_topic_is_told_from_its_beginning(
+    ledger: Ledger,
+) -> None:
+    """One stream has read the new life of a broadcast topic and the other only the old: the reader
+    begins at 0 for its sake."""
 
     def told(number: int, offset: int) -> Message:
         return Message("wharfinger.clusters", 0, offset, withdrawn(number))
 
-    async with running(a_loop(ledger), 0, 1) as loop:
+    async with loop_running(a_loop(ledger), 0, 1) as loop:
         await loop.offer([told(n, n) for n in range(9)])
         await until(lambda: min(h.seq for h in loop.heads().values()) > 8)
     fresh = {**INCARNATIONS, "wharfinger.clusters": 2}
 
     def again() -> StageLoop[Counts]:
-        return StageLoop("tests", Counter(), ByPartition(), ledger, fresh, wall_clock, METRICS.of("tests"))
+        return StageLoop(
+            "tests", Counter(), ByPartition(), ledger, fresh, wall_clock, METRICS.of("tests")
+        )
 
-    async with running(again(), 0) as loop:  # alone: stream 1 is nobody's meanwhile
+    async with loop_running(again(), 0) as loop:  # alone: stream 1 is nobody's meanwhile
         await loop.offer([told(100 + n, n) for n in range(4)])
         await until(lambda: loop.positions() == {"wharfinger.clusters/0": 4})
-    async with running(again(), 0, 1) as loop:
+    async with loop_running(again(), 0, 1) as loop:
         assert loop.positions() == {"wharfinger.clusters/0": 0}
 
 
@@ -221,7 +239,7 @@ async def test_nothing_is_decided_while_the_facts_are_not_there(ledger: Ledger) 
     acks = Acks()
     loop = a_loop(ledger)
     loop.hold(True)
-    async with running(loop, 0):
+    async with loop_running(loop, 0):
         await loop.offer(messages(range(5), acks))
         await asyncio.sleep(0.2)
         assert (acks.done, loop.ready(), loop.backlog()) == ([], False, 5)
@@ -231,12 +249,14 @@ async def test_nothing_is_decided_while_the_facts_are_not_there(ledger: Ledger) 
     await assert_each_once(ledger, range(5))
 
 
-# --- fencing -------------------------------------------------------------------------------------------------------------
+# --- fencing -------------------------------------------------------------------------------------
 
 
-async def test_a_fenced_writer_recovers_and_goes_on_without_losing_a_message(ledger: Ledger, other: Ledger) -> None:
+async def test_a_fenced_writer_recovers_and_goes_on_without_losing_a_message(
+    ledger: Ledger, other: Ledger
+) -> None:
     acks = Acks()
-    async with running(a_loop(ledger), 0, 1) as loop:
+    async with loop_running(a_loop(ledger), 0, 1) as loop:
         for wave in range(6):
             for partition in (0, 1):
                 numbers = range(1000 * partition + wave * 10, 1000 * partition + wave * 10 + 10)
@@ -252,9 +272,9 @@ async def test_a_fenced_writer_recovers_and_goes_on_without_losing_a_message(led
 async def test_two_writers_of_a_stream_never_both_decide(ledger: Ledger, other: Ledger) -> None:
     """The second does not wait for the lock long, and both are given the same messages."""
     first, second = Acks(), Acks()
-    async with running(a_loop(ledger, lock_timeout_s=0.2), 0) as old:
+    async with loop_running(a_loop(ledger, lock_timeout_s=0.2), 0) as old:
         await old.offer(messages(range(50), first))
-        async with running(a_loop(other, lock_timeout_s=0.2), 0) as new:
+        async with loop_running(a_loop(other, lock_timeout_s=0.2), 0) as new:
             for wave in range(5, 15):
                 batch = range(wave * 10, wave * 10 + 10)
                 await asyncio.gather(
@@ -270,13 +290,15 @@ async def test_two_writers_of_a_stream_never_both_decide(ledger: Ledger, other: 
 
 async def test_a_lost_lock_is_taken_again(ledger: Ledger, other: Ledger) -> None:
     acks = Acks()
-    async with running(a_loop(ledger), 0) as loop:
+    async with loop_running(a_loop(ledger), 0) as loop:
         await loop.offer(messages(range(5), acks))
         await until(lambda: len(acks.done) == 5)
         async with other.database.reading() as raw:
             killed = await raw.fetch(
-                "select pg_terminate_backend(a.pid) from pg_locks l join pg_stat_activity a using (pid) "
-                "where l.locktype = 'advisory' and l.granted and a.application_name = 'tests-victim'"
+                "select pg_terminate_backend(a.pid) from pg_locks l join pg_stat_activity a "
+                "using (pid) "
+                "where l.locktype = 'advisory' and l.granted "
+                "and a.datname = current_database() and a.application_name = 'tests'"
             )
         assert len(killed) == 1
         await loop.offer(messages(range(5, 10), acks, first=5))
@@ -286,7 +308,9 @@ async def test_a_lost_lock_is_taken_again(ledger: Ledger, other: Ledger) -> None
     await assert_each_once(ledger, range(10))
 
 
-async def test_killed_connections_lose_nothing_and_double_nothing(ledger: Ledger, other: Ledger) -> None:
+async def test_killed_connections_lose_nothing_and_double_nothing(
+    ledger: Ledger, other: Ledger
+) -> None:
     acks, sent, kills = Acks(), 2000, 0
     done = asyncio.Event()
 
@@ -298,19 +322,25 @@ async def test_killed_connections_lose_nothing_and_double_nothing(ledger: Ledger
             while not done.is_set():
                 kills += len(
                     await raw.fetch(
-                        "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'tests-victim' "
+                        "select pg_terminate_backend(pid) from pg_stat_activity "
+                        "where datname = current_database() and application_name = 'tests' "
                         "order by random() limit 1"
                     )
                 )
                 await asyncio.sleep(pause)
                 pause *= 1.05
 
-    async with running(a_loop(ledger, take_max=25), 0, 1) as loop:
+    async with loop_running(a_loop(ledger, take_max=25), 0, 1) as loop:
         killing = asyncio.create_task(kill())
         try:
             for start in range(0, sent, 50):
                 await loop.offer(
-                    messages(range(start, start + 50), acks, partition=start // 50 % 2, first=start // 100 * 50)
+                    messages(
+                        range(start, start + 50),
+                        acks,
+                        partition=start // 50 % 2,
+                        first=start // 100 * 50,
+                    )
                 )
                 await asyncio.sleep(0.02)
             await until(lambda: len(acks.done) == sent or loop.fatal)
@@ -322,22 +352,24 @@ async def test_killed_connections_lose_nothing_and_double_nothing(ledger: Ledger
     await assert_each_once(other, range(sent))
 
 
-# --- coming and going ----------------------------------------------------------------------------------------------------
+# --- coming and going ----------------------------------------------------------------------------
 
 
-async def test_a_revocation_finishes_or_abandons_the_batch_and_frees_the_lock(ledger: Ledger, other: Ledger) -> None:
+async def test_a_revocation_finishes_or_abandons_the_batch_and_frees_the_lock(
+    ledger: Ledger, other: Ledger
+) -> None:
     """Whatever was acknowledged is decided; whatever was not comes again to the next owner."""
     acks = Acks()
-    async with running(a_loop(ledger, take_max=10), 0, 1) as loop:
+    async with loop_running(a_loop(ledger, take_max=10), 0, 1) as loop:
         await loop.offer(messages(range(300), acks))
         await until(lambda: acks.done)
-        await asyncio.wait_for(loop.revoke([0]), 2)
+        await in_patience(loop.revoke([0]))
         kept = {offset for _, offset in acks.done}
         assert len(kept) < 300
         assert loop.owned() == [1]
-        decided = set(await released(ledger))
+        decided = set(await causes(ledger))
         assert {str(withdrawn(n).id) for n in kept} == decided
-        async with running(a_loop(other), 0) as next_owner:
+        async with loop_running(a_loop(other), 0) as next_owner:
             again = Acks()
             await next_owner.offer(messages(range(300), again))
             await until(lambda: len(again.done) == 300)
@@ -348,7 +380,7 @@ async def test_a_revocation_finishes_or_abandons_the_batch_and_frees_the_lock(le
 async def test_messages_that_come_after_the_revocation_are_not_acknowledged(ledger: Ledger) -> None:
     """They are the next owner's: acknowledged here, the broker would never show them to him."""
     acks = Acks()
-    async with running(a_loop(ledger), 0) as loop:
+    async with loop_running(a_loop(ledger), 0) as loop:
         await loop.revoke([0])
         await loop.offer(messages(range(5), acks))
         await asyncio.sleep(0.05)
@@ -357,10 +389,12 @@ async def test_messages_that_come_after_the_revocation_are_not_acknowledged(ledg
     assert acks.done == []
 
 
-async def test_a_takeover_that_is_cancelled_leaves_no_lock_behind(ledger: Ledger, other: Ledger) -> None:
+async def test_a_takeover_that_is_cancelled_leaves_no_lock_behind(
+    ledger: Ledger, other: Ledger
+) -> None:
     """The next rebalance may come while we wait for a lock or recover."""
     held = await other.partition_lock("fleet/0")
-    assert await held.wait(5)
+    assert await held.wait(PATIENCE_S)
     loop = a_loop(ledger)
     loop.expect([0])
     taking = asyncio.create_task(loop.acquire())
@@ -370,15 +404,17 @@ async def test_a_takeover_that_is_cancelled_leaves_no_lock_behind(ledger: Ledger
     await held.release()
     lock = await other.partition_lock("fleet/0")
     try:
-        assert await lock.wait(2)
+        assert await lock.wait(PATIENCE_S)
     finally:
         await lock.release()
         await loop.stop()
 
 
-async def test_a_group_taken_away_while_it_recovers_leaves_an_empty_mailbox(ledger: Ledger, other: Ledger) -> None:
+async def test_a_group_taken_away_while_it_recovers_leaves_an_empty_mailbox(
+    ledger: Ledger, other: Ledger
+) -> None:
     held = await other.partition_lock("fleet/0")
-    assert await held.wait(5)
+    assert await held.wait(PATIENCE_S)
     loop = a_loop(ledger, mailbox_max=10)
     loop.start()
     loop.expect([0, 1])
@@ -393,13 +429,13 @@ async def test_a_group_taken_away_while_it_recovers_leaves_an_empty_mailbox(ledg
     try:
         assert loop.owned() == [1]
         assert loop.backlog() == 0
-        await asyncio.wait_for(loop.offer(messages(range(10, 20), acks, partition=1)), 5)
+        await in_patience(loop.offer(messages(range(10, 20), acks, partition=1)))
         await until(lambda: len(acks.done) == 10)
     finally:
         await loop.stop()
 
 
-# --- time ----------------------------------------------------------------------------------------------------------------
+# --- time ----------------------------------------------------------------------------------------
 
 
 class Alarm(Counter):
@@ -427,21 +463,21 @@ class Alarm(Counter):
 
 
 async def test_a_tick_fires_when_it_is_due_and_once(ledger: Ledger) -> None:
-    async with running(a_loop(ledger, Alarm(after=300_000)), 0) as loop:
+    async with loop_running(a_loop(ledger, Alarm(after=300_000)), 0) as loop:
         told = wall_clock()
         await loop.offer(messages(range(3)))
         await until(lambda: loop.heads()["fleet/0"].round == 2)
         fired = wall_clock()
         await asyncio.sleep(0.3)
         head = loop.heads()["fleet/0"]
-    assert 300_000 <= fired - told < 1_300_000
+    assert fired - told >= 300_000
     assert (head.round, head.seq) == (2, 3)  # the messages, the tick; an idle stream writes nothing
     rounds = [r async for r in ledger.recorded_rounds("fleet/0")]
     assert [type(e.data) for e in rounds[1].events] == [Ticked]
     await assert_each_once(ledger, range(3))
 
 
-# --- what cannot be mended -----------------------------------------------------------------------------------------------
+# --- what cannot be mended -----------------------------------------------------------------------
 
 
 class Broken(Counter):
@@ -457,7 +493,7 @@ async def test_a_decider_that_raises_without_an_event_to_blame_is_fatal_and_said
     ledger: Ledger, capsys: pytest.CaptureFixture[str]
 ) -> None:
     acks = Acks()
-    async with running(a_loop(ledger, Broken()), 0) as loop:
+    async with loop_running(a_loop(ledger, Broken()), 0) as loop:
         await loop.offer(messages([1], acks))
         await until(lambda: acks.done)
         await loop.offer(messages([2, 3], acks, first=1))
@@ -476,11 +512,13 @@ class Away(Ledger):
 
     away = itertools.count(-1)  # so many are yet to fail; replaced by the test
 
-    async def commit(self, rounds: Sequence[Round], events: object) -> CommitResult:
+    async def commit(
+        self, rounds: Sequence[Round], events: object, group_of: object = None, marks: object = None
+    ) -> CommitResult:
         number = next(self.away)
         if number % 4 == 1:
             raise Transient("database: away")
-        result = await super().commit(rounds, events)  # type: ignore[arg-type]
+        result = await super().commit(rounds, events, group_of, marks)  # type: ignore[arg-type]
         if number % 4 == 2:
             raise Transient("database: no answer")
         return result
@@ -488,7 +526,7 @@ class Away(Ledger):
 
 async def test_a_commit_that_may_have_taken_place_is_asked_again(ledger: Ledger) -> None:
     acks = Acks()
-    async with running(a_loop(Away(ledger.database)), 0) as loop:
+    async with loop_running(a_loop(Away(ledger.database)), 0) as loop:
         for n in range(12):
             await loop.offer(messages([n], acks, first=n))
             await until(lambda n=n: len(acks.done) == n + 1)
@@ -498,16 +536,22 @@ async def test_a_commit_that_may_have_taken_place_is_asked_again(ledger: Ledger)
 
 async def test_a_stop_while_the_database_is_away_is_no_failure(ledger: Ledger) -> None:
     class Gone(Ledger):
-        async def commit(self, rounds: Sequence[Round], events: object) -> CommitResult:
+        async def commit(
+            self,
+            rounds: Sequence[Round],
+            events: object,
+            group_of: object = None,
+            marks: object = None,
+        ) -> CommitResult:
             raise Transient("database: away")
 
     acks = Acks()
-    async with running(a_loop(Gone(ledger.database)), 0) as loop:
+    async with loop_running(a_loop(Gone(ledger.database)), 0) as loop:
         await loop.offer(messages(range(3), acks))
         await asyncio.sleep(0.2)
     assert loop.fatal == ""
     assert acks.done == []
-    async with running(a_loop(ledger), 0) as loop:
+    async with loop_running(a_loop(ledger), 0) as loop:
         await loop.offer(messages(range(3), acks))
         await until(lambda: len(acks.done) == 3)
     await assert_each_once(ledger, range(3))
@@ -515,11 +559,17 @@ async def test_a_stop_while_the_database_is_away_is_no_failure(ledger: Ledger) -
 
 async def test_a_ledger_that_refuses_is_fatal(ledger: Ledger) -> None:
     class Refusing(Ledger):
-        async def commit(self, rounds: Sequence[Round], events: object) -> CommitResult:
+        async def commit(
+            self,
+            rounds: Sequence[Round],
+            events: object,
+            group_of: object = None,
+            marks: object = None,
+        ) -> CommitResult:
             raise LedgerError("fleet/0: refused")
 
     acks = Acks()
-    async with running(a_loop(Refusing(ledger.database)), 0) as loop:
+    async with loop_running(a_loop(Refusing(ledger.database)), 0) as loop:
         await loop.offer(messages(range(3), acks))
         await until(lambda: loop.fatal)
         assert loop.fatal == "LedgerError: fleet/0: refused"

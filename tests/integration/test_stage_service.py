@@ -1,4 +1,5 @@
-"""Two stage services of one consumer group: partitions move, every message is decided once, every stream has one writer."""
+"""Two stage services of one consumer group: partitions move, every message is decided once, every
+stream has one writer."""
 
 from __future__ import annotations
 
@@ -9,46 +10,33 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 import pytest_asyncio
 from tests.apps import a_context, running, send, until
-from tests.counter import Counter, Counts, withdrawn
+from tests.backends import fresh_database
+from tests.counter import withdrawn
+from tests.loops import a_stage, causes
 
-from wharfinger.events.decisions import BindingReleased
-from wharfinger.events.streams import BINDINGS, CLUSTERS, INTAKE
-from wharfinger.kernel.round import Round
+from wharfinger.events.streams import BINDINGS, INTAKE
+from wharfinger.kernel.round import Basis, Round
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.faust_app import COMMIT_INTERVAL_S
-from wharfinger.runtime.ledger import DecisionQuery, Ledger, Transient, audit_verify
+from wharfinger.runtime.ledger import Ledger, Submission, Transient, audit_verify
+from wharfinger.runtime.ledger.intake import AcceptResult
 from wharfinger.runtime.ledger.writer import CommitResult
 from wharfinger.runtime.service import ServiceContext
-from wharfinger.runtime.stage_loop import Message
-from wharfinger.runtime.stage_service import Stage, StageService
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 SHARDS = 4
 
 
-class ByPartition:
-    prefix = "fleet/"
-
-    def group_of(self, stream: str) -> int:
-        return int(stream.removeprefix("fleet/"))
-
-    def standing(self, group: int) -> Sequence[str]:
-        return (f"fleet/{group}",)
-
-    def addressed(self, message: Message) -> Sequence[str] | None:
-        return (f"fleet/{message.partition}",) if message.topic == BINDINGS.name else ()
-
-
-def a_stage(context: ServiceContext) -> StageService[Counts]:
-    return StageService(Stage("tests-stage", Counter(), ByPartition(), (BINDINGS,), (CLUSTERS,)), context)
-
-
 @pytest_asyncio.fixture
-async def contexts(backend: Backend, database_url: str, topic_prefix: str) -> AsyncIterator[list[ServiceContext]]:
+async def contexts(
+    backend: Backend, database_url: str, topic_prefix: str
+) -> AsyncIterator[list[ServiceContext]]:
     """One of each service's own, as if each were a process."""
     ledgers = [await Ledger.open(database_url, f"tests-{n}") for n in range(3)]
-    yield [await a_context(backend, ledger, topic_prefix, fleet_shards=SHARDS) for ledger in ledgers]
+    yield [
+        await a_context(backend, ledger, topic_prefix, fleet_shards=SHARDS) for ledger in ledgers
+    ]
     for ledger in ledgers:
         await ledger.close()
 
@@ -72,12 +60,9 @@ class Feed:
         self._stopping.set()
 
 
-async def causes(ledger: Ledger) -> list[str]:
-    rows = ledger.decisions(DecisionQuery(stream="fleet/"))
-    return [str(row.cause) async for row in rows if isinstance(row.data(), BindingReleased)]
-
-
-async def test_partitions_move_and_every_message_is_decided_once(contexts: list[ServiceContext]) -> None:
+async def test_partitions_move_and_every_message_is_decided_once(
+    contexts: list[ServiceContext],
+) -> None:
     first, second, third = (a_stage(context) for context in contexts)
     ledger = contexts[0].ledger
     feed = Feed(contexts[0])
@@ -91,7 +76,9 @@ async def test_partitions_move_and_every_message_is_decided_once(contexts: list[
 
             def shared() -> bool:
                 owned = [group for m in members for group in m.loop.owned()]
-                return sorted(owned) == [0, 1, 2, 3] and all(m.ready() and len(m.loop.owned()) <= 2 for m in members)
+                return sorted(owned) == [0, 1, 2, 3] and all(
+                    m.ready() and len(m.loop.owned()) <= 2 for m in members
+                )
 
             await until(shared)
             await asyncio.sleep(1)
@@ -116,14 +103,17 @@ async def test_partitions_move_and_every_message_is_decided_once(contexts: list[
     assert max(h.epoch for h in await ledger.heads("fleet/")) >= 3  # they did move
 
 
-async def test_a_stop_in_the_middle_leaves_the_rest_to_the_next(contexts: list[ServiceContext]) -> None:
+async def test_a_stop_in_the_middle_leaves_the_rest_to_the_next(
+    contexts: list[ServiceContext],
+) -> None:
     """Nothing that was fetched and not decided may count as done."""
     total = 6000
     events = [withdrawn(n, f"binding-{n % 40}") for n in range(total)]
     await send(contexts[0], BINDINGS, [(e.subject, e.body) for e in events])
     ledger = contexts[0].ledger
     for context in contexts[:2]:
-        before = min(len(await causes(ledger)), total - 1)  # a fast machine may have come to the end already
+        # a fast machine may have come to the end already
+        before = min(len(await causes(ledger)), total - 1)
         async with running(a_stage(context)):
             await until(lambda before=before: _more_than(ledger, before))
     async with running(a_stage(contexts[2])):
@@ -137,12 +127,20 @@ async def _more_than(ledger: Ledger, count: int) -> bool:
     return len(await causes(ledger)) > count
 
 
-async def test_what_is_done_with_at_once_takes_nothing_along_that_is_not(contexts: list[ServiceContext]) -> None:
-    """A null record and a dead letter behind an event that waits for the database: were their offsets committed before the
-    event's, nobody would be given it again."""
+async def test_what_is_done_with_at_once_takes_nothing_along_that_is_not(
+    contexts: list[ServiceContext],
+) -> None:
+    """A null record and a dead letter behind an event that waits for the database: were their
+    offsets committed before the event's, nobody would be given it again."""
 
     class Stuck(Ledger):
-        async def commit(self, rounds: Sequence[Round], events: object) -> CommitResult:
+        async def commit(
+            self,
+            rounds: Sequence[Round],
+            events: object,
+            group_of: object = None,
+            marks: object = None,
+        ) -> CommitResult:
             raise Transient("database: away")
 
     ledger = contexts[0].ledger
@@ -155,8 +153,38 @@ async def test_what_is_done_with_at_once_takes_nothing_along_that_is_not(context
         await asyncio.sleep(3 * COMMIT_INTERVAL_S)
     assert await causes(ledger) == []
     async with running(a_stage(contexts[1])):
-        await until(lambda: _more_than(ledger, 0), 20)
+        await until(lambda: _more_than(ledger, 0))
     assert await causes(ledger) == [str(event.id)]
+
+
+async def test_a_stage_that_has_not_read_what_was_there_is_not_ready(
+    contexts: list[ServiceContext],
+) -> None:
+    """As after a kill: what waits on the topics when the partitions come is lag, though the mailbox
+    is empty."""
+
+    class Away(Ledger):
+        away = True
+
+        async def accept(self, submissions: Sequence[Submission]) -> AcceptResult:
+            if self.away:
+                raise Transient("database: away")
+            return await super().accept(submissions)
+
+    events = [withdrawn(n, "k") for n in range(20)]
+    await send(contexts[0], BINDINGS, [("k", b"poison"), *(("k", event.body) for event in events)])
+    ledger = Away(contexts[0].ledger.database)
+    service = a_stage(dataclasses.replace(contexts[0], ledger=ledger))
+    await service.start()
+    try:
+        await until(lambda: service.loop.ready() and service.lag() > 0)
+        await asyncio.sleep(0.5)
+        assert (service.ready(), service.loop.backlog(), service.lag()) == (False, 0, 21)
+        ledger.away = False
+        await until(lambda: service.ready() and service.lag() == 0)
+        await until(lambda: _more_than(ledger, len(events) - 1))
+    finally:
+        await service.stop()
 
 
 async def _letters(ledger: Ledger) -> bool:
@@ -170,3 +198,52 @@ async def test_a_crashed_app_ends_the_process(contexts: list[ServiceContext]) ->
         assert service._app is not None
         await service._app.crash(RuntimeError("the consumer's thread died"))
         assert "thread died" in service.failed()
+
+
+async def test_what_was_acknowledged_and_is_in_no_round_is_read_again(
+    contexts: list[ServiceContext], backend: Backend, migrated_database: str
+) -> None:
+    """The group has committed the offsets of records that a restored database knows nothing of."""
+    context = contexts[0]
+    events = [withdrawn(n, f"binding-{n % 40}") for n in range(60)]
+    await send(context, BINDINGS, [(e.subject, e.body) for e in events])
+    async with running(a_stage(context)):
+        await until(lambda: _more_than(context.ledger, 59))
+        await asyncio.sleep(3 * COMMIT_INTERVAL_S)
+    with fresh_database(backend.database_url, template=migrated_database) as restored:
+        ledger = await Ledger.open(restored, "tests-restored")
+        try:
+            async with running(a_stage(dataclasses.replace(context, ledger=ledger))):
+                await until(lambda: _more_than(ledger, 59))
+            assert sorted(await causes(ledger)) == sorted(str(e.id) for e in events)
+        finally:
+            await ledger.close()
+
+
+async def test_without_an_answer_from_the_database_everything_is_read_again(
+    contexts: list[ServiceContext],
+) -> None:
+    """The database is away while partitions are assigned: everything is read from the beginning,
+    and decided once."""
+
+    class NoAnswer(Ledger):
+        async def last_bases(self, prefix: str) -> dict[str, Basis]:
+            raise Transient("database: away")
+
+    context, ledger = contexts[0], contexts[0].ledger
+    await send(
+        context,
+        BINDINGS,
+        [(e.subject, e.body) for e in (withdrawn(n, f"binding-{n}") for n in range(20))],
+    )
+    async with running(a_stage(context)):
+        await until(lambda: _more_than(ledger, 19))
+    async with running(a_stage(dataclasses.replace(contexts[1], ledger=NoAnswer(ledger.database)))):
+        await send(
+            context,
+            BINDINGS,
+            [(e.subject, e.body) for e in (withdrawn(n, f"binding-{n}") for n in (20, 21))],
+        )
+        await until(lambda: _more_than(ledger, 21))
+    decided = await causes(ledger)
+    assert len(decided) == len(set(decided)) == 22

@@ -34,7 +34,8 @@ async def written(ledger: Ledger, rounds: list[RecordedRound]) -> None:
 
 @pytest_asyncio.fixture
 async def past(ledger: Ledger) -> tuple[Ledger, World, dict[str, int]]:
-    """A fleet that was scheduled, and scaled a minute later. The rounds that stood in between are returned."""
+    """A fleet that was scheduled, and scaled a minute later. The rounds that stood in between are
+    returned."""
     world = World(recorded=True, at=START)
     first = world.tell(story(), START)
     await written(ledger, first)
@@ -44,7 +45,9 @@ async def past(ledger: Ledger) -> tuple[Ledger, World, dict[str, int]]:
     return ledger, world, between
 
 
-async def test_every_stream_can_be_had_as_it_is_and_as_it_was(past: tuple[Ledger, World, dict[str, int]]) -> None:
+async def test_every_stream_can_be_had_as_it_is_and_as_it_was(
+    past: tuple[Ledger, World, dict[str, int]],
+) -> None:
     ledger, world, between = past
     for name, running in world.streams.items():
         now = await state_at(ledger, name)
@@ -55,7 +58,9 @@ async def test_every_stream_can_be_had_as_it_is_and_as_it_was(past: tuple[Ledger
     assert len(early.state.bindings) == 60
 
 
-async def test_a_world_of_the_present_goes_on_as_the_plane_would(past: tuple[Ledger, World, dict[str, int]]) -> None:
+async def test_a_world_of_the_present_goes_on_as_the_plane_would(
+    past: tuple[Ledger, World, dict[str, int]],
+) -> None:
     ledger, world, _ = past
     other = await world_at(ledger)
     new = [e for e in story(bindings=110) if isinstance(e.data, BindingRequested)][90:]
@@ -63,10 +68,14 @@ async def test_a_world_of_the_present_goes_on_as_the_plane_would(past: tuple[Led
         plane.tell(new, START + 90 * SECOND)
     (one,), (two,) = world.fleet_states(), other.fleet_states()
     assert len(one.bindings) == 110
-    assert {n: r.targets for n, r in one.bindings.items()} == {n: r.targets for n, r in two.bindings.items()}
+    assert {n: r.targets for n, r in one.bindings.items()} == {
+        n: r.targets for n, r in two.bindings.items()
+    }
 
 
-async def test_a_world_of_the_past_knows_nothing_of_later(past: tuple[Ledger, World, dict[str, int]]) -> None:
+async def test_a_world_of_the_past_knows_nothing_of_later(
+    past: tuple[Ledger, World, dict[str, int]],
+) -> None:
     ledger, _, between = past
     then = await world_at(ledger, point_of(f"fleet/0:{between['fleet/0']}", 0))
     (fleet,) = then.fleet_states()

@@ -27,7 +27,10 @@ def test_an_unknown_force_is_said() -> None:
 
 
 def test_half_of_an_external_backend_is_a_mistake() -> None:
-    with pytest.raises(RuntimeError, match="both or neither"), any_backend({"WHARFINGER_TEST_KAFKA": "h:1"}):
+    with (
+        pytest.raises(RuntimeError, match="both or neither"),
+        any_backend({"WHARFINGER_TEST_KAFKA": "h:1"}),
+    ):
         pass
 
 
@@ -44,4 +47,7 @@ def test_what_the_environment_names_comes_first(backend: Backend) -> None:
 
 def test_another_database_is_on_the_same_server() -> None:
     assert on_database("postgresql+asyncpg://u:p@h:5/a", "b") == "postgresql+asyncpg://u:p@h:5/b"
-    assert on_database("postgresql+asyncpg://u@/a?host=/run/x", "b") == "postgresql+asyncpg://u@/b?host=/run/x"
+    assert (
+        on_database("postgresql+asyncpg://u@/a?host=/run/x", "b")
+        == "postgresql+asyncpg://u@/b?host=/run/x"
+    )

@@ -1,4 +1,5 @@
-"""The published decisions as a witness: what the ledger's owner rewrote, the topic still says as it was."""
+"""The published decisions as a witness: what the ledger's owner rewrote, the topic still says as it
+was."""
 
 # mypy: allow-untyped-calls
 # (the drivers ship no types)
@@ -19,19 +20,27 @@ from wharfinger.events.streams import BINDINGS, DECISIONS, TOPICS
 from wharfinger.history.topic_check import BadRecord, TopicResult, check_topic
 from wharfinger.history.verification import verify
 from wharfinger.runtime.backends import Backend, BackendError
-from wharfinger.runtime.groundwork import partitions, topic_specs
-from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow, Submission, audit_verify, wall_clock
+from wharfinger.runtime.ledger import (
+    DecisionQuery,
+    Ledger,
+    LedgerRow,
+    Submission,
+    audit_verify,
+    wall_clock,
+)
 from wharfinger.runtime.producer import idempotent_producer
+from wharfinger.runtime.sending import OutgoingRecord
 from wharfinger.runtime.settings import Settings
+from wharfinger.runtime.topic_setup import partitions, topic_specs
 from wharfinger.runtime.topics import ensure_topics, partition_for
 from wharfinger_publisher.app import PublisherService
-from wharfinger_publisher.records import Record, RecordMaker
+from wharfinger_publisher.records import RecordMaker
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.integration
 
 STREAMS = ("fleet/0", "fleet/1")
 DAY_US = 86_400_000_000
-PARTITIONS = {topic.name: partitions(topic, Settings()) for topic in TOPICS}
+PARTITIONS = {topic.name: partitions(topic, Settings(fleet_shards=1)) for topic in TOPICS}
 
 
 @dataclass
@@ -44,7 +53,9 @@ class Plane:
 
     async def make_topic(self) -> None:
         await ensure_topics(
-            self.backend, [spec for spec in topic_specs(Settings()) if spec.name == DECISIONS.name], self.prefix
+            self.backend,
+            [spec for spec in topic_specs(Settings(fleet_shards=1)) if spec.name == DECISIONS.name],
+            self.prefix,
         )
 
     async def check(self) -> TopicResult:
@@ -55,11 +66,20 @@ class Plane:
         head = (await self.ledger.raise_epoch([stream]))[stream]
         writer = Writer(head, Counter(every=5))
         now = wall_clock() - age_us
-        rounds = [writer.step([withdrawn(first + 2 * n), withdrawn(first + 2 * n + 1)], now) for n in range(count)]
+        rounds = [
+            writer.step([withdrawn(first + 2 * n), withdrawn(first + 2 * n + 1)], now)
+            for n in range(count)
+        ]
         await self.ledger.commit(rounds, writer.events)
 
-    async def publish(self, change: Callable[[list[Record]], Sequence[Record]] = list, *, cursors: bool = True) -> None:
-        """By hand: the records of all decisions, changed, and the cursors moved to the heads as if all were sent."""
+    async def publish(
+        self,
+        change: Callable[[list[OutgoingRecord]], Sequence[OutgoingRecord]] = list,
+        *,
+        cursors: bool = True,
+    ) -> None:
+        """By hand: the records of all decisions, changed, and the cursors moved to the heads as if
+        all were sent."""
         rows: list[LedgerRow] = [row async for row in self.ledger.decisions(DecisionQuery("fleet"))]
         made = RecordMaker(PARTITIONS, partition_for).records(rows)
         records = [record for record in made if record.topic == DECISIONS.name]
@@ -68,7 +88,10 @@ class Plane:
         try:
             for record in change(records):
                 await producer.send_and_wait(
-                    self.prefix + record.topic, record.value, key=record.key, partition=record.partition
+                    self.prefix + record.topic,
+                    record.value,
+                    key=record.key,
+                    partition=record.partition,
                 )
         finally:
             await producer.stop()
@@ -85,7 +108,9 @@ async def plane(backend: Backend, database_url: str, topic_prefix: str) -> Async
     event = withdrawn(9999)
     await ledger.accept([Submission(event, BINDINGS.name, event.subject, event.subject)])
     await ensure_topics(
-        backend, [spec for spec in topic_specs(Settings()) if spec.name == DECISIONS.name], topic_prefix
+        backend,
+        [spec for spec in topic_specs(Settings(fleet_shards=1)) if spec.name == DECISIONS.name],
+        topic_prefix,
     )
     made = Plane(ledger, backend, topic_prefix)
     for number, stream in enumerate(STREAMS):
@@ -119,10 +144,8 @@ async def test_what_the_publisher_sends_is_what_the_ledger_says(plane: Plane) ->
     await plane.decide("fleet/0", 500, 3)
     later = await plane.check()
     assert later.ok
-    assert (later.records, later.waiting) == (
-        ends.records,
-        await total(plane) - ends.records,
-    )  # and nothing was written
+    # and nothing was written
+    assert (later.records, later.waiting) == (ends.records, await total(plane) - ends.records)
 
 
 async def test_a_rewritten_chain_is_found_by_what_was_published(plane: Plane) -> None:
@@ -167,7 +190,13 @@ async def test_a_stream_that_was_forgotten_is_still_published(plane: Plane) -> N
 async def test_a_decision_that_was_never_published_is_named(plane: Plane) -> None:
     await plane.publish(lambda records: [r for r in records if r is not records[8]])
     bad = found(await plane.check())
-    assert (bad.stream, bad.seq, bad.offset, bad.what, bad.found) == ("fleet/0", 9, None, "decision", "missing")
+    assert (bad.stream, bad.seq, bad.offset, bad.what, bad.found) == (
+        "fleet/0",
+        9,
+        None,
+        "decision",
+        "missing",
+    )
 
 
 async def test_a_decision_that_was_added_with_its_cursor_is_named(plane: Plane) -> None:
@@ -180,8 +209,12 @@ async def test_a_decision_that_was_added_with_its_cursor_is_named(plane: Plane) 
 
 
 async def test_decisions_in_another_order_are_named(plane: Plane) -> None:
-    def last_first(records: list[Record]) -> list[Record]:
-        one = [r for r in records if r.partition == records[0].partition and b"/wharfinger/fleet/0" in (r.value or b"")]
+    def last_first(records: list[OutgoingRecord]) -> list[OutgoingRecord]:
+        one = [
+            r
+            for r in records
+            if r.partition == records[0].partition and b"/wharfinger/fleet/0" in (r.value or b"")
+        ]
         return [one[-1], *[r for r in records if r is not one[-1]]]
 
     await plane.publish(last_first)
@@ -196,22 +229,37 @@ async def test_a_repeat_is_counted_and_does_no_harm(plane: Plane) -> None:
     assert result.repeats == 1
 
 
-def _first_changed(change: Callable[[Record], Record], records: list[Record]) -> list[Record]:
+def _first_changed(
+    change: Callable[[OutgoingRecord], OutgoingRecord], records: list[OutgoingRecord]
+) -> list[OutgoingRecord]:
     return [change(records[0]), *records[1:]]
 
 
-CHANGES: list[tuple[str, Callable[[Record], Record]]] = [
+CHANGES: list[tuple[str, Callable[[OutgoingRecord], OutgoingRecord]]] = [
     ("id", lambda r: replace(r, value=(r.value or b"").replace(b'"id":"', b'"id":"00', 1))),
-    ("source", lambda r: replace(r, value=(r.value or b"").replace(b"wharfinger/fleet/0", b"wharfinger/fleet/9"))),
-    ("sequence", lambda r: replace(r, value=(r.value or b"").replace(b'"sequence":"1"', b'"sequence":"2"'))),
+    (
+        "source",
+        lambda r: replace(
+            r, value=(r.value or b"").replace(b"wharfinger/fleet/0", b"wharfinger/fleet/9")
+        ),
+    ),
+    (
+        "sequence",
+        lambda r: replace(r, value=(r.value or b"").replace(b'"sequence":"1"', b'"sequence":"2"')),
+    ),
     ("type", lambda r: replace(r, value=(r.value or b"").replace(b"released.v1", b"released.v2"))),
-    ("subject", lambda r: replace(r, value=(r.value or b"").replace(b'"subject":"binding', b'"subject":"x'))),
+    (
+        "subject",
+        lambda r: replace(
+            r, value=(r.value or b"").replace(b'"subject":"binding', b'"subject":"x')
+        ),
+    ),
     ("key", lambda r: replace(r, key=b"x")),
     ("partition", lambda r: replace(r, partition=(r.partition + 1) % 4)),
     ("data", lambda r: replace(r, value=(r.value or b"").replace(b'"uid":"1', b'"uid":"7'))),
     ("record", lambda r: replace(r, value=b"no json")),
     ("record", lambda r: replace(r, value=None)),
-]  # fmt: skip
+]
 
 
 async def test_a_record_that_says_something_else_is_named(plane: Plane) -> None:
@@ -225,8 +273,11 @@ async def test_a_record_that_says_something_else_is_named(plane: Plane) -> None:
         assert (bad.what, bad.offset) == (what, 0), what
 
 
-async def test_after_the_broker_lost_its_log_the_topic_covers_what_is_there(plane: Plane, topic_prefix: str) -> None:
-    """In a new life nothing is missing before the publisher has come to it, and nothing that is older than the topic keeps."""
+async def test_after_the_broker_lost_its_log_the_topic_covers_what_is_there(
+    plane: Plane, topic_prefix: str
+) -> None:
+    """In a new life nothing is missing before the publisher has come to it, and nothing that is
+    older than the topic keeps."""
     await plane.publish(lambda records: [])
     await plane.ledger.incarnation([DECISIONS.name], [DECISIONS.name], plane.backend.boot_id)
     lost = await plane.check()
@@ -234,22 +285,27 @@ async def test_after_the_broker_lost_its_log_the_topic_covers_what_is_there(plan
     assert (lost.life, lost.covered, lost.waiting) == (2, 0, lost.decisions)
     heads = {head.stream: head.seq for head in await plane.ledger.heads("fleet")}
     await plane.ledger.advance("publisher", 2, heads, {})
-    assert found(await plane.check()).what == "decision"  # they are young, so they had to be sent again
+    # they are young, so they had to be sent again
+    assert found(await plane.check()).what == "decision"
 
 
-async def test_what_is_older_than_the_topic_keeps_may_be_missing(plane: Plane, topic_prefix: str) -> None:
+async def test_what_is_older_than_the_topic_keeps_may_be_missing(
+    plane: Plane, topic_prefix: str
+) -> None:
     await plane.ledger.ensure_streams(["fleet/2"])
     await plane.decide("fleet/2", 7000, 2, age_us=40 * DAY_US)
     old = (await plane.ledger.heads("fleet/2"))[0].seq
     await plane.decide("fleet/2", 7100, 2)
-    await plane.publish(lambda records: [r for r in records if b"fleet/2" not in (r.value or b"") or _seq(r) > old])
+    await plane.publish(
+        lambda records: [r for r in records if b"fleet/2" not in (r.value or b"") or _seq(r) > old]
+    )
     result = await plane.check()
     assert result.ok
     assert (result.decisions - result.covered, result.waiting) == (old, 0)
     assert result.from_us > wall_clock() - DAY_US
 
 
-def _seq(record: Record) -> int:
+def _seq(record: OutgoingRecord) -> int:
     return int((record.value or b"").split(b'"sequence":"')[1].split(b'"')[0])
 
 

@@ -1,4 +1,5 @@
-"""Laws of placing by traits, over random clusters: what users rely on, whatever happens in which order."""
+"""Laws of placing by traits, over random clusters: what users rely on, whatever happens in which
+order."""
 
 from __future__ import annotations
 
@@ -9,12 +10,26 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cluster_world import CLUSTER, STREAM, Harness, a_node, needs, observed
+from tests.hunting import examples
 from tests.properties.test_cluster_stage import check_capacity
 
 from wharfinger.domain.cluster_objects import DisruptionBudget, NamespaceLabels, PodSelecting
 from wharfinger.domain.node import Node, Pod
-from wharfinger.domain.pod_traits import HostPort, PodTerm, PodTraits, TopologySpread, WeightedPodTerm
-from wharfinger.domain.policy import HotWindow, LoadLimit, LoadPolicy, LoadWeight, Policy, SyncPeriod
+from wharfinger.domain.pod_traits import (
+    HostPort,
+    PodTerm,
+    PodTraits,
+    TopologySpread,
+    WeightedPodTerm,
+)
+from wharfinger.domain.policy import (
+    HotWindow,
+    LoadLimit,
+    LoadPolicy,
+    LoadWeight,
+    Policy,
+    SyncPeriod,
+)
 from wharfinger.domain.scheduler import Arguments, FitArgs, Profile, SchedulerConfig
 from wharfinger.domain.scheduler_points import default_points
 from wharfinger.domain.selectors import LabelSelector
@@ -30,8 +45,8 @@ from wharfinger.kernel.audit import audit
 from wharfinger.kernel.decider import Decision
 from wharfinger.kernel.recover import recover
 from wharfinger.kernel.step import empty_head, step
-from wharfinger.stages.cluster import ClusterDecider, ClusterProfile, ClusterState
-from wharfinger.stages.cluster.preempting import PREEMPTED
+from wharfinger.stages.cluster import ClusterDecider, ClusterProfile, ClusterStageState
+from wharfinger.stages.cluster.preemption import PREEMPTED
 from wharfinger.stages.cluster.profile import IMMEDIATE, Window
 
 BINDINGS = tuple("abcdef")
@@ -58,34 +73,60 @@ GATED = shaped("g", gates=("wait",))
 LIKING = shaped("v", 100, preferred_affinity=(WeightedPodTerm(10, PodTerm("host", APPS[1])),))
 PLAIN = needs(1500)
 CLASSES = (
-    *SPREAD, APART, SHY, TOGETHER, LISTENING, LOCALLY, CROWD, CROWD, CROWD_TOO, PACKED, LOST, GATED, LIKING, PLAIN, PLAIN,
-)  # fmt: skip
+    *SPREAD,
+    APART,
+    SHY,
+    TOGETHER,
+    LISTENING,
+    LOCALLY,
+    CROWD,
+    CROWD,
+    CROWD_TOO,
+    PACKED,
+    LOST,
+    GATED,
+    LIKING,
+    PLAIN,
+    PLAIN,
+)
 
 PACKER = PolicyApplied(
     Policy(
-        "KubeSchedulerConfiguration", "ours",
-        scheduler=SchedulerConfig((Profile("packer", default_points(), Arguments(fit=FitArgs("MostAllocated"))),)),
-    )
-)  # fmt: skip
-LOAD = PolicyApplied(
-    Policy(
-        "DynamicSchedulerPolicy", "load",
-        load=LoadPolicy(
-            (SyncPeriod("cpu", 2),), (LoadLimit("cpu", 80_000),), (LoadWeight("cpu", 1000),), (HotWindow(5, 2),)
+        "KubeSchedulerConfiguration",
+        "ours",
+        scheduler=SchedulerConfig(
+            (Profile("packer", default_points(), Arguments(fit=FitArgs("MostAllocated"))),)
         ),
     )
-)  # fmt: skip
+)
+LOAD = PolicyApplied(
+    Policy(
+        "DynamicSchedulerPolicy",
+        "load",
+        load=LoadPolicy(
+            (SyncPeriod("cpu", 2),),
+            (LoadLimit("cpu", 80_000),),
+            (LoadWeight("cpu", 1000),),
+            (HotWindow(5, 2),),
+        ),
+    )
+)
 
 
 def some_nodes(draw: st.DrawFn) -> list[Node]:
     return [
-        a_node(f"n{i}", cpu=draw(st.sampled_from((1000, 2000, 4000))), labels={"zone": f"z{i % 3}", "host": f"n{i}"})
+        a_node(
+            f"n{i}",
+            cpu=draw(st.sampled_from((1000, 2000, 4000))),
+            labels={"zone": f"z{i % 3}", "host": f"n{i}"},
+        )
         for i in range(draw(st.integers(2, 6)))
     ]
 
 
-def some_pods(draw: st.DrawFn, state: ClusterState, node: str) -> PodsObserved:
-    """Foreign pods, and of our own replicas there some that run; of those that were let go a few still run."""
+def some_pods(draw: st.DrawFn, state: ClusterStageState, node: str) -> PodsObserved:
+    """Foreign pods, and of our own replicas there some that run; of those that were let go a few
+    still run."""
     own = [
         Pod(f"{b}-{o}", f"{b}-{o}", r.cls.requirements, node, b, o)
         for (b, o), r in sorted(state.book.on_node.get(node, {}).items())
@@ -93,7 +134,13 @@ def some_pods(draw: st.DrawFn, state: ClusterState, node: str) -> PodsObserved:
     ]
     before = [p for p in state.book.pods.get(node, ()) if p.binding and draw(st.booleans())]
     foreign = [
-        Pod(f"{node}-f{i}", f"f{i}", draw(st.sampled_from((APART, LISTENING, PLAIN, *SPREAD))), node, priority=-5)
+        Pod(
+            f"{node}-f{i}",
+            f"f{i}",
+            draw(st.sampled_from((APART, LISTENING, PLAIN, *SPREAD))),
+            node,
+            priority=-5,
+        )
         for i in range(draw(st.integers(0, 1)))
     ]
     return PodsObserved(CLUSTER, node, (*own, *before, *foreign))
@@ -104,9 +151,14 @@ def some_event(draw: st.DrawFn, plane: Harness, nodes: list[Node]) -> Iterable[V
     if what <= 6:
         plane.seq += 1
         item = Assigned(
-            plane.seq, f"d{plane.seq}", draw(st.sampled_from(BINDINGS)), "uid", draw(st.integers(0, 4)),
-            draw(st.sampled_from(CLASSES)), draw(st.integers(0, 3)),
-        )  # fmt: skip
+            plane.seq,
+            f"d{plane.seq}",
+            draw(st.sampled_from(BINDINGS)),
+            "uid",
+            draw(st.integers(0, 4)),
+            draw(st.sampled_from(CLASSES)),
+            draw(st.integers(0, 3)),
+        )
         return [AssignmentsDecided(CLUSTER, "fleet/0", plane.seq, (item,))]
     node = draw(st.sampled_from(nodes))
     if what == 7:
@@ -119,20 +171,32 @@ def some_event(draw: st.DrawFn, plane: Harness, nodes: list[Node]) -> Iterable[V
             nodes[nodes.index(node)] = changed
         return observed(nodes)
     if what == 9:
-        return [draw(st.sampled_from((PACKER, PolicyRemoved("KubeSchedulerConfiguration", "ours"))))]
+        return [
+            draw(st.sampled_from((PACKER, PolicyRemoved("KubeSchedulerConfiguration", "ours"))))
+        ]
     if what == 10:
         return [draw(st.sampled_from((LOAD, PolicyRemoved("DynamicSchedulerPolicy", "load"))))]
     if what == 11:
-        loads = {n.name: draw(st.sampled_from((10_000, 50_000, 90_000))) for n in nodes if draw(st.integers(0, 4))}
+        loads = {
+            n.name: draw(st.sampled_from((10_000, 50_000, 90_000)))
+            for n in nodes
+            if draw(st.integers(0, 4))
+        }
         return [
             NodeLoadObserved(CLUSTER, "cpu", 2, plane.at, loads),
             HotValueObserved(CLUSTER, plane.at, {node.name: 3}),
         ]
     if what == 12:
-        budget = DisruptionBudget("", "x", draw(st.sampled_from(APPS)), allowed=draw(st.integers(0, 1)))
+        budget = DisruptionBudget(
+            "", "x", draw(st.sampled_from(APPS)), allowed=draw(st.integers(0, 1))
+        )
         return [
-            ObjectsObserved(CLUSTER, "PodDisruptionBudget", "", (budget,) if draw(st.booleans()) else ()),
-            ObjectsObserved(CLUSTER, "Namespace", "", (NamespaceLabels("default", {"kind": "own"}),)),
+            ObjectsObserved(
+                CLUSTER, "PodDisruptionBudget", "", (budget,) if draw(st.booleans()) else ()
+            ),
+            ObjectsObserved(
+                CLUSTER, "Namespace", "", (NamespaceLabels("default", {"kind": "own"}),)
+            ),
             ObjectsObserved(CLUSTER, "Service", "", (PodSelecting("Service", "", "y", APPS[1]),)),
         ]
     return [Ticked(STREAM, plane.at)]
@@ -175,7 +239,7 @@ def checked(plane: Harness, before: Mapping[str, int], decisions: list[Decision]
     assert due is None or due > plane.at, "what is due now was decided now"
 
 
-def pods_on(state: ClusterState, node: str) -> list[tuple[tuple[str, int], PodTraits]]:
+def pods_on(state: ClusterStageState, node: str) -> list[tuple[tuple[str, int], PodTraits]]:
     own = [(key, r.cls.requirements.traits) for key, r in state.book.on_node.get(node, {}).items()]
     seen = {key for key, _ in own}
     others = [
@@ -186,7 +250,7 @@ def pods_on(state: ClusterState, node: str) -> list[tuple[tuple[str, int], PodTr
     return [*own, *others]
 
 
-def check_ports(state: ClusterState, new: set[tuple[str, int]]) -> None:
+def check_ports(state: ClusterStageState, new: set[tuple[str, int]]) -> None:
     for node in state.book.nodes:
         for (one, a), (two, b) in combinations(pods_on(state, node), 2):
             if one not in new and two not in new:
@@ -197,10 +261,12 @@ def check_ports(state: ClusterState, new: set[tuple[str, int]]) -> None:
                     assert not (same and (not p.ip or not q.ip or p.ip == q.ip)), (node, one, two)
 
 
-def check_apart(state: ClusterState, new: set[tuple[str, int]]) -> None:
+def check_apart(state: ClusterStageState, new: set[tuple[str, int]]) -> None:
     """Neither does who came stand where it minds others, nor where others mind it."""
     everybody = [
-        (key, traits, state.book.nodes[n].labels) for n in state.book.nodes for key, traits in pods_on(state, n)
+        (key, traits, state.book.nodes[n].labels)
+        for n in state.book.nodes
+        for key, traits in pods_on(state, n)
     ]
     for (one, a, here), (two, b, there) in combinations(everybody, 2):
         if one in new or two in new:
@@ -211,7 +277,9 @@ def check_apart(state: ClusterState, new: set[tuple[str, int]]) -> None:
                     assert not (near and term.selector.matches(other.labels)), (one, two)
 
 
-def check_skew(state: ClusterState, decisions: list[Decision], new: set[tuple[str, int]]) -> None:
+def check_skew(
+    state: ClusterStageState, decisions: list[Decision], new: set[tuple[str, int]]
+) -> None:
     """Where nothing but placing happened: who came stands in no domain that is too far ahead."""
     if not all(isinstance(d.data, ReplicasPlaced) for d in decisions):
         return
@@ -229,7 +297,7 @@ def check_skew(state: ClusterState, decisions: list[Decision], new: set[tuple[st
         assert counts[zone] - min(counts.values()) <= BY_ZONE[0].max_skew
 
 
-def check_groups(state: ClusterState) -> None:
+def check_groups(state: ClusterStageState) -> None:
     there = least = 0
     for held in state.book.held.values():
         if held.cls.requirements.traits.group:
@@ -238,29 +306,37 @@ def check_groups(state: ClusterState) -> None:
     assert there == 0 or there >= least or state.gathering is not None
 
 
-def check_victims(state: ClusterState, before: Mapping[str, int], decisions: list[Decision]) -> None:
+def check_victims(
+    state: ClusterStageState, before: Mapping[str, int], decisions: list[Decision]
+) -> None:
     told = {str(h.assignment): h.priority for h in state.book.held.values()}
     for d in decisions:
-        if isinstance(d.data, ReplicasReleased) and d.data.reason == PREEMPTED and str(d.cause) in told:
-            assert before.get(d.data.binding, told.get(d.data.assignment, 0)) < told[str(d.cause)] or (
-                told[d.data.assignment] < told[str(d.cause)]
-            )
+        if (
+            isinstance(d.data, ReplicasReleased)
+            and d.data.reason == PREEMPTED
+            and str(d.cause) in told
+        ):
+            assert before.get(d.data.binding, told.get(d.data.assignment, 0)) < told[
+                str(d.cause)
+            ] or (told[d.data.assignment] < told[str(d.cause)])
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(stories())
 def test_what_users_rely_on_holds_after_every_round(plane: Harness) -> None:
     """The checks are made on the way; here, that all of it is one history."""
     decider = plane.decider
     live = decider.dump(plane.state)
-    assert audit(decider, decider.initial(STREAM), empty_head(STREAM), plane.rounds).divergences == []
+    assert (
+        audit(decider, decider.initial(STREAM), empty_head(STREAM), plane.rounds).divergences == []
+    )
     assert decider.dump(recover(decider, decider.initial(STREAM), plane.rounds)) == live
     for recorded in plane.rounds:
         for d in recorded.round.decisions:
             assert len(canonical(getattr(d.data, "explanation", None))) <= 2048
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(stories(), st.integers(1, 9))
 def test_a_state_stored_anywhere_goes_on_alike(plane: Harness, cut: int) -> None:
     decider = plane.decider

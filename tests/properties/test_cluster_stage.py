@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cluster_world import CLUSTER, STREAM, Harness, as_items, event, observed, replicas_in
+from tests.hunting import examples
 from tests.properties.test_nodes import some_nodes, some_requirements
 
 from wharfinger.domain.node import Node, Pod
@@ -15,7 +16,13 @@ from wharfinger.domain.resources import Device, DeviceRequest
 from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.value import Value, canonical
 from wharfinger.domain.workload import Requirements
-from wharfinger.events.assignments import Assigned, AssignmentItem, AssignmentsDecided, Placed, Released
+from wharfinger.events.assignments import (
+    Assigned,
+    AssignmentItem,
+    AssignmentsDecided,
+    Placed,
+    Released,
+)
 from wharfinger.events.cluster_state import NodesObserved, PodsObserved
 from wharfinger.events.decisions import (
     NodeRemovalDecided,
@@ -28,17 +35,21 @@ from wharfinger.events.ticks import Ticked
 from wharfinger.kernel.audit import audit
 from wharfinger.kernel.recover import recover
 from wharfinger.kernel.step import empty_head, step
-from wharfinger.stages.cluster import ClusterState
+from wharfinger.stages.cluster import ClusterStageState
 
 BINDINGS = ("a", "b", "c", "d", "e")
 
 
 @st.composite
 def histories(draw: st.DrawFn, pods: bool = True) -> tuple[str, list[list[Value]]]:
-    """Rounds of events as a real fleet sends them: nodes change, bindings scale, pods come and go, removals are proposed."""
+    """Rounds of events as a real fleet sends them: nodes change, bindings scale, pods come and go,
+    removals are proposed."""
     strategy = draw(st.sampled_from(["least-allocated", "most-allocated"]))
     classes = draw(st.lists(some_requirements(), min_size=1, max_size=3))
-    roomy = [Node(f"roomy{i}", {"cpu": 6000, "memory": 200}, (Device("T4"),) * 3, {"zone": "x"}) for i in range(2)]
+    roomy = [
+        Node(f"roomy{i}", {"cpu": 6000, "memory": 200}, (Device("T4"),) * 3, {"zone": "x"})
+        for i in range(2)
+    ]
     nodes = [*draw(some_nodes(6)), *roomy]
     rounds: list[list[Value]] = [list(observed(nodes))]
     seq = 0
@@ -51,35 +62,59 @@ def histories(draw: st.DrawFn, pods: bool = True) -> tuple[str, list[list[Value]
                 binding = draw(st.sampled_from(BINDINGS))
                 inputs.append(
                     AssignmentsDecided(
-                        CLUSTER, "fleet/0", seq,
-                        (Assigned(seq, f"d{seq}", binding, binding, draw(st.integers(0, 6)),
-                                  draw(st.sampled_from(classes)), draw(st.integers(0, 2))),),
+                        CLUSTER,
+                        "fleet/0",
+                        seq,
+                        (
+                            Assigned(
+                                seq,
+                                f"d{seq}",
+                                binding,
+                                binding,
+                                draw(st.integers(0, 6)),
+                                draw(st.sampled_from(classes)),
+                                draw(st.integers(0, 2)),
+                            ),
+                        ),
                     )
-                )  # fmt: skip
+                )
             elif what == 6 and nodes:
                 nodes = [n for n in nodes if draw(st.integers(0, 3))]
                 inputs += observed(nodes)
             elif what == 7 and nodes:
                 at = draw(st.integers(0, len(nodes) - 1))
                 old = nodes[at]
-                tainted = draw(st.sampled_from([(), (Taint("a", "NoExecute"),), (Taint("b", "NoSchedule"),)]))
-                nodes[at] = Node(old.name, old.allocatable, old.devices, old.labels, tainted, old.unschedulable)
+                tainted = draw(
+                    st.sampled_from([(), (Taint("a", "NoExecute"),), (Taint("b", "NoSchedule"),)])
+                )
+                nodes[at] = Node(
+                    old.name, old.allocatable, old.devices, old.labels, tainted, old.unschedulable
+                )
                 inputs += observed(nodes)
             elif what == 8 and nodes and pods:
                 name = draw(st.sampled_from(nodes)).name
                 inputs.append(
                     PodsObserved(
-                        CLUSTER, name,
+                        CLUSTER,
+                        name,
                         tuple(
-                            Pod(f"p{i}", f"p{i}", draw(st.sampled_from(classes)), name,
-                                draw(st.sampled_from(["", *BINDINGS])), draw(st.integers(-1, 3)),
-                                draw(st.sampled_from([(), ((0, 500),), ((1, 1000), (9, 3))])))
+                            Pod(
+                                f"p{i}",
+                                f"p{i}",
+                                draw(st.sampled_from(classes)),
+                                name,
+                                draw(st.sampled_from(["", *BINDINGS])),
+                                draw(st.integers(-1, 3)),
+                                draw(st.sampled_from([(), ((0, 500),), ((1, 1000), (9, 3))])),
+                            )
                             for i in range(draw(st.integers(0, 3)))
                         ),
                     )
-                )  # fmt: skip
+                )
             elif nodes:
-                inputs.append(NodeRemovalProposed(STREAM, CLUSTER, draw(st.sampled_from(nodes)).name, "empty"))
+                inputs.append(
+                    NodeRemovalProposed(STREAM, CLUSTER, draw(st.sampled_from(nodes)).name, "empty")
+                )
         rounds.append(inputs)
     return strategy, rounds
 
@@ -91,7 +126,7 @@ def run(strategy: str, rounds: Sequence[Sequence[Value]]) -> Harness:
     return plane
 
 
-def check_capacity(state: ClusterState) -> None:
+def check_capacity(state: ClusterStageState) -> None:
     """Every node, each resource, each device, added up from the book alone."""
     book = state.book
     for name, on_node in book.on_node.items():
@@ -111,16 +146,18 @@ def check_capacity(state: ClusterState) -> None:
         assert max(devices, default=0) <= 1000
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(histories(pods=False))
-def test_no_resource_and_no_device_is_given_away_twice(history: tuple[str, list[list[Value]]]) -> None:
+def test_no_resource_and_no_device_is_given_away_twice(
+    history: tuple[str, list[list[Value]]],
+) -> None:
     plane = Harness(history[0])
     for inputs in history[1]:
         plane.feed(*inputs)
         check_capacity(plane.state)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(histories())
 def test_every_assignment_is_placed_or_given_back_and_nothing_stays_open(
     history: tuple[str, list[list[Value]]],
@@ -152,7 +189,7 @@ def test_every_assignment_is_placed_or_given_back_and_nothing_stays_open(
         assert plane.feed() == []
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(histories(), st.integers(0, 8))
 def test_a_stored_state_goes_on_as_the_live_one_and_recovery_arrives_at_the_same(
     history: tuple[str, list[list[Value]]], cut: int
@@ -177,10 +214,13 @@ def test_a_stored_state_goes_on_as_the_live_one_and_recovery_arrives_at_the_same
     assert result.divergences == []
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(histories(), st.randoms(use_true_random=False))
-def test_redelivery_changes_nothing(history: tuple[str, list[list[Value]]], chance: random.Random) -> None:
-    """Facts and assignments delivered again right after themselves; a proposal is known by its id, which the shell asks."""
+def test_redelivery_changes_nothing(
+    history: tuple[str, list[list[Value]]], chance: random.Random
+) -> None:
+    """Facts and assignments delivered again right after themselves; a proposal is known by its id,
+    which the shell asks."""
     plain, again = Harness(history[0]), Harness(history[0])
     for inputs in history[1]:
         events = [event(one, len(plain.rounds), i) for i, one in enumerate(inputs)]
@@ -192,14 +232,21 @@ def test_redelivery_changes_nothing(history: tuple[str, list[list[Value]]], chan
                 twice.append(e)
         assert again.feed_events(twice) == first
     assert plain.decider.dump(plain.state) == again.decider.dump(again.state)
-    late = [e for recorded in plain.rounds for e in recorded.events if isinstance(e.data, AssignmentsDecided)]
+    late = [
+        e
+        for recorded in plain.rounds
+        for e in recorded.events
+        if isinstance(e.data, AssignmentsDecided)
+    ]
     assert again.feed_events(late) == []
     assert plain.decider.dump(plain.state) == again.decider.dump(again.state)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(histories())
-def test_its_own_decisions_coming_back_change_nothing(history: tuple[str, list[list[Value]]]) -> None:
+def test_its_own_decisions_coming_back_change_nothing(
+    history: tuple[str, list[list[Value]]],
+) -> None:
     plane = Harness(history[0])
     for inputs in history[1]:
         told = as_items(plane.feed(*inputs))
@@ -211,20 +258,44 @@ def test_its_own_decisions_coming_back_change_nothing(history: tuple[str, list[l
 
 # --- hostile input: anything that decodes
 
-wild = st.one_of(st.integers(-5, 5), st.sampled_from([-(2**70), -(2**63), 2**53, 2**63, 2**64, 10**40]))
+wild = st.one_of(
+    st.integers(-5, 5), st.sampled_from([-(2**70), -(2**63), 2**53, 2**63, 2**64, 10**40])
+)
 words = st.sampled_from(
-    ["", "cpu", "memory", "pods", "x", "a", "nvidia.com/gpu", "é\x00\n", "n" * 253, "\U0001f6a2" * 400]
+    [
+        "",
+        "cpu",
+        "memory",
+        "pods",
+        "x",
+        "a",
+        "nvidia.com/gpu",
+        "é\x00\n",
+        "n" * 253,
+        "\U0001f6a2" * 400,
+    ]
 )
 wild_requirements = st.builds(
     Requirements,
     requests=st.dictionaries(words, wild, max_size=4),
     devices=st.lists(
-        st.builds(DeviceRequest, count=wild, milli=wild, models=st.lists(words, max_size=1).map(tuple), kind=words),
+        st.builds(
+            DeviceRequest,
+            count=wild,
+            milli=wild,
+            models=st.lists(words, max_size=1).map(tuple),
+            kind=words,
+        ),
         max_size=3,
     ).map(tuple),
     node_selector=st.dictionaries(words, words, max_size=1),
     tolerations=st.lists(
-        st.builds(Toleration, key=words, operator=st.sampled_from(["Exists", "Equal"]), seconds=st.none() | wild),
+        st.builds(
+            Toleration,
+            key=words,
+            operator=st.sampled_from(["Exists", "Equal"]),
+            seconds=st.none() | wild,
+        ),
         max_size=2,
     ).map(tuple),
 )
@@ -235,41 +306,66 @@ wild_nodes = st.builds(
     devices=st.lists(st.builds(Device, words, words), max_size=3).map(tuple),
     labels=st.dictionaries(words, words, max_size=2),
     taints=st.lists(
-        st.builds(Taint, words, st.sampled_from(["NoSchedule", "NoExecute", "PreferNoSchedule"])), max_size=2
+        st.builds(Taint, words, st.sampled_from(["NoSchedule", "NoExecute", "PreferNoSchedule"])),
+        max_size=2,
     ).map(tuple),
     unschedulable=st.booleans(),
 )
 wild_pods = st.builds(
-    Pod, uid=words, name=words, requirements=wild_requirements, node=words, binding=st.sampled_from(["", "a", "b"]),
-    ordinal=wild, devices=st.lists(st.tuples(wild, wild), max_size=3).map(tuple),
-)  # fmt: skip
+    Pod,
+    uid=words,
+    name=words,
+    requirements=wild_requirements,
+    node=words,
+    binding=st.sampled_from(["", "a", "b"]),
+    ordinal=wild,
+    devices=st.lists(st.tuples(wild, wild), max_size=3).map(tuple),
+)
 wild_items: st.SearchStrategy[AssignmentItem] = st.one_of(
     st.builds(
-        Assigned, seq=wild, decision=words, binding=st.sampled_from(["a", "b", "n" * 300]), uid=words,
-        replicas=st.integers(-3, 40) | st.sampled_from([-(10**30)]), requirements=wild_requirements, priority=wild,
+        Assigned,
+        seq=wild,
+        decision=words,
+        binding=st.sampled_from(["a", "b", "n" * 300]),
+        uid=words,
+        replicas=st.integers(-3, 40) | st.sampled_from([-(10**30)]),
+        requirements=wild_requirements,
+        priority=wild,
     ),
     st.builds(Placed, seq=wild, decision=words, binding=words, placed=st.just(())),
     st.builds(Released, seq=wild, decision=words, binding=words, unbound=wild),
-)  # fmt: skip
+)
 clusters = st.sampled_from([CLUSTER, CLUSTER, CLUSTER, "", "bergen"])
 wild_events: st.SearchStrategy[Value] = st.one_of(
     st.builds(
-        NodesObserved, cluster=clusters, bucket=st.integers(-1, 2) | wild, buckets=st.sampled_from([1, 1, 2, 2, 0, -1, 2**70]),
+        NodesObserved,
+        cluster=clusters,
+        bucket=st.integers(-1, 2) | wild,
+        buckets=st.sampled_from([1, 1, 2, 2, 0, -1, 2**70]),
         nodes=st.lists(wild_nodes, max_size=5).map(tuple),
     ),
-    st.builds(PodsObserved, cluster=clusters, node=words, pods=st.lists(wild_pods, max_size=4).map(tuple)),
     st.builds(
-        AssignmentsDecided, cluster=clusters, stream=st.sampled_from(["fleet/0", "fleet/1", STREAM, "", "intake"]),
-        through=wild, items=st.lists(wild_items, max_size=3).map(tuple),
+        PodsObserved, cluster=clusters, node=words, pods=st.lists(wild_pods, max_size=4).map(tuple)
     ),
     st.builds(
-        NodeRemovalProposed, stream=st.sampled_from([STREAM, "cluster/", ""]), cluster=clusters, node=words, reason=words
+        AssignmentsDecided,
+        cluster=clusters,
+        stream=st.sampled_from(["fleet/0", "fleet/1", STREAM, "", "intake"]),
+        through=wild,
+        items=st.lists(wild_items, max_size=3).map(tuple),
+    ),
+    st.builds(
+        NodeRemovalProposed,
+        stream=st.sampled_from([STREAM, "cluster/", ""]),
+        cluster=clusters,
+        node=words,
+        reason=words,
     ),
     st.builds(Ticked, st.sampled_from([STREAM, ""]), wild),
-)  # fmt: skip
+)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.lists(wild_events, max_size=4), max_size=8))
 def test_nothing_that_decodes_brings_the_stage_down(rounds: list[list[Value]]) -> None:
     plane = Harness()
@@ -285,7 +381,7 @@ def test_nothing_that_decodes_brings_the_stage_down(rounds: list[list[Value]]) -
     assert plane.decider.dump(recovered) == dumped
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(histories())
 def test_a_removed_node_gets_nothing_more(history: tuple[str, list[list[Value]]]) -> None:
     plane = Harness(history[0])

@@ -1,4 +1,5 @@
-"""Laws of a pass over any cluster: nobody is named twice, everybody has a place, limits and budgets hold, and it ends."""
+"""Laws of a pass over any cluster: nobody is named twice, everybody has a place, limits and budgets
+hold, and it ends."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
+from tests.hunting import examples
 
 from wharfinger.domain import descheduling as d
 from wharfinger.domain import pod_traits
@@ -62,7 +64,10 @@ def views(draw: st.DrawFn) -> ClusterView:
             continue
         left[node] -= cpu
         pods.append(pod_of(f"p{i}", app, cpu, node, draw(st.integers(0, 2)), draw(st.booleans())))
-    budgets = [DisruptionBudget("default", app, LabelSelector({"app": app}), allowed=1) for app in draw(some_apps())]
+    budgets = [
+        DisruptionBudget("default", app, LabelSelector({"app": app}), allowed=1)
+        for app in draw(some_apps())
+    ]
     return ClusterView(1, there, pods, ClusterObjects.of(budgets))
 
 
@@ -78,9 +83,13 @@ def pod_of(name: str, app: str, cpu: int, node: str, priority: int, picky: bool)
         spread=(pod_traits.TopologySpread("zone", 1, True, selector),) if app == "a" else (),
         anti_affinity=(pod_traits.PodTerm("host", selector),) if app == "b" and picky else (),
     )
-    upkeep = PodUpkeep(owners=(Owner("ReplicaSet", app, app),), images=(app,), quality="Burstable", phase="Running")
+    upkeep = PodUpkeep(
+        owners=(Owner("ReplicaSet", app, app),), images=(app,), quality="Burstable", phase="Running"
+    )
     requests = {"cpu": cpu} if cpu else {}
-    return Pod(name, name, Requirements(requests, pod=traits), node, priority=priority, upkeep=upkeep)
+    return Pod(
+        name, name, Requirements(requests, pod=traits), node, priority=priority, upkeep=upkeep
+    )
 
 
 def policies() -> st.SearchStrategy[d.DeschedulingPolicy]:
@@ -104,9 +113,11 @@ def after(view: ClusterView, found: tuple[Eviction, ...]) -> ClusterView:
     return ClusterView(view.at + 1, view.nodes, moved, view.objects)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(views(), policies())
-def test_nobody_is_named_twice_or_beyond_a_limit_or_budget(view: ClusterView, policy: d.DeschedulingPolicy) -> None:
+def test_nobody_is_named_twice_or_beyond_a_limit_or_budget(
+    view: ClusterView, policy: d.DeschedulingPolicy
+) -> None:
     found = run(policy, view)
     assert len({e.pod for e in found}) == len(found)
     assert policy.total is None or len(found) <= policy.total
@@ -118,7 +129,7 @@ def test_nobody_is_named_twice_or_beyond_a_limit_or_budget(view: ClusterView, po
         assert sum(app[e.pod] == budget.name for e in found) <= 1
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(views(), policies())
 def test_everybody_has_a_place_of_its_own(view: ClusterView, policy: d.DeschedulingPolicy) -> None:
     """All targets together hold: nobody was sent into a gap that another takes."""
@@ -136,17 +147,18 @@ def test_everybody_has_a_place_of_its_own(view: ClusterView, policy: d.Deschedul
         assert len(here) <= SLOTS
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(views(), st.booleans())
 def test_the_same_view_gives_the_same_answer(view: ClusterView, strict: bool) -> None:
     policy = d.DeschedulingPolicy((d.DeschedulerProfile("p", balance=STRATEGIES),), strict=strict)
     assert run(policy, view) == run(policy, view)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(views())
 def test_balancing_ends(view: ClusterView) -> None:
-    """Each move lowers how far nodes are above their targets, so on a cluster where nothing else happens proposals end."""
+    """Each move lowers how far nodes are above their targets, so on a cluster where nothing else
+    happens proposals end."""
     policy = d.DeschedulingPolicy((d.DeschedulerProfile("p", balance=(STRATEGIES[4],)),))
     view = ClusterView(view.at, view.nodes, view.pods)
     excess = above(view)

@@ -1,4 +1,5 @@
-"""What is kept in columns is what would be counted afresh: estimates, feasible clusters and decisions, in lists or in arrays."""
+"""What is kept in columns is what would be counted afresh: estimates, feasible clusters and
+decisions, in lists or in arrays."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import fleets
 from tests.fleets import CLASSES, START, a_fleet
+from tests.hunting import examples
 
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import Cluster
@@ -26,8 +28,8 @@ from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import ObjectRef
 from wharfinger.engine.fleet import webster
-from wharfinger.engine.fleet.assign import static_weights
-from wharfinger.engine.fleet.filters import Question, first_refusal, matches, refusals
+from wharfinger.engine.fleet.feasible import Feasible, build
+from wharfinger.engine.fleet.weights import static_weights
 from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.clusters import ClusterObserved
@@ -35,11 +37,15 @@ from wharfinger.events.codec import made
 from wharfinger.events.envelope import derived_id
 from wharfinger.kernel.recover import RecordedRound
 from wharfinger.kernel.step import empty_head, step
+from wharfinger.rules.clusters.affinity import AffinityFilter, matches
+from wharfinger.rules.clusters.filters import first_refusal, refusals
+from wharfinger.rules.clusters.rule import ClusterQuery
+from wharfinger.rules.clusters.taints import TaintFilter
 from wharfinger.stages.fleet import FleetDecider, columns, queue
 from wharfinger.stages.fleet.columns import Rooms, counted
-from wharfinger.stages.fleet.feasible import Feasible, gathered
+from wharfinger.stages.fleet.fold import fold_input
 from wharfinger.stages.fleet.fork import fork
-from wharfinger.stages.fleet.places import feasible, solve, term_of, terms_of
+from wharfinger.stages.fleet.solve import feasible, solve, term_of
 from wharfinger.stages.fleet.state import FleetState
 
 TOWNS = tuple((f"town-{i:02d}", ("north", "south", "west", "east")[i % 4]) for i in range(24))
@@ -55,7 +61,9 @@ def bodies(rounds: list[RecordedRound]) -> list[tuple[str, int, bytes]]:
 
 
 @pytest.mark.parametrize("number", range(0, 24, 6))
-def test_small_and_large_fleets_are_decided_by_the_same_rules(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_and_large_fleets_are_decided_by_the_same_rules(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     in_lists = bodies(a_fleet(number).rounds)
     in_arrays(monkeypatch)
     assert bodies(a_fleet(number).rounds) == in_lists
@@ -63,7 +71,9 @@ def test_small_and_large_fleets_are_decided_by_the_same_rules(number: int, monke
 
 def test_of_a_larger_fleet_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleets, "TOWNS", TOWNS)
-    monkeypatch.setattr(Random, "sample", lambda self, of, k: list(of) if of is TOWNS else _sample(self, of, k))
+    monkeypatch.setattr(
+        Random, "sample", lambda self, of, k: list(of) if of is TOWNS else _sample(self, of, k)
+    )
     in_lists = bodies(a_fleet(7, happenings=16).rounds)
     in_arrays(monkeypatch)
     assert bodies(a_fleet(7, happenings=16).rounds) == in_lists
@@ -91,14 +101,14 @@ def test_what_is_kept_is_what_would_be_counted_afresh(
     if arrays:
         in_arrays(monkeypatch)
     asked = 0
-    come_to_rest = FleetState.come_to_rest
+    end_round = FleetState.end_round
 
     def looked_at(state: FleetState, unfinished: bool) -> None:
         nonlocal asked
-        come_to_rest(state, unfinished)
+        end_round(state, unfinished)
         asked += _is_as_if_counted_afresh(state)
 
-    monkeypatch.setattr(FleetState, "come_to_rest", looked_at)
+    monkeypatch.setattr(FleetState, "end_round", looked_at)
     a_fleet(number)
     assert asked > 100, "hardly anything was kept"
 
@@ -106,7 +116,7 @@ def test_what_is_kept_is_what_would_be_counted_afresh(
 def _is_as_if_counted_afresh(state: FleetState) -> int:
     seen: dict[tuple[str, bytes], None] = {}
     for record in state.bindings.values():
-        key = (record.column_key, record.plan.key)
+        key = (record.column_key, record.parsed.key)
         if record.withdrawn or key in seen:
             continue
         seen[key] = None
@@ -116,11 +126,20 @@ def _is_as_if_counted_afresh(state: FleetState) -> int:
         fresh.add_up()
         assert list(column.values) == list(fresh.values)
         assert (column.total, column.unlimited) == (fresh.total, fresh.unlimited)
-        for term in range(len(terms_of(record))):
+        for term in range(len(record.spec.placement.terms)):
             kept = feasible(state, record, term)
-            question = Question(record.plan.placement, term_of(record, term), record.spec.resource.gvk, state.silent)
-            assert kept.verdicts == [first_refusal(question, c.facts) for c in state.order if c.facts is not None]
-            del state.feasible[next(key for key, found in state.feasible.items() if found is kept)]
+            question = ClusterQuery(
+                record.parsed.placement,
+                term_of(record, term),
+                record.spec.resource.gvk,
+                state.silent,
+            )
+            assert kept.verdicts == [
+                first_refusal(question, c.facts) for c in state.order if c.facts is not None
+            ]
+            del state.estimates.feasible[
+                next(key for key, found in state.estimates.feasible.items() if found is kept)
+            ]
             _is(kept, feasible(state, record, term))
     return len(seen)
 
@@ -135,8 +154,13 @@ def _is(one: Feasible, other: Feasible) -> None:
         assert list(one.weights) == list(other.weights)
     assert (one.groups is None) == (other.groups is None)
     for mine, theirs in zip(one.groups or (), other.groups or (), strict=True):
-        names, others = {n: name for name, n in mine.known.items()}, {n: name for name, n in theirs.known.items()}
-        assert [names[n] for n in mine.numbers.tolist()] == [others[n] for n in theirs.numbers.tolist()]
+        names, others = (
+            {n: name for name, n in mine.known.items()},
+            {n: name for name, n in theirs.known.items()},
+        )
+        assert [names[n] for n in mine.numbers.tolist()] == [
+            others[n] for n in theirs.numbers.tolist()
+        ]
 
 
 TERMS = st.builds(
@@ -154,18 +178,32 @@ TERMS = st.builds(
     ),
     fields=st.sampled_from(((), (), (Requirement("region", "In", ("north",)),))),
 )
-TAINTS = (Taint("closed", "NoSchedule"), Taint("full", "PreferNoSchedule"), Taint("broken", "NoExecute"))
+TAINTS = (
+    Taint("closed", "NoSchedule"),
+    Taint("full", "PreferNoSchedule"),
+    Taint("broken", "NoExecute"),
+)
 
 
 @st.composite
-def questions(draw: st.DrawFn) -> Question:
+def questions(draw: st.DrawFn) -> ClusterQuery:
     some = st.sampled_from(((), ("a",), ("b", "d")))
-    spread = draw(st.sampled_from(((), (SpreadConstraint("region"),), (SpreadConstraint(label="tier"),))))
-    tolerations = draw(st.sampled_from(((), (Toleration("closed", "Exists"),), (Toleration("", "Exists"),))))
+    spread = draw(
+        st.sampled_from(((), (SpreadConstraint("region"),), (SpreadConstraint(label="tier"),)))
+    )
+    tolerations = draw(
+        st.sampled_from(((), (Toleration("closed", "Exists"),), (Toleration("", "Exists"),)))
+    )
     term = msgspec.structs.replace(draw(TERMS), overflow=tuple(draw(st.lists(TERMS, max_size=1))))
     placement = Placement((term,), tolerations, spread, strict=draw(st.booleans()))
-    return Question(
-        placement, term, "v1/A", draw(some), draw(some), draw(st.sampled_from((None, (), ("a", "b")))), draw(some)
+    return ClusterQuery(
+        placement,
+        term,
+        "v1/A",
+        draw(some),
+        draw(some),
+        draw(st.sampled_from((None, (), ("a", "b")))),
+        draw(some),
     )
 
 
@@ -173,7 +211,9 @@ CLUSTERS = st.lists(
     st.builds(
         Cluster,
         st.sampled_from("abcdef"),
-        st.sampled_from(({}, {"tier": "gold"}, {"tier": "tin", "env": "prod"}, {"tier": "gold", "env": "prod"})),
+        st.sampled_from(
+            ({}, {"tier": "gold"}, {"tier": "tin", "env": "prod"}, {"tier": "gold", "env": "prod"})
+        ),
         region=st.sampled_from(("", "north", "south")),
         taints=st.lists(st.sampled_from(TAINTS), max_size=2).map(tuple),
         api_kinds=st.sampled_from((None, (), ("v1/A",), ("v1/B", "v1/A"))),
@@ -183,13 +223,15 @@ CLUSTERS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(questions(), CLUSTERS)
-def test_thousands_are_refused_for_the_reasons_that_each_would_be(question: Question, clusters: list[Cluster]) -> None:
+def test_thousands_are_refused_for_the_reasons_that_each_would_be(
+    question: ClusterQuery, clusters: list[Cluster]
+) -> None:
     assert refusals(question, clusters) == [first_refusal(question, c) for c in clusters]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.builds(StaticWeight, TERMS, st.integers(-1, 4)), max_size=4), CLUSTERS)
 def test_the_weight_of_a_cluster_is_the_highest_of_the_rules_it_matches(
     rules: list[StaticWeight], clusters: list[Cluster]
@@ -200,12 +242,14 @@ def test_the_weight_of_a_cluster_is_the_highest_of_the_rules_it_matches(
         assert weight == max(mine, default=0)
 
 
-REASONS: tuple[FleetReason | None, ...] = (None, None, "ClusterAffinity", "TaintToleration")
+REASONS: tuple[FleetReason | None, ...] = (None, None, AffinityFilter.reason, TaintFilter.reason)
 PLACEMENTS = (
     Placement(),
     Placement(
         replicas=ReplicaScheduling(
-            "Divided", "Weighted", (StaticWeight(ClusterAffinity(labels=LabelSelector({"tier": "gold"})), 3),)
+            "Divided",
+            "Weighted",
+            (StaticWeight(ClusterAffinity(labels=LabelSelector({"tier": "gold"})), 3),),
         )
     ),
     Placement(
@@ -216,16 +260,20 @@ PLACEMENTS = (
 
 
 @given(st.data(), st.sampled_from(PLACEMENTS), st.booleans())
-@settings(max_examples=60, deadline=None)
-def test_a_mended_list_of_feasible_clusters_is_a_new_one(data: st.DataObject, placement: Placement, wide: bool) -> None:
+@settings(max_examples=examples(60), deadline=None)
+def test_a_mended_list_of_feasible_clusters_is_a_new_one(
+    data: st.DataObject, placement: Placement, wide: bool
+) -> None:
     state = next(a_fleet(3, happenings=0).world.fleet_states())
     order = state.order
     verdict = st.sampled_from(REASONS)
     before = data.draw(st.lists(verdict, min_size=len(order), max_size=len(order)))
     changes = data.draw(st.dictionaries(st.integers(0, len(order) - 1), verdict))
-    mended = gathered(order, list(before), placement, 0, 0, wide=wide).patched(order, changes, placement, 0)
+    mended = build(order, list(before), placement, 0, 0, wide=wide).patched(
+        order, changes, placement, 0
+    )
     after = [changes.get(i, verdict) for i, verdict in enumerate(before)]
-    _is(mended, gathered(order, after, placement, 0, 0, wide=wide))
+    _is(mended, build(order, after, placement, 0, 0, wide=wide))
 
 
 def test_what_a_fork_decides_is_nothing_to_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,33 +283,45 @@ def test_what_a_fork_decides_is_nothing_to_the_original(monkeypatch: pytest.Monk
     record = next(r for r in state.bindings.values() if r.counted and not r.withdrawn)
     before = solve(state, record, {})
     other = fork(state)
-    event = fleet._event(BindingRequested(msgspec.structs.replace(record.spec, name="another", replicas=3)))
-    other.fold_input(event, state.clock)
+    event = fleet._event(
+        BindingRequested(msgspec.structs.replace(record.spec, name="another", replicas=3))
+    )
+    fold_input(other, event, state.clock)
     for cluster in other.order:
         cluster.silent_since = 1
-        other.facts_changed(cluster)
+        other.estimates.facts_changed(cluster)
         other.touch(cluster)
     assert all(n == 0 for n in other.column(other.bindings["another"]).values)
     assert solve(state, record, {}) == before
 
 
 @pytest.mark.parametrize("amount", [2**61 - 1, 2**63, 2**70])
-def test_amounts_beyond_64_bits_are_counted_all_the_same(amount: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_amounts_beyond_64_bits_are_counted_all_the_same(
+    amount: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Arrays do not hold them, so such clusters are asked themselves."""
 
     def decided() -> list[bytes]:
         decider = FleetDecider()
         state, head = decider.initial("fleet/0"), empty_head("fleet/0")
         class_key = CLASSES[0].class_key
-        facts: list[Value] = [ClusterObserved(Cluster(name)) for name in ("bergen", "oslo", "turku")]
-        facts += [CapacityEstimated("bergen", 1, {"cpu": amount, "memory": amount}, {class_key: amount})]
+        facts: list[Value] = [
+            ClusterObserved(Cluster(name)) for name in ("bergen", "oslo", "turku")
+        ]
+        facts += [
+            CapacityEstimated("bergen", 1, {"cpu": amount, "memory": amount}, {class_key: amount})
+        ]
         facts += [CapacityEstimated("oslo", 1, {"cpu": 9000, "memory": amount}, {})]
-        facts += [CapacityEstimated("turku", 1, {"cpu": amount, "memory": 2**40, "pods": amount}, {})]
+        facts += [
+            CapacityEstimated("turku", 1, {"cpu": amount, "memory": 2**40, "pods": amount}, {})
+        ]
         dynamic = Placement(replicas=ReplicaScheduling("Divided", "Weighted", dynamic=True))
         found = []
         for i, replicas in enumerate((1, 10, 100_000, 2**33)):
             name = f"a/b{i}"
-            spec = Binding(name, name, ObjectRef("apps/v1", "Deployment", name), replicas, CLASSES[0], dynamic)
+            spec = Binding(
+                name, name, ObjectRef("apps/v1", "Deployment", name), replicas, CLASSES[0], dynamic
+            )
             events = [
                 made(data, id=derived_id("columns", i, n), source="/tests", subject=name)
                 for n, data in enumerate((*facts, BindingRequested(spec)))

@@ -1,4 +1,5 @@
-"""What holds of every cycle: the order in which things were told means nothing, and what is answered is of one piece."""
+"""What holds of every cycle: the order in which things were told means nothing, and what is
+answered is of one piece."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.hunting import examples
 
 from wharfinger.domain.cluster_objects import ClusterObjects, NamespaceLabels
 from wharfinger.domain.node import Node, Pod
@@ -22,7 +24,7 @@ from wharfinger.domain.resources import DeviceRequest
 from wharfinger.domain.selectors import LabelSelector, NodeTerm, Requirement
 from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.workload import Requirements
-from wharfinger.engine.framework.cycle import Outcome
+from wharfinger.engine.framework.cycle import CycleOutcome
 from wharfinger.engine.framework.profile import default_profile, framework
 from wharfinger.engine.framework.snapshot import Snapshot
 
@@ -55,7 +57,9 @@ TRAITS = st.builds(
 )
 REQUIREMENTS = st.builds(
     Requirements,
-    st.fixed_dictionaries({"cpu": st.sampled_from([0, 500, 1500]), "memory": st.sampled_from([0, 2**20])}),
+    st.fixed_dictionaries(
+        {"cpu": st.sampled_from([0, 500, 1500]), "memory": st.sampled_from([0, 2**20])}
+    ),
     st.sampled_from([(), (), (DeviceRequest(1),)]),
     st.sampled_from([{}, {}, {"disk": "ssd"}]),
     st.sampled_from([(), (), (SSD,)]),
@@ -69,11 +73,22 @@ def nodes(draw: st.DrawFn) -> list[Node]:
     return [
         Node(
             name,
-            {"cpu": draw(st.sampled_from([1000, 4000])), "memory": 2**30, "pods": draw(st.sampled_from([2, 110]))},
+            {
+                "cpu": draw(st.sampled_from([1000, 4000])),
+                "memory": 2**30,
+                "pods": draw(st.sampled_from([2, 110])),
+            },
             labels={"kubernetes.io/hostname": name}
             | draw(st.sampled_from([{}, {"zone": "a"}, {"zone": "b", "disk": "ssd"}])),
             taints=draw(
-                st.sampled_from([(), (), (Taint("dedicated", "NoSchedule"),), (Taint("old", "PreferNoSchedule"),)])
+                st.sampled_from(
+                    [
+                        (),
+                        (),
+                        (Taint("dedicated", "NoSchedule"),),
+                        (Taint("old", "PreferNoSchedule"),),
+                    ]
+                )
             ),
             unschedulable=draw(st.sampled_from([False, False, False, True])),
             images=draw(st.sampled_from([{}, {"app:1": 300 * 2**20}])),
@@ -98,33 +113,46 @@ def pods(draw: st.DrawFn) -> list[Pod]:
     ]
 
 
-OBJECTS = ClusterObjects.of([NamespaceLabels("shop", {"team": "a"}), NamespaceLabels("default", {})])
+OBJECTS = ClusterObjects.of(
+    [NamespaceLabels("shop", {"team": "a"}), NamespaceLabels("default", {})]
+)
 CLUSTERS = st.tuples(nodes(), pods(), REQUIREMENTS)
 
 
-def told(outcome: Outcome) -> str:
+def told(outcome: CycleOutcome) -> str:
     """Everything that an outcome says, as text."""
-    parts = (outcome.pre_filter, outcome.skipped, outcome.failures, outcome.first, outcome.feasible, outcome.scores,
-             outcome.totals, outcome.best, outcome.message, outcome.refusing)  # fmt: skip
+    parts = (
+        outcome.pre_filter,
+        outcome.skipped,
+        outcome.failures,
+        outcome.first,
+        outcome.feasible,
+        outcome.scores,
+        outcome.totals,
+        outcome.best,
+        outcome.message,
+        outcome.refusing,
+    )
     return repr(parts)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(CLUSTERS, st.randoms(use_true_random=False))
 def test_the_order_in_which_nodes_and_pods_were_told_means_nothing(
-    cluster: tuple[list[Node], list[Pod], Requirements],
-    chance: Random,
+    cluster: tuple[list[Node], list[Pod], Requirements], chance: Random
 ) -> None:
     some, there, requirements = cluster
     pod = Pod("new", "new", requirements, priority=1)
     first = FRAMEWORK.run(Snapshot.of(some, there, OBJECTS), pod)
-    shuffled = Snapshot.of(chance.sample(some, len(some)), chance.sample(there, len(there)), OBJECTS)
+    shuffled = Snapshot.of(
+        chance.sample(some, len(some)), chance.sample(there, len(there)), OBJECTS
+    )
     again = framework(default_profile()).run(shuffled, pod)
     assert told(again) == told(first)
     assert FRAMEWORK.post_filter(again, pod) == FRAMEWORK.post_filter(first, pod)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(CLUSTERS)
 def test_a_node_is_feasible_or_refused_and_only_feasible_ones_are_scored(
     cluster: tuple[list[Node], list[Pod], Requirements],
@@ -147,12 +175,13 @@ def test_a_node_is_feasible_or_refused_and_only_feasible_ones_are_scored(
         assert FRAMEWORK.refusal(outcome.cycle, pod, node) == outcome.first.get(name)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(CLUSTERS, st.integers(0, 5))
 def test_counts_follow_a_pod_that_goes_and_comes_back(
     cluster: tuple[list[Node], list[Pod], Requirements], which: int
 ) -> None:
-    """After the last step everything is as if it had been looked at anew; and so it is between the two."""
+    """After the last step everything is as if it had been looked at again; and so it is between the
+    two."""
     some, there, requirements = cluster
     pod = Pod("new", "new", requirements)
     snapshot = Snapshot.of(some, there, OBJECTS)
@@ -171,11 +200,14 @@ def test_counts_follow_a_pod_that_goes_and_comes_back(
     _as_anew(outcome, Snapshot.of(some, there, OBJECTS), pod)
 
 
-def _as_anew(outcome: Outcome, snapshot: Snapshot, pod: Pod) -> None:
-    """Each plugin whose filter was not skipped says of each node what it says when asked anew."""
+def _as_anew(outcome: CycleOutcome, snapshot: Snapshot, pod: Pod) -> None:
+    """Each plugin whose filter was not skipped says of each node what it says when asked again."""
     anew = FRAMEWORK.begin(snapshot, pod)
     for plugin in FRAMEWORK.at("filter"):
-        if plugin.name in outcome.cycle.skipped["filter"] or plugin.name in anew.cycle.skipped["filter"]:
+        if (
+            plugin.name in outcome.cycle.skipped["filter"]
+            or plugin.name in anew.cycle.skipped["filter"]
+        ):
             continue
         if plugin.name in outcome.pre_filter or plugin.name in anew.pre_filter:
             continue

@@ -20,7 +20,9 @@ def counted(placed: dict[tuple[str, int], int], windows: list[HotWindow], at: in
     return sum(sum(t > at - w.window_s * S for t in placed.values()) // w.count for w in windows)
 
 
-def played(history: list[tuple[str, tuple[str, int], int]]) -> tuple[HotRecords, dict[tuple[str, int], int]]:
+def played(
+    history: list[tuple[str, tuple[str, int], int]],
+) -> tuple[HotRecords, dict[tuple[str, int], int]]:
     records, placed = HotRecords(), dict[tuple[str, int], int]()
     for what, replica, at in history:
         if what == "add":
@@ -41,7 +43,10 @@ def test_it_is_the_sum_of_whole_shares_of_recent_replicas(
 
 @given(steps, windows, times, st.data())
 def test_it_stays_until_it_is_due_to_fall_and_falls_then(
-    history: list[tuple[str, tuple[str, int], int]], windows: list[HotWindow], at: int, data: st.DataObject
+    history: list[tuple[str, tuple[str, int], int]],
+    windows: list[HotWindow],
+    at: int,
+    data: st.DataObject,
 ) -> None:
     records, placed = played(history)
     hot, falls = records.value(windows, at)
@@ -56,7 +61,10 @@ def test_it_stays_until_it_is_due_to_fall_and_falls_then(
 
 @given(steps, windows, times, st.randoms(use_true_random=False))
 def test_the_order_in_which_replicas_are_told_does_not_matter(
-    history: list[tuple[str, tuple[str, int], int]], windows: list[HotWindow], at: int, chance: object
+    history: list[tuple[str, tuple[str, int], int]],
+    windows: list[HotWindow],
+    at: int,
+    chance: object,
 ) -> None:
     _, placed = played(history)
     once = list(placed.items())
@@ -69,7 +77,10 @@ def test_the_order_in_which_replicas_are_told_does_not_matter(
 
 @given(steps, st.integers(1, 5), windows, times)
 def test_bounded_records_keep_the_newest(
-    history: list[tuple[str, tuple[str, int], int]], records_max: int, windows: list[HotWindow], at: int
+    history: list[tuple[str, tuple[str, int], int]],
+    records_max: int,
+    windows: list[HotWindow],
+    at: int,
 ) -> None:
     records, added = HotRecords(), []
     for what, (binding, ordinal), when in history:

@@ -39,7 +39,10 @@ def lived(history: list[list[str]], every: int) -> tuple[Writer, list[RecordedRo
 def test_replay_of_any_history_is_history(history: list[list[str]], every: int) -> None:
     _, recorded = lived(history, every)
     decider = Counter(every)
-    assert audit(decider, decider.initial("fleet/0"), empty_head("fleet/0"), recorded).divergences == []
+    assert (
+        audit(decider, decider.initial("fleet/0"), empty_head("fleet/0"), recorded).divergences
+        == []
+    )
 
 
 @given(HISTORIES, EVERY, st.data())
@@ -56,27 +59,45 @@ def test_recovery_gives_the_live_state_from_any_snapshot(
 
 
 @given(HISTORIES.filter(lambda h: any(h)), EVERY, st.data())
-def test_a_changed_body_is_found_at_its_round(history: list[list[str]], every: int, data: st.DataObject) -> None:
+def test_a_changed_body_is_found_at_its_round(
+    history: list[list[str]], every: int, data: st.DataObject
+) -> None:
     _, recorded = lived(history, every)
     place = data.draw(st.sampled_from([n for n, r in enumerate(recorded) if r.round.decisions]))
     r = recorded[place].round
     index = data.draw(st.integers(0, len(r.decisions) - 1))
     body = data.draw(st.binary().filter(lambda b: b != r.decisions[index].body))
-    decisions = [structs.replace(d, body=body) if n == index else d for n, d in enumerate(r.decisions)]
+    decisions = [
+        structs.replace(d, body=body) if n == index else d for n, d in enumerate(r.decisions)
+    ]
     recorded[place] = replace(recorded[place], round=replace(r, decisions=tuple(decisions)))
     decider = Counter(every)
     result = audit(decider, decider.initial("fleet/0"), empty_head("fleet/0"), recorded)
-    assert [(d.round, d.seq, d.step) for d in result.divergences] == [(r.number, r.decisions[index].seq, "bytes")]
+    assert [(d.round, d.seq, d.step) for d in result.divergences] == [
+        (r.number, r.decisions[index].seq, "bytes")
+    ]
 
 
 def hash_of(r: Round) -> bytes:
     return round_hash(
-        r.prev_hash, r.stream, r.number, r.epoch, r.at, r.engine, r.profile, r.inputs, r.basis, r.decisions, r.snapshot
+        r.prev_hash,
+        r.stream,
+        r.number,
+        r.epoch,
+        r.at,
+        r.engine,
+        r.profile,
+        r.inputs,
+        r.basis,
+        r.decisions,
+        r.snapshot,
     )
 
 
 def first_decision(**change: Any) -> Callable[[Round], Round]:
-    return lambda r: replace(r, decisions=(structs.replace(r.decisions[0], **change), *r.decisions[1:]))
+    return lambda r: replace(
+        r, decisions=(structs.replace(r.decisions[0], **change), *r.decisions[1:])
+    )
 
 
 CHANGES: dict[str, Callable[[Round], Round]] = {
@@ -88,14 +109,22 @@ CHANGES: dict[str, Callable[[Round], Round]] = {
     "engine": lambda r: replace(r, engine=r.engine + "x"),
     "profile": lambda r: replace(r, profile=r.profile + "x"),
     "snapshot": lambda r: replace(r, snapshot=b"x"),
-    "input id": lambda r: replace(r, inputs=(InputRef(UUID(int=1), r.inputs[0].sha256), *r.inputs[1:])),
-    "input sha256": lambda r: replace(r, inputs=(InputRef(r.inputs[0].id, bytes(32)), *r.inputs[1:])),
+    "input id": lambda r: replace(
+        r, inputs=(InputRef(UUID(int=1), r.inputs[0].sha256), *r.inputs[1:])
+    ),
+    "input sha256": lambda r: replace(
+        r, inputs=(InputRef(r.inputs[0].id, bytes(32)), *r.inputs[1:])
+    ),
     "input order": lambda r: replace(r, inputs=r.inputs[::-1]),
     "input less": lambda r: replace(r, inputs=r.inputs[:-1]),
     "basis place": lambda r: replace(r, basis={"x/0": (1, 1)}),
-    "basis incarnation": lambda r: replace(r, basis={p: (i + 1, o) for p, (i, o) in r.basis.items()}),
+    "basis incarnation": lambda r: replace(
+        r, basis={p: (i + 1, o) for p, (i, o) in r.basis.items()}
+    ),
     "basis offset": lambda r: replace(r, basis={p: (i, o + 1) for p, (i, o) in r.basis.items()}),
-    "decision seq": lambda r: replace(r, decisions=(structs.replace(r.decisions[0], seq=99), *r.decisions[1:])),
+    "decision seq": lambda r: replace(
+        r, decisions=(structs.replace(r.decisions[0], seq=99), *r.decisions[1:])
+    ),
     "decision id": first_decision(id=UUID(int=1)),
     "decision type": first_decision(type="x"),
     "decision subject": first_decision(subject="x"),
@@ -109,7 +138,8 @@ CHANGES: dict[str, Callable[[Round], Round]] = {
 
 @given(HISTORIES, EVERY)
 def test_the_hash_is_what_its_module_says(history: list[list[str]], every: int) -> None:
-    """Every field with its length, every list with its count: here slowly, so that others can check a ledger."""
+    """Every field with its length, every list with its count: here slowly, so that others can check
+    a ledger."""
     for recorded in lived(history, every)[1]:
         r = recorded.round
         fields: list[str | bytes] = [

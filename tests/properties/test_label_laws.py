@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.hunting import examples
 
 from wharfinger.domain.node_pool import PoolOperator, PoolRequirement
 from wharfinger.domain.selectors import NodeTerm, Operator, Requirement
@@ -14,8 +15,19 @@ KEYS = ["size", "team", "zone"]
 NUMBERS = [str(n) for n in range(-1, 8)]
 WRITTEN = ["a", "b", "c", *NUMBERS]
 IN_OTHER_WAYS = [f"{'-' if n < 0 else '+'}0{abs(n)}" for n in range(-3, 11)]
-UNIVERSE: list[str | None] = [None, *WRITTEN, "-3", "-2", "8", "9", *IN_OTHER_WAYS, "never-written", ""]
-"""Every value that is written anywhere, some that nobody writes, integers in ways in which nobody writes them, and none."""
+UNIVERSE: list[str | None] = [
+    None,
+    *WRITTEN,
+    "-3",
+    "-2",
+    "8",
+    "9",
+    *IN_OTHER_WAYS,
+    "never-written",
+    "",
+]
+"""Every value that is written anywhere, some that nobody writes, integers in ways in which nobody
+writes them, and none."""
 
 values = st.lists(st.sampled_from(WRITTEN), max_size=4).map(tuple)
 bound = st.sampled_from(NUMBERS).map(lambda n: (n,))
@@ -64,13 +76,16 @@ def holds(line: PoolRequirement, value: str | None) -> bool:
     wanted = int(line.values[0])
     if number is None:
         return False
-    return {"Gt": number > wanted, "Lt": number < wanted, "Gte": number >= wanted, "Lte": number <= wanted}[
-        line.operator
-    ]
+    return {
+        "Gt": number > wanted,
+        "Lt": number < wanted,
+        "Gte": number >= wanted,
+        "Lte": number <= wanted,
+    }[line.operator]
 
 
 @given(several)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_a_value_is_allowed_when_every_line_allows_it(requirements: list[PoolRequirement]) -> None:
     found = together(requirements)
     for value in UNIVERSE:
@@ -78,7 +93,7 @@ def test_a_value_is_allowed_when_every_line_allows_it(requirements: list[PoolReq
 
 
 @given(several, several, several)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_bringing_together_is_commutative_associative_and_idempotent(
     one: list[PoolRequirement], two: list[PoolRequirement], three: list[PoolRequirement]
 ) -> None:
@@ -90,8 +105,10 @@ def test_bringing_together_is_commutative_associative_and_idempotent(
 
 
 @given(several, several)
-@settings(max_examples=300)
-def test_two_meet_when_some_node_satisfies_both(one: list[PoolRequirement], two: list[PoolRequirement]) -> None:
+@settings(max_examples=examples(300))
+def test_two_meet_when_some_node_satisfies_both(
+    one: list[PoolRequirement], two: list[PoolRequirement]
+) -> None:
     a, b = together(one), together(two)
     assert a.meets(b) == any(a.allows(value) and b.allows(value) for value in UNIVERSE)
     assert a.impossible == (not any(a.allows(value) for value in UNIVERSE))
@@ -112,7 +129,7 @@ def test_what_is_written_down_is_read_back_the_same(requirements: list[PoolRequi
 
 
 @given(pools, pools)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_the_order_in_which_requirements_are_said_is_nothing(
     one: list[PoolRequirement], two: list[PoolRequirement]
 ) -> None:
@@ -125,14 +142,15 @@ def test_the_order_in_which_requirements_are_said_is_nothing(
 
 
 @given(pools, pools, st.sets(st.sampled_from(KEYS)))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_a_node_is_compatible_when_each_of_its_labels_could_be_as_asked(
     has: list[PoolRequirement], asked: list[PoolRequirement], known: set[str]
 ) -> None:
     mine, theirs = LabelSet.of_pool(has), LabelSet.of_pool(asked)
 
     def could_be(key: str) -> list[str | None]:
-        """What a node may have, of a label that is spoken of, of one that every node has, and of any other."""
+        """What a node may have, of a label that is spoken of, of one that every node has, and of
+        any other."""
         own = mine.get(key)
         if own is not None:
             return [value for value in UNIVERSE if own.allows(value)]
@@ -179,8 +197,10 @@ nodes = st.dictionaries(st.sampled_from(KEYS), st.sampled_from([v for v in UNIVE
 
 
 @given(pods, nodes)
-@settings(max_examples=300)
-def test_a_pod_may_go_to_a_node_when_one_of_its_alternatives_says_so(pod: Requirements, labels: dict[str, str]) -> None:
+@settings(max_examples=examples(300))
+def test_a_pod_may_go_to_a_node_when_one_of_its_alternatives_says_so(
+    pod: Requirements, labels: dict[str, str]
+) -> None:
     by_kubernetes = all(labels.get(k) == v for k, v in pod.node_selector.items()) and (
         not pod.node_terms or any(term.matches(labels, "node-1") for term in pod.node_terms)
     )

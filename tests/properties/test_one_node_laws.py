@@ -1,5 +1,5 @@
-"""Laws of the plugins that look at one node: nothing is given away twice, whatever is placed after one another, and a node is only
-refused for what it really lacks."""
+"""Laws of the plugins that look at one node: nothing is given away twice, whatever is placed after
+one another, and a node is only refused for what it really lacks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.framework_world import feasible, on, only
+from tests.hunting import examples
 
 from wharfinger.domain.cluster_objects import ClusterObjects
 from wharfinger.domain.device_claims import (
@@ -24,9 +25,22 @@ from wharfinger.domain.device_claims import (
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.pod_traits import HostPort, PodTraits, VolumeUse
 from wharfinger.domain.resources import Device, DeviceRequest
-from wharfinger.domain.scheduler import Arguments, BalancedArgs, FitArgs, ScoringType, ShapePoint, WeightedResource
+from wharfinger.domain.scheduler import (
+    Arguments,
+    BalancedArgs,
+    FitArgs,
+    ScoringType,
+    ShapePoint,
+    WeightedResource,
+)
 from wharfinger.domain.selectors import NodeTerm, Requirement
-from wharfinger.domain.storage import ClaimReference, CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from wharfinger.domain.storage import (
+    ClaimReference,
+    CSINode,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.framework.cycle import Framework
 from wharfinger.engine.framework.device_allocation import Offers, allocate
@@ -38,7 +52,8 @@ ZONE = "topology.kubernetes.io/zone"
 
 
 def place(plugins: Framework, snapshot: Snapshot, pods: Sequence[Pod]) -> list[Pod]:
-    """One after another, each on the last feasible node by name; those that fit nowhere are left out."""
+    """One after another, each on the last feasible node by name; those that fit nowhere are left
+    out."""
     placed = []
     for pod in pods:
         if nodes := feasible(plugins, snapshot, pod):
@@ -70,9 +85,14 @@ nodes = st.lists(
 ).map(lambda some: [msgspec.structs.replace(node, name=f"n{i}") for i, node in enumerate(some)])
 
 ports = st.lists(
-    st.builds(HostPort, st.sampled_from((80, 443)), st.sampled_from(("TCP", "UDP")), st.sampled_from(("", "10.0.0.1", "10.0.0.2"))),
+    st.builds(
+        HostPort,
+        st.sampled_from((80, 443)),
+        st.sampled_from(("TCP", "UDP")),
+        st.sampled_from(("", "10.0.0.1", "10.0.0.2")),
+    ),
     max_size=2,
-)  # fmt: skip
+)
 
 requirements = st.builds(
     lambda cpu, memory, gpus, taken: Requirements(
@@ -87,9 +107,11 @@ requirements = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(nodes, st.lists(requirements, max_size=8))
-def test_capacity_is_never_exceeded_and_no_port_is_had_twice(some: list[Node], asked: list[Requirements]) -> None:
+def test_capacity_is_never_exceeded_and_no_port_is_had_twice(
+    some: list[Node], asked: list[Requirements]
+) -> None:
     snapshot = Snapshot.of(some, [])
     place(only("NodeResourcesFit", "NodePorts"), snapshot, pods_of(asked))
     for node in snapshot.nodes.values():
@@ -106,7 +128,7 @@ def test_capacity_is_never_exceeded_and_no_port_is_had_twice(some: list[Node], a
                 assert own or not same_place or (port.ip and other.ip and port.ip != other.ip)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(nodes, st.lists(requirements, max_size=5), requirements)
 def test_a_node_is_refused_for_exactly_what_it_lacks(
     some: list[Node], there: list[Requirements], wanted: Requirements
@@ -115,10 +137,14 @@ def test_a_node_is_refused_for_exactly_what_it_lacks(
     pods = [on(pod, some[i % len(some)].name) for i, pod in enumerate(pods_of(there))]
     outcome = plugins.run(snapshot := Snapshot.of(some, pods), Pod("new", "new", wanted))
     for name, node in snapshot.nodes.items():
-        left = {r: node.allocatable.get(r, 0) - node.requested.get(r, 0) for r in ("cpu", "memory", GPU)}
+        left = {
+            r: node.allocatable.get(r, 0) - node.requested.get(r, 0) for r in ("cpu", "memory", GPU)
+        }
         asked = requested(wanted)
         lacking = [
-            f"Insufficient {r}" for r in left if asked.get(r, 0) > max(0, left[r]) or 0 < asked.get(r, 0) > left[r]
+            f"Insufficient {r}"
+            for r in left
+            if asked.get(r, 0) > max(0, left[r]) or 0 < asked.get(r, 0) > left[r]
         ]
         if len(node.pods) + 1 > node.allocatable.get("pods", 99):
             lacking = ["Too many pods", *lacking]
@@ -128,7 +154,7 @@ def test_a_node_is_refused_for_exactly_what_it_lacks(
         assert refused is None or (refused.code == "UnschedulableAndUnresolvable") == hopeless
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     nodes,
     st.lists(requirements, max_size=3),
@@ -137,12 +163,18 @@ def test_a_node_is_refused_for_exactly_what_it_lacks(
     st.booleans(),
 )
 def test_an_emptier_node_is_never_worse_to_spread_by_nor_better_to_pack(
-    some: list[Node], there: list[Requirements], wanted: Requirements, strategy: ScoringType, by_change: bool
+    some: list[Node],
+    there: list[Requirements],
+    wanted: Requirements,
+    strategy: ScoringType,
+    by_change: bool,
 ) -> None:
     """And every score is one: the framework itself refuses any outside of 0..100."""
     resources = (WeightedResource("cpu", 2), WeightedResource("memory"), WeightedResource(GPU, 3))
     shape = (ShapePoint(0, 0), ShapePoint(50, 10), ShapePoint(100, 3))
-    arguments = Arguments(fit=FitArgs(strategy, resources, shape), balanced=BalancedArgs(resources, by_change))
+    arguments = Arguments(
+        fit=FitArgs(strategy, resources, shape), balanced=BalancedArgs(resources, by_change)
+    )
     plugins = only("NodeResourcesFit", "NodeResourcesBalancedAllocation", arguments=arguments)
     twin = msgspec.structs.replace(some[0], name="twin")
     pods = [on(pod, some[0].name) for pod in pods_of(there)]
@@ -162,23 +194,34 @@ WAITING = StorageClass("local", "kubernetes.io/no-provisioner", waits=True)
 volumes = st.lists(
     st.builds(
         lambda capacity, zone: PersistentVolume(
-            "", capacity, ("ReadWriteOnce",), "local", node_terms=(NodeTerm((Requirement(ZONE, "In", (zone,)),)),),
+            "",
+            capacity,
+            ("ReadWriteOnce",),
+            "local",
+            node_terms=(NodeTerm((Requirement(ZONE, "In", (zone,)),)),),
             available=True,
         ),
         st.integers(1, 3),
         st.sampled_from("xy"),
     ),
     max_size=4,
-).map(lambda some: [msgspec.structs.replace(volume, name=f"v{i}") for i, volume in enumerate(some)])  # fmt: skip
+).map(lambda some: [msgspec.structs.replace(volume, name=f"v{i}") for i, volume in enumerate(some)])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(volumes, st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=2), max_size=4))
-def test_no_volume_is_counted_on_by_two_claims(there: list[PersistentVolume], sizes: list[list[int]]) -> None:
-    """Placed one after another, before the cluster has bound any: there is a way to give each claim a volume of its own."""
+def test_no_volume_is_counted_on_by_two_claims(
+    there: list[PersistentVolume], sizes: list[list[int]]
+) -> None:
+    """Placed one after another, before the cluster has bound any: there is a way to give each claim
+    a volume of its own."""
     claims = [
         PersistentVolumeClaim(
-            "default", f"c{i}-{j}", requested=size, access_modes=("ReadWriteOnce",), storage_class="local"
+            "default",
+            f"c{i}-{j}",
+            requested=size,
+            access_modes=("ReadWriteOnce",),
+            storage_class="local",
         )
         for i, asked in enumerate(sizes)
         for j, size in enumerate(asked)
@@ -189,7 +232,9 @@ def test_no_volume_is_counted_on_by_two_claims(there: list[PersistentVolume], si
         Pod(
             f"p{i}",
             f"p{i}",
-            Requirements(pod=PodTraits(volumes=tuple(VolumeUse(f"c{i}-{j}") for j in range(len(asked))))),
+            Requirements(
+                pod=PodTraits(volumes=tuple(VolumeUse(f"c{i}-{j}") for j in range(len(asked))))
+            ),
         )
         for i, asked in enumerate(sizes)
     ]
@@ -223,19 +268,36 @@ node_terms = st.one_of(
 any_volumes = st.lists(
     st.builds(
         lambda capacity, terms, claim, available: PersistentVolume(
-            "", capacity, ("ReadWriteOnce",), "local", node_terms=terms, claim=claim, available=available
+            "",
+            capacity,
+            ("ReadWriteOnce",),
+            "local",
+            node_terms=terms,
+            claim=claim,
+            available=available,
         ),
         st.integers(1, 3),
         node_terms,
-        st.sampled_from((None, None, ClaimReference("default", "c"), ClaimReference("default", "c", "other-uid"))),
+        st.sampled_from(
+            (
+                None,
+                None,
+                ClaimReference("default", "c"),
+                ClaimReference("default", "c", "other-uid"),
+            )
+        ),
         st.booleans(),
     ),
     max_size=5,
 ).map(lambda some: [msgspec.structs.replace(volume, name=f"v{i}") for i, volume in enumerate(some)])
 
 
-@settings(max_examples=150, deadline=None)
-@given(any_volumes, st.integers(1, 3), st.dictionaries(st.sampled_from((ZONE, "disk")), st.sampled_from("xyz")))
+@settings(max_examples=examples(150), deadline=None)
+@given(
+    any_volumes,
+    st.integers(1, 3),
+    st.dictionaries(st.sampled_from((ZONE, "disk")), st.sampled_from("xyz")),
+)
 def test_a_node_finds_the_volume_that_a_look_at_all_would_find(
     some: list[PersistentVolume], size: int, labels: dict[str, str]
 ) -> None:
@@ -253,20 +315,30 @@ def test_a_node_finds_the_volume_that_a_look_at_all_would_find(
 def _claims(
     claims: Sequence[PersistentVolumeClaim], placed: Sequence[Pod], node: str
 ) -> list[tuple[str, PersistentVolumeClaim]]:
-    named = {use.claim for pod in placed if pod.node == node for use in pod.requirements.traits.volumes}
+    named = {
+        use.claim for pod in placed if pod.node == node for use in pod.requirements.traits.volumes
+    }
     return [(claim.name, claim) for claim in claims if claim.name in named]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 3), st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=3), max_size=6))
-def test_a_node_never_has_more_volumes_of_a_driver_than_it_takes(limit: int, uses: list[list[int]]) -> None:
+def test_a_node_never_has_more_volumes_of_a_driver_than_it_takes(
+    limit: int, uses: list[list[int]]
+) -> None:
     """Six volumes, which pods may share."""
     there = [PersistentVolume(f"v{i}", driver="csi.example.com", handle=str(i)) for i in range(6)]
-    claims = [PersistentVolumeClaim("default", f"c{i}", volume=f"v{i}", bound=True) for i in range(6)]
+    claims = [
+        PersistentVolumeClaim("default", f"c{i}", volume=f"v{i}", bound=True) for i in range(6)
+    ]
     objects = ClusterObjects.of([*there, *claims, CSINode("n", {"csi.example.com": limit})])
     snapshot = Snapshot.of([Node("n", {})], [], objects)
     pods = [
-        Pod(f"p{i}", f"p{i}", Requirements(pod=PodTraits(volumes=tuple(VolumeUse(f"c{c}") for c in asked))))
+        Pod(
+            f"p{i}",
+            f"p{i}",
+            Requirements(pod=PodTraits(volumes=tuple(VolumeUse(f"c{c}") for c in asked))),
+        )
         for i, asked in enumerate(uses)
     ]
     placed = place(only("NodeVolumeLimits"), snapshot, pods)
@@ -282,20 +354,32 @@ def test_a_node_never_has_more_volumes_of_a_driver_than_it_takes(limit: int, use
 
 offered = st.lists(
     st.builds(
-        lambda model, socket: OfferedDevice("", {"model": model} | ({} if socket is None else {"socket": socket})),
+        lambda model, socket: OfferedDevice(
+            "", {"model": model} | ({} if socket is None else {"socket": socket})
+        ),
         st.sampled_from("ab"),
         st.sampled_from((None, 0, 1)),
     ),
     max_size=5,
-).map(lambda some: tuple(msgspec.structs.replace(device, name=f"d{i}") for i, device in enumerate(some)))
+).map(
+    lambda some: tuple(
+        msgspec.structs.replace(device, name=f"d{i}") for i, device in enumerate(some)
+    )
+)
 
 wanted_devices = st.one_of(
     st.builds(lambda c, n: WantedDevices("", c, count=n), st.sampled_from("ab"), st.integers(1, 3)),
     st.builds(lambda c: WantedDevices("", c, all=True), st.sampled_from("ab")),
-    st.just(WantedDevices("", alternatives=(WantedDevices("r/a", "a", count=2), WantedDevices("r/b", "b")))),
+    st.just(
+        WantedDevices(
+            "", alternatives=(WantedDevices("r/a", "a", count=2), WantedDevices("r/b", "b"))
+        )
+    ),
 )
 device_claims = st.lists(
-    st.tuples(st.lists(wanted_devices, min_size=1, max_size=2), st.booleans()), min_size=1, max_size=2
+    st.tuples(st.lists(wanted_devices, min_size=1, max_size=2), st.booleans()),
+    min_size=1,
+    max_size=2,
 ).map(
     lambda some: [
         ResourceClaim(
@@ -311,7 +395,7 @@ device_claims = st.lists(
 CLASSES = tuple(DeviceClass(m, (f'device.attributes["example.com"].model == "{m}"',)) for m in "ab")
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(offered, device_claims, st.integers(0, 2))
 def test_claims_get_devices_exactly_where_some_way_to_give_them_exists(
     devices: tuple[OfferedDevice, ...], claims: list[ResourceClaim], taken: int
@@ -326,8 +410,11 @@ def test_claims_get_devices_exactly_where_some_way_to_give_them_exists(
         assert not held & set(found)
 
 
-def _some_way(there: Sequence[OfferedDevice], free: Sequence[OfferedDevice], claims: Sequence[ResourceClaim]) -> bool:
-    """By trying everything: each choice of alternatives, each order of the devices that are free."""
+def _some_way(
+    there: Sequence[OfferedDevice], free: Sequence[OfferedDevice], claims: Sequence[ResourceClaim]
+) -> bool:
+    """By trying everything: each choice of alternatives, each order of the devices that are
+    free."""
     slots: list[list[tuple[int, WantedDevices]]] = [[]]
     for i, claim in enumerate(claims):
         for request in claim.requests:
@@ -353,22 +440,31 @@ def _served(
     if len(wanted) > len(free):
         return False
     for given_out in permutations(free, len(wanted)):
-        fits = all(d.attributes["model"] == model for d, (_, model) in zip(given_out, wanted, strict=True))
+        fits = all(
+            d.attributes["model"] == model for d, (_, model) in zip(given_out, wanted, strict=True)
+        )
         sockets = [
-            {d.attributes.get("socket") for d, (i, _) in zip(given_out, wanted, strict=True) if i == claim}
+            {
+                d.attributes.get("socket")
+                for d, (i, _) in zip(given_out, wanted, strict=True)
+                if i == claim
+            }
             for claim in range(len(claims))
         ]
         alike = all(
-            not c.constraints or (len(sockets[i]) <= 1 and None not in sockets[i]) for i, c in enumerate(claims)
+            not c.constraints or (len(sockets[i]) <= 1 and None not in sockets[i])
+            for i, c in enumerate(claims)
         )
         if fits and alike:
             return True
     return False
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(offered, st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 2)), max_size=5))
-def test_no_device_is_promised_twice(devices: tuple[OfferedDevice, ...], asked: list[tuple[str, int]]) -> None:
+def test_no_device_is_promised_twice(
+    devices: tuple[OfferedDevice, ...], asked: list[tuple[str, int]]
+) -> None:
     """Pods with claims, placed one after another before any claim has its devices."""
     assume(devices)
     claims = [
@@ -377,12 +473,19 @@ def test_no_device_is_promised_twice(devices: tuple[OfferedDevice, ...], asked: 
     ]
     one = ResourceSlice("s", "example.com", "pool", node="n", devices=devices)
     snapshot = Snapshot.of([Node("n", {})], [], ClusterObjects.of([*CLASSES, one, *claims]))
-    pods = [Pod(f"p{i}", f"p{i}", Requirements(pod=PodTraits(resource_claims=(f"c{i}",)))) for i in range(len(asked))]
+    pods = [
+        Pod(f"p{i}", f"p{i}", Requirements(pod=PodTraits(resource_claims=(f"c{i}",))))
+        for i in range(len(asked))
+    ]
     placed = {pod.uid for pod in place(only("DynamicResources"), snapshot, pods)}
     for model in "ab":
-        given_out = sum(count for i, (m, count) in enumerate(asked) if m == model and f"p{i}" in placed)
+        given_out = sum(
+            count for i, (m, count) in enumerate(asked) if m == model and f"p{i}" in placed
+        )
         there = sum(device.attributes["model"] == model for device in devices)
         assert given_out <= there
         assert all(
-            given_out + count > there for i, (m, count) in enumerate(asked) if m == model and f"p{i}" not in placed
+            given_out + count > there
+            for i, (m, count) in enumerate(asked)
+            if m == model and f"p{i}" not in placed
         )

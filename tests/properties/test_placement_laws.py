@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.hunting import examples
+from tests.reference.ocm_objects import difference, objects
 
-from wharfinger.domain.cluster import Cluster, Managed, ManagedTaint
+from wharfinger.domain.cluster import Cluster, ManagedClusterFacts, ManagedTaint
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.selection import (
     AddOnScore,
@@ -26,10 +28,9 @@ from wharfinger.domain.selection import (
     Selector,
     SetBinding,
 )
-from wharfinger.engine.placement.fleet import BY_LABELS, PlacementFleet
-from wharfinger.engine.placement.groups import SLICE_MAX
-from wharfinger.engine.placement.objects import difference, objects
-from wharfinger.engine.placement.select import DISLIKED, Choice, choose
+from wharfinger.engine.cluster_sets.fleet import BY_LABELS, PlacementFleet
+from wharfinger.engine.cluster_sets.groups import SLICE_MAX
+from wharfinger.engine.cluster_sets.select import DISLIKED, SelectionResult, choose
 
 SECOND = 1_000_000
 NOW = 1_700_000_000 * SECOND
@@ -40,7 +41,9 @@ LABELS = st.dictionaries(
     st.sampled_from(["env", "region", "cluster.open-cluster-management.io/clusterset"]),
     st.sampled_from(["a", "b", "default"]),
 )
-AMOUNTS = st.fixed_dictionaries({}, optional={"memory": st.sampled_from(["1Gi", "2000M", "3.5Gi", "0", "-1"])})
+AMOUNTS = st.fixed_dictionaries(
+    {}, optional={"memory": st.sampled_from(["1Gi", "2000M", "3.5Gi", "0", "-1"])}
+)
 TAINTS = st.builds(
     ManagedTaint,
     st.sampled_from(["lost", "repair"]),
@@ -57,7 +60,9 @@ def managed(draw: st.DrawFn, name: str) -> Cluster:
         name,
         labels=draw(LABELS),
         deleting=draw(st.integers(0, 9)) == 0,
-        managed=Managed(draw(LABELS), tuple(draw(st.lists(TAINTS, max_size=2))), amounts, amounts),
+        managed=ManagedClusterFacts(
+            draw(LABELS), tuple(draw(st.lists(TAINTS, max_size=2))), amounts, amounts
+        ),
     )
 
 
@@ -89,7 +94,9 @@ PRIORITIES = st.one_of(
     st.builds(
         Priority,
         st.just("BuiltIn"),
-        st.sampled_from(["Balance", "Steady", "ResourceAllocatableMemory", "ResourceAllocatableCPU"]),
+        st.sampled_from(
+            ["Balance", "Steady", "ResourceAllocatableMemory", "ResourceAllocatableCPU"]
+        ),
         weight=st.integers(-10, 10),
     ),
     st.builds(
@@ -108,7 +115,9 @@ SELECTIONS = st.builds(
     mode=st.sampled_from(["Additive", "Exact"]),
     priorities=st.lists(PRIORITIES, max_size=3).map(tuple),
     per_group=st.one_of(st.integers(-1, 20), st.sampled_from(["100%", "7%", "33%", "250%", "0%"])),
-    groups=st.lists(st.builds(DecisionGroup, st.sampled_from(["first", "second"]), SELECTORS), max_size=2).map(tuple),
+    groups=st.lists(
+        st.builds(DecisionGroup, st.sampled_from(["first", "second"]), SELECTORS), max_size=2
+    ).map(tuple),
     expired_scores=st.sampled_from(["zero", "unknown"]),
     hysteresis=st.sampled_from([0, 0, 50, 150]),
     strict=st.booleans(),
@@ -134,7 +143,11 @@ def a_placement(selection: Selection, name: str = "p") -> Policy:
 
 def policies() -> list[Policy]:
     return [
-        Policy("ManagedClusterSet", "labelled", cluster_set=ClusterSet(BY_LABELS, Selector({"env": "a"}))),
+        Policy(
+            "ManagedClusterSet",
+            "labelled",
+            cluster_set=ClusterSet(BY_LABELS, Selector({"env": "a"})),
+        ),
         Policy("ManagedClusterSetBinding", "labelled", "shop", set_binding=SetBinding("labelled")),
         Policy("ManagedClusterSetBinding", "global", "shop", set_binding=SetBinding("global")),
         Policy("ManagedClusterSet", "global", cluster_set=ClusterSet(BY_LABELS, Selector())),
@@ -150,7 +163,10 @@ def a_fleet(
     """Told everything once, in an order of `chance`."""
     told: list[tuple[str, Any]] = [("cluster", c) for c in clusters]
     told += [("policy", p) for p in policies()]
-    told += [("policy", Policy("AddOnPlacementScore", "load", name, scores=s)) for name, s in (scores or {}).items()]
+    told += [
+        ("policy", Policy("AddOnPlacementScore", "load", name, scores=s))
+        for name, s in (scores or {}).items()
+    ]
     told += [("decided", pair) for pair in (decided or {}).items()]
     if chance is not None:
         chance.shuffle(told)
@@ -166,7 +182,7 @@ def a_fleet(
     return fleet
 
 
-def picture(choice: Choice) -> dict[str, Any]:
+def picture(choice: SelectionResult) -> dict[str, Any]:
     """All that a choice says."""
     return {
         "sets": (choice.valid_bindings, choice.eligible_sets, choice.sets_trouble),
@@ -174,13 +190,21 @@ def picture(choice: Choice) -> dict[str, Any]:
         "scores": [(s.name, s.weight, choice.scores_of(s)) for s in choice.scores or ()],
         "totals": dict(choice.total_of),
         "selected": choice.selected,
-        "rest": (choice.unscheduled, choice.status, choice.group_trouble, choice.groups, choice.requeue_at),
+        "rest": (
+            choice.unscheduled,
+            choice.status,
+            choice.group_trouble,
+            choice.groups,
+            choice.requeue_at,
+        ),
         "told": (choice.conditions, choice.keeps),
     }
 
 
-@settings(max_examples=60, deadline=None)
-@given(clusters=CLUSTERS, scores=SCORES, decided=DECIDED, selection=SELECTIONS, seed=st.integers(0, 99))
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    clusters=CLUSTERS, scores=SCORES, decided=DECIDED, selection=SELECTIONS, seed=st.integers(0, 99)
+)
 def test_the_order_in_which_things_are_told_changes_nothing(
     clusters: tuple[Cluster, ...],
     scores: dict[str, ClusterScores],
@@ -202,13 +226,19 @@ def steps(draw: st.DrawFn) -> list[tuple[str, Any]]:
     """A life of a small fleet, in which the same clusters come up again and again."""
     out: list[tuple[str, Any]] = []
     for _ in range(draw(st.integers(2, 12))):
-        what = draw(st.sampled_from([*["cluster"] * 3, *["decided"] * 3, "forget", "scores", "no scores", "bind"]))
+        what = draw(
+            st.sampled_from(
+                [*["cluster"] * 3, *["decided"] * 3, "forget", "scores", "no scores", "bind"]
+            )
+        )
         name = draw(st.sampled_from(FEW))
         match what:
             case "cluster":
                 out.append((what, draw(managed(name))))
             case "scores":
-                out.append((what, (name, ClusterScores((ScoreValue("s", draw(st.integers(-100, 100))),)))))
+                out.append(
+                    (what, (name, ClusterScores((ScoreValue("s", draw(st.integers(-100, 100))),))))
+                )
             case "decided":
                 key = draw(st.sampled_from(["shop/p", "shop/other", "shop/other"]))
                 out.append((what, (key, draw(st.lists(st.sampled_from(FEW), max_size=4)))))
@@ -222,12 +252,13 @@ def steps(draw: st.DrawFn) -> list[tuple[str, Any]]:
 BOUND = Policy("ManagedClusterSetBinding", "labelled", "shop", set_binding=SetBinding("labelled"))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(life=steps(), first=SELECTIONS, second=SELECTIONS)
 def test_what_is_kept_between_decisions_never_shows(
     life: list[tuple[str, Any]], first: Selection, second: Selection
 ) -> None:
-    """A fleet that has lived, and was asked after every step, decides as one that is told where it has come to."""
+    """A fleet that has lived, and was asked after every step, decides as one that is told where it
+    has come to."""
     lived = a_fleet(())
     clusters: dict[str, Cluster] = {}
     scores: dict[str, ClusterScores] = {}
@@ -264,25 +295,39 @@ def test_what_is_kept_between_decisions_never_shows(
             assert picture(choose(lived, placement, at)) == picture(choose(fresh, placement, at))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(clusters=CLUSTERS, scores=SCORES, decided=DECIDED, selection=SELECTIONS)
 def test_who_is_selected_was_available_matched_and_passed(
-    clusters: tuple[Cluster, ...], scores: dict[str, ClusterScores], decided: dict[str, list[str]], selection: Selection
+    clusters: tuple[Cluster, ...],
+    scores: dict[str, ClusterScores],
+    decided: dict[str, list[str]],
+    selection: Selection,
 ) -> None:
     choice = choose(a_fleet(clusters, scores, decided), a_placement(selection), NOW)
     assert not choice.keeps
-    available, matched, passed = (set(choice.named(at)) for at in (choice.available, choice.matched, choice.passed))
-    assert set(choice.selected) <= passed <= matched <= available <= {c.name for c in clusters if not c.deleting}
+    available, matched, passed = (
+        set(choice.named(at)) for at in (choice.available, choice.matched, choice.passed)
+    )
+    assert (
+        set(choice.selected)
+        <= passed
+        <= matched
+        <= available
+        <= {c.name for c in clusters if not c.deleting}
+    )
     assert len(set(choice.selected)) == len(choice.selected)
     wanted = len(passed) if selection.wanted is None else selection.wanted
     assert len(choice.selected) == min(wanted, len(passed))
     assert choice.unscheduled == wanted - len(choice.selected)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(clusters=CLUSTERS, scores=SCORES, decided=DECIDED, selection=SELECTIONS)
 def test_the_best_are_selected_and_ties_are_broken_by_name(
-    clusters: tuple[Cluster, ...], scores: dict[str, ClusterScores], decided: dict[str, list[str]], selection: Selection
+    clusters: tuple[Cluster, ...],
+    scores: dict[str, ClusterScores],
+    decided: dict[str, list[str]],
+    selection: Selection,
 ) -> None:
     """A held cluster has its lead, and where there is one, also every tie."""
     choice = choose(a_fleet(clusters, scores, decided), a_placement(selection), NOW)
@@ -290,12 +335,16 @@ def test_the_best_are_selected_and_ties_are_broken_by_name(
     held = set(decided.get("shop/p", ()))
 
     def rank(name: str) -> tuple[int, bool, str]:
-        return -choice.total_of[name] - (lead if name in held else 0), bool(lead) and name not in held, name
+        return (
+            -choice.total_of[name] - (lead if name in held else 0),
+            bool(lead) and name not in held,
+            name,
+        )
 
     assert list(choice.selected) == sorted(choice.total_of, key=rank)[: len(choice.selected)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(clusters=CLUSTERS, decided=DECIDED, selection=SELECTIONS)
 def test_every_selected_cluster_is_in_one_group_and_one_slice(
     clusters: tuple[Cluster, ...], decided: dict[str, list[str]], selection: Selection
@@ -313,14 +362,16 @@ def test_every_selected_cluster_is_in_one_group_and_one_slice(
     assert [one.name for one in made] == [f"p-decision-{n + 1}" for n in range(len(made))]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     clusters=st.integers(0, 450),
     per_group=st.one_of(st.integers(-2, 500), st.sampled_from(["1%", "50%", "100%"])),
     wanted=st.one_of(st.none(), st.integers(0, 500)),
 )
-def test_no_object_holds_more_than_a_hundred_clusters(clusters: int, per_group: int | str, wanted: int | None) -> None:
-    fleet = a_fleet([Cluster(f"c{n:03}", managed=Managed()) for n in range(clusters)])
+def test_no_object_holds_more_than_a_hundred_clusters(
+    clusters: int, per_group: int | str, wanted: int | None
+) -> None:
+    fleet = a_fleet([Cluster(f"c{n:03}", managed=ManagedClusterFacts()) for n in range(clusters)])
     placement = a_placement(Selection(wanted=wanted, per_group=per_group, cluster_sets=("global",)))
     choice = choose(fleet, placement, NOW)
     made = objects("p", choice.groups)
@@ -332,12 +383,16 @@ def test_no_object_holds_more_than_a_hundred_clusters(clusters: int, per_group: 
     assert (again.writes, again.events) == ((), ())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(clusters=CLUSTERS, scores=SCORES, decided=DECIDED, selection=SELECTIONS)
 def test_what_was_decided_is_decided_again(
-    clusters: tuple[Cluster, ...], scores: dict[str, ClusterScores], decided: dict[str, list[str]], selection: Selection
+    clusters: tuple[Cluster, ...],
+    scores: dict[str, ClusterScores],
+    decided: dict[str, list[str]],
+    selection: Selection,
 ) -> None:
-    """Unless holding a cluster is to count against it, or makes it bear what newcomers do not, a decision comes to rest at once."""
+    """Unless holding a cluster is to count against it, or makes it bear what newcomers do not, a
+    decision comes to rest at once."""
     assume(all(p.weight >= 0 for p in selection.priorities if p.builtin == "Steady"))
     calm = [_without_soft_taints(c) for c in clusters]
     fleet = a_fleet(calm, scores, decided)
@@ -351,10 +406,12 @@ def test_what_was_decided_is_decided_again(
 def _without_soft_taints(cluster: Cluster) -> Cluster:
     assert cluster.managed is not None
     hard = tuple(t for t in cluster.managed.taints if t.effect == "NoSelect")
-    return msgspec.structs.replace(cluster, managed=msgspec.structs.replace(cluster.managed, taints=hard))
+    return msgspec.structs.replace(
+        cluster, managed=msgspec.structs.replace(cluster.managed, taints=hard)
+    )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     scores=st.lists(st.integers(-10, 10), min_size=2, max_size=6),
     held=st.sets(st.integers(0, 5), min_size=1, max_size=4),
@@ -364,11 +421,19 @@ def _without_soft_taints(cluster: Cluster) -> Cluster:
 def test_a_newcomer_must_be_better_by_more_than_the_hysteresis(
     scores: list[int], held: set[int], wanted: int, points: int
 ) -> None:
-    """And where it is, it takes the place; without hysteresis a tie goes to the earlier name, held or not."""
+    """And where it is, it takes the place; without hysteresis a tie goes to the earlier name, held
+    or not."""
     names = NAMES[: len(scores)]
     mine = [names[i] for i in sorted(held) if i < len(names)]
-    given_scores = {name: ClusterScores((ScoreValue("s", score),)) for name, score in zip(names, scores, strict=True)}
-    fleet = a_fleet([Cluster(name, managed=Managed()) for name in names], given_scores, {"shop/p": mine})
+    given_scores = {
+        name: ClusterScores((ScoreValue("s", score),))
+        for name, score in zip(names, scores, strict=True)
+    }
+    fleet = a_fleet(
+        [Cluster(name, managed=ManagedClusterFacts()) for name in names],
+        given_scores,
+        {"shop/p": mine},
+    )
     load = Priority("AddOn", addon=AddOnScore("load", "s"))
     selection = Selection(mode="Exact", priorities=(load,), wanted=wanted, hysteresis=points)
     choice = choose(fleet, a_placement(selection), NOW)
@@ -383,7 +448,7 @@ def test_a_newcomer_must_be_better_by_more_than_the_hysteresis(
             assert score[refused] <= score[kept] + points
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(clusters=CLUSTERS, selection=SELECTIONS, scores=SCORES)
 def test_a_cluster_that_had_better_not_be_selected_comes_after_all_others(
     clusters: tuple[Cluster, ...], selection: Selection, scores: dict[str, ClusterScores]
@@ -419,7 +484,7 @@ WRONG: list[Selection] = [
 ]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(clusters=CLUSTERS, decided=DECIDED, wrong=st.sampled_from(WRONG))
 def test_a_wrong_placement_never_takes_away_what_stands(
     clusters: tuple[Cluster, ...], decided: dict[str, list[str]], wrong: Selection
@@ -438,15 +503,17 @@ def test_a_wrong_placement_never_takes_away_what_stands(
     assert fleet.held("shop/p") == tuple(decided.get("shop/p", ()))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(clusters=CLUSTERS, length=st.integers(64, 253))
-def test_a_placement_whose_name_no_label_holds_is_told_so(clusters: tuple[Cluster, ...], length: int) -> None:
+def test_a_placement_whose_name_no_label_holds_is_told_so(
+    clusters: tuple[Cluster, ...], length: int
+) -> None:
     choice = choose(a_fleet(clusters), a_placement(Selection(), "p" * length), NOW)
     assert choice.keeps
     assert "must be no more than 63 bytes" in choice.status.message
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     added=st.lists(st.integers(-6, 3), min_size=1, max_size=4),
     seconds=st.lists(st.one_of(st.none(), st.integers(0, 9)), min_size=1, max_size=3),
@@ -457,10 +524,17 @@ def test_a_placement_whose_name_no_label_holds_is_told_so(clusters: tuple[Cluste
 def test_nothing_changes_by_time_alone_before_it_was_said_to(
     added: list[int], seconds: list[int | None], until: int, asked: list[int], unknown: bool
 ) -> None:
-    """Tolerations and scores end. A fleet that was asked before, at whatever times, answers as one that never was."""
+    """Tolerations and scores end. A fleet that was asked before, at whatever times, answers as one
+    that never was."""
     taints = [ManagedTaint("lost", "NoSelect", added_us=NOW + s * SECOND) for s in added]
-    clusters = [Cluster(name, managed=Managed({}, (t,))) for name, t in zip(NAMES, taints, strict=False)]
-    scores = {c.name: ClusterScores((ScoreValue("s", 7 + i),), NOW + until * SECOND) for i, c in enumerate(clusters)}
+    clusters = [
+        Cluster(name, managed=ManagedClusterFacts({}, (t,)))
+        for name, t in zip(NAMES, taints, strict=False)
+    ]
+    scores = {
+        c.name: ClusterScores((ScoreValue("s", 7 + i),), NOW + until * SECOND)
+        for i, c in enumerate(clusters)
+    }
     selection = Selection(
         tolerations=tuple(ClusterToleration("lost", "Exists", seconds=s) for s in seconds),
         priorities=(Priority("AddOn", addon=AddOnScore("load", "s")),),
@@ -469,7 +543,9 @@ def test_nothing_changes_by_time_alone_before_it_was_said_to(
     lived = a_fleet(clusters, scores)
     for after in asked:
         now = choose(lived, a_placement(selection), NOW + after * SECOND)
-        assert picture(now) == picture(choose(a_fleet(clusters, scores), a_placement(selection), NOW + after * SECOND))
+        assert picture(now) == picture(
+            choose(a_fleet(clusters, scores), a_placement(selection), NOW + after * SECOND)
+        )
         last = NOW + 20 * SECOND if now.requeue_at is None else now.requeue_at - 1
         then = choose(a_fleet(clusters, scores), a_placement(selection), last)
         assert (then.selected, dict(then.total_of)) == (now.selected, dict(now.total_of))

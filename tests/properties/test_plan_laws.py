@@ -1,5 +1,5 @@
-"""Laws of plans, over random fleets and random changes: what a plan says is what then happens, to the node; asking changes
-nothing; and history can be gone through again with plans in it."""
+"""Laws of plans, over random fleets and random changes: what a plan says is what then happens, to
+the node; asking changes nothing; and history can be gone through again with plans in it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from random import Random
 from uuid import UUID
 
 import pytest
+from tests.hunting import examples
 from tests.plan_world import a_change, a_plane, after, layout
 
 from wharfinger.domain.value import canonical
@@ -17,9 +18,13 @@ from wharfinger.kernel.recover import recover
 from wharfinger.kernel.step import empty_head
 from wharfinger.stages.world import World
 
-CASES, CHUNK = 200, 10
+pytestmark = pytest.mark.seeded
 
+CASES, CHUNK = examples(60), 10
 """Each hunk of seeds is one test, so that several can run side by side."""
+
+SEEDS = range(1000, 1000 + examples(6))
+"""Of the laws that are tried a seed a test."""
 
 
 @pytest.mark.parametrize("first", range(0, CASES, CHUNK))
@@ -31,13 +36,15 @@ def test_what_is_planned_is_what_then_happens(first: int) -> None:
         plan = plane.plan(*a_change(random, plane))
         decided = plane.carry_out(plan)
         answers = [d.data for d in decided if isinstance(d.data, PlanCommitted | PlanRefused)]
-        assert [type(a) for a in answers] == [PlanCommitted] * len(plan.parts), f"seed {seed}: {answers}"
+        assert [type(a) for a in answers] == [PlanCommitted] * len(plan.parts), (
+            f"seed {seed}: {answers}"
+        )
         assert plane.layout() == after(before, plan), f"seed {seed}"
         waiting = {name for name, record in plane.fleet.bindings.items() if record.refused}
         assert waiting == {refusal.binding for refusal in plan.refusals}, f"seed {seed}"
 
 
-@pytest.mark.parametrize("seed", range(CASES, CASES + 12))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_history_can_be_gone_through_again_with_plans_in_it(seed: int) -> None:
     """Decided again byte for byte, and folded without deciding to the same state."""
     random = Random(seed)
@@ -47,10 +54,12 @@ def test_history_can_be_gone_through_again_with_plans_in_it(seed: int) -> None:
         own = [r for r in plane.rounds if r.round.stream == name]
         decider = running.decider
         assert audit(decider, decider.initial(name), empty_head(name), own).divergences == []
-        assert decider.dump(recover(decider, decider.initial(name), own)) == decider.dump(running.state)
+        assert decider.dump(recover(decider, decider.initial(name), own)) == decider.dump(
+            running.state
+        )
 
 
-@pytest.mark.parametrize("seed", range(CASES, CASES + 12))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_plan_on_a_plane_that_went_on_is_committed_as_planned_or_not_at_all(seed: int) -> None:
     random = Random(seed)
     plane = a_plane(random)
@@ -71,7 +80,7 @@ def test_a_plan_on_a_plane_that_went_on_is_committed_as_planned_or_not_at_all(se
         assert layout(plane.live) == before
 
 
-@pytest.mark.parametrize("seed", range(CASES, CASES + 12))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_planning_leaves_the_world_as_it_is_and_says_the_same_twice(seed: int) -> None:
     random = Random(seed)
     plane = a_plane(random)

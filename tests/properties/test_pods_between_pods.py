@@ -1,5 +1,5 @@
-"""Laws of spread and of affinity between pods: they agree with their plain definition, placing by them keeps what they promise, and
-counts that follow are counts made anew."""
+"""Laws of spread and of affinity between pods: they agree with their plain definition, placing by
+them keeps what they promise, and counts that follow are counts made again."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ from wharfinger.domain.cluster_objects import ClusterObjects, NamespaceLabels
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.pod_traits import PodTerm, PodTraits, TopologySpread, WeightedPodTerm
 from wharfinger.domain.selectors import LabelSelector
-from wharfinger.engine.framework.plugins.pod_topology_spread import domains_weight, half_away
+from wharfinger.engine.framework.formulas import domains_weight
 from wharfinger.engine.framework.snapshot import Snapshot
+from wharfinger.rules.nodes.pod_topology_spread import half_away
 
 SPREAD = only("PodTopologySpread")
 AFFINITY = only("InterPodAffinity")
@@ -39,7 +40,8 @@ OBJECTS = ClusterObjects.of([NamespaceLabels("default", {"team": "x"}), Namespac
 
 
 def means(term: PodTerm, owner: PodTraits, other: PodTraits) -> bool:
-    """Whether a term means a pod, in the words of Kubernetes' documentation; both namespaces are known."""
+    """Whether a term means a pod, in the words of Kubernetes' documentation; both namespaces are
+    known."""
     labels = {"default": {"team": "x"}, "other": {}}[other.home]
     if term.namespace_selector is not None and term.namespace_selector.matches(labels):
         within = True
@@ -60,7 +62,10 @@ def test_affinity_between_pods_is_what_its_definition_says(data: st.DataObject) 
     nodes = data.draw(some_nodes())
     pods = data.draw(some_pods(nodes))
     pod = a_pod(
-        "new", labels=data.draw(pod_labels), affinity=data.draw(term_lists), anti_affinity=data.draw(term_lists)
+        "new",
+        labels=data.draw(pod_labels),
+        affinity=data.draw(term_lists),
+        anti_affinity=data.draw(term_lists),
     )
     at = {node.name: node for node in nodes}
     mine = pod.requirements.traits
@@ -74,15 +79,23 @@ def test_affinity_between_pods_is_what_its_definition_says(data: st.DataObject) 
         in_domain = [[p for p in pods if together(t.key, node, at[p.node])] for t in mine.affinity]
         if all(any(wanted(p) for p in there) for there in in_domain):
             return True
-        counted = [p for p in pods if wanted(p) and any(t.key in at[p.node].labels for t in mine.affinity)]
+        counted = [
+            p for p in pods if wanted(p) and any(t.key in at[p.node].labels for t in mine.affinity)
+        ]
         return not counted and wanted(pod)
 
     def bothers(node: Node) -> bool:
         for other in pods:
             theirs = other.requirements.traits
-            if any(together(t.key, node, at[other.node]) and means(t, mine, theirs) for t in mine.anti_affinity):
+            if any(
+                together(t.key, node, at[other.node]) and means(t, mine, theirs)
+                for t in mine.anti_affinity
+            ):
                 return True
-            if any(together(t.key, node, at[other.node]) and means(t, theirs, mine) for t in theirs.anti_affinity):
+            if any(
+                together(t.key, node, at[other.node]) and means(t, theirs, mine)
+                for t in theirs.anti_affinity
+            ):
                 return True
         return False
 
@@ -112,7 +125,10 @@ def test_spread_is_what_its_definition_says(data: st.DataObject) -> None:
         fewest = min((counted(constraint, v) for v in values), default=0)
         fewest = 0 if len(values) < constraint.min_domains else fewest
         itself = constraint.selector is not None and constraint.selector.matches(traits.labels)
-        return counted(constraint, node.labels[constraint.key]) + itself - fewest <= constraint.max_skew
+        return (
+            counted(constraint, node.labels[constraint.key]) + itself - fewest
+            <= constraint.max_skew
+        )
 
     expected = {n.name for n in domains if all(even(c, n) for c in hard)}
     assert feasible(SPREAD, Snapshot.of(nodes, pods, OBJECTS), pod) == expected
@@ -140,8 +156,8 @@ def test_who_is_placed_by_the_filter_keeps_the_skew(data: st.DataObject) -> None
 @a_law(80)
 @given(st.data())
 def test_anti_affinity_is_symmetric(data: st.DataObject) -> None:
-    """Of two pods it does not matter which one comes first: where the second may not join the first, the first may not join
-    the second."""
+    """Of two pods it does not matter which one comes first: where the second may not join the
+    first, the first may not join the second."""
     nodes = data.draw(some_nodes())
     one, two = (
         a_pod(
@@ -162,7 +178,8 @@ def test_anti_affinity_is_symmetric(data: st.DataObject) -> None:
 @a_law(60)
 @given(st.data())
 def test_counts_that_follow_are_counts_made_anew(data: st.DataObject) -> None:
-    """A cycle's counts, while pods go and come, refuse what counts of the changed cluster refuse."""
+    """A cycle's counts, while pods go and come, refuse what counts of the changed cluster
+    refuse."""
     nodes = data.draw(some_nodes())
     pods = data.draw(some_pods(nodes))
     pod = a_pod(
@@ -198,7 +215,9 @@ def test_counts_that_follow_are_counts_made_anew(data: st.DataObject) -> None:
     st.lists(st.integers(0, 3), max_size=8),
     st.integers(1, 2),
 )
-def test_the_emptiest_zone_is_known_while_pods_come_and_go(on_nodes: list[str], moved: list[int], skew: int) -> None:
+def test_the_emptiest_zone_is_known_while_pods_come_and_go(
+    on_nodes: list[str], moved: list[int], skew: int
+) -> None:
     """Each of `moved` goes, if it is there, and comes back, if it is not."""
     nodes = [a_node("n0", "x"), a_node("n1", "y"), a_node("n2", "y")]
     pods = [a_pod(f"p{i}", node, labels={"app": "a"}) for i, node in enumerate(on_nodes)]
@@ -215,7 +234,11 @@ def test_the_emptiest_zone_is_known_while_pods_come_and_go(on_nodes: list[str], 
             snapshot.remove(other)
             SPREAD.pod_removed(cycle, pod, other, snapshot.nodes[other.node])
         away ^= {other.uid}
-        passed = {name for name, info in snapshot.nodes.items() if SPREAD.refusal(cycle, pod, info) is None}
+        passed = {
+            name
+            for name, info in snapshot.nodes.items()
+            if SPREAD.refusal(cycle, pod, info) is None
+        }
         assert passed == feasible(SPREAD, snapshot, pod)
 
 
@@ -225,10 +248,20 @@ def test_neither_the_order_of_pods_nor_that_of_nodes_is_seen(data: st.DataObject
     nodes = data.draw(some_nodes())
     pods = data.draw(some_pods(nodes))
     weighted = tuple(WeightedPodTerm(w, t) for w, t in enumerate(data.draw(term_lists), 1))
-    pod = a_pod("new", labels={"app": "a"}, spread=data.draw(spread_lists), preferred_affinity=weighted)
+    pod = a_pod(
+        "new", labels={"app": "a"}, spread=data.draw(spread_lists), preferred_affinity=weighted
+    )
     one = BOTH.run(Snapshot.of(nodes, pods, OBJECTS), pod)
-    other = BOTH.run(Snapshot.of(data.draw(st.permutations(nodes)), data.draw(st.permutations(pods)), OBJECTS), pod)
-    assert (one.first, one.totals, one.best, one.message) == (other.first, other.totals, other.best, other.message)
+    other = BOTH.run(
+        Snapshot.of(data.draw(st.permutations(nodes)), data.draw(st.permutations(pods)), OBJECTS),
+        pod,
+    )
+    assert (one.first, one.totals, one.best, one.message) == (
+        other.first,
+        other.totals,
+        other.best,
+        other.message,
+    )
 
 
 @a_law(60)
@@ -268,7 +301,8 @@ def test_halves_go_away_from_zero(whole: int, part: float) -> None:
 
 @given(selectors, st.sampled_from((ZONE, HOST)))
 def test_a_pod_alone_in_a_cluster_may_go_anywhere(selector: LabelSelector | None, key: str) -> None:
-    """Nothing that is said of others keeps the first pod from an empty cluster, but affinity to what it is not itself."""
+    """Nothing that is said of others keeps the first pod from an empty cluster, but affinity to
+    what it is not itself."""
     nodes = [a_node("n0", "x"), a_node("n1", "y")]
     pod = a_pod(
         "new",

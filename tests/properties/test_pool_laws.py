@@ -1,5 +1,5 @@
-"""Laws of pools over random histories: nodes are asked for, come, fail and go, workloads change, time passes, and what could go is
-proposed, in time or too late."""
+"""Laws of pools over random histories: nodes are asked for, come, fail and go, workloads change,
+time passes, and what could go is proposed, in time or too late."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cluster_world import CLUSTER, STREAM, a_node, replicas_in
+from tests.hunting import examples
 from tests.pool_world import BIG, SMALL, PoolPlane, a_budget, a_pool, wants
 from tests.properties.test_cluster_stage import check_capacity, wild, wild_events, words
 
@@ -21,15 +22,23 @@ from wharfinger.domain.node_pool import POOL_LABEL, NodeBudget, NodePoolPolicy, 
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.value import Value, canonical
 from wharfinger.events.cluster_state import ObjectsObserved, PodsObserved
-from wharfinger.events.decisions import NodeRemovalDecided, ReplicasPlaced, ReplicasReleased
-from wharfinger.events.disruption import DisruptionDecided, DisruptionEnded
+from wharfinger.events.decisions import (
+    DisruptionDecided,
+    DisruptionEnded,
+    NodeClaimEnded,
+    NodeClaimRequested,
+    NodeRemovalDecided,
+    ReplicasPlaced,
+    ReplicasReleased,
+)
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.proposals import DeschedulingProposed, DisruptionProposed, Unseating
-from wharfinger.events.provisioning import NodeClaimEnded, NodeClaimRequested
 from wharfinger.kernel.audit import audit
 from wharfinger.kernel.decider import Decision
 from wharfinger.kernel.recover import recover
 from wharfinger.kernel.step import empty_head
+from wharfinger.stages.cluster.decider import ClusterDecider
+from wharfinger.stages.cluster.profile import IMMEDIATE, ClusterProfile, Window
 
 BINDINGS = ("a", "b", "c")
 STRATEGIES = ("RemoveDuplicates", "LowNodeUtilization", "HighNodeUtilization", "PodLifeTime")
@@ -44,9 +53,10 @@ Key = tuple[str, int]
 
 @dataclass
 class Watched:
-    """What somebody who only sees decisions and facts knows, by which the laws are held. `moving`: replicas that were moved on
-    purpose and have not been seen where they went, and until when that counts; `moved`: bindings, in the last round. `commands` and
-    `claims` began and did not end. `going`: nodes of commands, or to be removed. `left`: binding and node that a strategy took it
+    """What somebody who only sees decisions and facts knows, by which the laws are held. `moving`:
+    replicas that were moved on purpose and have not been seen where they went, and until when that
+    counts; `moved`: bindings, in the last round. `commands` and `claims` began and did not end.
+    `going`: nodes of commands, or to be removed. `left`: binding and node that a strategy took it
     off -> until when none may take it back; `asked`: what strategies proposed, by event id."""
 
     plane: PoolPlane
@@ -79,7 +89,11 @@ class Watched:
                 for pod in event.data.pods:
                     if self.moving.get((pod.binding, pod.ordinal), ("", 0))[0] == event.data.node:
                         del self.moving[(pod.binding, pod.ordinal)]
-        self.moving = {key: (node, until) for key, (node, until) in self.moving.items() if until > self.plane.at}
+        self.moving = {
+            key: (node, until)
+            for key, (node, until) in self.moving.items()
+            if until > self.plane.at
+        }
         self.going &= set(self.plane.there)
 
     def _follow(self, decisions: tuple[Decision, ...]) -> None:
@@ -114,15 +128,27 @@ class Watched:
                     for node, ordinal, _ in replicas_in(released.released):
                         self.moving.pop((released.binding, ordinal), None)
                         if proposed is not None:
-                            key, until = (released.binding, node), self.plane.at + proposed.return_s * 1_000_000
+                            key, until = (
+                                (released.binding, node),
+                                self.plane.at + proposed.return_s * 1_000_000,
+                            )
                             self.left[key] = max(until, self.left.get(key, 0))
                 case ReplicasPlaced() as placed if _is_move(d, ids):
                     for node, ordinal, _ in replicas_in(placed.placed):
                         if str(d.cause) in self.asked:
-                            assert self.left.get((placed.binding, node), 0) <= self.plane.at, "there is no way back"
-                        told = any(pod.binding == placed.binding for pods in book.pods.values() for pod in pods)
+                            assert self.left.get((placed.binding, node), 0) <= self.plane.at, (
+                                "there is no way back"
+                            )
+                        told = any(
+                            pod.binding == placed.binding
+                            for pods in book.pods.values()
+                            for pod in pods
+                        )
                         seconds = 900 if told else 30
-                        self.moving[(placed.binding, ordinal)] = (node, self.plane.at + seconds * 1_000_000)
+                        self.moving[(placed.binding, ordinal)] = (
+                            node,
+                            self.plane.at + seconds * 1_000_000,
+                        )
                         self.moved.add(placed.binding)
                 case _:
                     pass
@@ -148,7 +174,8 @@ class Watched:
         for name in book.unsettled:
             assert plane.decider.next_due(plane.state) is not None, f"{name} waits for nothing"
             waits = [claim for claim in plane.state.pools.claims.values() if name in claim.replicas]
-            assert waits or name in plane.state.nominated
+            gathers = plane.state.gathers_for_nodes(plane.at)
+            assert waits or gathers or name in plane.state.nominated
 
     def _moves_are_whole(self, decisions: list[Decision]) -> None:
         """What a command or a strategy lets go is placed elsewhere right behind."""
@@ -173,31 +200,69 @@ class Watched:
             assert sum(key[0] == name for key in self.moving) <= UNAVAILABLE_MAX
         limit = {p.name: int(p.budgets[0].nodes) for p in plane.state.policies.of(CLUSTER).values()}
         for pool, allowed in limit.items():
-            going = [n for n in self.going if n in plane.there and plane.there[n].labels.get(POOL_LABEL) == pool]
+            going = [
+                n
+                for n in self.going
+                if n in plane.there and plane.there[n].labels.get(POOL_LABEL) == pool
+            ]
             assert len(going) <= allowed
 
 
 def _is_move(d: Decision, commands: set[str]) -> bool:
     reason = getattr(d.data, "reason", "")
-    return str(d.cause) in commands or reason in STRATEGIES or (
-        isinstance(d.data, ReplicasPlaced) and any(d.data.explanation.note.endswith(f": {s}") for s in STRATEGIES)
-    )  # fmt: skip
+    return (
+        str(d.cause) in commands
+        or reason in STRATEGIES
+        or (
+            isinstance(d.data, ReplicasPlaced)
+            and any(d.data.explanation.note.endswith(f": {s}") for s in STRATEGIES)
+        )
+    )
 
 
 ACTS = (
-    "scale", "scale", "deliver", "deliver", "deliver", "run", "run", "run", "run", "drop", "disrupt", "disrupt", "disrupt",
-    "disrupt", "late", "unseat", "wait", "wait", "fail", "protect", "take",
-)  # fmt: skip
+    "scale",
+    "scale",
+    "deliver",
+    "deliver",
+    "deliver",
+    "run",
+    "run",
+    "run",
+    "run",
+    "drop",
+    "disrupt",
+    "disrupt",
+    "disrupt",
+    "disrupt",
+    "late",
+    "unseat",
+    "wait",
+    "wait",
+    "fail",
+    "protect",
+    "take",
+)
+
+
+def buying_in(window: Window) -> PoolPlane:
+    plane = PoolPlane()
+    plane.decider = ClusterDecider(ClusterProfile(buying=window))
+    plane.state = plane.decider.initial(STREAM)
+    return plane
 
 
 def story(seed: int) -> Watched:
     """Every round of it is held against the laws."""
     chance = random.Random(seed)
-    plane = PoolPlane()
+    window = Window(SECOND, 10 * SECOND) if seed % 2 else IMMEDIATE
+    plane = buying_in(window)
     watched = Watched(plane)
     plane.pools(a_pool(budgets=(NodeBudget(str(BUDGET)),), limits={"nodes": 6}))
     there = [
-        plane.bought(kind, number=i) for kind, count in ((BIG, 2), (SMALL, 2)) for i in range(chance.randint(0, count))
+        plane.bought(kind, number=i)
+        for kind, count in ((BIG, 2), (SMALL, 2))
+        for i in range(chance.randint(0, count))
     ]
     plane.there = {node.name: node for node in (a_node("fixed", cpu=2500), *there)}
     watched.round(plane.tell_nodes)
@@ -210,7 +275,9 @@ def story(seed: int) -> Watched:
     return watched
 
 
-def _act(chance: random.Random, plane: PoolPlane, kept: list[DisruptionProposed]) -> Callable[[], list[Decision]]:
+def _act(
+    chance: random.Random, plane: PoolPlane, kept: list[DisruptionProposed]
+) -> Callable[[], list[Decision]]:
     binding = chance.choice(BINDINGS)
     match chance.choice(ACTS):
         case "scale":
@@ -227,20 +294,28 @@ def _act(chance: random.Random, plane: PoolPlane, kept: list[DisruptionProposed]
             return lambda: plane.drop(chance.choice(names)) if names else plane.feed()
         case "disrupt":
             plane.at += chance.choice((0, 60)) * 1_000_000
-            plane.state.at = plane.at
             kept += (found := [plane.proposed(command) for command in plane.survey()])
             return lambda: plane.feed(*found)
         case "late":
             return lambda: plane.feed(*kept[-2:])
         case "unseat":
             held = plane.state.book.held.get(binding)
-            seats = [(replica.node, binding, o) for o, replica in sorted(held.placed.items())] if held else []
-            spans = {"return_s": chance.choice((0, 3600, RETURN_S)), "cooldown_s": chance.choice((0, 1800))}
+            seats = (
+                [(replica.node, binding, o) for o, replica in sorted(held.placed.items())]
+                if held
+                else []
+            )
+            spans = {
+                "return_s": chance.choice((0, 3600, RETURN_S)),
+                "cooldown_s": chance.choice((0, 1800)),
+            }
             return lambda: plane.unseat(chance.choice(STRATEGIES), *seats, **spans)
         case "wait":
             return lambda: plane.feed(seconds=chance.choice((1, 30, 300, 600, 3600)))
         case "fail":
-            failed = NodeClaimStatus("", "default", "small", "a", "on-demand", launched=False, failure="sold out")
+            failed = NodeClaimStatus(
+                "", "default", "small", "a", "on-demand", launched=False, failure="sold out"
+            )
             return lambda: plane.claim_status(
                 *[msgspec.structs.replace(failed, name=c.claim) for c in plane.claims[:1]]
             )
@@ -251,14 +326,16 @@ def _act(chance: random.Random, plane: PoolPlane, kept: list[DisruptionProposed]
             return plane.take_away
 
 
-LAWS = settings(max_examples=40, deadline=None)
+LAWS = settings(max_examples=examples(40), deadline=None)
 SEEDS = st.integers(0, 100_000)
+SECOND = 1_000_000
 
 
 @LAWS
 @given(SEEDS)
 def test_whatever_happens_nobody_is_lost_and_every_command_ends(seed: int) -> None:
-    """The laws of every round are held on the way. In the end time alone brings everything to its end."""
+    """The laws of every round are held on the way. In the end time alone brings everything to its
+    end."""
     watched = story(seed)
     plane = watched.plane
     for _ in range(60):
@@ -275,7 +352,9 @@ def test_whatever_happens_nobody_is_lost_and_every_command_ends(seed: int) -> No
 
 @LAWS
 @given(SEEDS, st.integers(0, 20))
-def test_a_stream_with_commands_under_way_goes_on_alike_wherever_it_is_taken_up(seed: int, cut: int) -> None:
+def test_a_stream_with_commands_under_way_goes_on_alike_wherever_it_is_taken_up(
+    seed: int, cut: int
+) -> None:
     plane = story(seed).plane
     decider, rounds = plane.decider, plane.rounds
     cut = min(cut, len(rounds) - 1)
@@ -289,10 +368,45 @@ def test_a_stream_with_commands_under_way_goes_on_alike_wherever_it_is_taken_up(
 
 
 @LAWS
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 3), st.sampled_from((300, 900, 1500, 5000))),
+        min_size=1,
+        max_size=8,
+    ),
+    st.lists(st.integers(0, SECOND - 1), min_size=8, max_size=8),
+)
+def test_how_assignments_are_timed_within_a_window_changes_no_node(
+    workloads: list[tuple[int, int]], gaps: list[int]
+) -> None:
+    items = [(f"b{n}", count, wants(cpu), 0) for n, (count, cpu) in enumerate(workloads)]
+    together, apart = (buying_in(Window(SECOND, 10 * SECOND)).pools(a_pool()) for _ in range(2))
+    together.feed(together.assigned(*items))
+    for item, gap in zip(items, gaps, strict=False):
+        apart.at += gap
+        apart.feed(apart.assigned(item))
+    made = []
+    for plane in (together, apart):
+        decided = plane.feed(seconds=1)
+        assert plane.state.book.unsettled.keys() == {name for name, *_ in items}
+        made.append(
+            sorted(
+                (d.data.instance_types, sorted(d.data.replicas.items()))
+                for d in decided
+                if isinstance(d.data, NodeClaimRequested)
+            )
+        )
+    assert made[0] == made[1]
+    assert made[0]
+
+
+@LAWS
 @given(SEEDS)
 def test_without_news_it_comes_to_rest(seed: int) -> None:
-    """Not always in one round: a replica that takes the place of its former self may leave room for who waits."""
+    """Not always in one round: a replica that takes the place of its former self may leave room for
+    who waits."""
     plane = story(seed).plane
+    plane.feed(seconds=1)  # closes the batch window
     plane.feed()
     plane.feed()
     before = plane.decider.dump(plane.state)
@@ -300,10 +414,11 @@ def test_without_news_it_comes_to_rest(seed: int) -> None:
     assert plane.decider.dump(plane.state) == before
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(SEEDS)
 def test_strategies_bring_no_workload_to_a_node_twice_whoever_restarts_meanwhile(seed: int) -> None:
-    """The stage is taken up anew from its history or from a snapshot, now and then; whoever proposes remembers nothing."""
+    """The stage is taken up again from its history or from a snapshot, now and then; whoever
+    proposes remembers nothing."""
     chance = random.Random(seed)
     plane = PoolPlane()
     plane.add(*[a_node(f"n{i}", cpu=4000) for i in range(5)])
@@ -330,59 +445,107 @@ def test_strategies_bring_no_workload_to_a_node_twice_whoever_restarts_meanwhile
 # --- hostile input: anything that decodes
 
 wild_pools = st.builds(
-    NodePoolPolicy, name=words, empty_after_s=st.none() | wild,
+    NodePoolPolicy,
+    name=words,
+    empty_after_s=st.none() | wild,
     requirements=st.lists(
-        st.builds(PoolRequirement, words, st.sampled_from(["In", "NotIn", "Exists", "Gt", "Lt"]),
-                  st.lists(words, max_size=2).map(tuple), wild), max_size=2,
+        st.builds(
+            PoolRequirement,
+            words,
+            st.sampled_from(["In", "NotIn", "Exists", "Gt", "Lt"]),
+            st.lists(words, max_size=2).map(tuple),
+            wild,
+        ),
+        max_size=2,
     ).map(tuple),
-    labels=st.dictionaries(words, words, max_size=1), weight=wild, limits=st.dictionaries(words, wild, max_size=2),
-    replicas=st.none() | st.integers(-2, 3), catalogue=st.sampled_from(["default", "", "x"]),
+    labels=st.dictionaries(words, words, max_size=1),
+    weight=wild,
+    limits=st.dictionaries(words, wild, max_size=2),
+    replicas=st.none() | st.integers(-2, 3),
+    catalogue=st.sampled_from(["default", "", "x"]),
     expire_after_s=st.none() | wild,
-)  # fmt: skip
+)
 wild_types = st.builds(
-    InstanceType, name=words, capacity=st.dictionaries(words, wild, max_size=3),
-    overhead=st.dictionaries(words, wild, max_size=1), labels=st.dictionaries(words, st.just(("a", "b")), max_size=1),
+    InstanceType,
+    name=words,
+    capacity=st.dictionaries(words, wild, max_size=3),
+    overhead=st.dictionaries(words, wild, max_size=1),
+    labels=st.dictionaries(words, st.just(("a", "b")), max_size=1),
     offerings=st.lists(
-        st.builds(Offering, words, st.sampled_from(["spot", "on-demand", "reserved"]), wild), max_size=2
+        st.builds(Offering, words, st.sampled_from(["spot", "on-demand", "reserved"]), wild),
+        max_size=2,
     ).map(tuple),
-)  # fmt: skip
+)
 wild_policies: st.SearchStrategy[Value] = st.one_of(
-    st.builds(PolicyApplied, st.builds(Policy, kind=st.just("NodePool"), name=words, node_pool=wild_pools)),
+    st.builds(
+        PolicyApplied, st.builds(Policy, kind=st.just("NodePool"), name=words, node_pool=wild_pools)
+    ),
     st.builds(
         PolicyApplied,
         st.builds(
-            Policy, kind=st.just("InstanceTypes"), name=words,
+            Policy,
+            kind=st.just("InstanceTypes"),
+            name=words,
             catalogue=st.builds(
-                Catalogue, st.sampled_from(["default", "x"]), st.lists(wild_types, max_size=3).map(tuple), st.just(0)
+                Catalogue,
+                st.sampled_from(["default", "x"]),
+                st.lists(wild_types, max_size=3).map(tuple),
+                st.just(0),
             ),
         ),
     ),
     st.builds(PolicyRemoved, st.sampled_from(["NodePool", "InstanceTypes"]), words),
-)  # fmt: skip
+)
 wild_proposals: st.SearchStrategy[Value] = st.one_of(
     st.builds(
-        DisruptionProposed, st.just(STREAM), st.sampled_from([CLUSTER, "bergen"]),
+        DisruptionProposed,
+        st.just(STREAM),
+        st.sampled_from([CLUSTER, "bergen"]),
         st.sampled_from(["emptiness", "drift", "expiry", "multi-node", "static-scale-down"]),
-        st.lists(words, max_size=3).map(tuple), st.dictionaries(words, words, max_size=2),
+        st.lists(words, max_size=3).map(tuple),
+        st.dictionaries(words, words, max_size=2),
     ),
     st.builds(
-        DeschedulingProposed, st.just(STREAM), st.sampled_from([CLUSTER, "bergen"]), st.sampled_from([*STRATEGIES, ""]), words,
+        DeschedulingProposed,
+        st.just(STREAM),
+        st.sampled_from([CLUSTER, "bergen"]),
+        st.sampled_from([*STRATEGIES, ""]),
+        words,
         st.lists(
-            st.builds(Unseating, words, st.sampled_from(["", "a", "b"]), wild, words, st.tuples(words)), max_size=3
+            st.builds(
+                Unseating, words, st.sampled_from(["", "a", "b"]), wild, words, st.tuples(words)
+            ),
+            max_size=3,
         ).map(tuple),
-        return_s=wild, cooldown_s=wild,
+        return_s=wild,
+        cooldown_s=wild,
     ),
     st.builds(
-        ObjectsObserved, st.just(CLUSTER), st.just("NodeClaim"), st.just(""),
+        ObjectsObserved,
+        st.just(CLUSTER),
+        st.just("NodeClaim"),
+        st.just(""),
         st.lists(
-            st.builds(NodeClaimStatus, words, words, launched=st.none() | st.booleans(), failure=words, node=words), max_size=2
+            st.builds(
+                NodeClaimStatus,
+                words,
+                words,
+                launched=st.none() | st.booleans(),
+                failure=words,
+                node=words,
+            ),
+            max_size=2,
         ).map(tuple),
     ),
-)  # fmt: skip
+)
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.lists(st.lists(st.one_of(wild_events, wild_policies, wild_proposals), max_size=4), max_size=8))
+@settings(max_examples=examples(150), deadline=None)
+@given(
+    st.lists(
+        st.lists(st.one_of(wild_events, wild_policies, wild_proposals), max_size=4), max_size=8
+    )
+)
 def test_nothing_that_decodes_brings_the_stage_down(rounds: list[list[Value]]) -> None:
     plane = PoolPlane().pools(a_pool())
     for inputs in rounds:

@@ -1,4 +1,5 @@
-"""Laws of catalogues, pools, limits, prices and reservations, held against plain loops over types and offerings."""
+"""Laws of catalogues, pools, limits, prices and reservations, held against plain loops over types
+and offerings."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.hunting import examples
 from tests.pools import GIB
 
 from wharfinger.domain.cluster_objects import DaemonPods
@@ -23,9 +25,22 @@ from wharfinger.domain.pod_traits import PodTraits, TopologySpread, WeightedNode
 from wharfinger.domain.selectors import NodeTerm, Requirement
 from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.workload import Requirements
-from wharfinger.engine.provisioning.catalogue import NO_PRICE, PODS, PREFERENCE, Mask, Types, mask_of
+from wharfinger.engine.provisioning.catalogue import (
+    NO_PRICE,
+    PODS,
+    PREFERENCE,
+    Mask,
+    Types,
+    mask_of,
+)
 from wharfinger.engine.provisioning.filtering import filtered, too_few_values
-from wharfinger.engine.provisioning.launch import cheaper_than, ordered, price_of, replacing_spot, truncated
+from wharfinger.engine.provisioning.launch import (
+    cheaper_than,
+    ordered,
+    price_of,
+    replacing_spot,
+    truncated,
+)
 from wharfinger.engine.provisioning.limits import Left
 from wharfinger.engine.provisioning.overlays import adjusted
 from wharfinger.engine.provisioning.relaxation import steps
@@ -43,7 +58,10 @@ def offerings(draw: st.DrawFn) -> tuple[Offering, ...]:
     found = []
     for zone in draw(st.sets(st.sampled_from(ZONES), max_size=3)):
         for mode in draw(st.sets(st.sampled_from(MODES), max_size=3)):
-            price, available = draw(st.integers(0, 12)), draw(st.sampled_from([True, True, True, False]))
+            price, available = (
+                draw(st.integers(0, 12)),
+                draw(st.sampled_from([True, True, True, False])),
+            )
             if mode == "reserved":
                 reservation, left = draw(st.sampled_from(RESERVATIONS)), draw(st.integers(0, 2))
                 found.append(Offering(zone, mode, price, available, reservation, left))
@@ -82,14 +100,44 @@ def some_of(values: list[str]) -> st.SearchStrategy[tuple[str, ...]]:
 fewest = st.sampled_from([0, 0, 0, 1, 2, 3])
 wishes = st.lists(
     st.one_of(
-        st.builds(PoolRequirement, st.just(ZONE_LABEL), st.sampled_from(["In", "NotIn"]), some_of(ZONES), fewest),
         st.builds(
-            PoolRequirement, st.just(CAPACITY_TYPE_LABEL), st.sampled_from(["In", "NotIn"]), some_of([*MODES]), fewest
+            PoolRequirement,
+            st.just(ZONE_LABEL),
+            st.sampled_from(["In", "NotIn"]),
+            some_of(ZONES),
+            fewest,
         ),
-        st.builds(PoolRequirement, st.just("family"), st.sampled_from(["In", "NotIn"]), some_of(FAMILIES), fewest),
-        st.builds(PoolRequirement, st.just("size"), st.sampled_from(["Gt", "Lte"]), st.just(("1",)), fewest),
-        st.builds(PoolRequirement, st.just("size"), st.sampled_from(["Exists", "DoesNotExist"]), st.just(()), fewest),
-        st.builds(PoolRequirement, st.just(INSTANCE_TYPE_LABEL), st.just("Exists"), st.just(()), fewest),
+        st.builds(
+            PoolRequirement,
+            st.just(CAPACITY_TYPE_LABEL),
+            st.sampled_from(["In", "NotIn"]),
+            some_of([*MODES]),
+            fewest,
+        ),
+        st.builds(
+            PoolRequirement,
+            st.just("family"),
+            st.sampled_from(["In", "NotIn"]),
+            some_of(FAMILIES),
+            fewest,
+        ),
+        st.builds(
+            PoolRequirement,
+            st.just("size"),
+            st.sampled_from(["Gt", "Lte"]),
+            st.just(("1",)),
+            fewest,
+        ),
+        st.builds(
+            PoolRequirement,
+            st.just("size"),
+            st.sampled_from(["Exists", "DoesNotExist"]),
+            st.just(()),
+            fewest,
+        ),
+        st.builds(
+            PoolRequirement, st.just(INSTANCE_TYPE_LABEL), st.just("Exists"), st.just(()), fewest
+        ),
     ),
     max_size=4,
 )
@@ -102,7 +150,8 @@ def plain(found: InstanceType, labels: LabelSet) -> bool:
     own[ZONE_LABEL] = tuple(o.zone for o in found.offerings)
     own[CAPACITY_TYPE_LABEL] = tuple(o.capacity_type for o in found.offerings)
     return all(
-        any(values.allows(v) for v in own[key]) if key in own else values.allows(None) for key, values in labels.items()
+        any(values.allows(v) for v in own[key]) if key in own else values.allows(None)
+        for key, values in labels.items()
     )
 
 
@@ -127,7 +176,7 @@ def described(catalogue: tuple[InstanceType, ...], labels: LabelSet) -> LabelSet
 
 
 @given(catalogues(), label_sets)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_masks_and_prices_are_what_a_look_at_each_type_says(
     catalogue: tuple[InstanceType, ...], labels: LabelSet
 ) -> None:
@@ -142,7 +191,12 @@ def test_masks_and_prices_are_what_a_look_at_each_type_says(
     for t in types.types:
         found = on_offer(t, labels)
         first = min((PREFERENCE.index(o.capacity_type) for o in found), default=0)
-        worst.append(max((o.price for o in found if PREFERENCE.index(o.capacity_type) == first), default=NO_PRICE))
+        worst.append(
+            max(
+                (o.price for o in found if PREFERENCE.index(o.capacity_type) == first),
+                default=NO_PRICE,
+            )
+        )
     assert types.worst(labels).tolist() == worst
     able = [t for t in types.types if plain(t, labels) and on_offer(t, labels)]
     assert types.zones(labels) == tuple(sorted({o.zone for t in able for o in on_offer(t, labels)}))
@@ -152,7 +206,7 @@ def test_masks_and_prices_are_what_a_look_at_each_type_says(
 
 
 @given(catalogues(), label_sets, st.integers(1, 5))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_what_is_launched_is_short_in_order_and_diverse_enough(
     catalogue: tuple[InstanceType, ...], labels: LabelSet, limit: int
 ) -> None:
@@ -166,11 +220,15 @@ def test_what_is_launched_is_short_in_order_and_diverse_enough(
     first = tuple(types.names[row] for row in rows[:limit])
     first_do = not too_few_values(types, mask_of(types, first), labels)
     if first_do:
-        assert (found.instance_types, found.refusal) == (first, ""), "the cheapest are taken wherever they suffice"
+        assert (found.instance_types, found.refusal) == (first, ""), (
+            "the cheapest are taken wherever they suffice"
+        )
     elif not found.refusal:
         assert not too_few_values(types, mask_of(types, found.instance_types), labels)
     assert len(found.instance_types) <= limit
-    assert list(found.instance_types) == [name for _, name in prices if name in found.instance_types]
+    assert list(found.instance_types) == [
+        name for _, name in prices if name in found.instance_types
+    ]
     lenient = truncated(types, among, labels, "BestEffort", limit=limit)
     assert not lenient.refusal
     kept = labels.with_min_values(dict(lenient.lowered))
@@ -178,7 +236,7 @@ def test_what_is_launched_is_short_in_order_and_diverse_enough(
 
 
 @given(catalogues(), label_sets, st.integers(0, 13))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_replacement_is_cheaper_however_it_is_launched(
     catalogue: tuple[InstanceType, ...], labels: LabelSet, ceiling: int
 ) -> None:
@@ -197,11 +255,13 @@ def test_a_replacement_is_cheaper_however_it_is_launched(
         assert found.price == price_of(types, found.among, found.labels)
         assert not too_few_values(types, found.among, found.labels)
     elif not labels.min_values:
-        assert not (among & (types.worst(labels) < min(ceiling, NO_PRICE))).any(), "Karpenter would find one"
+        assert not (among & (types.worst(labels) < min(ceiling, NO_PRICE))).any(), (
+            "Karpenter would find one"
+        )
 
 
 @given(catalogues(), label_sets, st.integers(0, 13), st.integers(1, 2), st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_spot_for_spot_is_never_more_than_cheaper(
     catalogue: tuple[InstanceType, ...], labels: LabelSet, ceiling: int, nodes: int, allowed: bool
 ) -> None:
@@ -214,7 +274,7 @@ def test_spot_for_spot_is_never_more_than_cheaper(
 
 
 @given(catalogues(), st.integers(0, 12), st.integers(0, 12), st.integers(0, 5), st.data())
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_limits_are_kept_whatever_the_nodes_become(
     catalogue: tuple[InstanceType, ...], cpu: int, memory: int, nodes: int, data: st.DataObject
 ) -> None:
@@ -225,7 +285,8 @@ def test_limits_are_kept_whatever_the_nodes_become(
     while (within := left.within(types)).any():
         assert left.refusal(types, within) == ""
         could = within & np.array(
-            data.draw(st.lists(st.booleans(), min_size=len(types), max_size=len(types))), dtype=np.bool_
+            data.draw(st.lists(st.booleans(), min_size=len(types), max_size=len(types))),
+            dtype=np.bool_,
         )
         could = could if could.any() else within
         became.append(types.types[data.draw(st.sampled_from(np.flatnonzero(could).tolist()))])
@@ -237,8 +298,11 @@ def test_limits_are_kept_whatever_the_nodes_become(
         assert left.refusal(types, everything(types))
 
 
-@given(catalogues(), st.lists(st.tuples(st.sampled_from("xyz"), label_sets, st.booleans()), max_size=12))
-@settings(max_examples=50)
+@given(
+    catalogues(),
+    st.lists(st.tuples(st.sampled_from("xyz"), label_sets, st.booleans()), max_size=12),
+)
+@settings(max_examples=examples(50))
 def test_no_more_is_promised_of_a_reservation_than_there_is(
     catalogue: tuple[InstanceType, ...], asked: list[tuple[str, LabelSet, bool]]
 ) -> None:
@@ -267,7 +331,8 @@ daemons = st.lists(
             st.sampled_from(["family", ZONE_LABEL]), st.sampled_from(["c", "m", "a"]), max_size=1
         ),
         node_terms=st.lists(
-            st.sampled_from(SIZES).map(lambda v: NodeTerm((Requirement("size", "In", (v,)),))), max_size=2
+            st.sampled_from(SIZES).map(lambda v: NodeTerm((Requirement("size", "In", (v,)),))),
+            max_size=2,
         ).map(tuple),
         tolerations=st.sampled_from([(), (Toleration("t", "Exists"),)]),
     ),
@@ -276,12 +341,19 @@ daemons = st.lists(
 
 
 @given(catalogues(), wishes, daemons, st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_room_is_what_is_allocatable_less_the_daemons_that_come(
-    catalogue: tuple[InstanceType, ...], wanted: list[PoolRequirement], asked: list[Requirements], tainted: bool
+    catalogue: tuple[InstanceType, ...],
+    wanted: list[PoolRequirement],
+    asked: list[Requirements],
+    tainted: bool,
 ) -> None:
-    pool = NodePoolPolicy("p", requirements=tuple(wanted), taints=(Taint("t", "NoSchedule"),) if tainted else ())
-    found = template_of(pool, catalogue, (), [DaemonPods("ns", f"d{i}", r) for i, r in enumerate(asked)])
+    pool = NodePoolPolicy(
+        "p", requirements=tuple(wanted), taints=(Taint("t", "NoSchedule"),) if tainted else ()
+    )
+    found = template_of(
+        pool, catalogue, (), [DaemonPods("ns", f"d{i}", r) for i, r in enumerate(asked)]
+    )
     types = found.types
     covered = np.zeros(len(types), dtype=np.int64)
     for group in found.daemons:
@@ -290,27 +362,36 @@ def test_room_is_what_is_allocatable_less_the_daemons_that_come(
     for row, t in enumerate(types.types):
         suits = plain(t, described(catalogue, labels)) and bool(on_offer(t, labels))
         assert covered[row] == 1
-        coming = [r for r in asked if (not tainted or r.tolerations) and comes(t, r, found.labels, catalogue)]
+        coming = [
+            r
+            for r in asked
+            if (not tainted or r.tolerations) and comes(t, r, found.labels, catalogue)
+        ]
         for column, name in enumerate(types.resources):
-            each = [r.requests.get(name, 0) for r in coming] if name != "pods" else [1] * len(coming)
+            each = (
+                [r.requests.get(name, 0) for r in coming] if name != "pods" else [1] * len(coming)
+            )
             assert found.room[row, column] == t.allocatable[name] - sum(each)
         assert found.able[row] == (suits and (found.room[row] >= 0).all())
 
 
-def comes(found: InstanceType, daemon: Requirements, labels: LabelSet, catalogue: tuple[InstanceType, ...]) -> bool:
+def comes(
+    found: InstanceType, daemon: Requirements, labels: LabelSet, catalogue: tuple[InstanceType, ...]
+) -> bool:
     if any(daemon.requests.get(name, 0) > amount for name, amount in found.allocatable.items()):
         return False
     sized = any("size" in t.labels for t in catalogue)
     for asked in LabelSet.alternatives(daemon):
-        if "size" in asked and not sized:
-            continue  # nobody knows of sizes
-        if plain(found, labels.intersect(asked).without("kubernetes.io/hostname", "karpenter.sh/nodepool")):
+        both = labels.intersect(asked).without("kubernetes.io/hostname", "karpenter.sh/nodepool")
+        if "size" in asked and not sized and ("size" not in labels or both.of("size").empty):
+            continue  # no type has the label, and the pool does not set it so
+        if plain(found, described(catalogue, both)):
             return True
     return False
 
 
 @given(catalogues(), wishes, st.integers(0, 5000), st.integers(0, 4))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_types_are_left_exactly_where_no_refusal_is_given(
     catalogue: tuple[InstanceType, ...], wanted: list[PoolRequirement], cpu: int, pods: int
 ) -> None:
@@ -322,8 +403,11 @@ def test_types_are_left_exactly_where_no_refusal_is_given(
     lenient = filtered(found, found.labels, amounts, min_values="BestEffort")
     assert bool(strict.refusal) == (not strict.remaining.any())
     assert bool(lenient.refusal) == (not lenient.remaining.any())
-    expected = found.able & np.array([t.allocatable["cpu"] >= cpu and t.capacity["pods"] >= pods for t in found.types.types] or [],
-                                     dtype=np.bool_)  # fmt: skip
+    expected = found.able & np.array(
+        [t.allocatable["cpu"] >= cpu and t.capacity["pods"] >= pods for t in found.types.types]
+        or [],
+        dtype=np.bool_,
+    )
     assert (lenient.remaining == expected).all()
     if not lenient.refusal:
         assert bool(strict.refusal) == (lenient.lowered is not None)
@@ -338,10 +422,12 @@ sizes = st.sampled_from(SIZES).map(lambda v: NodeTerm((Requirement("size", "In",
         node_terms=st.lists(sizes, max_size=3).map(tuple),
         pod=st.builds(
             PodTraits,
-            preferences=st.lists(st.builds(WeightedNodeTerm, st.integers(1, 100), sizes), max_size=3).map(tuple),
-            spread=st.lists(st.builds(TopologySpread, st.just("zone"), st.just(1), st.booleans()), max_size=3).map(
-                tuple
-            ),
+            preferences=st.lists(
+                st.builds(WeightedNodeTerm, st.integers(1, 100), sizes), max_size=3
+            ).map(tuple),
+            spread=st.lists(
+                st.builds(TopologySpread, st.just("zone"), st.just(1), st.booleans()), max_size=3
+            ).map(tuple),
         ),
     ),
     st.booleans(),
@@ -370,7 +456,9 @@ def test_an_adjusted_price_is_the_nearest_there_is(price: int, share: int, digit
 
 
 @given(catalogues(), st.permutations(range(3)))
-def test_the_order_in_which_overlays_are_told_is_nothing(catalogue: tuple[InstanceType, ...], order: list[int]) -> None:
+def test_the_order_in_which_overlays_are_told_is_nothing(
+    catalogue: tuple[InstanceType, ...], order: list[int]
+) -> None:
     told = [
         NodeOverlay("x", (PoolRequirement("family", "In", ("c", "m")),), 1, price="0.000000005"),
         NodeOverlay("y", (PoolRequirement(ZONE_LABEL, "In", ("a",)),), 1, price_adjustment="+100%"),

@@ -22,7 +22,13 @@ from wharfinger.domain.scheduler import PreemptionArgs
 from wharfinger.domain.selectors import LabelSelector
 from wharfinger.engine.framework.budgets import covers
 from wharfinger.engine.framework.cycle import Framework
-from wharfinger.engine.framework.preemption import Candidate, Preemption, curable, find, survey
+from wharfinger.engine.framework.preemption import (
+    Preemption,
+    PreemptionCandidate,
+    curable,
+    find,
+    survey,
+)
 from wharfinger.engine.framework.snapshot import Snapshot
 
 RESOURCES = only("NodeResourcesFit")
@@ -36,7 +42,11 @@ BUDGETS = ClusterObjects.of(
 
 
 def sought(
-    plugins: Framework, snapshot: Snapshot, pod: Pod, arguments: PreemptionArgs | None = None, **more: object
+    plugins: Framework,
+    snapshot: Snapshot,
+    pod: Pod,
+    arguments: PreemptionArgs | None = None,
+    **more: object,
 ) -> Preemption:
     outcome = plugins.run(snapshot, pod)
     refused = plugins.refused(outcome)
@@ -71,13 +81,17 @@ options = st.builds(PreemptionArgs, whole_groups=st.booleans(), across_nodes=st.
 
 @a_law(100)
 @given(a_crowd(), options)
-def test_victims_are_less_important_and_enough(crowd: tuple[list[Node], list[Pod], Pod], args: PreemptionArgs) -> None:
+def test_victims_are_less_important_and_enough(
+    crowd: tuple[list[Node], list[Pod], Pod], args: PreemptionArgs
+) -> None:
     nodes, pods, pod = crowd
     snapshot = Snapshot.of(nodes, pods, BUDGETS)
     for candidate in sought(ALL, snapshot, pod, args).candidates:
         assert candidate.victims
         assert all(victim.priority < pod.priority for victim in candidate.victims)
-        assert args.across_nodes or all(victim.node == candidate.node for victim in candidate.victims)
+        assert args.across_nodes or all(
+            victim.node == candidate.node for victim in candidate.victims
+        )
         assert candidate.node in ALL.run(without(snapshot, candidate.victims), pod).feasible
 
 
@@ -94,8 +108,11 @@ def test_nobody_goes_who_could_stay(crowd: tuple[list[Node], list[Pod], Pod]) ->
 
 @a_law(60)
 @given(a_crowd(between=False))
-def test_a_node_is_found_wherever_one_could_be_freed(crowd: tuple[list[Node], list[Pod], Pod]) -> None:
-    """And on no other: freeing a node of all that is less important is the most that can be done for a pod on it."""
+def test_a_node_is_found_wherever_one_could_be_freed(
+    crowd: tuple[list[Node], list[Pod], Pod],
+) -> None:
+    """And on no other: freeing a node of all that is less important is the most that can be done
+    for a pod on it."""
     nodes, pods, pod = crowd
     snapshot = Snapshot.of(nodes, pods)
     outcome = RESOURCES.run(snapshot, pod)
@@ -123,13 +140,17 @@ def test_the_answer_is_one_and_asking_changes_nothing(
     before = repr((outcome.cycle.data, snapshot.nodes))
     first = find(outcome.cycle, pod, ALL.refused(outcome), args)
     assert repr((outcome.cycle.data, snapshot.nodes)) == before
-    again = Snapshot.of(data.draw(st.permutations(nodes)), data.draw(st.permutations(pods)), BUDGETS)
+    again = Snapshot.of(
+        data.draw(st.permutations(nodes)), data.draw(st.permutations(pods)), BUDGETS
+    )
     assert sought(ALL, again, pod, args) == first
 
 
 @a_law(100)
 @given(a_crowd(), options, st.integers(0, 7))
-def test_who_must_not_go_stays(crowd: tuple[list[Node], list[Pod], Pod], args: PreemptionArgs, spared: int) -> None:
+def test_who_must_not_go_stays(
+    crowd: tuple[list[Node], list[Pod], Pod], args: PreemptionArgs, spared: int
+) -> None:
     nodes, pods, pod = crowd
     snapshot = Snapshot.of(nodes, pods, BUDGETS)
     found = sought(ALL, snapshot, pod, args, may_go=lambda other: other.uid != f"p{spared}")
@@ -138,11 +159,20 @@ def test_who_must_not_go_stays(crowd: tuple[list[Node], list[Pod], Pod], args: P
 
 @a_law(100)
 @given(a_crowd(), st.data())
-def test_a_group_goes_whole_or_stays(crowd: tuple[list[Node], list[Pod], Pod], data: st.DataObject) -> None:
+def test_a_group_goes_whole_or_stays(
+    crowd: tuple[list[Node], list[Pod], Pod], data: st.DataObject
+) -> None:
     nodes, pods, pod = crowd
     groups = {p.uid: data.draw(st.sampled_from(("", "g", "h"))) for p in pods}
     grouped = [
-        a_pod(p.uid, p.node, p.requirements.requests.get("cpu", 0), p.priority, group=groups[p.uid], min_count=2)
+        a_pod(
+            p.uid,
+            p.node,
+            p.requirements.requests.get("cpu", 0),
+            p.priority,
+            group=groups[p.uid],
+            min_count=2,
+        )
         for p in pods
     ]
     found = sought(ALL, Snapshot.of(nodes, grouped), pod, PreemptionArgs(whole_groups=True))
@@ -155,15 +185,18 @@ def test_a_group_goes_whole_or_stays(crowd: tuple[list[Node], list[Pod], Pod], d
 
 @a_law(100)
 @given(a_crowd(between=False))
-def test_budgets_are_broken_only_where_that_frees_a_node(crowd: tuple[list[Node], list[Pod], Pod]) -> None:
-    """What is reported as going against a budget does: of a budget that lets one go, the second one on a node."""
+def test_budgets_are_broken_only_where_that_frees_a_node(
+    crowd: tuple[list[Node], list[Pod], Pod],
+) -> None:
+    """What is reported as going against a budget does: of a budget that lets one go, the second one
+    on a node."""
     nodes, pods, pod = crowd
     one = DisruptionBudget("default", "all", LabelSelector(), allowed=1)
     snapshot = Snapshot.of(nodes, pods, ClusterObjects.of([one]))
     outcome = RESOURCES.run(snapshot, pod)
     names = curable(RESOURCES.refused(outcome))
     for found in survey(outcome.cycle, pod, names, PreemptionArgs()).values():
-        if isinstance(found, Candidate):
+        if isinstance(found, PreemptionCandidate):
             covered = sum(covers(one, victim) for victim in found.victims)
             assert found.violations >= covered - 1
             assert found.violations <= covered

@@ -17,11 +17,10 @@ from wharfinger.domain.quantities import (
     parse_units,
 )
 
-WORTH = {suffix: Fraction(10) ** power for suffix, power in zip("num kMGT", range(-9, 13, 3), strict=True)} | {
-    "Ki": Fraction(2**10),
-    "Mi": Fraction(2**20),
-    "Gi": Fraction(2**30),
-}
+WORTH = {
+    suffix: Fraction(10) ** power
+    for suffix, power in zip("num kMGT", range(-9, 13, 3), strict=True)
+} | {"Ki": Fraction(2**10), "Mi": Fraction(2**20), "Gi": Fraction(2**30)}
 WORTH[""] = WORTH.pop(" ")
 
 whole = st.integers(0, 9000)

@@ -1,5 +1,6 @@
-"""Fleets whose clusters have quotas and grades obey the laws that all fleets obey: recovered, replayed and redacted they decide the
-same, and a column that was mended is one that was made anew."""
+"""Fleets whose clusters have quotas and grades obey the laws that all fleets obey: recovered,
+replayed and redacted they decide the same, and a column that was mended is one that was made
+again."""
 
 from __future__ import annotations
 
@@ -7,9 +8,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.fleets import Fleet, a_fleet
+from tests.hunting import examples
 from tests.properties.test_recovery_laws import CUTS, goes_on
 from tests.properties.test_redaction import redacted
 
@@ -50,7 +52,7 @@ def test_quotas_make_a_difference_in_these_fleets() -> None:
     assert {"quota", "class"} <= sources
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(st.integers(1, 10_000))
 def test_a_mended_column_is_one_made_anew(number: int) -> None:
     fleet = of_quotas(number, 12)
@@ -61,7 +63,9 @@ def test_a_mended_column_is_one_made_anew(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 3])
-def test_counted_in_arrays_a_fleet_decides_the_same(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counted_in_arrays_a_fleet_decides_the_same(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     in_lists = [d.body for r in of_quotas(number).rounds for d in r.round.decisions]
     monkeypatch.setattr(columns, "FEW", 1)
     fleet = of_quotas(number)
@@ -69,8 +73,9 @@ def test_counted_in_arrays_a_fleet_decides_the_same(number: int, monkeypatch: py
     assert_columns_true(next(fleet.world.fleet_states()))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(st.integers(1, 10_000))
+@example(556)  # a cluster is added again and only one of its buckets of nodes is sent again
 def test_a_world_that_goes_on_from_here_knows_what_quotas_leave(number: int) -> None:
     """Though no stream keeps the quotas themselves, and whatever is on its way."""
     fleet = of_quotas(number, 10)
@@ -78,7 +83,9 @@ def test_a_world_that_goes_on_from_here_knows_what_quotas_leave(number: int) -> 
     (going_on,) = fleet.world.fork().fleet_states()
     for name, cluster in state.clusters.items():
         assert going_on.clusters[name].quotas == cluster.quotas
-    assert {n: r.targets for n, r in going_on.bindings.items()} == {n: r.targets for n, r in state.bindings.items()}
+    assert {n: r.targets for n, r in going_on.bindings.items()} == {
+        n: r.targets for n, r in state.bindings.items()
+    }
 
 
 def assert_columns_true(state: FleetState) -> None:
@@ -86,11 +93,13 @@ def assert_columns_true(state: FleetState) -> None:
         column = state.column(record)
         anew = [c.estimate(record.class_key, column.demand, record.claim) for c in state.order]
         assert list(column.values) == anew
-        assert (record.claim is None) == (record.spec.resource.namespace not in state.quoted)
+        assert (record.claim is None) == (
+            record.spec.resource.namespace not in state.cluster_index.quoted
+        )
     for cluster in state.clusters.values():
         quotas = () if cluster.capacity is None else cluster.capacity.quotas
         for namespace in {room.namespace for room in quotas}:
-            assert state.quoted[namespace] >= 1
+            assert state.cluster_index.quoted[namespace]
 
 
 @pytest.mark.parametrize("number", [1, 4])

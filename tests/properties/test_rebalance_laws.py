@@ -1,4 +1,5 @@
-"""The laws of moving replicas between clusters: every move gains, budgets hold, and on a fleet that stays as it is moves end."""
+"""The laws of moving replicas between clusters: every move gains, budgets hold, and on a fleet that
+stays as it is moves end."""
 
 from __future__ import annotations
 
@@ -6,9 +7,10 @@ from collections.abc import Sequence
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.hunting import examples
 
 from wharfinger.domain.rebalancing import RebalanceObjective
-from wharfinger.engine.fleet.objective import Place
+from wharfinger.engine.fleet.objective import ObjectiveCluster
 from wharfinger.engine.fleet.rebalance import Movable, Relocation, is_worth, rebalanced, worth
 
 CLUSTERS = ("alta", "bergen", "oslo", "tromso")
@@ -27,7 +29,8 @@ def bindings(draw: st.DrawFn) -> list[Movable]:
 
 
 class Fleet:
-    """Clusters of a fixed size: what a move takes here is free there, and nothing else ever changes."""
+    """Clusters of a fixed size: what a move takes here is free there, and nothing else ever
+    changes."""
 
     def __init__(self, movables: Sequence[Movable], size: int) -> None:
         self.movables = {m.name: m for m in movables}
@@ -37,16 +40,20 @@ class Fleet:
     def used(self, cluster: str) -> int:
         return sum(self.held[m.name].get(cluster, 0) * m.request for m in self.movables.values())
 
-    def seen(self) -> tuple[list[Movable], dict[str, dict[str, Place]]]:
+    def seen(self) -> tuple[list[Movable], dict[str, dict[str, ObjectiveCluster]]]:
         seen = [
             Movable(
-                m.name, self.held[m.name], m.homes,
+                m.name,
+                self.held[m.name],
+                m.homes,
                 {c: (self.size - self.used(c)) // m.request if m.request else 99 for c in CLUSTERS},
-                m.request, m.resource, m.prices,
+                m.request,
+                m.resource,
+                m.prices,
             )
             for m in self.movables.values()
-        ]  # fmt: skip
-        return seen, {"cpu": {c: Place(self.used(c), self.size) for c in CLUSTERS}}
+        ]
+        return seen, {"cpu": {c: ObjectiveCluster(self.used(c), self.size) for c in CLUSTERS}}
 
     def stands_for(self, objective: RebalanceObjective) -> tuple[int, ...]:
         """What the objective lowers: over all, or, where each binding is by itself, of each."""
@@ -56,7 +63,8 @@ class Fleet:
         if objective == "spread":
             return tuple(sum(n * n for n in one.values()) for one in held)
         return tuple(
-            sum(n * self.movables[name].prices.get(c, 0) for c, n in one.items()) for name, one in self.held.items()
+            sum(n * self.movables[name].prices.get(c, 0) for c, n in one.items())
+            for name, one in self.held.items()
         )
 
     def carry_out(self, move: Relocation) -> None:
@@ -66,7 +74,7 @@ class Fleet:
         self.held[move.name] = dict(move.targets)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(objectives, bindings(), st.integers(1, 5000), st.integers(1, 40))
 def test_on_a_fixed_fleet_moves_end_each_gains_and_nothing_returns(
     objective: RebalanceObjective, movables: list[Movable], size: int, gain: int
@@ -87,8 +95,13 @@ def test_on_a_fixed_fleet_moves_end_each_gains_and_nothing_returns(
     raise AssertionError("moves do not end")
 
 
-@settings(max_examples=80, deadline=None)
-@given(objectives, bindings(), st.dictionaries(st.sampled_from(CLUSTERS), st.integers(0, 9)), st.integers(1, 40))
+@settings(max_examples=examples(80), deadline=None)
+@given(
+    objectives,
+    bindings(),
+    st.dictionaries(st.sampled_from(CLUSTERS), st.integers(0, 9)),
+    st.integers(1, 40),
+)
 def test_no_more_leaves_a_cluster_than_its_budget_and_no_more_comes_than_fits(
     objective: RebalanceObjective, movables: list[Movable], budgets: dict[str, int], gain: int
 ) -> None:
@@ -103,16 +116,19 @@ def test_no_more_leaves_a_cluster_than_its_budget_and_no_more_comes_than_fits(
         assert is_worth(move.off, move.on, gain)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(objectives, bindings(), st.data())
 def test_there_and_back_are_never_both_worth_it(
     objective: RebalanceObjective, movables: list[Movable], data: st.DataObject
 ) -> None:
     binding = movables[0]
     after = data.draw(counts)
-    places = {c: Place(500, 5000) for c in CLUSTERS}
+    places = {c: ObjectiveCluster(500, 5000) for c in CLUSTERS}
     used = {
-        c: Place(500 + (after.get(c, 0) - binding.held.get(c, 0)) * binding.request + 12_000, 5000 + 12_000)
+        c: ObjectiveCluster(
+            500 + (after.get(c, 0) - binding.held.get(c, 0)) * binding.request + 12_000,
+            5000 + 12_000,
+        )
         for c in CLUSTERS
     }
     there = worth(objective, binding.held, after, binding.request, places, binding.prices)
@@ -124,22 +140,45 @@ def test_there_and_back_are_never_both_worth_it(
 
 
 def test_an_unknown_price_is_no_low_price() -> None:
-    web = Movable("web", {"oslo": 4}, CLUSTERS, dict.fromkeys(CLUSTERS, 9), 100, "cpu", {"oslo": 30, "alta": 20})
+    web = Movable(
+        "web",
+        {"oslo": 4},
+        CLUSTERS,
+        dict.fromkeys(CLUSTERS, 9),
+        100,
+        "cpu",
+        {"oslo": 30, "alta": 20},
+    )
     (move,) = rebalanced("cost", 10, [web], {}, {"oslo": 9}, most=9)
     assert (move.target, move.replicas, move.gain) == ("alta", 4, 40)
-    web = Movable("web", {"oslo": 4}, CLUSTERS, dict.fromkeys(CLUSTERS, 9), 100, "cpu", {"alta": 20})
+    web = Movable(
+        "web", {"oslo": 4}, CLUSTERS, dict.fromkeys(CLUSTERS, 9), 100, "cpu", {"alta": 20}
+    )
     assert rebalanced("cost", 10, [web], {}, {"oslo": 9}, most=9) == ()
 
 
 def test_less_than_the_gain_moves_nothing() -> None:
-    web = Movable("web", {"oslo": 4}, CLUSTERS, dict.fromkeys(CLUSTERS, 9), 100, "cpu", {"oslo": 100, "alta": 91})
+    web = Movable(
+        "web",
+        {"oslo": 4},
+        CLUSTERS,
+        dict.fromkeys(CLUSTERS, 9),
+        100,
+        "cpu",
+        {"oslo": 100, "alta": 91},
+    )
     assert rebalanced("cost", 10, [web], {}, {"oslo": 9}, most=9) == ()
     assert rebalanced("cost", 9, [web], {}, {"oslo": 9}, most=9) != ()
 
 
 def test_what_its_policy_does_not_permit_is_not_moved() -> None:
     web = Movable(
-        "web", {"oslo": 9}, CLUSTERS, dict.fromkeys(CLUSTERS, 9), 100, permits=lambda targets: targets["oslo"] >= 7
-    )  # fmt: skip
+        "web",
+        {"oslo": 9},
+        CLUSTERS,
+        dict.fromkeys(CLUSTERS, 9),
+        100,
+        permits=lambda targets: targets["oslo"] >= 7,
+    )
     (move,) = rebalanced("spread", 10, [web], {}, {"oslo": 9}, most=9)
     assert move.targets == {"alta": 2, "oslo": 7}

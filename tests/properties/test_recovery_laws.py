@@ -1,4 +1,5 @@
-"""Wherever a stream is taken up again, it goes on as it would have: recovered or loaded, it decides the same bytes."""
+"""Wherever a stream is taken up again, it goes on as it would have: recovered or loaded, it decides
+the same bytes."""
 
 from __future__ import annotations
 
@@ -38,12 +39,18 @@ def taken_up(fleet: Fleet) -> None:
             assert decider is not None
             folded = recover(decider, decider.initial(stream), before)
             goes_on(decider, folded, stream, before, after)
-            loaded = decider.load(stream, decider.dump(recover(decider, decider.initial(stream), before)))
+            loaded = decider.load(
+                stream, decider.dump(recover(decider, decider.initial(stream), before))
+            )
             goes_on(decider, loaded, stream, before, after)
 
 
 def goes_on(
-    decider: Decider[Any], state: Any, stream: str, before: Sequence[RecordedRound], after: Sequence[RecordedRound]
+    decider: Decider[Any],
+    state: Any,
+    stream: str,
+    before: Sequence[RecordedRound],
+    after: Sequence[RecordedRound],
 ) -> None:
     head = before[-1].round.head() if before else empty_head(stream)
     of_profile = next(make for prefix, make in DECIDERS.items() if stream.startswith(prefix))

@@ -1,4 +1,5 @@
-"""Laws of the scheduling queue: nobody is lost, nobody is kept from a try for ever, and no time passes but the one it is told."""
+"""Laws of the scheduling queue: nobody is lost, nobody is kept from a try forever, and no time
+passes but the one it is told."""
 
 from __future__ import annotations
 
@@ -6,9 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.framework_world import a_law, a_pod, only
+from tests.hunting import examples
+from tests.reference.kube_queue import PATIENCE_US, POOL_US, SECOND_US, SchedulingQueue
 
 from wharfinger.domain.node import Pod
-from wharfinger.engine.framework.queue import PATIENCE_US, POOL_US, SECOND_US, SchedulingQueue, backoff_s
+from wharfinger.engine.backoff import backoff_s
 
 PLUGINS = only("SchedulingGates", "NodeResourcesFit", "GangScheduling")
 MAX_S = 10
@@ -27,8 +30,9 @@ def a_queue() -> SchedulingQueue:
 def test_every_pod_is_tried_again_in_bounded_time(
     priorities: list[int], pops_a_second: int, answers: list[str]
 ) -> None:
-    """Nothing ever fits, nothing happens, and there are fewer pops than pods that are ready. Between two tries of a pod lie at
-    most: the pool's time, its back-off, our patience, and then every second pop for each other pod."""
+    """Nothing ever fits, nothing happens, and there are fewer pops than pods that are ready.
+    Between two tries of a pod lie at most: the pool's time, its back-off, our patience, and then
+    every second pop for each other pod."""
     queue = a_queue()
     for i, priority in enumerate(priorities):
         queue.add(a_pod(f"p{i}", priority=priority), 0)
@@ -47,11 +51,14 @@ def test_every_pod_is_tried_again_in_bounded_time(
             else:
                 queue.refused(pod.uid, ["NodeResourcesFit"], now_us)
             tries += 1
-    assert all(2 * most_us - at <= most_us + 7 * 2 * len(priorities) * SECOND_US for at in last.values())
+    assert all(
+        2 * most_us - at <= most_us + 7 * 2 * len(priorities) * SECOND_US for at in last.values()
+    )
 
 
 def test_a_stream_of_important_pods_does_not_starve_an_unimportant_one() -> None:
-    """One pop a second, and every second another important pod: without patience the other would never be tried."""
+    """One pop a second, and every second another important pod: without patience the other would
+    never be tried."""
     queue = a_queue()
     queue.add(a_pod("small", priority=0), 0)
     tried: list[tuple[int, str]] = []
@@ -68,7 +75,9 @@ def test_a_stream_of_important_pods_does_not_starve_an_unimportant_one() -> None
 
 
 @given(st.integers(0, 200), st.integers(1, 100), st.integers(1, 1000))
-def test_backoff_grows_to_its_maximum_and_no_further(attempts: int, initial: int, most: int) -> None:
+def test_backoff_grows_to_its_maximum_and_no_further(
+    attempts: int, initial: int, most: int
+) -> None:
     now, later = backoff_s(attempts, initial, most), backoff_s(attempts + 1, initial, most)
     assert 0 <= now <= later <= max(most, 0)
     assert later in (min(initial, most), min(2 * now, most))
@@ -88,9 +97,16 @@ class QueueMachine(RuleBasedStateMachine):
 
     def _new(self, i: int, priority: int, gated: bool, group: str) -> Pod:
         gates = ("later",) if gated else ()
-        return a_pod(f"p{i}", priority=priority, gates=gates, group=group, min_count=2 if group else 0)
+        return a_pod(
+            f"p{i}", priority=priority, gates=gates, group=group, min_count=2 if group else 0
+        )
 
-    @rule(i=st.integers(0, 5), priority=st.integers(0, 2), gated=st.booleans(), group=st.sampled_from(("", "", "g")))
+    @rule(
+        i=st.integers(0, 5),
+        priority=st.integers(0, 2),
+        gated=st.booleans(),
+        group=st.sampled_from(("", "", "g")),
+    )
     def add(self, i: int, priority: int, gated: bool, group: str) -> None:
         pod = self._new(i, priority, gated, group)
         self.queue.add(pod, self.now)
@@ -156,12 +172,17 @@ class QueueMachine(RuleBasedStateMachine):
     def what_waits_for_time_is_told(self) -> None:
         if not hasattr(self, "queue"):
             return
-        waits = [uid for uid in self.known if (e := self.queue.entry(uid)) and e.where in ("backoff", "pool")]
+        waits = [
+            uid
+            for uid in self.known
+            if (e := self.queue.entry(uid)) and e.where in ("backoff", "pool")
+        ]
         due = self.queue.next_due_us()
         assert (due is None) == (not waits)
 
     def teardown(self) -> None:
-        """When all answers are in and long enough has passed, everybody has had a turn but those that are gated."""
+        """When all answers are in and long enough has passed, everybody has had a turn but those
+        that are gated."""
         if not hasattr(self, "queue"):
             return
         for uid in sorted(self.flying):
@@ -177,4 +198,6 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestQueueMachine = QueueMachine.TestCase
-TestQueueMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestQueueMachine.settings = settings(
+    max_examples=examples(60), stateful_step_count=30, deadline=None
+)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.hunting import examples
 
 from wharfinger.domain.placement import Placement
 from wharfinger.domain.policy import Policy, Propagation, ResourceSelector
 from wharfinger.domain.selectors import LabelSelector
 from wharfinger.domain.workload import ObjectRef
-from wharfinger.manifests.selection import policy_for
+from wharfinger.manifests.karmada.selection import policy_for
 
 WEB = ObjectRef("apps/v1", "Deployment", "web", "ns")
 LABELS = {"app": "web"}
@@ -23,7 +24,9 @@ selectors = st.builds(
     st.sampled_from([None, LabelSelector(LABELS), LabelSelector({"app": "db"})]),
 )
 propagations = st.builds(
-    lambda selecting, priority, preempts: Propagation(tuple(selecting), Placement(), priority, preempts=preempts),
+    lambda selecting, priority, preempts: Propagation(
+        tuple(selecting), Placement(), priority, preempts=preempts
+    ),
     st.lists(selectors, max_size=2),
     st.integers(-2, 2),
     st.booleans(),
@@ -33,10 +36,19 @@ propagations = st.builds(
 @st.composite
 def policies(draw: st.DrawFn) -> list[Policy]:
     keys = draw(
-        st.lists(st.tuples(st.sampled_from(["", "ns", "other"]), st.sampled_from("abcd")), unique=True, max_size=6)
+        st.lists(
+            st.tuples(st.sampled_from(["", "ns", "other"]), st.sampled_from("abcd")),
+            unique=True,
+            max_size=6,
+        )
     )
     return [
-        Policy("PropagationPolicy" if namespace else "ClusterPropagationPolicy", name, namespace, draw(propagations))
+        Policy(
+            "PropagationPolicy" if namespace else "ClusterPropagationPolicy",
+            name,
+            namespace,
+            draw(propagations),
+        )
         for namespace, name in keys
     ]
 
@@ -45,7 +57,7 @@ def selects(policy: Policy) -> bool:
     return policy_for(WEB, LABELS, [policy]) is not None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(policies(), st.data())
 def test_the_order_of_policies_changes_nothing(every: list[Policy], data: st.DataObject) -> None:
     claimed = data.draw(st.sampled_from(["", *(p.key for p in every)]))
@@ -53,7 +65,7 @@ def test_the_order_of_policies_changes_nothing(every: list[Policy], data: st.Dat
     assert policy_for(WEB, LABELS, every, claimed) == policy_for(WEB, LABELS, shuffled, claimed)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(policies(), st.data())
 def test_a_claim_is_lost_only_to_one_that_preempts_or_by_its_own_doing(
     every: list[Policy], data: st.DataObject
@@ -71,11 +83,12 @@ def test_a_claim_is_lost_only_to_one_that_preempts_or_by_its_own_doing(
         assert found.propagation.preempts
         assert bool(found.namespace) >= bool(holder.namespace)
         assert (
-            bool(found.namespace) > bool(holder.namespace) or found.propagation.priority > holder.propagation.priority
+            bool(found.namespace) > bool(holder.namespace)
+            or found.propagation.priority > holder.propagation.priority
         )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(policies(), st.data())
 def test_who_has_taken_over_keeps_it(every: list[Policy], data: st.DataObject) -> None:
     claimed = data.draw(st.sampled_from(["", *(p.key for p in every)]))

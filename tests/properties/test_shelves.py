@@ -1,11 +1,13 @@
-"""What is told together stays together: shelves against a plain picture of where everything lies."""
+"""What is told together stays together: shelves against a plain picture of where everything
+lies."""
 
 from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.hunting import examples
 
-from wharfinger.events.shelves import Shelves
+from wharfinger.events.fact_groups import Shelves
 
 CLUSTERS = st.sampled_from(["oslo", "rena"])
 NODES = st.sampled_from(["n-1", "n-2"])
@@ -19,7 +21,7 @@ STEPS = st.one_of(
 PICTURE = st.dictionaries(st.tuples(CLUSTERS, NODES), st.dictionaries(NAMES, st.integers(0, 9)))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(known=PICTURE, steps=st.lists(STEPS, max_size=8))
 def test_what_was_touched_is_told_whole_and_the_rest_stays_as_it_was(
     known: dict[tuple[str, str], dict[str, int]], steps: list[tuple[str, str, str, str, int]]

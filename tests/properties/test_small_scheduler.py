@@ -1,5 +1,5 @@
-"""A small scheduler made of the framework's parts: its queue, its cycle, preemption, groups that wait. Whatever comes in whatever
-order, what it promises holds at every moment."""
+"""A small scheduler made of the framework's parts: its queue, its cycle, preemption, groups that
+wait. Whatever comes in whatever order, what it promises holds at every moment."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.framework_world import HOST, ZONE, a_law, a_node, a_pod, on, only, selecting
+from tests.reference import kube_binding as binding
+from tests.reference.kube_gang import GangWaiting
+from tests.reference.kube_queue import SECOND_US, SchedulingQueue
 
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.pod_traits import HostPort, PodTerm, TopologySpread
 from wharfinger.domain.scheduler import Arguments, PreemptionArgs
-from wharfinger.engine.framework import binding
-from wharfinger.engine.framework.gang import Waiting, group_of
+from wharfinger.engine.framework.gang import group_of
 from wharfinger.engine.framework.protocols import Cycle, Nominated
-from wharfinger.engine.framework.queue import SECOND_US, SchedulingQueue
 from wharfinger.engine.framework.snapshot import Snapshot
 
 PLUGINS = only(
@@ -36,7 +37,7 @@ class SmallScheduler:
     def __init__(self, nodes: list[Node]) -> None:
         self.snapshot = Snapshot.of(nodes, [])
         self.queue = SchedulingQueue.of(PLUGINS)
-        self.waiting = Waiting()
+        self.waiting = GangWaiting()
         self.reserved: dict[str, tuple[Cycle, Pod, str]] = {}
         self.evicted: list[tuple[Pod, Pod]] = []
         self.now = 0
@@ -62,10 +63,10 @@ class SmallScheduler:
 
     def _place(self, cycle: Cycle, pod: Pod, node: str) -> None:
         answer = binding.place(PLUGINS, cycle, pod, node, self.now)
-        if isinstance(answer, binding.Bound):
+        if isinstance(answer, binding.BindResult):
             self._bound([pod, *self._siblings(pod)])
         else:
-            assert isinstance(answer, binding.Waiting)
+            assert isinstance(answer, binding.WaitingPod)
             self.reserved[pod.uid] = (cycle, pod, node)
             self.waiting.reserve(pod, 0, self.now)
 
@@ -92,7 +93,12 @@ class SmallScheduler:
             self.queue.happened("pod/remove", self.now, old=victim)
 
     def running(self) -> list[Pod]:
-        return [p for info in self.snapshot.nodes.values() for p in info.pods if p.uid not in self.reserved]
+        return [
+            p
+            for info in self.snapshot.nodes.values()
+            for p in info.pods
+            if p.uid not in self.reserved
+        ]
 
 
 def some_kinds(i: int) -> st.SearchStrategy[Pod]:
@@ -102,7 +108,10 @@ def some_kinds(i: int) -> st.SearchStrategy[Pod]:
             {},
             {"ports": (HostPort(80),)},
             {"anti_affinity": (PodTerm(HOST, selecting(app="web")),)} | app,
-            {"spread": (TopologySpread(ZONE, 1, selector=selecting(app="even")),), "labels": {"app": "even"}},
+            {
+                "spread": (TopologySpread(ZONE, 1, selector=selecting(app="even")),),
+                "labels": {"app": "even"},
+            },
             {"group": "g", "min_count": 3},
             {"group": "h", "min_count": 2},
             {"gates": ("later",)},
@@ -135,7 +144,9 @@ def test_what_it_promises_holds_at_every_moment(data: st.DataObject) -> None:
 
 def _check(scheduler: SmallScheduler) -> None:
     for info in scheduler.snapshot.nodes.values():
-        assert all(info.requested.get(name, 0) <= amount for name, amount in info.allocatable.items())
+        assert all(
+            info.requested.get(name, 0) <= amount for name, amount in info.allocatable.items()
+        )
         assert sum(bool(p.requirements.traits.ports) for p in info.pods) <= 1
         shy = [p for p in info.pods if p.requirements.traits.anti_affinity]
         assert len(shy) <= 1
@@ -149,12 +160,15 @@ def _check(scheduler: SmallScheduler) -> None:
         zones = {info.node.labels[ZONE] for info in scheduler.snapshot.nodes.values()}
         even = Counter(dict.fromkeys(zones, 0))
         for info in scheduler.snapshot.nodes.values():
-            even[info.node.labels[ZONE]] += sum(p.requirements.traits.labels == {"app": "even"} for p in info.pods)
+            even[info.node.labels[ZONE]] += sum(
+                p.requirements.traits.labels == {"app": "even"} for p in info.pods
+            )
         assert max(even.values()) - min(even.values()) <= 1
 
 
 def test_the_order_of_arrival_within_a_moment_does_not_matter() -> None:
-    """Pods of different priority that are there together are placed alike, whoever was told first."""
+    """Pods of different priority that are there together are placed alike, whoever was told
+    first."""
     nodes = [a_node("n0", "x"), a_node("n1", "y")]
     pods = [a_pod(f"p{i}", cpu=1000 * (1 + i % 3), priority=i) for i in range(6)]
     placed = []

@@ -1,4 +1,5 @@
-"""Solutions of provisioning, held against a second opinion: every claim true, every promise kept, and never cheaper than can be."""
+"""Solutions of provisioning, held against a second opinion: every claim true, every promise kept,
+and never cheaper than can be."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
+from tests.hunting import examples
 from tests.pools import ZONES, a_type, offered
 from tests.provisioning_problems import problems
 from tests.solution_faults import cheapest, second_opinion
@@ -15,26 +17,26 @@ from wharfinger.domain.node_pool import NodePoolPolicy, PoolRequirement
 from wharfinger.domain.pod_traits import PodTerm, PodTraits, TopologySpread
 from wharfinger.domain.selectors import LabelSelector
 from wharfinger.domain.workload import Requirements
-from wharfinger.engine.provisioning.problem import NewClaim, Problem, Solution, Wanted
+from wharfinger.engine.provisioning.problem import NewClaim, Problem, Solution, WantedPods
 from wharfinger.engine.provisioning.solve import solve
 
 SLOW_TO_DRAW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
 @given(problems())
-@settings(max_examples=60, deadline=None, suppress_health_check=SLOW_TO_DRAW)
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=SLOW_TO_DRAW)
 def test_a_solution_is_one_by_plain_rules(problem: Problem) -> None:
     assert second_opinion(problem, solve(problem)) == []
 
 
 @given(problems(whole=False, reserved=True))
-@settings(max_examples=40, deadline=None, suppress_health_check=SLOW_TO_DRAW)
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=SLOW_TO_DRAW)
 def test_no_more_is_counted_on_than_is_reserved(problem: Problem) -> None:
     assert second_opinion(problem, solve(problem)) == []
 
 
 @given(problems(whole=False, pods_max=2))
-@settings(max_examples=40, deadline=None, suppress_health_check=SLOW_TO_DRAW)
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=SLOW_TO_DRAW)
 def test_nothing_is_cheaper_than_the_cheapest_way_to_share_out_the_pods(problem: Problem) -> None:
     lenient = replace(problem, options=replace(problem.options, min_values="BestEffort"))
     found = solve(lenient)
@@ -56,7 +58,7 @@ OF_POOL = PoolRequirement("karpenter.sh/nodepool", "In", ("p",))
 
 def asking(cpu: int, count: int = 1, traits: PodTraits | None = None, **more: object) -> Problem:
     pod = Requirements({"cpu": cpu}, pod=replace_labels(traits or PodTraits()), **more)  # type: ignore[arg-type]
-    return Problem([Wanted("w", pod, count)], [POOL], {"default": TYPES})
+    return Problem([WantedPods("w", pod, count)], [POOL], {"default": TYPES})
 
 
 def replace_labels(traits: PodTraits) -> PodTraits:
@@ -66,7 +68,7 @@ def replace_labels(traits: PodTraits) -> PodTraits:
 def small(pods: int = 1, *wanted: PoolRequirement) -> NewClaim:
     return NewClaim(
         "p", (OF_POOL, *wanted), ("small",), 10**8, 10**8, {"cpu": 2000, "pods": pods}, {"w": pods}
-    )  # fmt: skip
+    )
 
 
 def in_zone(name: str) -> PoolRequirement:
@@ -87,15 +89,35 @@ def in_zone(name: str) -> PoolRequirement:
         (asking(1000, node_selector={ZONE: ZONES[0]}), (small(),), "wants other labels"),
         (asking(1000, node_selector={ZONE: ZONES[0]}), (small(1, in_zone(ZONES[0])),), ""),
         (asking(1000, 9), tuple(small() for _ in range(9)), "beyond 16000"),
-        (asking(1000, 2, PodTraits(anti_affinity=(PodTerm("kubernetes.io/hostname", WEB),))), (small(2),), "do not bear"),
-        (asking(1000, 2, PodTraits(spread=(TopologySpread("kubernetes.io/hostname", 1, True, WEB),))), (small(2),), "spread"),
-        (asking(1000, 2, PodTraits(spread=(TopologySpread(ZONE, 1, True, WEB),))),
-         (small(1, in_zone(ZONES[0])), small(1, in_zone(ZONES[0]))), "by more than 1"),
-        (asking(1000, 1, PodTraits(affinity=(PodTerm(ZONE, WEB),))), (small(),), "it is not known in which"),
-        (asking(1000, 1, PodTraits(affinity=(PodTerm(ZONE, LabelSelector({"app": "db"})),))),
-         (small(1, in_zone(ZONES[0])),), "nobody is near"),
+        (
+            asking(1000, 2, PodTraits(anti_affinity=(PodTerm("kubernetes.io/hostname", WEB),))),
+            (small(2),),
+            "do not bear",
+        ),
+        (
+            asking(
+                1000, 2, PodTraits(spread=(TopologySpread("kubernetes.io/hostname", 1, True, WEB),))
+            ),
+            (small(2),),
+            "spread",
+        ),
+        (
+            asking(1000, 2, PodTraits(spread=(TopologySpread(ZONE, 1, True, WEB),))),
+            (small(1, in_zone(ZONES[0])), small(1, in_zone(ZONES[0]))),
+            "by more than 1",
+        ),
+        (
+            asking(1000, 1, PodTraits(affinity=(PodTerm(ZONE, WEB),))),
+            (small(),),
+            "it is not known in which",
+        ),
+        (
+            asking(1000, 1, PodTraits(affinity=(PodTerm(ZONE, LabelSelector({"app": "db"})),))),
+            (small(1, in_zone(ZONES[0])),),
+            "nobody is near",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_found(problem: Problem, claims: tuple[NewClaim, ...], said: str) -> None:
     found = second_opinion(problem, Solution({}, {}, claims))
     assert any(said in fault for fault in found) if said else found == []

@@ -1,7 +1,7 @@
 """A fleet stage on its own, told of the world in the domain's words and asked what it decided.
 
-Each `when` is one round. `check` then recovers the state from the recorded rounds, dumps, loads and replays it, so that every
-scenario also proves that history can be gone through again.
+Each `when` is one round. `check` then recovers the state from the recorded rounds, dumps, loads and
+replays it, so that every scenario also proves that history can be gone through again.
 """
 
 from __future__ import annotations
@@ -44,16 +44,25 @@ NO_SCHEDULE = Taint("closed", "NoSchedule")
 
 
 def static(**weights: int) -> ReplicaScheduling:
-    rules = tuple(StaticWeight(ClusterAffinity(cluster_names=(name,)), weight) for name, weight in weights.items())
+    rules = tuple(
+        StaticWeight(ClusterAffinity(cluster_names=(name,)), weight)
+        for name, weight in weights.items()
+    )
     return ReplicaScheduling("Divided", "Weighted", rules)
 
 
 def a_cluster(
-    name: str, *taints: Taint, lease_s: int | None = None, region: str = "", deleting: bool = False,
+    name: str,
+    *taints: Taint,
+    lease_s: int | None = None,
+    region: str = "",
+    deleting: bool = False,
     labels: dict[str, str] | None = None,
-) -> ClusterObserved:  # fmt: skip
+) -> ClusterObserved:
     return ClusterObserved(
-        Cluster(name, labels or {}, region=region, taints=taints, lease_s=lease_s, deleting=deleting)
+        Cluster(
+            name, labels or {}, region=region, taints=taints, lease_s=lease_s, deleting=deleting
+        )
     )
 
 
@@ -64,11 +73,16 @@ def forgotten(name: str) -> ClusterForgotten:
 def room(
     cluster: str, replicas: int, requirements: Requirements = SMALL, fleet: int = 0, own: int = 0
 ) -> CapacityEstimated:
-    """The cluster has room for `replicas`; `fleet` and `own`: seq of the fleet's and of its own stream counted in."""
+    """The cluster has room for `replicas`; `fleet` and `own`: seq of the fleet's and of its own
+    stream counted in."""
     through = {STREAM: fleet, f"cluster/{cluster}": own}
     return CapacityEstimated(
-        cluster, 1, {r: n * replicas for r, n in requirements.requests.items()}, {requirements.class_key: replicas}, through
-    )  # fmt: skip
+        cluster,
+        1,
+        {r: n * replicas for r, n in requirements.requests.items()},
+        {requirements.class_key: replicas},
+        through,
+    )
 
 
 def totals(cluster: str, cpu_milli: int, fleet: int = 0) -> CapacityEstimated:
@@ -77,16 +91,30 @@ def totals(cluster: str, cpu_milli: int, fleet: int = 0) -> CapacityEstimated:
 
 
 def a_binding(
-    name: str, replicas: int = 1, how: ReplicaScheduling = DYNAMIC, *, placement: Placement | None = None,
-    requirements: Requirements = SMALL, priority: int = 0, suspended: bool = False, reschedule: str = "",
-) -> BindingRequested:  # fmt: skip
+    name: str,
+    replicas: int = 1,
+    how: ReplicaScheduling = DYNAMIC,
+    *,
+    placement: Placement | None = None,
+    requirements: Requirements = SMALL,
+    priority: int = 0,
+    suspended: bool = False,
+    reschedule: str = "",
+) -> BindingRequested:
     namespace, _, short = name.rpartition("/")
     return BindingRequested(
         Binding(
-            name, f"uid-of-{name}", ObjectRef("apps/v1", "Deployment", short, namespace), replicas, requirements,
-            placement if placement is not None else Placement(replicas=how), priority, suspended, reschedule,
+            name,
+            f"uid-of-{name}",
+            ObjectRef("apps/v1", "Deployment", short, namespace),
+            replicas,
+            requirements,
+            placement if placement is not None else Placement(replicas=how),
+            priority,
+            suspended,
+            reschedule,
         )
-    )  # fmt: skip
+    )
 
 
 def withdrawn(name: str) -> BindingWithdrawn:
@@ -134,14 +162,17 @@ class FleetPlane:
         return made(data, id=derived_id("told", self.told), source="/test", subject="test")
 
     def round(self, events: Sequence[Event[Value]]) -> None:
-        made_round = step(self.decider, self.state, self.head, events, self.at, {"t/0": (0, self.told)})
+        made_round = step(
+            self.decider, self.state, self.head, events, self.at, {"t/0": (0, self.told)}
+        )
         self.rounds.append(RecordedRound(made_round, list(events)))
         self.head = made_round.head()
         self.last = made_round.decisions
         self.decided = [d.data for d in made_round.decisions]
 
     def wait(self, seconds: float) -> None:
-        """Time passes: whatever falls due meanwhile is decided by ticks, as the stage loop would feed them."""
+        """Time passes: whatever falls due meanwhile is decided by ticks, as the stage loop would
+        feed them."""
         end = self.at + int(seconds * SECOND)
         said: list[Value] = []
         while (due := self.decider.next_due(self.state)) is not None and due <= end:
@@ -150,15 +181,24 @@ class FleetPlane:
             said += self.decided
         self.at, self.decided = end, said
 
-    def refused(self, cluster: str, binding: str, count: int, requirements: Requirements = SMALL) -> OutcomesDecided:
-        """The cluster gives back `count` replicas of what the last decision on the binding gave it."""
+    def refused(
+        self, cluster: str, binding: str, count: int, requirements: Requirements = SMALL
+    ) -> OutcomesDecided:
+        """The cluster gives back `count` replicas of what the last decision on the binding gave
+        it."""
         record = self.state.bindings[binding]
         assignment = str(decision_id(STREAM, record.assigned_by[cluster]))
         seq = self.outcome_seq[cluster] = self.outcome_seq.get(cluster, 0) + 1
         stream = f"cluster/{cluster}"
         item = Refused(
-            seq, str(decision_id(stream, seq)), binding, assignment, count, requirements.class_key, "InsufficientResources"
-        )  # fmt: skip
+            seq,
+            str(decision_id(stream, seq)),
+            binding,
+            assignment,
+            count,
+            requirements.class_key,
+            "InsufficientResources",
+        )
         return OutcomesDecided(cluster, 0, stream, seq, (item,))
 
     def holds(self, binding: str) -> dict[str, int]:
@@ -166,7 +206,11 @@ class FleetPlane:
 
     def schedule(self, binding: str) -> ScheduleDecided | ScheduleRefused:
         """What the last round decided for the binding; exactly one."""
-        (one,) = [d for d in self.decided if isinstance(d, ScheduleDecided | ScheduleRefused) and d.binding == binding]
+        (one,) = [
+            d
+            for d in self.decided
+            if isinstance(d, ScheduleDecided | ScheduleRefused) and d.binding == binding
+        ]
         return one
 
     def then_scheduled(self, binding: str, **targets: int) -> ScheduleDecided:
@@ -191,7 +235,8 @@ class FleetPlane:
         assert self.decided == []
 
     def check_goes_on_alike(self, other: FleetState, head: Head, known: int) -> None:
-        """`other`, a state of the moment when `known` rounds had led to `head`, decides everything since as it was decided."""
+        """`other`, a state of the moment when `known` rounds had led to `head`, decides everything
+        since as it was decided."""
         for recorded in self.rounds[known:]:
             r = recorded.round
             again = step(self.decider, other, head, recorded.events, r.at, r.basis)
@@ -202,7 +247,8 @@ class FleetPlane:
         assert self.decider.dump(other) == self.decider.dump(self.state)
 
     def check(self) -> None:
-        """History holds: recovered equals live, loaded equals dumped, decided again equals decided."""
+        """History holds: recovered equals live, loaded equals dumped, decided again equals
+        decided."""
         live = self.decider.dump(self.state)
         recovered = recover(self.decider, self.decider.initial(STREAM), self.rounds)
         assert self.decider.dump(recovered) == live

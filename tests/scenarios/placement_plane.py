@@ -1,4 +1,5 @@
-"""A plane for stories about placements: managed clusters, sets, placements and scores in few words, and what was decided of them.
+"""A plane for stories about placements: managed clusters, sets, placements and scores in few words,
+and what was decided of them.
 
 All stages run, in the deterministic world; time is said with what is told.
 """
@@ -9,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from wharfinger.domain.cluster import Cluster, Managed, ManagedTaint
+from wharfinger.domain.cluster import Cluster, ManagedClusterFacts, ManagedTaint
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.selection import (
     AddOnScore,
@@ -24,38 +25,49 @@ from wharfinger.domain.selection import (
 from wharfinger.domain.value import Value
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.codec import made
+from wharfinger.events.decisions import PlacementDecided, PlacementHeld, PlacementReleased
 from wharfinger.events.envelope import derived_id
-from wharfinger.events.placements import PlacementDecided, PlacementHeld, PlacementReleased
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.kernel.decider import Decision
 from wharfinger.kernel.recover import RecordedRound
-from wharfinger.stages.fleet.selections import Selections, Standing
+from wharfinger.stages.fleet.state.selections import SelectionRecord, Selections
 from wharfinger.stages.world import World
 
 SECOND = 1_000_000
 START = 1_750_000_000 * SECOND
 
-GLOBAL = PolicyApplied(Policy("ManagedClusterSet", "global", cluster_set=ClusterSet("LabelSelector", Selector())))
+GLOBAL = PolicyApplied(
+    Policy("ManagedClusterSet", "global", cluster_set=ClusterSet("LabelSelector", Selector()))
+)
 MEMORY = Priority(builtin="ResourceAllocatableMemory")
 STEADY = Priority(builtin="Steady")
 Selected = PlacementDecided | PlacementHeld | PlacementReleased
 
 
 def a_managed(
-    name: str, gi: int = 64, *taints: ManagedTaint, deleting: bool = False, labels: dict[str, str] | None = None
+    name: str,
+    gi: int = 64,
+    *taints: ManagedTaint,
+    deleting: bool = False,
+    labels: dict[str, str] | None = None,
 ) -> ClusterObserved:
     """A managed cluster with so much memory, all of it allocatable."""
     memory = {"memory": f"{gi}Gi"}
     return ClusterObserved(
         Cluster(
-            name, labels or {}, deleting=deleting, managed=Managed(taints=taints, allocatable=memory, capacity=memory)
+            name,
+            labels or {},
+            deleting=deleting,
+            managed=ManagedClusterFacts(taints=taints, allocatable=memory, capacity=memory),
         )
     )
 
 
 def bound(namespace: str, cluster_set: str = "global") -> PolicyApplied:
     binding = SetBinding(cluster_set)
-    return PolicyApplied(Policy("ManagedClusterSetBinding", cluster_set, namespace, set_binding=binding))
+    return PolicyApplied(
+        Policy("ManagedClusterSetBinding", cluster_set, namespace, set_binding=binding)
+    )
 
 
 def a_placement(name: str = "demo", namespace: str = "apps", **said: Any) -> PolicyApplied:
@@ -77,7 +89,9 @@ IDLE = Priority("AddOn", addon=AddOnScore("load", "idle"))
 
 @dataclass
 class PlacementPlane:
-    world: World = field(default_factory=lambda: World(recorded=True, repeat_after_s=None, at=START))
+    world: World = field(
+        default_factory=lambda: World(recorded=True, repeat_after_s=None, at=START)
+    )
     rounds: list[RecordedRound] = field(default_factory=list)
     told: int = 0
 
@@ -86,7 +100,9 @@ class PlacementPlane:
         events = []
         for fact in facts:
             self.told += 1
-            events.append(made(fact, id=derived_id("told", self.told), source="/tests", subject="fleet"))
+            events.append(
+                made(fact, id=derived_id("told", self.told), source="/tests", subject="fleet")
+            )
         return self._of_placements(self.world.tell(events, self.world.at + int(after_s * SECOND)))
 
     def wait(self, seconds: float) -> list[Decision]:
@@ -103,14 +119,14 @@ class PlacementPlane:
         assert found is not None
         return found
 
-    def standing(self, key: str = "apps/demo") -> Standing:
-        return self.selections.standing[key]
+    def current(self, key: str = "apps/demo") -> SelectionRecord:
+        return self.selections.active[key]
 
     def selected(self, key: str = "apps/demo") -> list[str]:
-        return list(self.standing(key).clusters)
+        return list(self.current(key).clusters)
 
     def condition(self, type_: str, key: str = "apps/demo") -> tuple[str, str]:
-        return next((c.status, c.reason) for c in self.standing(key).conditions if c.type == type_)
+        return next((c.status, c.reason) for c in self.current(key).conditions if c.type == type_)
 
 
 def told(decisions: Sequence[Decision]) -> list[str]:
@@ -121,7 +137,10 @@ def told(decisions: Sequence[Decision]) -> list[str]:
 def _word(data: Value) -> str:
     match data:
         case PlacementDecided():
-            return " ".join([*(f"+{n}" for n in data.added), *(f"-{n}" for n in data.removed)]) or data.trigger
+            return (
+                " ".join([*(f"+{n}" for n in data.added), *(f"-{n}" for n in data.removed)])
+                or data.trigger
+            )
         case PlacementHeld():
             return "held" if data.until_us else "settled"
         case _:

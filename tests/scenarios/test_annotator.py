@@ -17,12 +17,12 @@ from wharfinger.events.codec import made
 from wharfinger.events.decisions import NodeShare
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
-from wharfinger.stages.annotator import AnnotatorObserver, Failure, Query
+from wharfinger.stages.annotator import AnnotatorObserver, Query, QueryFailure
 from wharfinger.stages.annotator.observer import refusals
 
 S = 1_000_000
 START = 1_700_000_000 * S
-DOWN = Failure("unreachable", "nobody there")
+DOWN = QueryFailure("unreachable", "nobody there")
 
 
 class Annotator:
@@ -36,7 +36,9 @@ class Annotator:
 
     def given(self, *facts: Value) -> None:
         for fact in facts:
-            self.observer.fold(self.state, made(fact, id=uuid4(), source="/test", subject="x"), self.now)
+            self.observer.fold(
+                self.state, made(fact, id=uuid4(), source="/test", subject="x"), self.now
+            )
 
     def wait(self, seconds: float) -> None:
         self.now += round(seconds * S)
@@ -47,7 +49,7 @@ class Annotator:
     def queries(self) -> list[Query]:
         return self.observer.due_queries(self.state, self.now)
 
-    def answer(self, query: Query, answer: Mapping[str, int] | Failure) -> None:
+    def answer(self, query: Query, answer: Mapping[str, int] | QueryFailure) -> None:
         self.observer.fold_answer(self.state, query, answer, self.now)
 
     def said(self) -> list[Value]:
@@ -83,7 +85,8 @@ def load_policy(
     *sync: tuple[str, int], hot: tuple[tuple[int, int], ...] = (), name: str = "scheduler-policy"
 ) -> PolicyApplied:
     policy = LoadPolicy(
-        sync=tuple(SyncPeriod(m, s) for m, s in sync), hot=tuple(HotWindow(window_s, count) for window_s, count in hot)
+        sync=tuple(SyncPeriod(m, s) for m, s in sync),
+        hot=tuple(HotWindow(window_s, count) for window_s, count in hot),
     )
     return PolicyApplied(Policy("DynamicSchedulerPolicy", name, load=policy))
 
@@ -236,7 +239,9 @@ def test_entries_that_would_have_stopped_crane_are_named_and_left_out() -> None:
     )
     assert len(refusals(policy)) == 4
     plane = Annotator()
-    plane.given(nodes("oslo", "a"), PolicyApplied(Policy("DynamicSchedulerPolicy", "p", load=policy)))
+    plane.given(
+        nodes("oslo", "a"), PolicyApplied(Policy("DynamicSchedulerPolicy", "p", load=policy))
+    )
     assert plane.asked() == [("oslo", "mem")]
     plane.given(plane.decided(plane.placed("web", "a", 0)))
     assert plane.hot() == [{"a": 1}]
@@ -280,7 +285,9 @@ def test_a_released_replica_does_not_count() -> None:
 def test_a_redelivered_placement_does_not_undo_its_release() -> None:
     plane = Annotator()
     placed = plane.decided(plane.placed("web", "a", 0))
-    plane.given(load_policy(hot=((300, 1),)), placed, plane.decided(plane.released("web", "a", 0)), placed)
+    plane.given(
+        load_policy(hot=((300, 1),)), placed, plane.decided(plane.released("web", "a", 0)), placed
+    )
     assert plane.hot() == [{}]
 
 
@@ -289,7 +296,8 @@ def test_a_replica_that_moves_cools_the_old_node_and_heats_the_new_one() -> None
     plane.given(load_policy(hot=((300, 1),)), plane.decided(plane.placed("web", "a", 0)))
     plane.given(plane.decided(plane.placed("web", "b", 0)))
     assert plane.hot() == [{"b": 1}]
-    plane.given(plane.decided(plane.released("web", "a", 0)))  # the release of where it was comes late
+    # the release of where it was comes late
+    plane.given(plane.decided(plane.released("web", "a", 0)))
     assert plane.hot() == []
 
 
@@ -313,11 +321,17 @@ def test_when_the_hot_policy_goes_so_does_the_heat() -> None:
 
 def test_a_node_that_is_gone_is_not_hot_and_its_late_releases_do_no_harm() -> None:
     plane = Annotator()
-    plane.given(nodes("oslo", "a", "b"), load_policy(hot=((300, 1),)), plane.decided(plane.placed("web", "a", 0)))
+    plane.given(
+        nodes("oslo", "a", "b"),
+        load_policy(hot=((300, 1),)),
+        plane.decided(plane.placed("web", "a", 0)),
+    )
     assert plane.hot() == [{"a": 1}]
     plane.given(nodes("oslo", "b"))
     assert plane.hot() == [{}]
-    plane.given(plane.decided(plane.released("web", "a", 0)), plane.decided(plane.placed("web", "b", 0)))
+    plane.given(
+        plane.decided(plane.released("web", "a", 0)), plane.decided(plane.placed("web", "b", 0))
+    )
     assert plane.hot() == [{"b": 1}]
 
 

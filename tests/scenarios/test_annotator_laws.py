@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from wharfinger.domain.node import Node
@@ -16,21 +16,26 @@ from wharfinger.events.decisions import NodeShare
 from wharfinger.events.envelope import derived_id
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
-from wharfinger.stages.annotator import AnnotatorObserver, Failure, Query
+from wharfinger.stages.annotator import AnnotatorObserver, Query, QueryFailure
 
 S = 1_000_000
 
 clusters = st.sampled_from(["oslo", "oslo", "bergen"])
 nodes = st.sampled_from(["n1", "n2"])
-sync = st.lists(st.builds(SyncPeriod, st.sampled_from(["cpu", "mem", "no metric"]), st.integers(-1, 40)), max_size=3)
-hot = st.lists(st.builds(HotWindow, st.integers(-1, 90), st.integers(0, 3)), max_size=2)
-shares = st.lists(st.builds(NodeShare, nodes, st.lists(st.integers(0, 3), max_size=3).map(tuple)), max_size=2).map(
-    tuple
+sync = st.lists(
+    st.builds(SyncPeriod, st.sampled_from(["cpu", "mem", "no metric"]), st.integers(-1, 40)),
+    max_size=3,
 )
+hot = st.lists(st.builds(HotWindow, st.integers(-1, 90), st.integers(0, 3)), max_size=2)
+shares = st.lists(
+    st.builds(NodeShare, nodes, st.lists(st.integers(0, 3), max_size=3).map(tuple)), max_size=2
+).map(tuple)
 
 facts: st.SearchStrategy[Value] = st.one_of(
     st.builds(
-        lambda name, sync, hot: PolicyApplied(Policy("P", name, load=LoadPolicy(tuple(sync), hot=tuple(hot)))),
+        lambda name, sync, hot: PolicyApplied(
+            Policy("P", name, load=LoadPolicy(tuple(sync), hot=tuple(hot)))
+        ),
         st.sampled_from("ab"),
         sync,
         hot,
@@ -51,23 +56,37 @@ placements = st.one_of(
     st.builds(Placed, st.just(0), st.just("d"), st.sampled_from(["web", "db"]), shares),
     st.builds(Released, st.just(0), st.just("d"), st.sampled_from(["web", "db"]), shares),
 )
-answers = st.one_of(st.just(Failure("timeout", "late")), st.dictionaries(nodes, st.integers(0, 100_000)))
-Step = Value | tuple[str, AssignmentItem] | dict[str, int] | Failure | int
+answers = st.one_of(
+    st.just(QueryFailure("timeout", "late")), st.dictionaries(nodes, st.integers(0, 100_000))
+)
+Step = Value | tuple[str, AssignmentItem] | dict[str, int] | QueryFailure | int
 
 PRELUDE: list[Step] = [
     PolicyApplied(
-        Policy("P", "a", load=LoadPolicy((SyncPeriod("cpu", 30),), hot=(HotWindow(60, 2), HotWindow(300, 3))))
+        Policy(
+            "P",
+            "a",
+            load=LoadPolicy((SyncPeriod("cpu", 30),), hot=(HotWindow(60, 2), HotWindow(300, 3))),
+        )
     ),
     NodesObserved("oslo", 0, 1, (Node("n1", {}), Node("n2", {}))),
 ]
+TWO_ON_N1 = Placed(0, "d", "web", (NodeShare("n1", (0, 1)),))
 histories: st.SearchStrategy[list[Step]] = st.lists(
-    st.one_of(facts, st.tuples(clusters, placements), st.tuples(clusters, placements), answers, st.integers(1, 100)),
+    st.one_of(
+        facts,
+        st.tuples(clusters, placements),
+        st.tuples(clusters, placements),
+        answers,
+        st.integers(1, 100),
+    ),
     max_size=40,
 ).map(lambda tail: PRELUDE + tail)
 
 
 class Run:
-    """A history played step by step. `told`: the latest hot value of each cluster; `loads`: all loads published."""
+    """A history played step by step. `told`: the latest hot value of each cluster; `loads`: all
+    loads published."""
 
     def __init__(self, history: list[Step], repeat: int = 1) -> None:
         self.observer = AnnotatorObserver()
@@ -83,7 +102,7 @@ class Run:
     def step(self, i: int, step: Step, repeat: int) -> None:
         if isinstance(step, int):
             self.now += step * S
-        elif isinstance(step, dict | Failure):
+        elif isinstance(step, dict | QueryFailure):
             if self.out:
                 self.observer.fold_answer(self.state, self.out.pop(), step, self.now)
         else:
@@ -91,8 +110,13 @@ class Run:
             if isinstance(step, tuple):
                 cluster, item = step
                 fields = {f: getattr(item, f) for f in item.__struct_fields__}
-                value = AssignmentsDecided(cluster, "c", i + 1, (type(item)(**fields | {"seq": i + 1}),))
+                value = AssignmentsDecided(
+                    cluster, "c", i + 1, (type(item)(**fields | {"seq": i + 1}),)
+                )
             assert isinstance(value, Value)
+            if isinstance(value, ClusterForgotten):
+                # a cluster that joins again publishes its first value again
+                self.told.pop(value.name, None)
             event = made(value, id=derived_id("event", i), source="/test", subject="x")
             for _ in range(repeat):
                 self.observer.fold(self.state, event, self.now)
@@ -114,10 +138,14 @@ class Run:
 
 
 @given(histories)
+@example([*PRELUDE, ("oslo", TWO_ON_N1), ClusterForgotten("oslo"), ("oslo", TWO_ON_N1)])
 def test_what_was_told_last_is_the_hot_value_counted_from_scratch(history: list[Step]) -> None:
     run = Run(history)
     for cluster in run.state.clusters.values():
-        counted = {node: records.value(run.state.windows, run.now)[0] for node, records in cluster.records.items()}
+        counted = {
+            node: records.value(run.state.windows, run.now)[0]
+            for node, records in cluster.records.items()
+        }
         assert cluster.hot == {node: hot for node, hot in counted.items() if hot}
         assert (cluster.told or {}) == cluster.hot
 
@@ -129,7 +157,9 @@ def test_delivering_everything_twice_changes_nothing(history: list[Step]) -> Non
 
 
 @given(histories)
-def test_no_question_of_a_metric_comes_twice_at_once_and_none_without_a_policy(history: list[Step]) -> None:
+def test_no_question_of_a_metric_comes_twice_at_once_and_none_without_a_policy(
+    history: list[Step],
+) -> None:
     run = Run(history)
     assert all(q.period_s > 0 and q.metric != "no metric" for q in run.asked)
     assert {(n, m) for n, c in run.state.clusters.items() for m in c.measured} == {

@@ -1,10 +1,19 @@
-"""Quotas of clusters, as the fleet stage keeps within them: what a namespace may still ask for, whatever the cluster could hold."""
+"""Quotas of clusters, as the fleet stage keeps within them: what a namespace may still ask for,
+whatever the cluster could hold."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.scenarios.fleet_plane import AGGREGATED, DYNAMIC, SMALL, FleetPlane, a_cluster, room, totals
+from tests.scenarios.fleet_plane import (
+    AGGREGATED,
+    DYNAMIC,
+    SMALL,
+    FleetPlane,
+    a_cluster,
+    room,
+    totals,
+)
 
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import Cluster, NodeGrade, ResourceSummary
@@ -14,23 +23,33 @@ from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.capacity import CapacityEstimated, QuotaRoom
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
-from wharfinger.stages.fleet.state import Solving
+from wharfinger.stages.fleet.solve import question_of
 from wharfinger.stages.fleet.trace import trace
 
 HIGH = (Requirement("PriorityClass", "In", ("high",)),)
 
 
 def in_shop(
-    name: str, replicas: int, how: ReplicaScheduling | Placement = DYNAMIC, *, namespace: str = "shop", priority_class: str = "",
+    name: str,
+    replicas: int,
+    how: ReplicaScheduling | Placement = DYNAMIC,
+    *,
+    namespace: str = "shop",
+    priority_class: str = "",
     requirements: Requirements = SMALL,
-) -> BindingRequested:  # fmt: skip
+) -> BindingRequested:
     ref = ObjectRef("apps/v1", "Deployment", name, namespace)
     return BindingRequested(
         Binding(
-            f"{namespace}/{name}", f"uid-of-{name}", ref, replicas, requirements,
-            how if isinstance(how, Placement) else Placement(replicas=how), priority_class=priority_class,
+            f"{namespace}/{name}",
+            f"uid-of-{name}",
+            ref,
+            replicas,
+            requirements,
+            how if isinstance(how, Placement) else Placement(replicas=how),
+            priority_class=priority_class,
         )
-    )  # fmt: skip
+    )
 
 
 def only(*clusters: str) -> Placement:
@@ -40,7 +59,9 @@ def only(*clusters: str) -> Placement:
 def bounded(
     counted: CapacityEstimated, cpu: int, scope: tuple[Requirement, ...] = (), name: str = "q"
 ) -> CapacityEstimated:
-    return msgspec.structs.replace(counted, quotas=(*counted.quotas, QuotaRoom("shop", name, {"cpu": cpu}, scope)))
+    return msgspec.structs.replace(
+        counted, quotas=(*counted.quotas, QuotaRoom("shop", name, {"cpu": cpu}, scope))
+    )
 
 
 @pytest.fixture
@@ -57,7 +78,8 @@ def test_replicas_go_where_their_namespace_has_quota_left(plane: FleetPlane) -> 
     plane.when(in_shop("db", 1))
     plane.then_refused("shop/db", "Unschedulable")
     plane.when(in_shop("web", 12, namespace="bank"))
-    assert sum(plane.holds("bank/web").values()) == 12  # a quota bounds its namespace, not the cluster
+    # a quota bounds its namespace, not the cluster
+    assert sum(plane.holds("bank/web").values()) == 12
     plane.check()
 
 
@@ -68,7 +90,9 @@ def test_an_estimate_says_that_a_quota_made_it(plane: FleetPlane) -> None:
     assert told == {"oslo": (3, "quota"), "bergen": (2, "quota")}
 
 
-def test_what_was_decided_is_deducted_until_it_is_accounted_for_and_only_once(plane: FleetPlane) -> None:
+def test_what_was_decided_is_deducted_until_it_is_accounted_for_and_only_once(
+    plane: FleetPlane,
+) -> None:
     plane.when(in_shop("web", 2, only("oslo")))
     plane.then_scheduled("shop/web", oslo=2)
     plane.when(bounded(room("oslo", 9), 3000))  # counted before the decision was known there
@@ -113,7 +137,9 @@ def test_a_first_quota_bounds_who_waits_for_more(plane: FleetPlane) -> None:
 
 def test_only_the_quotas_that_cover_its_priority_class_bound_a_binding() -> None:
     plane = FleetPlane()
-    plane.when(a_cluster("oslo"), bounded(bounded(room("oslo", 10), 5000, name="all"), 1000, HIGH, "high"))
+    plane.when(
+        a_cluster("oslo"), bounded(bounded(room("oslo", 10), 5000, name="all"), 1000, HIGH, "high")
+    )
     plane.when(in_shop("low", 2))
     assert plane.holds("shop/low") == {"oslo": 2}
     plane.when(in_shop("high", 2, priority_class="high"))
@@ -128,7 +154,7 @@ def test_a_forgotten_cluster_takes_its_quotas_along(plane: FleetPlane) -> None:
     plane.when(ClusterForgotten("oslo"), ClusterForgotten("bergen"))
     plane.when(in_shop("web", 9))
     assert plane.holds("shop/web") == {"trondheim": 9}
-    assert not plane.state.quoted
+    assert not plane.state.cluster_index.quoted
     plane.check()
 
 
@@ -163,8 +189,11 @@ def test_an_explanation_names_the_quota_that_is_short() -> None:
     plane.when(a_cluster("oslo"), bounded(room("oslo", 10), 400))
     plane.when(in_shop("web", 1))
     plane.then_refused("shop/web", "Unschedulable")
-    traced = trace(plane.state, plane.state.bindings["shop/web"], Solving({}, False, (), False))
+    record = plane.state.bindings["shop/web"]
+    traced = trace(plane.state, record, question_of(plane.state, record, {}))
     assert traced is not None
     (cluster,) = traced.terms[0].clusters
     assert (cluster.estimate, cluster.source) == (0, "quota")
-    assert [[change.text for change in way] for way in cluster.ways] == [["600m more cpu left of the quota shop/q"]]
+    assert [[change.text for change in way] for way in cluster.ways] == [
+        ["600m more cpu left of the quota shop/q"]
+    ]

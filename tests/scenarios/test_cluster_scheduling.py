@@ -1,4 +1,5 @@
-"""How the cluster stage places by profiles, objects, load, priorities, groups and gates, in the words of those who run it."""
+"""How the cluster stage places by profiles, objects, load, priorities, groups and gates, in the
+words of those who run it."""
 
 from __future__ import annotations
 
@@ -11,16 +12,28 @@ from tests.cluster_world import CLUSTER, GIB, STREAM, Harness, a_node, needs, ou
 from wharfinger.domain.cluster_objects import DisruptionBudget, NamespaceLabels
 from wharfinger.domain.node import Pod
 from wharfinger.domain.pod_traits import HostPort, PodTerm, PodTraits, TopologySpread
-from wharfinger.domain.policy import HotWindow, LoadLimit, LoadPolicy, LoadWeight, Policy, SyncPeriod
+from wharfinger.domain.policy import (
+    HotWindow,
+    LoadLimit,
+    LoadPolicy,
+    LoadWeight,
+    Policy,
+    SyncPeriod,
+)
 from wharfinger.domain.scheduler import Arguments, FitArgs, Profile, SchedulerConfig
 from wharfinger.domain.scheduler_points import default_points
 from wharfinger.domain.selectors import LabelSelector
 from wharfinger.domain.value import canonical
 from wharfinger.domain.workload import Requirements
 from wharfinger.events.cluster_state import ObjectsObserved, PodsObserved
-from wharfinger.events.decisions import ReplicasNominated, ReplicasPlaced, ReplicasRefused, ReplicasReleased
+from wharfinger.events.decisions import (
+    ReplicasNominated,
+    ReplicasPlaced,
+    ReplicasRefused,
+    ReplicasReleased,
+)
 from wharfinger.events.node_load import NodeLoadObserved
-from wharfinger.events.policies import PolicyApplied, PolicyRemoved
+from wharfinger.events.policies import PolicyApplied, PolicyRemoved, concerns_nodes
 from wharfinger.events.ticks import Ticked
 from wharfinger.kernel.audit import audit
 from wharfinger.kernel.decider import Decision
@@ -36,11 +49,15 @@ SECOND = 1_000_000
 
 @pytest.fixture
 def plane() -> Iterable[Harness]:
-    """Whatever happened, it is decided again with the same bytes, and a stored state is the same state."""
+    """Whatever happened, it is decided again with the same bytes, and a stored state is the same
+    state."""
     harness = Harness()
     yield harness
     decider = harness.decider
-    assert audit(decider, decider.initial(STREAM), empty_head(STREAM), harness.rounds).divergences == []
+    assert (
+        audit(decider, decider.initial(STREAM), empty_head(STREAM), harness.rounds).divergences
+        == []
+    )
     live = decider.dump(harness.state)
     assert decider.dump(recover(decider, decider.initial(STREAM), harness.rounds)) == live
     assert decider.dump(decider.load(STREAM, live)) == live
@@ -56,7 +73,9 @@ def refusal(decisions: Iterable[Decision]) -> ReplicasRefused:
 
 
 def configured(*profiles: Profile, name: str = "ours") -> PolicyApplied:
-    return PolicyApplied(Policy("KubeSchedulerConfiguration", name, scheduler=SchedulerConfig(profiles)))
+    return PolicyApplied(
+        Policy("KubeSchedulerConfiguration", name, scheduler=SchedulerConfig(profiles))
+    )
 
 
 def packing(name: str) -> Profile:
@@ -98,17 +117,19 @@ def test_the_default_scheduler_stays_where_a_configuration_does_not_name_it(plan
     plane.feed(configured(packing("packer")))
     assert outcomes(plane.assign("web", 1, needs(cpu=1))) == [("placed", "web")]
     plane.feed(PolicyRemoved("KubeSchedulerConfiguration", "ours"))
-    assert refusal(plane.assign("batch", 1, pod_of(scheduler="packer"))).reason == "UnknownScheduler"
+    assert (
+        refusal(plane.assign("batch", 1, pod_of(scheduler="packer"))).reason == "UnknownScheduler"
+    )
 
 
-def test_policies_about_clusters_are_no_news_here(plane: Harness) -> None:
-    from tests.cluster_world import event
-
-    other = event(PolicyApplied(Policy("PropagationPolicy", "web")), "other")
-    assert not plane.decider.is_news(plane.state, other)
-    assert plane.decider.is_news(plane.state, event(configured(packing("packer")), "ours"))
-    load = event(NodeLoadObserved(CLUSTER, "cpu", 15, 1, {}), "load")
-    assert not plane.decider.is_news(plane.state, load)
+def test_policies_about_clusters_and_loads_without_a_policy_change_nothing_here(
+    plane: Harness,
+) -> None:
+    assert not concerns_nodes(PolicyApplied(Policy("PropagationPolicy", "web")))
+    assert concerns_nodes(configured(packing("packer")))
+    before = plane.decider.dump(plane.state)
+    assert outcomes(plane.feed(NodeLoadObserved(CLUSTER, "cpu", 15, 1, {}))) == []
+    assert plane.decider.dump(plane.state) == before
 
 
 # --- other pods and objects
@@ -122,12 +143,16 @@ def test_foreign_pods_are_seen_with_their_labels_and_ports(plane: Harness) -> No
     assert nodes_of(plane, "apart") == ["b"]
     plane.assign("listening", 1, pod_of(1, 1, ports=(HostPort(80),)))
     assert nodes_of(plane, "listening") == ["b"]
-    assert refusal(plane.assign("more", 1, pod_of(1, 1, ports=(HostPort(80),)))).reason == "NodePorts"
+    assert (
+        refusal(plane.assign("more", 1, pod_of(1, 1, ports=(HostPort(80),)))).reason == "NodePorts"
+    )
 
 
 def test_namespaces_are_known_by_their_labels(plane: Harness) -> None:
     plane.nodes(a_node("a", labels={"host": "a"}), a_node("b", labels={"host": "b"}))
-    plane.feed(ObjectsObserved(CLUSTER, "Namespace", "", (NamespaceLabels("lab", {"kind": "noisy"}),)))
+    plane.feed(
+        ObjectsObserved(CLUSTER, "Namespace", "", (NamespaceLabels("lab", {"kind": "noisy"}),))
+    )
     plane.pods("a", Pod("u", "u", pod_of(1, 1, namespace="lab", labels=WEB), "a"))
     apart = PodTerm("host", ITSELF, namespace_selector=LabelSelector({"kind": "noisy"}))
     plane.assign("quiet", 1, pod_of(1, 1, anti_affinity=(apart,)))
@@ -136,7 +161,9 @@ def test_namespaces_are_known_by_their_labels(plane: Harness) -> None:
 
 def test_replicas_keep_the_skew_over_zones(plane: Harness) -> None:
     plane.nodes(*[a_node(f"n{i}", cpu=64000, labels={"zone": f"z{i % 3}"}) for i in range(6)])
-    plane.assign("web", 7, pod_of(10, 1, labels=WEB, spread=(TopologySpread("zone", 1, selector=ITSELF),)))
+    plane.assign(
+        "web", 7, pod_of(10, 1, labels=WEB, spread=(TopologySpread("zone", 1, selector=ITSELF),))
+    )
     zones = [int(name[1]) % 3 for name in nodes_of(plane, "web")]
     assert sorted(zones.count(z) for z in range(3)) == [2, 2, 3]
 
@@ -144,18 +171,25 @@ def test_replicas_keep_the_skew_over_zones(plane: Harness) -> None:
 def test_a_refusal_says_what_users_know(plane: Harness) -> None:
     plane.nodes(a_node("a", cpu=100), a_node("b", cpu=100), a_node("off", unschedulable=True))
     no = refusal(plane.assign("web", 1, needs(cpu=2000)))
-    assert no.explanation.note == "0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient cpu."
+    assert (
+        no.explanation.note
+        == "0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient cpu."
+    )
     assert len(canonical(no.explanation)) <= 2048
 
 
 # --- load
 
 LOAD = Policy(
-    "DynamicSchedulerPolicy", "load",
+    "DynamicSchedulerPolicy",
+    "load",
     load=LoadPolicy(
-        (SyncPeriod("cpu", 60),), (LoadLimit("cpu", 80_000),), (LoadWeight("cpu", 1000),), (HotWindow(300, 2),)
+        (SyncPeriod("cpu", 60),),
+        (LoadLimit("cpu", 80_000),),
+        (LoadWeight("cpu", 1000),),
+        (HotWindow(300, 2),),
     ),
-)  # fmt: skip
+)
 
 
 def measured(plane: Harness, **loads: int) -> NodeLoadObserved:
@@ -191,7 +225,9 @@ def test_what_is_not_known_of_the_load_is_said_and_does_not_stop_anything(plane:
 
 def gathering(idle_s: int = 1, longest_s: int = 10) -> Harness:
     harness = Harness()
-    harness.decider = ClusterDecider(ClusterProfile(window=Window(idle_s * SECOND, longest_s * SECOND)))
+    harness.decider = ClusterDecider(
+        ClusterProfile(window=Window(idle_s * SECOND, longest_s * SECOND))
+    )
     harness.state = harness.decider.initial(STREAM)
     return harness
 
@@ -234,7 +270,11 @@ def test_the_important_takes_the_place_of_the_unimportant(plane: Harness) -> Non
     plane.nodes(a_node("a", cpu=2000), a_node("b", cpu=2000))
     plane.assign("batch", 2, needs(cpu=1500))
     decisions = plane.assign("urgent", 1, needs(cpu=1500), priority=10)
-    assert outcomes(decisions) == [("released", "batch"), ("placed", "urgent"), ("refused", "batch")]
+    assert outcomes(decisions) == [
+        ("released", "batch"),
+        ("placed", "urgent"),
+        ("refused", "batch"),
+    ]
     gone = decisions[0].data
     assert isinstance(gone, ReplicasReleased)
     assert gone.reason == "Preempted"
@@ -264,21 +304,32 @@ def test_nobody_gives_way_to_his_like_nor_to_who_never_preempts(plane: Harness) 
 def test_pods_of_others_are_never_touched(plane: Harness) -> None:
     plane.nodes(a_node("a", cpu=2000))
     plane.pods("a", Pod("x", "x", needs(cpu=1500), "a", priority=-10))
-    assert outcomes(plane.assign("urgent", 1, needs(cpu=1500), priority=1000)) == [("refused", "urgent")]
+    assert outcomes(plane.assign("urgent", 1, needs(cpu=1500), priority=1000)) == [
+        ("refused", "urgent")
+    ]
 
 
 def test_a_budget_is_kept(plane: Harness) -> None:
     plane.nodes(a_node("a", cpu=2000))
     plane.feed(
-        ObjectsObserved(CLUSTER, "PodDisruptionBudget", "shop", (DisruptionBudget("shop", "web", ITSELF, allowed=0),))
+        ObjectsObserved(
+            CLUSTER,
+            "PodDisruptionBudget",
+            "shop",
+            (DisruptionBudget("shop", "web", ITSELF, allowed=0),),
+        )
     )
     plane.assign("web", 1, pod_of(1500, 0, namespace="shop", labels=WEB))
-    assert outcomes(plane.assign("urgent", 1, needs(cpu=1500), priority=5)) == [("refused", "urgent")]
+    assert outcomes(plane.assign("urgent", 1, needs(cpu=1500), priority=5)) == [
+        ("refused", "urgent")
+    ]
 
 
 def running(plane: Harness, binding: str, requirements: Requirements) -> PodsObserved:
     ((ordinal, node),) = plane.where(binding).items()
-    return PodsObserved(CLUSTER, node, (Pod(f"uid-{binding}", binding, requirements, node, binding, ordinal),))
+    return PodsObserved(
+        CLUSTER, node, (Pod(f"uid-{binding}", binding, requirements, node, binding, ordinal),)
+    )
 
 
 def test_while_a_victim_still_runs_its_node_is_kept_for_who_comes(plane: Harness) -> None:
@@ -286,13 +337,19 @@ def test_while_a_victim_still_runs_its_node_is_kept_for_who_comes(plane: Harness
     plane.assign("batch", 1, needs(cpu=1500))
     plane.feed(running(plane, "batch", needs(cpu=1500)))
     decisions = plane.assign("urgent", 1, needs(cpu=1500), priority=10)
-    assert outcomes(decisions) == [("released", "batch"), ("nominated", "urgent"), ("refused", "batch")]
+    assert outcomes(decisions) == [
+        ("released", "batch"),
+        ("nominated", "urgent"),
+        ("refused", "batch"),
+    ]
     nominated = decisions[1].data
     assert isinstance(nominated, ReplicasNominated)
     assert nominated.node == "a"
     assert plane.decider.next_due(plane.state) == nominated.until_us
     # Its room is kept from who is less important, also while only a part of it is free.
-    assert outcomes(plane.assign("sneaky", 1, needs(cpu=500), priority=3)) == [("refused", "sneaky")]
+    assert outcomes(plane.assign("sneaky", 1, needs(cpu=500), priority=3)) == [
+        ("refused", "sneaky")
+    ]
     assert outcomes(plane.feed(PodsObserved(CLUSTER, "a", ()))) == [("placed", "urgent")]
     assert plane.decider.next_due(plane.state) is None
     assert outcomes(plane.assign("sneaky", 1, needs(cpu=500), priority=3)) == [("placed", "sneaky")]
@@ -330,7 +387,10 @@ def test_a_group_is_placed_whole_or_not_at_all(plane: Harness) -> None:
 
 def test_more_than_the_least_is_placed_as_far_as_there_is_room(plane: Harness) -> None:
     plane.nodes(a_node("a", cpu=5000))
-    assert outcomes(plane.assign("train", 8, member())) == [("placed", "train"), ("refused", "train")]
+    assert outcomes(plane.assign("train", 8, member())) == [
+        ("placed", "train"),
+        ("refused", "train"),
+    ]
     assert len(plane.where("train")) == 5
 
 
@@ -340,13 +400,18 @@ def test_members_wait_for_each_other_and_say_so_in_the_end(plane: Harness) -> No
     assert plane.where("launcher") == {}
     due = plane.decider.next_due(plane.state)
     assert due == plane.at + 300 * SECOND
-    assert outcomes(plane.assign("workers", 3, member())) == [("placed", "launcher"), ("placed", "workers")]
+    assert outcomes(plane.assign("workers", 3, member())) == [
+        ("placed", "launcher"),
+        ("placed", "workers"),
+    ]
     assert plane.decider.next_due(plane.state) is None
     assert plane.assign("alone", 2, member("other")) == []
     decisions = plane.feed(Ticked(STREAM, plane.at), seconds=301)
     no = refusal(decisions)
     assert (no.reason, no.count) == ("GangIncomplete", 2)
-    assert "waiting for minCount pods from a gang to appear in scheduling queue" in no.explanation.note
+    assert (
+        "waiting for minCount pods from a gang to appear in scheduling queue" in no.explanation.note
+    )
 
 
 def test_a_group_that_loses_a_node_goes_as_a_whole(plane: Harness) -> None:
@@ -372,4 +437,7 @@ def test_a_gated_workload_is_given_back_with_its_gate(plane: Harness) -> None:
 def test_shares_of_all_decisions_fit_on_their_nodes(plane: Harness) -> None:
     plane.nodes(a_node("a", cpu=3000), a_node("b", cpu=3000))
     both = plane.feed(plane.assigned(("x", 3, needs(cpu=1000), 0), ("y", 3, needs(cpu=1000), 0)))
-    assert sum(len(replicas_in(d.data.placed)) for d in both if isinstance(d.data, ReplicasPlaced)) == 6
+    assert (
+        sum(len(replicas_in(d.data.placed)) for d in both if isinstance(d.data, ReplicasPlaced))
+        == 6
+    )

@@ -86,7 +86,9 @@ def test_what_fits_is_placed_and_the_rest_is_given_back_with_its_reasons(plane: 
     assert plane.nodes(a_node("a", cpu=9000)) == []
 
 
-def test_a_refusal_names_the_assignment_it_answers_and_the_next_assignment_stands_whole(plane: Harness) -> None:
+def test_a_refusal_names_the_assignment_it_answers_and_the_next_assignment_stands_whole(
+    plane: Harness,
+) -> None:
     plane.nodes(a_node("a", cpu=2000))
     first = plane.assigned(("web", 3, SMALL, 0))
     _, no = plane.feed(first)
@@ -118,7 +120,9 @@ def test_a_cluster_known_to_have_no_nodes_refuses(plane: Harness) -> None:
     assert refused(no).explanation.note == "the cluster has no nodes"
 
 
-def test_scaling_down_lets_the_highest_ordinals_go_and_scaling_up_fills_the_lowest(plane: Harness) -> None:
+def test_scaling_down_lets_the_highest_ordinals_go_and_scaling_up_fills_the_lowest(
+    plane: Harness,
+) -> None:
     plane.nodes(a_node("a"), a_node("b"))
     plane.assign("web", 5, SMALL)
     (down,) = plane.assign("web", 2, SMALL)
@@ -148,8 +152,12 @@ def test_a_node_that_disappears_sends_its_replicas_to_others(plane: Harness) -> 
     gone, anew, no = plane.nodes(a_node("b", cpu=3000))
     assert released(gone).reason == "NodeGone"
     assert [o for _, o, _ in replicas_in(released(gone).released)] == on_a
-    assert gone.cause == plane.rounds[-1].events[next(
-        i for i, b in enumerate(observed([a_node("a")])) if b.nodes)].id  # fmt: skip
+    assert (
+        gone.cause
+        == plane.rounds[-1]
+        .events[next(i for i, b in enumerate(observed([a_node("a")])) if b.nodes)]
+        .id
+    )
     assert len(replicas_in(placed(anew).placed)) == 3 - (4 - len(on_a))
     assert refused(no).count == 1
     assert set(plane.where("web").values()) == {"b"}
@@ -168,7 +176,9 @@ def test_a_noexecute_taint_drives_out_what_does_not_bear_it(plane: Harness) -> N
 
 
 def test_a_noexecute_taint_is_borne_for_as_long_as_the_toleration_says(plane: Harness) -> None:
-    patient = Requirements({"cpu": 1000}, tolerations=(Toleration("maintenance", "Exists", seconds=60),))
+    patient = Requirements(
+        {"cpu": 1000}, tolerations=(Toleration("maintenance", "Exists", seconds=60),)
+    )
     plane.nodes(a_node("a"))
     plane.assign("web", 1, patient)
     assert plane.nodes(a_node("a", taints=(NO_EXECUTE,))) == []
@@ -182,11 +192,15 @@ def test_a_noexecute_taint_is_borne_for_as_long_as_the_toleration_says(plane: Ha
 
 def test_higher_priority_goes_first_and_equals_go_in_order_of_arrival(plane: Harness) -> None:
     plane.nodes(a_node("a", cpu=2000))
-    decided = plane.feed(plane.assigned(("low", 1, SMALL, 0), ("first", 1, SMALL, 5), ("second", 1, SMALL, 5)))
+    decided = plane.feed(
+        plane.assigned(("low", 1, SMALL, 0), ("first", 1, SMALL, 5), ("second", 1, SMALL, 5))
+    )
     assert outcomes(decided) == [("placed", "first"), ("placed", "second"), ("refused", "low")]
 
 
-def test_a_shared_device_request_takes_the_fullest_device_that_still_has_room(plane: Harness) -> None:
+def test_a_shared_device_request_takes_the_fullest_device_that_still_has_room(
+    plane: Harness,
+) -> None:
     plane.nodes(a_node("a", gpus=2))
     plane.assign("x", 1, needs(gpus=1, milli=600))
     plane.assign("y", 1, needs(gpus=1, milli=700))
@@ -205,7 +219,9 @@ def test_whole_devices_must_be_entirely_free_and_of_an_allowed_model(plane: Harn
     assert placed(yes).placed[0].devices == (((0, 1000), (1, 1000), (2, 1000)),)
 
 
-def test_extended_resources_count_and_a_node_that_does_not_name_one_has_none(plane: Harness) -> None:
+def test_extended_resources_count_and_a_node_that_does_not_name_one_has_none(
+    plane: Harness,
+) -> None:
     plane.nodes(a_node("plain"), a_node("special", extended={"example.com/fpga": 1}))
     asks = Requirements({"example.com/fpga": 1})
     first, second = plane.assign("web", 2, asks)
@@ -227,9 +243,12 @@ def test_foreign_pods_take_room_and_our_own_are_counted_once(plane: Harness) -> 
     plane.assign("web", 1, SMALL)
     free = plane.state.book.table.rows["a"].free
     assert free[0] == 1000
-    plane.pods("a", Pod("u1", "sshd", needs(cpu=1000), "a"), Pod("u2", "web-0", SMALL, "a", "web", 0))
+    plane.pods(
+        "a", Pod("u1", "sshd", needs(cpu=1000), "a"), Pod("u2", "web-0", SMALL, "a", "web", 0)
+    )
     assert plane.state.book.table.rows["a"].free[0] == 1000
-    plane.assign("web", 0, SMALL)  # the pod is still there: its room is free once it is seen no more
+    # the pod is still there: its room is free once it is seen no more
+    plane.assign("web", 0, SMALL)
     assert plane.state.book.table.rows["a"].free[0] == 1000
     plane.pods("a", Pod("u1", "sshd", needs(cpu=1000), "a"))
     assert plane.state.book.table.rows["a"].free[0] == 2000
@@ -264,9 +283,12 @@ def test_an_empty_node_is_removed_and_gets_nothing_more(plane: Harness) -> None:
 
 
 @pytest.mark.parametrize(
-    ("node", "reason"), [("busy", "NodeNotEmpty"), ("nobody", "UnknownTarget"), ("watched", "NodeNotEmpty")]
+    ("node", "reason"),
+    [("busy", "NodeNotEmpty"), ("nobody", "UnknownTarget"), ("watched", "NodeNotEmpty")],
 )
-def test_a_node_that_is_not_empty_or_not_there_is_not_removed(plane: Harness, node: str, reason: str) -> None:
+def test_a_node_that_is_not_empty_or_not_there_is_not_removed(
+    plane: Harness, node: str, reason: str
+) -> None:
     plane.nodes(a_node("busy"), a_node("watched", cpu=0))
     plane.pods("watched", Pod("u", "daemon", needs(), "watched"))
     plane.assign("web", 1, SMALL)
@@ -277,7 +299,9 @@ def test_a_node_that_is_not_empty_or_not_there_is_not_removed(plane: Harness, no
 
 def test_a_removal_is_judged_after_the_replicas_of_the_same_round(plane: Harness) -> None:
     plane.nodes(a_node("a"))
-    decided = plane.feed(NodeRemovalProposed(STREAM, CLUSTER, "a", "empty"), plane.assigned(("web", 1, SMALL, 0)))
+    decided = plane.feed(
+        NodeRemovalProposed(STREAM, CLUSTER, "a", "empty"), plane.assigned(("web", 1, SMALL, 0))
+    )
     assert outcomes(decided) == [("placed", "web"), ("refused", "a")]
 
 
@@ -290,7 +314,9 @@ def test_an_assignment_read_twice_is_taken_once(plane: Harness) -> None:
     assert len(plane.where("web")) == 1
 
 
-def test_when_the_buckets_are_renumbered_the_old_nodes_stand_until_the_new_set_is_whole(plane: Harness) -> None:
+def test_when_the_buckets_are_renumbered_the_old_nodes_stand_until_the_new_set_is_whole(
+    plane: Harness,
+) -> None:
     nodes = [a_node(f"n{i}") for i in range(8)]
     plane.nodes(*nodes)
     plane.assign("web", 8, SMALL)
@@ -310,7 +336,9 @@ def test_a_node_claimed_by_two_buckets_is_one_node(plane: Harness) -> None:
     assert refused(second).count == 1
 
 
-def test_a_hundred_thousand_replicas_are_placed_in_messages_of_bearable_size(plane: Harness) -> None:
+def test_a_hundred_thousand_replicas_are_placed_in_messages_of_bearable_size(
+    plane: Harness,
+) -> None:
     plane.nodes(*[a_node(f"n{i}", cpu=10**6, memory=0) for i in range(20)])
     decided = plane.assign("swarm", 25_000, needs(cpu=1))
     assert [len(replicas_in(placed(d).placed)) for d in decided] == [SHARE_MAX, SHARE_MAX, 5_000]
@@ -321,7 +349,9 @@ def test_a_hundred_thousand_replicas_are_placed_in_messages_of_bearable_size(pla
 
 @pytest.mark.parametrize("letter", ["n", '"', "\\", "\x01", "\u00e9", "\U0001f6a2"])
 @pytest.mark.parametrize("length", [1, 60, 253, 5000])
-def test_the_recorded_explanation_stays_small_whatever_the_names(plane: Harness, letter: str, length: int) -> None:
+def test_the_recorded_explanation_stays_small_whatever_the_names(
+    plane: Harness, letter: str, length: int
+) -> None:
     plane.nodes(*[a_node(letter * length + str(i)) for i in range(9)])
     (decision,) = plane.assign("web", 5, SMALL)
     explanation = placed(decision).explanation
@@ -334,14 +364,19 @@ def test_the_explanation_names_the_chosen_and_the_next_best_with_scores(plane: H
     plane.nodes(a_node("big", cpu=8000), a_node("mid", cpu=4000), a_node("tiny", cpu=100))
     (decision,) = plane.assign("web", 1, needs(cpu=1000))
     explanation = placed(decision).explanation
-    # Untainted 3 x 100; what is left of cpu and memory, of which scoring counts 200 MiB; and how even the two are.
+    # Untainted 3 x 100; what is left of cpu and memory, of which scoring counts 200 MiB; and how
+    # even the two are.
     assert [(s.name, s.score) for s in explanation.chosen] == [("big", 300 + (87 + 98) // 2 + 93)]
-    assert [(s.name, s.score) for s in explanation.runners_up] == [("mid", 300 + (75 + 98) // 2 + 87)]
+    assert [(s.name, s.score) for s in explanation.runners_up] == [
+        ("mid", 300 + (75 + 98) // 2 + 87)
+    ]
     assert explanation.refused == {"InsufficientResources": 1}
 
 
-def test_one_binding_gets_no_more_than_a_cluster_can_hold(plane: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wharfinger.stages.cluster.choosing.REPLICAS_MAX", 3)
+def test_one_binding_gets_no_more_than_a_cluster_can_hold(
+    plane: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wharfinger.stages.cluster.node_search.REPLICAS_MAX", 3)
     plane.nodes(a_node("a"))
     first, second = plane.assign("web", 4, needs(cpu=1))
     assert len(replicas_in(placed(first).placed)) == 3
@@ -367,7 +402,9 @@ def test_a_cluster_that_changed_its_strategy_is_replayed_with_both() -> None:
     fill.assign("shop/api", 4, SMALL)
     history = [*spread.rounds, *fill.rounds]
     decider = ClusterDecider.of_profile("")
-    found = audit(decider, decider.initial(STREAM), empty_head(STREAM), history, ClusterDecider.of_profile)
+    found = audit(
+        decider, decider.initial(STREAM), empty_head(STREAM), history, ClusterDecider.of_profile
+    )
     assert (found.rounds, found.divergences) == (len(history), [])
     other = audit(decider, decider.initial(STREAM), empty_head(STREAM), history)
     assert [d.step for d in other.divergences] == ["score"]

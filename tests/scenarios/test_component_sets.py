@@ -1,4 +1,5 @@
-"""Sets of components through all stages: decided as one, placed pod by pod, and taken back whole when a part does not fit."""
+"""Sets of components through all stages: decided as one, placed pod by pod, and taken back whole
+when a part does not fit."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ def flink(name: str, workers: int, cpu_milli: int = 500) -> BindingRequested:
     )
     resource = ObjectRef("apps/v1", "Deployment", name, "shop")  # a kind that the clusters have
     return BindingRequested(
-        Binding(f"shop/{name}", f"uid-of-{name}", resource, placement=AGGREGATED, components=components)
+        Binding(
+            f"shop/{name}", f"uid-of-{name}", resource, placement=AGGREGATED, components=components
+        )
     )
 
 
@@ -48,7 +51,10 @@ def test_every_pod_of_a_set_lies_on_nodes_of_one_cluster_until_it_is_withdrawn()
     world = a_world()
     rounds = world.tell([told(flink("etl", 4), "shop/etl")], START + SECOND)
     ((cluster, _), *_) = on_nodes(world)
-    assert on_nodes(world) == {(cluster, "shop/etl#jobmanager"): 1, (cluster, "shop/etl#taskmanager"): 4}
+    assert on_nodes(world) == {
+        (cluster, "shop/etl#jobmanager"): 1,
+        (cluster, "shop/etl#taskmanager"): 4,
+    }
     (fleet,) = world.fleet_states()
     assert fleet.bindings["shop/etl"].targets == {cluster: 0}
     rounds += world.tell([told(flink("etl", 6), "shop/etl")], START + 2 * SECOND)
@@ -73,7 +79,10 @@ def test_what_was_decided_about_sets_is_decided_again() -> None:
     world = World(recorded=True, at=START)
     rounds = world.tell(story(bindings=10), START)
     for turn in range(1, 6):
-        rounds += world.tell([told(flink(f"job-{turn % 3}", turn * 3), f"shop/job-{turn % 3}")], START + turn * SECOND)
+        rounds += world.tell(
+            [told(flink(f"job-{turn % 3}", turn * 3), f"shop/job-{turn % 3}")],
+            START + turn * SECOND,
+        )
     for name, recorded in by_stream(rounds).items():
         decider = world.streams[name].decider
         assert audit(decider, decider.initial(name), empty_head(name), recorded).divergences == []

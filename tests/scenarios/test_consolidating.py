@@ -1,4 +1,5 @@
-"""The descheduler looks at clusters as a whole: what it proposes, when it waits, what it leaves alone, told as stories.
+"""The descheduler looks at clusters as a whole: what it proposes, when it waits, what it leaves
+alone, told as stories.
 
 What a look finds is told here (`Findings`), so that each story is about what is made of it.
 """
@@ -15,7 +16,13 @@ from wharfinger.domain.node_pool import NodePoolPolicy
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import Requirements
-from wharfinger.engine.disruption.scene import Command, Method, Scene, Survey, Verdict
+from wharfinger.engine.disruption.cluster_snapshot import (
+    ClusterSnapshot,
+    Command,
+    ConsolidationResult,
+    DisruptionVerdict,
+    Method,
+)
 from wharfinger.events.assignments import (
     Assigned,
     AssignmentItem,
@@ -42,7 +49,9 @@ from wharfinger.stages.descheduler.disruption import Looking, due_looks, seen
 S = 1_000_000
 START = 1_700_000_000 * S
 POOL = NodePoolPolicy("spot", 30)
-PRICED = Catalogue("default", (InstanceType("m5", {"cpu": 4000}, offerings=(Offering("a", "on-demand", 10),)),))
+PRICED = Catalogue(
+    "default", (InstanceType("m5", {"cpu": 4000}, offerings=(Offering("a", "on-demand", 10),)),)
+)
 
 
 @dataclass
@@ -50,12 +59,12 @@ class Findings:
     """What looks find from now on. `scenes`: what was looked at."""
 
     commands: tuple[Command, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
-    scenes: list[Scene] = field(default_factory=list)
+    verdicts: tuple[DisruptionVerdict, ...] = ()
+    scenes: list[ClusterSnapshot] = field(default_factory=list)
 
-    def survey(self, scene: Scene) -> Survey:
+    def survey(self, scene: ClusterSnapshot) -> ConsolidationResult:
         self.scenes.append(scene)
-        return Survey(self.commands, self.verdicts)
+        return ConsolidationResult(self.commands, self.verdicts)
 
 
 def drop(*nodes: str, method: Method = "multi-node") -> Command:
@@ -64,7 +73,8 @@ def drop(*nodes: str, method: Method = "multi-node") -> Command:
 
 @dataclass
 class Plane:
-    """A descheduler with a clock that only `wait` moves; the plane's cluster is oslo, its nodes are of pool spot."""
+    """A descheduler with a clock that only `wait` moves; the plane's cluster is oslo, its nodes are
+    of pool spot."""
 
     findings: Findings = field(default_factory=Findings)
     now: int = START
@@ -83,7 +93,9 @@ class Plane:
                 if isinstance(fact, AssignmentItem)
                 else fact
             )
-            self.observer.fold(self.state, made(data, id=uuid4(), source="/test", subject="x"), self.now)
+            self.observer.fold(
+                self.state, made(data, id=uuid4(), source="/test", subject="x"), self.now
+            )
         return self
 
     def wait(self, seconds: float) -> Plane:
@@ -115,7 +127,13 @@ class Plane:
         return Assigned(self._n(), str(uuid4()), binding, "u", n, Requirements({"cpu": 100}))
 
     def placed(self, binding: str, node: str, *ordinals: int) -> AssignmentItem:
-        return Placed(self._n(), str(uuid4()), binding, (NodeShare(node, ordinals),), Requirements({"cpu": 100}))
+        return Placed(
+            self._n(),
+            str(uuid4()),
+            binding,
+            (NodeShare(node, ordinals),),
+            Requirements({"cpu": 100}),
+        )
 
     def released(self, binding: str, node: str, *ordinals: int) -> AssignmentItem:
         return Released(self._n(), str(uuid4()), binding, (NodeShare(node, ordinals),))
@@ -129,7 +147,9 @@ class Plane:
 
 def nodes(*names: str, pool: str = "spot", bucket: int = 0, buckets: int = 1) -> NodesObserved:
     labels = {"karpenter.sh/nodepool": pool}
-    return NodesObserved("oslo", bucket, buckets, tuple(Node(n, {"cpu": 4000}, labels=labels) for n in names))
+    return NodesObserved(
+        "oslo", bucket, buckets, tuple(Node(n, {"cpu": 4000}, labels=labels) for n in names)
+    )
 
 
 def pool(policy: NodePoolPolicy = POOL, namespace: str = "") -> PolicyApplied:
@@ -137,7 +157,10 @@ def pool(policy: NodePoolPolicy = POOL, namespace: str = "") -> PolicyApplied:
 
 
 def catalogue(*parts: Catalogue) -> list[PolicyApplied]:
-    return [PolicyApplied(Policy("InstanceTypes", str(p.part), p.name, catalogue=p)) for p in parts or (PRICED,)]
+    return [
+        PolicyApplied(Policy("InstanceTypes", str(p.part), p.name, catalogue=p))
+        for p in parts or (PRICED,)
+    ]
 
 
 def a_plane(*commands: Command) -> Plane:
@@ -154,7 +177,11 @@ def test_a_command_is_proposed_when_a_look_fifteen_seconds_later_still_finds_it(
     assert plane.wait(14.9).proposed() == []
     (proposal,) = plane.wait(0.1).publications()
     assert isinstance(proposal.data, DisruptionProposed)
-    assert (proposal.data.method, proposal.data.nodes, proposal.data.saving) == ("multi-node", ("n1", "n2"), 5)
+    assert (proposal.data.method, proposal.data.nodes, proposal.data.saving) == (
+        "multi-node",
+        ("n1", "n2"),
+        5,
+    )
     assert set(proposal.data.contents) == {"n1", "n2"}
     assert proposal.partition_key == proposal.data.stream == "cluster/oslo"
 
@@ -197,7 +224,10 @@ def test_a_cluster_that_changes_all_the_time_is_looked_at_every_ten_seconds() ->
 
 def test_a_node_that_may_be_judged_otherwise_later_is_looked_at_then() -> None:
     plane = a_plane()
-    plane.findings.verdicts = (Verdict("n1", "budget", "blocked", START + 900 * S), Verdict("n2", "price", "dear"))
+    plane.findings.verdicts = (
+        DisruptionVerdict("n1", "budget", "blocked", START + 900 * S),
+        DisruptionVerdict("n2", "price", "dear"),
+    )
     plane.proposed()
     assert plane.observer.next_due(plane.state) == START + 900 * S
 
@@ -209,7 +239,9 @@ def test_a_node_that_is_kept_for_somebody_is_looked_at_when_it_no_longer_is() ->
     assert plane.observer.next_due(plane.state) == START + 20 * S
     plane.given(ClaimEnded(plane._n(), str(uuid4()), "c2", "spot", "failed", "", "m5", "a", "spot"))
     plane.wait(20).proposed()
-    assert plane.observer.next_due(plane.state) == START + 60 * S, "and when m5 can be asked for again"
+    assert plane.observer.next_due(plane.state) == START + 60 * S, (
+        "and when m5 can be asked for again"
+    )
 
 
 # Again, and again less often.
@@ -233,7 +265,11 @@ def test_every_repetition_has_an_id_of_its_own_and_the_first_is_named_by_what_it
 
     before = ids(a_plane(drop("n1")), 3)
     assert len(set(before)) == 3
-    restarted = Plane(Findings((drop("n1"),))).wait(5000).given(pool(), *catalogue(), nodes("n1", "n2", "n3"))
+    restarted = (
+        Plane(Findings((drop("n1"),)))
+        .wait(5000)
+        .given(pool(), *catalogue(), nodes("n1", "n2", "n3"))
+    )
     assert ids(restarted, 1) == before[:1]
     assert not set(ids(restarted, 3)) & set(before)
 
@@ -260,7 +296,9 @@ def test_a_workload_that_was_moved_is_left_alone_for_a_while() -> None:
     assert sorted(resting) == ["n1", "n2"]
     assert {until for _, until in resting.values()} == {plane.now + 300 * S}
     assert "web on it was moved" in resting["n1"][0]
-    assert plane.observer.next_due(plane.state) == plane.now + 300 * S, "and is looked at again when that is over"
+    assert plane.observer.next_due(plane.state) == plane.now + 300 * S, (
+        "and is looked at again when that is over"
+    )
     plane.wait(300).proposed()
     assert plane.findings.scenes[-1].resting == {}
 
@@ -280,12 +318,16 @@ def test_a_workload_that_is_moved_again_and_again_is_left_alone_twice_as_long_ea
     plane.wait(1200).given(plane.released("web", "n2", 0), plane.placed("web", "n1", 0))
     plane.proposed()
     (_, until), *_ = plane.findings.scenes[-1].resting.values()
-    assert until - plane.now == 300 * S, "when it stayed where it was for long enough it begins anew"
+    assert until - plane.now == 300 * S, (
+        "when it stayed where it was for long enough it begins anew"
+    )
 
 
 def test_a_replica_that_comes_back_after_a_while_is_a_new_one() -> None:
     plane = a_plane()
-    plane.given(plane.assigned("web", 2), plane.placed("web", "n1", 0, 1), plane.released("web", "n1", 1))
+    plane.given(
+        plane.assigned("web", 2), plane.placed("web", "n1", 0, 1), plane.released("web", "n1", 1)
+    )
     plane.wait(60).given(plane.placed("web", "n2", 1))
     plane.proposed()
     assert plane.findings.scenes[-1].resting == {}
@@ -293,7 +335,9 @@ def test_a_replica_that_comes_back_after_a_while_is_a_new_one() -> None:
 
 def test_what_is_new_or_comes_back_to_its_node_was_not_moved() -> None:
     plane = a_plane()
-    plane.given(plane.assigned("web", 2), plane.placed("web", "n1", 0), plane.placed("web", "n2", 1))
+    plane.given(
+        plane.assigned("web", 2), plane.placed("web", "n1", 0), plane.placed("web", "n2", 1)
+    )
     plane.given(plane.released("web", "n1", 0), plane.placed("web", "n1", 0))
     plane.proposed()
     assert plane.findings.scenes[-1].resting == {}
@@ -301,7 +345,9 @@ def test_what_is_new_or_comes_back_to_its_node_was_not_moved() -> None:
 
 def test_a_replica_told_on_its_new_node_before_its_release_was_moved_too() -> None:
     plane = a_plane()
-    plane.given(plane.assigned("web", 1), plane.placed("web", "n1", 0), plane.placed("web", "n2", 0))
+    plane.given(
+        plane.assigned("web", 1), plane.placed("web", "n1", 0), plane.placed("web", "n2", 0)
+    )
     plane.proposed()
     assert sorted(plane.findings.scenes[-1].resting) == ["n2"]
 
@@ -348,7 +394,7 @@ def test_a_cluster_that_promised_nothing_is_as_it_was_told() -> None:
     assert len(plane.proposed_within(7200)) > 5
 
 
-# Looked at beside the loop that folds.
+# Surveyed beside the loop that folds.
 
 
 def looked_at(plane: Plane, *meanwhile: AssignmentItem) -> list[tuple[str, ...]]:
@@ -361,14 +407,18 @@ def looked_at(plane: Plane, *meanwhile: AssignmentItem) -> list[tuple[str, ...]]
 
 
 def test_what_is_found_elsewhere_is_proposed_when_it_was_found_twice() -> None:
-    plane = Plane(Findings((drop("n1"), drop("n2"))), elsewhere=True).given(pool(), *catalogue(), nodes("n1", "n2"))
+    plane = Plane(Findings((drop("n1"), drop("n2"))), elsewhere=True).given(
+        pool(), *catalogue(), nodes("n1", "n2")
+    )
     assert looked_at(plane) == []
     plane.wait(15)
     assert looked_at(plane) == [("n1",), ("n2",)]
 
 
 def test_a_node_that_changed_while_it_was_looked_at_is_left_for_the_next_look() -> None:
-    plane = Plane(Findings((drop("n1"), drop("n2"))), elsewhere=True).given(pool(), *catalogue(), nodes("n1", "n2"))
+    plane = Plane(Findings((drop("n1"), drop("n2"))), elsewhere=True).given(
+        pool(), *catalogue(), nodes("n1", "n2")
+    )
     looked_at(plane)
     plane.wait(15)
     assert looked_at(plane, plane.placed("web", "n1", 0)) == [("n2",)]
@@ -402,7 +452,7 @@ def test_nodes_of_unpriced_pools_have_the_old_rule_and_those_of_priced_ones_the_
     plane.given(*catalogue())
     plane.findings.commands = (drop("n1", method="emptiness"),)
     assert [nodes for _, nodes in plane.proposed_within(600)] != []
-    assert plane.state.causes.standing == {}
+    assert plane.state.causes.active == {}
     plane.findings.commands = ()
     plane.given(PolicyRemoved("InstanceTypes", "0", "default"))
     assert [type(p.data) for p in plane.publications()] == [NodeRemovalProposed]

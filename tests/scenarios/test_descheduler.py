@@ -47,7 +47,8 @@ def shard_of(binding: str) -> int:
 
 
 class Descheduler:
-    """An observer with a clock that only `wait` moves; decisions are numbered by stream as the plane would."""
+    """An observer with a clock that only `wait` moves; decisions are numbered by stream as the
+    plane would."""
 
     def __init__(self, observer: DeschedulerObserver | None = None) -> None:
         self.observer = observer or DeschedulerObserver(shard_of)
@@ -57,7 +58,9 @@ class Descheduler:
 
     def given(self, *facts: Value) -> None:
         for fact in facts:
-            self.observer.fold(self.state, made(fact, id=uuid4(), source="/test", subject="x"), self.now)
+            self.observer.fold(
+                self.state, made(fact, id=uuid4(), source="/test", subject="x"), self.now
+            )
 
     def wait(self, seconds: float) -> None:
         self.now += round(seconds * S)
@@ -76,20 +79,30 @@ class Descheduler:
         self.seq += 1
         return self.seq
 
-    def decided(self, cluster: str, *items: AssignmentItem, stream: str = "fleet/0") -> AssignmentsDecided:
+    def decided(
+        self, cluster: str, *items: AssignmentItem, stream: str = "fleet/0"
+    ) -> AssignmentsDecided:
         return AssignmentsDecided(cluster, stream, max(i.seq for i in items), items)
 
-    def assigned(self, binding: str, priority: int = 0, **replicas: int) -> list[AssignmentsDecided]:
+    def assigned(
+        self, binding: str, priority: int = 0, **replicas: int
+    ) -> list[AssignmentsDecided]:
         stream = f"fleet/{shard_of(binding)}"
         return [
             self.decided(
-                c, Assigned(self._next(), str(uuid4()), binding, "uid", n, Requirements(), priority), stream=stream
+                c,
+                Assigned(self._next(), str(uuid4()), binding, "uid", n, Requirements(), priority),
+                stream=stream,
             )
             for c, n in replicas.items()
         ]
 
-    def silenced(self, cluster: str, decision: UUID | None = None, stream: str = "fleet/0") -> AssignmentsDecided:
-        return self.decided(cluster, Silenced(self._next(), str(decision or uuid4())), stream=stream)
+    def silenced(
+        self, cluster: str, decision: UUID | None = None, stream: str = "fleet/0"
+    ) -> AssignmentsDecided:
+        return self.decided(
+            cluster, Silenced(self._next(), str(decision or uuid4())), stream=stream
+        )
 
     def recovered(self, cluster: str) -> AssignmentsDecided:
         return self.decided(cluster, Recovered(self._next(), str(uuid4())))
@@ -103,7 +116,9 @@ class Descheduler:
         return self.decided(cluster, item, stream=f"cluster/{cluster}")
 
     def closed(self, cluster: str, node: str) -> AssignmentsDecided:
-        return self.decided(cluster, NodeClosed(self._next(), str(uuid4()), node), stream=f"cluster/{cluster}")
+        return self.decided(
+            cluster, NodeClosed(self._next(), str(uuid4()), node), stream=f"cluster/{cluster}"
+        )
 
 
 def told(data: Value) -> str:
@@ -122,10 +137,13 @@ def binding(
     name: str, replicas: int = 3, *tolerations: Toleration, divided: bool = True, priority: int = 0
 ) -> BindingRequested:
     placement = Placement(
-        tolerations=tolerations, replicas=ReplicaScheduling(type="Divided" if divided else "Duplicated")
+        tolerations=tolerations,
+        replicas=ReplicaScheduling(type="Divided" if divided else "Duplicated"),
     )
     ref = ObjectRef("apps/v1", "Deployment", name)
-    return BindingRequested(Binding(name, "uid", ref, replicas, Requirements(), placement, priority))
+    return BindingRequested(
+        Binding(name, "uid", ref, replicas, Requirements(), placement, priority)
+    )
 
 
 def cluster(name: str, *taints: Taint) -> ClusterObserved:
@@ -142,7 +160,9 @@ def pool_nodes(name: str, *nodes: str, pool: str = "spot") -> NodesObserved:
 
 
 def pool_policy(empty_after_s: int | None, pool: str = "spot", name: str = "") -> PolicyApplied:
-    return PolicyApplied(Policy("NodePool", name or pool, node_pool=NodePoolPolicy(pool, empty_after_s)))
+    return PolicyApplied(
+        Policy("NodePool", name or pool, node_pool=NodePoolPolicy(pool, empty_after_s))
+    )
 
 
 # Failover.
@@ -151,7 +171,10 @@ def pool_policy(empty_after_s: int | None, pool: str = "spot", name: str = "") -
 def test_a_silent_cluster_has_a_failover_proposed_for_each_binding_in_it() -> None:
     plane = Descheduler()
     plane.given(
-        binding("web"), binding("db", 5), *plane.assigned("web", oslo=3), *plane.assigned("db", oslo=2, bergen=3)
+        binding("web"),
+        binding("db", 5),
+        *plane.assigned("web", oslo=3),
+        *plane.assigned("db", oslo=2, bergen=3),
     )
     plane.given(plane.silenced("oslo"))
     assert plane.due_in() == 0
@@ -219,7 +242,9 @@ def test_nothing_is_proposed_once_the_cluster_is_heard_from_again() -> None:
 @pytest.mark.parametrize("divided", [True, False])
 def test_a_failover_that_was_made_up_for_is_not_proposed_again(divided: bool) -> None:
     plane = Descheduler()
-    plane.given(binding("web", divided=divided), *plane.assigned("web", oslo=3), plane.silenced("oslo"))
+    plane.given(
+        binding("web", divided=divided), *plane.assigned("web", oslo=3), plane.silenced("oslo")
+    )
     assert len(plane.proposed()) == 1
     plane.given(*plane.assigned("web", bergen=2))
     plane.wait(60)
@@ -227,7 +252,8 @@ def test_a_failover_that_was_made_up_for_is_not_proposed_again(divided: bool) ->
     plane.given(*plane.assigned("web", bergen=3))
     plane.wait(60)
     assert plane.proposed() == []
-    plane.given(*plane.assigned("web", bergen=1))  # and if the substitute is lost, it is asked for again
+    # and if the substitute is lost, it is asked for again
+    plane.given(*plane.assigned("web", bergen=1))
     plane.wait(60)
     assert len(plane.proposed()) == 1
 
@@ -248,12 +274,20 @@ def test_when_the_substitute_falls_silent_too_both_are_proposed() -> None:
     plane.given(*plane.assigned("web", bergen=3), plane.silenced("bergen"))
     assert plane.proposed() == ["fleet/0: failover web from bergen"]
     plane.wait(60)
-    assert plane.proposed() == ["fleet/0: failover web from bergen", "fleet/0: failover web from oslo"]
+    assert plane.proposed() == [
+        "fleet/0: failover web from bergen",
+        "fleet/0: failover web from oslo",
+    ]
 
 
 def test_a_binding_that_left_or_was_withdrawn_needs_no_failover() -> None:
     plane = Descheduler()
-    plane.given(binding("web"), *plane.assigned("web", oslo=3), *plane.assigned("db", oslo=1), plane.silenced("oslo"))
+    plane.given(
+        binding("web"),
+        *plane.assigned("web", oslo=3),
+        *plane.assigned("db", oslo=1),
+        plane.silenced("oslo"),
+    )
     plane.given(*plane.assigned("db", oslo=0), BindingWithdrawn("web"))
     assert plane.proposed() == []
 
@@ -277,7 +311,9 @@ def test_redelivery_changes_nothing() -> None:
 def test_a_refusal_of_the_cluster_stage_is_the_fleets_business() -> None:
     plane = Descheduler()
     plane.given(*plane.assigned("web", oslo=3))
-    plane.given(plane.decided("oslo", Refused(1, "d", "web", "a", 3, "k", "r"), stream="cluster/oslo"))
+    plane.given(
+        plane.decided("oslo", Refused(1, "d", "web", "a", 3, "k", "r"), stream="cluster/oslo")
+    )
     assert plane.proposed() == []
 
 
@@ -311,7 +347,9 @@ def test_what_waits_for_its_turn_is_dropped_when_its_cause_goes() -> None:
 
 def test_a_binding_that_does_not_tolerate_a_no_execute_taint_is_evicted_at_once() -> None:
     plane = Descheduler()
-    plane.given(cluster("oslo"), binding("web"), *plane.assigned("web", oslo=3), cluster("oslo", GPU_ROT))
+    plane.given(
+        cluster("oslo"), binding("web"), *plane.assigned("web", oslo=3), cluster("oslo", GPU_ROT)
+    )
     assert plane.due_in() == 0
     assert plane.proposed() == ["fleet/0: evict web from oslo"]
 
@@ -325,7 +363,9 @@ def test_other_taints_evict_nobody() -> None:
 
 def test_a_toleration_with_seconds_is_borne_so_long_from_the_first_sight_of_the_taint() -> None:
     plane = Descheduler()
-    plane.given(binding("web", 3, bears_rot(300)), *plane.assigned("web", oslo=3), cluster("oslo", GPU_ROT))
+    plane.given(
+        binding("web", 3, bears_rot(300)), *plane.assigned("web", oslo=3), cluster("oslo", GPU_ROT)
+    )
     plane.wait(100)
     plane.given(cluster("oslo", GPU_ROT))  # seen again: the time goes on
     assert plane.due_in() == 200
@@ -347,13 +387,17 @@ def test_of_two_taints_each_has_its_own_time() -> None:
 
 def test_a_toleration_without_end_bears_the_taint_for_ever() -> None:
     plane = Descheduler()
-    plane.given(binding("web", 3, bears_rot()), *plane.assigned("web", oslo=3), cluster("oslo", GPU_ROT))
+    plane.given(
+        binding("web", 3, bears_rot()), *plane.assigned("web", oslo=3), cluster("oslo", GPU_ROT)
+    )
     assert plane.due_in() is None
 
 
 def test_a_taint_that_goes_in_time_evicts_nobody_and_starts_afresh_when_it_returns() -> None:
     plane = Descheduler()
-    plane.given(binding("web", 3, bears_rot(300)), *plane.assigned("web", oslo=3), cluster("oslo", GPU_ROT))
+    plane.given(
+        binding("web", 3, bears_rot(300)), *plane.assigned("web", oslo=3), cluster("oslo", GPU_ROT)
+    )
     plane.wait(299)
     plane.given(cluster("oslo"))
     assert plane.due_in() is None
@@ -389,7 +433,9 @@ def test_a_prolonged_toleration_silences_the_proposal_until_its_new_end() -> Non
 
 def test_a_shortened_toleration_ends_at_once() -> None:
     plane = Descheduler()
-    plane.given(binding("web", 3, bears_rot(500)), *plane.assigned("web", oslo=3), cluster("oslo", GPU_ROT))
+    plane.given(
+        binding("web", 3, bears_rot(500)), *plane.assigned("web", oslo=3), cluster("oslo", GPU_ROT)
+    )
     plane.wait(100)
     plane.given(binding("web", 3, bears_rot(50)))
     assert plane.proposed() == ["fleet/0: evict web from oslo"]
@@ -397,7 +443,9 @@ def test_a_shortened_toleration_ends_at_once() -> None:
 
 def test_a_forgotten_cluster_has_nothing_to_evict() -> None:
     plane = Descheduler()
-    plane.given(binding("web"), *plane.assigned("web", oslo=3), cluster("oslo", GPU_ROT), pool_policy(60))
+    plane.given(
+        binding("web"), *plane.assigned("web", oslo=3), cluster("oslo", GPU_ROT), pool_policy(60)
+    )
     plane.given(pool_nodes("oslo", "n1"), ClusterForgotten("oslo"))
     assert plane.due_in() is None
     plane.given(cluster("oslo"), *plane.assigned("web", oslo=1), plane.silenced("oslo"))
@@ -475,13 +523,16 @@ def test_a_pod_still_seen_keeps_its_node() -> None:
     plane.given(PodsObserved("oslo", "n1", ()))
     assert plane.due_in() == 300
     plane.wait(100)
-    plane.given(PodsObserved("oslo", "n1", ()), pool_nodes("oslo", "n1"))  # seen empty again: the time goes on
+    # seen empty again: the time goes on
+    plane.given(PodsObserved("oslo", "n1", ()), pool_nodes("oslo", "n1"))
     assert plane.due_in() == 200
 
 
 def test_a_replica_that_moved_leaves_its_node_empty() -> None:
     plane = Descheduler()
-    plane.given(pool_policy(300), pool_nodes("oslo", "n1", "n2"), plane.placed("web", "oslo", "n1", 0))
+    plane.given(
+        pool_policy(300), pool_nodes("oslo", "n1", "n2"), plane.placed("web", "oslo", "n1", 0)
+    )
     plane.given(plane.placed("web", "oslo", "n2", 0), plane.released("web", "oslo", "n1", 0))
     plane.wait(300)
     assert plane.proposed() == ["cluster/oslo: remove n1 of oslo"]
@@ -490,8 +541,12 @@ def test_a_replica_that_moved_leaves_its_node_empty() -> None:
 @pytest.mark.parametrize("empty_after_s", [None, 0])
 def test_a_pool_says_how_long_its_nodes_may_be_empty(empty_after_s: int | None) -> None:
     plane = Descheduler()
-    plane.given(pool_policy(empty_after_s), pool_nodes("oslo", "n1"), pool_nodes("bergen", "n2", pool=""))
-    assert plane.proposed() == ([] if empty_after_s is None else ["cluster/oslo: remove n1 of oslo"])
+    plane.given(
+        pool_policy(empty_after_s), pool_nodes("oslo", "n1"), pool_nodes("bergen", "n2", pool="")
+    )
+    assert plane.proposed() == (
+        [] if empty_after_s is None else ["cluster/oslo: remove n1 of oslo"]
+    )
 
 
 def test_a_policy_that_comes_later_counts_the_time_that_passed() -> None:
@@ -519,7 +574,11 @@ def test_a_node_that_is_closed_or_gone_or_left_its_pool_is_proposed_no_more() ->
     plane.given(pool_policy(0), pool_nodes("oslo", "n1", "n2", "n3"))
     assert len(plane.proposed()) == 3
     plane.given(plane.closed("oslo", "n1"))
-    plane.given(NodesObserved("oslo", 0, 1, (Node("n1", {}, labels={"karpenter.sh/nodepool": "spot"}), Node("n3", {}))))
+    plane.given(
+        NodesObserved(
+            "oslo", 0, 1, (Node("n1", {}, labels={"karpenter.sh/nodepool": "spot"}), Node("n3", {}))
+        )
+    )
     plane.wait(60)
     assert plane.proposed() == []
     assert plane.due_in() is None
@@ -564,7 +623,9 @@ def test_a_taint_that_a_policy_gives_by_condition_evicts_like_any_other() -> Non
     assert d.proposed() == ["fleet/0: evict web from oslo"]
     d.given(ClusterObserved(Cluster("oslo", conditions={"Ready": "Unknown"})))
     d.wait(60)
-    assert d.proposed() == ["fleet/0: evict web from oslo"], "between the two thresholds the taint stays"
+    assert d.proposed() == ["fleet/0: evict web from oslo"], (
+        "between the two thresholds the taint stays"
+    )
     d.given(ClusterObserved(Cluster("oslo", conditions={"Ready": "True"})))
     d.wait(600)
     assert d.proposed() == []

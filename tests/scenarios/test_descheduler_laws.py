@@ -51,14 +51,24 @@ DIVIDED = Placement(replicas=ReplicaScheduling(type="Divided"))
 requested = st.builds(
     lambda name, replicas, type_, tolerations, priority: BindingRequested(
         Binding(
-            name, "uid", ObjectRef("v1", "Pod", name), replicas, Requirements(),
-            Placement(tolerations=tuple(tolerations), replicas=ReplicaScheduling(type=type_)), priority,
+            name,
+            "uid",
+            ObjectRef("v1", "Pod", name),
+            replicas,
+            Requirements(),
+            Placement(tolerations=tuple(tolerations), replicas=ReplicaScheduling(type=type_)),
+            priority,
         )
     ),
-    bindings, st.integers(0, 5), st.sampled_from(["Divided", "Duplicated"]),
-    st.lists(st.builds(Toleration, st.sampled_from(["", "rot"]), st.just("Exists"), seconds=seconds), max_size=2),
+    bindings,
+    st.integers(0, 5),
+    st.sampled_from(["Divided", "Duplicated"]),
+    st.lists(
+        st.builds(Toleration, st.sampled_from(["", "rot"]), st.just("Exists"), seconds=seconds),
+        max_size=2,
+    ),
     st.integers(-2, 2),
-)  # fmt: skip
+)
 
 facts: st.SearchStrategy[Value] = st.one_of(
     requested,
@@ -66,7 +76,13 @@ facts: st.SearchStrategy[Value] = st.one_of(
     st.builds(
         lambda name, taints: ClusterObserved(Cluster(name, taints=tuple(taints))),
         clusters,
-        st.lists(st.builds(Taint, st.sampled_from(["rot", "mould"]), st.sampled_from(["NoExecute", "NoSchedule"]))),
+        st.lists(
+            st.builds(
+                Taint,
+                st.sampled_from(["rot", "mould"]),
+                st.sampled_from(["NoExecute", "NoSchedule"]),
+            )
+        ),
     ),
     st.builds(ClusterForgotten, clusters),
     st.builds(
@@ -86,16 +102,18 @@ facts: st.SearchStrategy[Value] = st.one_of(
         st.integers(0, 1),
     ),
     st.builds(
-        lambda name, seconds: PolicyApplied(Policy("NodePool", name, node_pool=NodePoolPolicy("spot", seconds))),
+        lambda name, seconds: PolicyApplied(
+            Policy("NodePool", name, node_pool=NodePoolPolicy("spot", seconds))
+        ),
         st.sampled_from("ab"),
         seconds,
     ),
     st.builds(PolicyRemoved, st.just("NodePool"), st.sampled_from("ab")),
 )
 
-shares = st.lists(st.builds(NodeShare, nodes, st.lists(st.integers(0, 3), max_size=3).map(tuple)), max_size=2).map(
-    tuple
-)
+shares = st.lists(
+    st.builds(NodeShare, nodes, st.lists(st.integers(0, 3), max_size=3).map(tuple)), max_size=2
+).map(tuple)
 fleet_items = st.one_of(
     st.builds(Assigned, st.just(0), st.just("d"), bindings, st.just("uid"), st.integers(-1, 4)),
     st.builds(Silenced, st.just(0), st.just("d")),
@@ -118,7 +136,12 @@ PRELUDE: list[Step] = [
         for name in ("web", "db")
     ),
     PolicyApplied(Policy("NodePool", "a", node_pool=NodePoolPolicy("spot", 30))),
-    NodesObserved("oslo", 0, 1, tuple(Node(n, {}, labels={"karpenter.sh/nodepool": "spot"}) for n in ("n1", "n2"))),
+    NodesObserved(
+        "oslo",
+        0,
+        1,
+        tuple(Node(n, {}, labels={"karpenter.sh/nodepool": "spot"}) for n in ("n1", "n2")),
+    ),
     *(
         (cluster, stream, Assigned(0, "", binding, "uid", replicas))
         for cluster, stream, binding, replicas in (
@@ -146,8 +169,8 @@ def numbered(item: AssignmentItem, seq: int) -> AssignmentItem:
 
 
 class Run:
-    """A history played step by step, with every proposal it made: when, what, and how many assignments had ended by then.
-    `repeat`: each event is delivered so often."""
+    """A history played step by step, with every proposal it made: when, what, and how many
+    assignments had ended by then. `repeat`: each event is delivered so often."""
 
     def __init__(self, history: list[Step], repeat: int = 1) -> None:
         self.observer = DeschedulerObserver(shard_of, repeat_after_s=60, batch_max=3)
@@ -183,16 +206,26 @@ class Run:
 
 
 @given(histories)
-def test_every_id_is_proposed_once_and_no_target_sooner_than_after_the_pause(history: list[Step]) -> None:
+def test_every_id_is_proposed_once_and_no_target_sooner_than_after_the_pause(
+    history: list[Step],
+) -> None:
     """The pause is for one stay: what left and came back may be proposed at once."""
     run = Run(history)
     ids = Counter(p.id for _, p, _ in run.proposals)
     assert not [i for i, n in ids.items() if n > 1 or not isinstance(i, UUID)]
     last: dict[tuple[object, ...], int] = {}
     for at, p, ended in run.proposals:
-        # A cluster silenced anew, or a node emptied anew, is a new cause; another taint of the same cluster is not.
+        # A cluster silenced again, or a node emptied again, is a new cause; another taint of the
+        # same cluster is not.
         cause = None if isinstance(p.data, EvictionProposed) else p.cause
-        key = (ended, type(p.data), p.subject, p.partition_key, cause, getattr(p.data, "cluster", ""))
+        key = (
+            ended,
+            type(p.data),
+            p.subject,
+            p.partition_key,
+            cause,
+            getattr(p.data, "cluster", ""),
+        )
         assert at - last.get(key, 0) >= 60 * S
         last[key] = at
 
@@ -204,7 +237,8 @@ def test_delivering_everything_twice_changes_nothing(history: list[Step]) -> Non
 
 @given(histories)
 def test_what_is_proposed_holds_at_that_moment(history: list[Step]) -> None:
-    """Every proposal of the last moment, held against the facts as a plain reader would look them up."""
+    """Every proposal of the last moment, held against the facts as a plain reader would look them
+    up."""
     run = Run(history)
     for at, p, _ in run.proposals:
         if at != run.now or (history and not isinstance(history[-1], int)):
@@ -228,7 +262,12 @@ def test_what_is_proposed_holds_at_that_moment(history: list[Step]) -> None:
                 cluster = run.state.clusters[name]
                 assert node in cluster.book.nodes
                 assert node not in cluster.book.closed
-                assert not [r for held in cluster.book.held.values() for r in held.placed.values() if r.node == node]
+                assert not [
+                    r
+                    for held in cluster.book.held.values()
+                    for r in held.placed.values()
+                    if r.node == node
+                ]
             case _:
                 raise AssertionError(p.data)
 
@@ -244,12 +283,14 @@ def test_the_indexes_agree_with_the_facts(history: list[Step]) -> None:
             assert share.live == (share.stream not in cluster.silenced)
             live[binding] += share.replicas if share.live else 0
         assert cluster.pool_of == {
-            n: node.labels[POOL_LABEL] for n, node in cluster.book.nodes.items() if node.labels.get(POOL_LABEL)
+            n: node.labels[POOL_LABEL]
+            for n, node in cluster.book.nodes.items()
+            if node.labels.get(POOL_LABEL)
         }
         assert set(cluster.empty) == {n for n in cluster.pool_of if not cluster.holds_something(n)}
     assert {b: set(s.clusters) for b, s in state.spreads.items()} == where
     assert {b: s.live for b, s in state.spreads.items()} == {b: live[b] for b in where}
     pooled = {(name, node) for name, c in state.clusters.items() for node in c.pool_of}
     assert {key for keys in state.pool_nodes.values() for key in keys} == pooled
-    assert set(state.causes.waiting) <= set(state.causes.standing)
-    assert all(state.causes.agenda.due(key) is not None for key in state.causes.standing)
+    assert set(state.causes.waiting) <= set(state.causes.active)
+    assert all(state.causes.agenda.due(key) is not None for key in state.causes.active)

@@ -1,4 +1,5 @@
-"""Descheduling policies told as stories: when passes are made, what they propose, what they leave alone."""
+"""Descheduling policies told as stories: when passes are made, what they propose, what they leave
+alone."""
 
 from __future__ import annotations
 
@@ -57,8 +58,14 @@ class Plane:
 
     def given(self, *facts: Value) -> Plane:
         for fact in facts:
-            data = AssignmentsDecided("oslo", "cluster/oslo", 0, (fact,)) if isinstance(fact, AssignmentItem) else fact
-            self.observer.fold(self.state, made(data, id=uuid4(), source="/test", subject="x"), self.now)
+            data = (
+                AssignmentsDecided("oslo", "cluster/oslo", 0, (fact,))
+                if isinstance(fact, AssignmentItem)
+                else fact
+            )
+            self.observer.fold(
+                self.state, made(data, id=uuid4(), source="/test", subject="x"), self.now
+            )
         return self
 
     def wait(self, seconds: int) -> Plane:
@@ -91,18 +98,29 @@ class Plane:
 
 
 def nodes(tainted: str = "", *names: str) -> NodesObserved:
-    return NodesObserved("oslo", 0, 1, tuple(
-        Node(name, {"cpu": 4000, "pods": 100}, taints=(ROT,) if name in tainted.split() else ())
-        for name in names or ("n1", "n2", "n3")
-    ))  # fmt: skip
+    return NodesObserved(
+        "oslo",
+        0,
+        1,
+        tuple(
+            Node(name, {"cpu": 4000, "pods": 100}, taints=(ROT,) if name in tainted.split() else ())
+            for name in names or ("n1", "n2", "n3")
+        ),
+    )
 
 
-def policy(*strategies: Strategy, name: str = "tidy", clusters: tuple[str, ...] = ()) -> PolicyApplied:
+def policy(
+    *strategies: Strategy, name: str = "tidy", clusters: tuple[str, ...] = ()
+) -> PolicyApplied:
     balance = tuple(s for s in strategies if isinstance(s, RemoveDuplicates))
     others = tuple(s for s in strategies if not isinstance(s, RemoveDuplicates))
     profile = DeschedulerProfile("p", deschedule=others, balance=balance)
     return PolicyApplied(
-        Policy("DeschedulerPolicy", name, descheduling=DeschedulingPolicy((profile,), clusters=clusters))
+        Policy(
+            "DeschedulerPolicy",
+            name,
+            descheduling=DeschedulingPolicy((profile,), clusters=clusters),
+        )
     )
 
 
@@ -123,8 +141,11 @@ def test_a_replica_on_a_node_whose_taint_it_does_not_bear_is_named() -> None:
     data = proposal.data
     assert isinstance(data, DeschedulingProposed)
     assert (data.stream, data.cluster, data.strategy, data.profile) == (
-        "cluster/oslo", "oslo", "RemovePodsViolatingNodeTaints", "p",
-    )  # fmt: skip
+        "cluster/oslo",
+        "oslo",
+        "RemovePodsViolatingNodeTaints",
+        "p",
+    )
     assert data.unseatings == (Unseating("n1", "web", 0),)
     assert (data.return_s, data.cooldown_s) == (14 * 86_400, 1800), "as long as the policy says"
     assert data.reason
@@ -187,7 +208,9 @@ def test_nothing_is_named_in_a_silent_cluster() -> None:
 
 
 def test_nothing_is_named_in_a_cluster_that_promised_to_speak_and_does_not() -> None:
-    plane = a_plane_with_a_replica_on_a_tainted_node().given(ClusterObserved(Cluster("oslo", lease_s=3600)))
+    plane = a_plane_with_a_replica_on_a_tainted_node().given(
+        ClusterObserved(Cluster("oslo", lease_s=3600))
+    )
     assert plane.wait(300).proposed() == []
     plane.given(ClusterObserved(Cluster("oslo", lease_s=3600))).wait(299)
     assert plane.due_in() == 1
@@ -218,10 +241,16 @@ def test_a_proposal_names_the_nodes_that_the_workload_has_left() -> None:
 
 def test_pods_of_others_are_named_by_their_uid() -> None:
     pod = Pod(
-        "u1", "old-1", SMALL,
-        upkeep=PodUpkeep((Owner("ReplicaSet", "old", "r1"),), phase="Running", created_us=START - 7200 * S),
-    )  # fmt: skip
-    plane = Plane().given(policy(PodLifeTime(max_s=3600)), nodes(), PodsObserved("oslo", "n1", (pod,)))
+        "u1",
+        "old-1",
+        SMALL,
+        upkeep=PodUpkeep(
+            (Owner("ReplicaSet", "old", "r1"),), phase="Running", created_us=START - 7200 * S
+        ),
+    )
+    plane = Plane().given(
+        policy(PodLifeTime(max_s=3600)), nodes(), PodsObserved("oslo", "n1", (pod,))
+    )
     assert plane.proposed() == [("PodLifeTime", (Unseating("n1", pod="u1"),))]
 
 
@@ -229,7 +258,10 @@ def test_strategies_are_proposed_one_by_one_in_their_order() -> None:
     plane = Plane().given(policy(NodeTaints(), RemoveDuplicates()), nodes("n1"), plane_assigned(6))
     plane.given(Placed(2, "d", "web", (NodeShare("n1", (0,)),), SMALL))
     plane.given(Placed(3, "d", "db", (NodeShare("n2", (0, 1, 2, 3)),), SMALL))
-    assert [strategy for strategy, _ in plane.proposed()] == ["RemovePodsViolatingNodeTaints", "RemoveDuplicates"]
+    assert [strategy for strategy, _ in plane.proposed()] == [
+        "RemovePodsViolatingNodeTaints",
+        "RemoveDuplicates",
+    ]
 
 
 def plane_assigned(n: int) -> AssignmentItem:

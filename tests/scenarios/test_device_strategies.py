@@ -1,4 +1,5 @@
-"""A cluster that places by a strategy of devices: what it was asked for teaches it what to keep, and all of it is replayed."""
+"""A cluster that places by a strategy of devices: what it was asked for teaches it what to keep,
+and all of it is replayed."""
 
 from __future__ import annotations
 
@@ -27,14 +28,22 @@ def plane() -> Iterable[Harness]:
 
 
 def by_strategy(strategy: str) -> Iterable[Harness]:
-    """A stage whose default profile scores devices only. Whatever happened is decided again with the same bytes."""
+    """A stage whose default profile scores devices only. Whatever happened is decided again with
+    the same bytes."""
     harness = Harness()
     points = {**default_points(), "score": (PluginUse("Devices", 1),)}
     profile = Profile(points=points, arguments=Arguments(devices=DevicesArgs(strategy)))
-    harness.feed(PolicyApplied(Policy("KubeSchedulerConfiguration", "gpus", scheduler=SchedulerConfig((profile,)))))
+    harness.feed(
+        PolicyApplied(
+            Policy("KubeSchedulerConfiguration", "gpus", scheduler=SchedulerConfig((profile,)))
+        )
+    )
     yield harness
     decider = harness.decider
-    assert audit(decider, decider.initial(STREAM), empty_head(STREAM), harness.rounds).divergences == []
+    assert (
+        audit(decider, decider.initial(STREAM), empty_head(STREAM), harness.rounds).divergences
+        == []
+    )
     live = decider.dump(harness.state)
     assert decider.dump(recover(decider, decider.initial(STREAM), harness.rounds)) == live
     assert decider.dump(decider.load(STREAM, live)) == live
@@ -67,16 +76,19 @@ def test_pods_without_devices_leave_the_nodes_that_have_some(plane: Harness) -> 
 
 
 @pytest.mark.parametrize(("asked_a_lot", "goes_beside"), [(450, "large"), (300, "small")])
-def test_what_was_asked_for_decides_what_a_share_may_leave(plane: Harness, asked_a_lot: int, goes_beside: str) -> None:
-    """0.5 of one device are left and 0.3 of another. If many ask for 0.45 the former is kept for them; if for 0.3, it is the
-    latter, and beside the other there is room for one even then."""
+def test_what_was_asked_for_decides_what_a_share_may_leave(
+    plane: Harness, asked_a_lot: int, goes_beside: str
+) -> None:
+    """0.5 of one device are left and 0.3 of another. If many ask for 0.45 the former is kept for
+    them; if for 0.3, it is the latter, and beside the other there is room for one even then."""
     plain = a_node("plain", 64_000, 256 * GIB)
     plane.nodes(plain)
-    plane.assign(
-        "asked", 40, needs(1000, GIB, gpus=1, milli=asked_a_lot)
-    )  # nobody has devices yet: refused, but remembered
+    # nobody has devices yet: refused, but remembered
+    plane.assign("asked", 40, needs(1000, GIB, gpus=1, milli=asked_a_lot))
     assert plane.where("asked") == {}
-    plane.nodes(plain, a_node("a", 64_000, 256 * GIB, gpus=1), a_node("b", 64_000, 256 * GIB, gpus=1))
+    plane.nodes(
+        plain, a_node("a", 64_000, 256 * GIB, gpus=1), a_node("b", 64_000, 256 * GIB, gpus=1)
+    )
     plane.assign("large", 1, needs(1000, GIB, gpus=1, milli=700))
     plane.assign("small", 1, needs(1000, GIB, gpus=1, milli=500))
     plane.assign("new", 1, needs(1000, GIB, gpus=1, milli=200))

@@ -10,9 +10,9 @@ from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.resources import GPU, Device, DeviceRequest
 from wharfinger.domain.scheduler import Arguments, DevicesArgs, FitArgs
 from wharfinger.domain.workload import Requirements
-from wharfinger.engine.devices.workload import Workload
+from wharfinger.engine.devices.fit import NOT_ENOUGH_LEFT, NOT_THERE
+from wharfinger.engine.devices.workload import DeviceWorkload
 from wharfinger.engine.framework.cycle import Framework
-from wharfinger.engine.framework.plugins.devices import NOT_ENOUGH_LEFT, NOT_THERE
 from wharfinger.engine.framework.snapshot import Snapshot
 
 GIB = 2**30
@@ -34,7 +34,9 @@ def asking(
     """`holds`: the device it says it has."""
     devices = (DeviceRequest(count, milli, models),) if count else ()
     taken = ((holds, milli),) if holds >= 0 else ()
-    return Pod(name, name, Requirements({"cpu": cpu, "memory": 4 * GIB}, devices), node, devices=taken)
+    return Pod(
+        name, name, Requirements({"cpu": cpu, "memory": 4 * GIB}, devices), node, devices=taken
+    )
 
 
 def scoring(strategy: str) -> Framework:
@@ -79,7 +81,9 @@ def test_a_pod_that_does_not_say_what_it_holds_is_charged_all_the_same() -> None
 
 
 def test_a_kind_that_is_left_to_somebody_else_is_not_looked_at() -> None:
-    left = only("NodeResourcesFit", "Devices", arguments=Arguments(fit=FitArgs(ignored_resources=(GPU,))))
+    left = only(
+        "NodeResourcesFit", "Devices", arguments=Arguments(fit=FitArgs(ignored_resources=(GPU,)))
+    )
     snapshot = Snapshot.of([gpus("none", 0)], [])
     assert feasible(left, snapshot, asking("new", count=2)) == {"none"}
 
@@ -102,66 +106,90 @@ def test_best_fit_takes_the_tightest_node() -> None:
 
 def test_fragmentation_is_not_added_to_where_it_can_be_helped() -> None:
     """Everybody asks for whole devices: a share goes where a device is broken into already."""
-    workload = Workload.of([(asking("w").requirements, 99), (asking("s", milli=300).requirements, 1)])
+    workload = DeviceWorkload.of(
+        [(asking("w").requirements, 99), (asking("s", milli=300).requirements, 1)]
+    )
     snapshot = with_demand(
-        [gpus("broken", 2), gpus("sound", 2)], [asking("a", milli=500, node="broken", holds=0)], workload
+        [gpus("broken", 2), gpus("sound", 2)],
+        [asking("a", milli=500, node="broken", holds=0)],
+        workload,
     )
     assert best("fragmentation", snapshot, asking("new", milli=300)) == ("broken",)
 
 
 def test_a_share_goes_where_it_takes_least_from_those_to_come() -> None:
-    """Pods take 0.47 or 0.32 of a device. Where 0.53 are left one of 0.47 will fit; where 0.35 are left only this one does."""
-    workload = Workload.of([(asking("a", milli=470).requirements, 50), (asking("b", milli=320).requirements, 50)])
-    there = [asking("x", milli=470, node="wide", holds=0), asking("y", milli=650, node="narrow", holds=0)]
+    """Pods take 0.47 or 0.32 of a device. Where 0.53 are left one of 0.47 will fit; where 0.35 are
+    left only this one does."""
+    workload = DeviceWorkload.of(
+        [(asking("a", milli=470).requirements, 50), (asking("b", milli=320).requirements, 50)]
+    )
+    there = [
+        asking("x", milli=470, node="wide", holds=0),
+        asking("y", milli=650, node="narrow", holds=0),
+    ]
     snapshot = with_demand([gpus("wide", 1), gpus("narrow", 1)], there, workload)
     assert best("expected-fill", snapshot, asking("new", milli=320)) == ("narrow",)
     assert best("expected-fill", snapshot, asking("new", milli=470)) == ("wide",)
 
 
 def test_what_a_share_leaves_is_worth_what_can_still_be_made_of_it() -> None:
-    """A device with 0.53 left takes a 0.32 either way; only where pods of 0.2 are asked for, too, is the rest of any use."""
+    """A device with 0.53 left takes a 0.32 either way; only where pods of 0.2 are asked for, too,
+    is the rest of any use."""
     shares = [(asking("a", milli=530).requirements, 10), (asking("b", milli=320).requirements, 50)]
     small = (asking("c", milli=200).requirements, 40)
     there = [asking("x", milli=470, node="half", holds=0)]
     costs = [
-        scores("expected-fill", with_demand([gpus("half", 1)], there, Workload.of(asked)), asking("new", milli=320))[
-            "half"
-        ]
+        scores(
+            "expected-fill",
+            with_demand([gpus("half", 1)], there, DeviceWorkload.of(asked)),
+            asking("new", milli=320),
+        )["half"]
         for asked in (shares, [*shares, small])
     ]
     assert costs[1] < costs[0]
 
 
 def test_a_pod_without_devices_does_not_take_the_cpu_that_devices_need() -> None:
-    """Both nodes have eight idle devices and room for the pod; on one of them the pods that use devices would be short of cpu."""
-    workload = Workload.of([(asking("w", cpu=10_000).requirements, 1)])
-    snapshot = with_demand([gpus("scarce", 8, cpu=80_000), gpus("ample", 8, cpu=128_000)], [], workload)
+    """Both nodes have eight idle devices and room for the pod; on one of them the pods that use
+    devices would be short of cpu."""
+    workload = DeviceWorkload.of([(asking("w", cpu=10_000).requirements, 1)])
+    snapshot = with_demand(
+        [gpus("scarce", 8, cpu=80_000), gpus("ample", 8, cpu=128_000)], [], workload
+    )
     assert best("expected-fill", snapshot, asking("new", count=0, cpu=40_000)) == ("ample",)
 
 
 def test_what_is_held_stands_for_what_is_asked_where_nobody_has_counted() -> None:
     held = [asking(f"w{i}", node="full") for i in range(4)]
     snapshot = Snapshot.of(
-        [gpus("full", 4), gpus("broken", 2), gpus("sound", 2)], [*held, asking("s", milli=500, node="broken")]
+        [gpus("full", 4), gpus("broken", 2), gpus("sound", 2)],
+        [*held, asking("s", milli=500, node="broken")],
     )
     assert best("expected-fill", snapshot, asking("new", milli=300)) == ("broken",)
 
 
-def with_demand(nodes: list[Node], pods: list[Pod], workload: Workload) -> Snapshot:
+def with_demand(nodes: list[Node], pods: list[Pod], workload: DeviceWorkload) -> Snapshot:
     snapshot = Snapshot.of(nodes, pods)
     snapshot.demand = workload
     return snapshot
 
 
 def test_the_names_of_nodes_and_devices_do_not_matter() -> None:
-    workload = Workload.of([(asking("w", cpu=10_000).requirements, 3), (asking("s", milli=470).requirements, 2)])
+    workload = DeviceWorkload.of(
+        [(asking("w", cpu=10_000).requirements, 3), (asking("s", milli=470).requirements, 2)]
+    )
     nodes = [gpus("a", 8), gpus("b", 4, "V100"), gpus("c", 2, "A10", cpu=20_000)]
     new = asking("new", milli=470)
     for strategy in ("best-fit", "fragmentation", "expected-fill"):
         forwards = scores(strategy, with_demand(nodes, [], workload), new)
-        renamed = [msgspec.structs.replace(node, name={"a": "z", "b": "y", "c": "x"}[node.name]) for node in nodes]
+        renamed = [
+            msgspec.structs.replace(node, name={"a": "z", "b": "y", "c": "x"}[node.name])
+            for node in nodes
+        ]
         backwards = scores(strategy, with_demand(renamed, [], workload), new)
-        assert forwards == {{"z": "a", "y": "b", "x": "c"}[name]: score for name, score in backwards.items()}
+        assert forwards == {
+            {"z": "a", "y": "b", "x": "c"}[name]: score for name, score in backwards.items()
+        }
 
 
 def scores(strategy: str, snapshot: Snapshot, pod: Pod) -> dict[str, int]:

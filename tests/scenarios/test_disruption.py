@@ -1,4 +1,5 @@
-"""Nodes that go, from the proposal to the end, and replicas that a strategy moves: the cluster stage's part of it."""
+"""Nodes that go, from the proposal to the end, and replicas that a strategy moves: the cluster
+stage's part of it."""
 
 from __future__ import annotations
 
@@ -10,15 +11,20 @@ from tests.pool_world import BIG, SMALL, PoolPlane, a_budget, a_pool, pool_polic
 from wharfinger.domain.node import Pod
 from wharfinger.domain.node_pool import NodeBudget
 from wharfinger.domain.pod_upkeep import Owner, PodUpkeep
-from wharfinger.events.decisions import ProposalRefused, ReplicasPlaced, ReplicasReleased
-from wharfinger.events.disruption import DisruptionDecided, DisruptionEnded
+from wharfinger.events.decisions import (
+    DisruptionDecided,
+    DisruptionEnded,
+    ProposalRefused,
+    ReplicasPlaced,
+    ReplicasReleased,
+)
 from wharfinger.events.proposals import DeschedulingProposed, DisruptionProposed, Unseating
 from wharfinger.kernel.audit import audit
 from wharfinger.kernel.decider import Decision
 from wharfinger.kernel.recover import recover
 from wharfinger.kernel.step import empty_head
-from wharfinger.stages.cluster import staying_away
-from wharfinger.stages.cluster.standing import standing
+from wharfinger.stages.cluster import move_cooldown
+from wharfinger.stages.cluster.current_assignments import current_items
 
 MINUTE = 60
 DAY = 86_400
@@ -45,7 +51,10 @@ def refusal(decisions: list[Decision]) -> tuple[str, str]:
 def placings(decisions: list[Decision]) -> list[tuple[str, int]]:
     """(node, ordinal) of all that was placed."""
     return [
-        (node, o) for d in decisions if isinstance(d.data, ReplicasPlaced) for node, o, _ in replicas_in(d.data.placed)
+        (node, o)
+        for d in decisions
+        if isinstance(d.data, ReplicasPlaced)
+        for node, o, _ in replicas_in(d.data.placed)
     ]
 
 
@@ -72,7 +81,12 @@ def test_an_empty_node_goes_at_once(plane: PoolPlane) -> None:
     decisions = plane.disrupt()
     assert words(decisions) == ["disrupting", "removed", "done"]
     end = over(decisions)
-    assert (end.outcome, end.removed, end.predicted, end.realised) == ("done", ("small-0",), 100_000_000, 100_000_000)
+    assert (end.outcome, end.removed, end.predicted, end.realised) == (
+        "done",
+        ("small-0",),
+        100_000_000,
+        100_000_000,
+    )
     assert "small-0" in plane.state.book.closed
     assert plane.feed() == []
     assert plane.take_away() == []
@@ -89,7 +103,8 @@ def test_what_is_on_a_node_moves_in_one_round_and_then_the_node_goes(plane: Pool
     assert gone.reason == "Consolidated"
     assert [d.cause for d in decisions[1:]] == [decisions[0].id] * 4
     (target, ordinal) = placings(decisions)[0]
-    assert replicas_in(gone.released)[0][:2] == (command.nodes[0].name, ordinal)  # it keeps its number
+    # it keeps its number
+    assert replicas_in(gone.released)[0][:2] == (command.nodes[0].name, ordinal)
     assert target == command.moves[0].target
     assert command.nodes[0].price == 100_000_000
     assert set(plane.where("web").values()) == {target}
@@ -145,7 +160,8 @@ def test_a_node_that_goes_by_itself_ends_its_command(plane: PoolPlane) -> None:
     decisions = plane.tell_nodes()
     assert over(decisions).reason == "node big-0 has gone by itself"
     assert claim not in plane.state.pools.claims
-    assert "released" in words(decisions)  # and the replica is looked after like any whose node is gone
+    # and the replica is looked after like any whose node is gone
+    assert "released" in words(decisions)
     assert len(plane.claims) == 1
     assert plane.claims[0].replicas == {"web": 1}
 
@@ -162,11 +178,14 @@ def test_the_budget_of_a_workload_bounds_how_many_move_at_a_time(plane: PoolPlan
         moved.append(len(placings(decisions)))
         if "done" in words(decisions):
             break
-    assert moved == [1, 1, 1, 1, 0]  # the next one when the last is seen to run; the node when no pod is seen there
+    # the next one when the last is seen to run; the node when no pod is seen there
+    assert moved == [1, 1, 1, 1, 0]
     assert over(plane.decided).moved == 4
 
 
-def test_where_pods_are_not_told_of_a_moved_replica_counts_as_disrupted_for_a_while(plane: PoolPlane) -> None:
+def test_where_pods_are_not_told_of_a_moved_replica_counts_as_disrupted_for_a_while(
+    plane: PoolPlane,
+) -> None:
     plane.add(plane.bought(BIG, number=1))
     plane.assign("web", 2, wants(900, "web"))
     plane.budgets(a_budget("web", max_unavailable="1"))
@@ -192,12 +211,15 @@ def test_pods_of_others_are_waited_for_and_room_is_kept_for_them(plane: PoolPlan
         return
     assert words(decisions) == ["disrupting"]
     assert command.moves[0].pod == "f-1"
-    assert words(plane.assign("big", 1, wants(1000))) != ["placed"]  # its room on the other node is taken
+    # its room on the other node is taken
+    assert words(plane.assign("big", 1, wants(1000))) != ["placed"]
     done = plane.pods(other)
     assert words(done)[-2:] == ["removed", "done"]
 
 
-def test_who_is_more_important_takes_the_place_and_the_command_is_rolled_back(plane: PoolPlane) -> None:
+def test_who_is_more_important_takes_the_place_and_the_command_is_rolled_back(
+    plane: PoolPlane,
+) -> None:
     one_too_big(plane)
     assert words(plane.assign("urgent", 1, wants(1500), priority=100)) == ["claimed"]
     (replacement,) = [claim for claim in plane.claims if claim.command]
@@ -243,9 +265,13 @@ def test_the_budget_of_the_pool_is_kept_over_all_commands(plane: PoolPlane) -> N
     plane.state.at = plane.at
     first = plane.survey()
     assert len(first) == 1
-    others = [msgspec.structs.replace(plane.proposed(first[0]), nodes=(f"small-{i}",)) for i in range(3)]
+    others = [
+        msgspec.structs.replace(plane.proposed(first[0]), nodes=(f"small-{i}",)) for i in range(3)
+    ]
     full = [
-        msgspec.structs.replace(p, contents={p.nodes[0]: plane.proposed(first[0]).contents[first[0].nodes[0]]})
+        msgspec.structs.replace(
+            p, contents={p.nodes[0]: plane.proposed(first[0]).contents[first[0].nodes[0]]}
+        )
         for p in others
     ]
     decisions = plane.feed(*full)
@@ -256,7 +282,9 @@ def test_the_budget_of_the_pool_is_kept_over_all_commands(plane: PoolPlane) -> N
     assert refusal(plane.feed(full[2], seconds=MINUTE))[0] in ("BudgetSpent", "NothingToDo")
     plane.take_away()
     left = sorted(plane.there)
-    again = msgspec.structs.replace(full[0], nodes=(left[0],), contents={left[0]: full[0].contents[full[0].nodes[0]]})
+    again = msgspec.structs.replace(
+        full[0], nodes=(left[0],), contents={left[0]: full[0].contents[full[0].nodes[0]]}
+    )
     assert "done" in words(plane.feed(again, seconds=MINUTE))
 
 
@@ -269,7 +297,9 @@ def test_the_budget_of_the_pool_is_kept_over_all_commands(plane: PoolPlane) -> N
         ({"method": "drift"}, "Changed"),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_reason(plane: PoolPlane, change: dict[str, object], reason: str) -> None:
+def test_what_cannot_be_is_refused_with_its_reason(
+    plane: PoolPlane, change: dict[str, object], reason: str
+) -> None:
     two_half_full(plane)
     plane.at += MINUTE * 1_000_000
     plane.state.at = plane.at
@@ -306,7 +336,9 @@ def test_no_replacement_is_asked_of_a_pool_that_rests(plane: PoolPlane) -> None:
 def test_before_all_nodes_are_seen_nothing_goes() -> None:
     plane = PoolPlane()
     proposed = DisruptionProposed(STREAM, CLUSTER, "emptiness", ("a",), {"a": ""})
-    seat = DeschedulingProposed(STREAM, CLUSTER, "RemoveDuplicates", "test", (Unseating("a", "web", 0),))
+    seat = DeschedulingProposed(
+        STREAM, CLUSTER, "RemoveDuplicates", "test", (Unseating("a", "web", 0),)
+    )
     decisions = plane.feed(proposed, seat)
     assert words(decisions) == ["refused", "refused"]
     assert refusal(decisions)[0] == "UnknownTarget"
@@ -331,18 +363,23 @@ def test_a_command_goes_on_wherever_its_stream_is_taken_up_again(plane: PoolPlan
         recovered = recover(decider, decider.initial(STREAM), rounds[:cut])
         loaded = decider.load(STREAM, decider.dump(recovered))
         for state in (recovered, loaded):
-            assert audit(decider, state, rounds[cut - 1].round.head(), rounds[cut:]).divergences == []
+            assert (
+                audit(decider, state, rounds[cut - 1].round.head(), rounds[cut:]).divergences == []
+            )
     assert audit(decider, decider.initial(STREAM), empty_head(STREAM), rounds).divergences == []
 
 
 def test_what_stands_is_told_to_who_begins_anew(plane: PoolPlane) -> None:
     claim = one_too_big(plane)
-    told = {type(item).__name__: item for item in standing(plane.state, plane.head.seq)}
+    told = {type(item).__name__: item for item in current_items(plane.state, plane.head.seq)}
     assert set(told) == {"Placed", "Claimed", "Disrupting"}
     assert getattr(told["Claimed"], "claim", "") == claim
     assert getattr(told["Disrupting"], "nodes", ()) == ("big-0",)
     plane.deliver()
-    assert [type(item).__name__ for item in standing(plane.state, plane.head.seq)] == ["Placed", "NodeClosed"]
+    assert [type(item).__name__ for item in current_items(plane.state, plane.head.seq)] == [
+        "Placed",
+        "NodeClosed",
+    ]
 
 
 # --- what strategies move
@@ -402,7 +439,9 @@ def test_nodes_that_are_to_be_emptied_fill_the_fullest_others(plane: PoolPlane) 
 def test_pods_of_others_are_not_ours_to_move(plane: PoolPlane) -> None:
     plane.add(a_node("a"), a_node("b"))
     plane.pods("a", Pod("f-1", "job", wants(900)))
-    data = DeschedulingProposed(STREAM, CLUSTER, "PodLifeTime", "test", (Unseating("a", pod="f-1"),))
+    data = DeschedulingProposed(
+        STREAM, CLUSTER, "PodLifeTime", "test", (Unseating("a", pod="f-1"),)
+    )
     assert refusal(plane.feed(data)) == ("Protected", "pod f-1 on node a is not ours to move")
 
 
@@ -461,7 +500,7 @@ def test_a_workload_rests_for_as_long_as_who_moved_it_said(plane: PoolPlane) -> 
 def test_what_was_taken_off_more_nodes_than_can_be_kept_in_mind_is_left_alone(
     plane: PoolPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staying_away, "LEFT_MAX", 1)
+    monkeypatch.setattr(move_cooldown, "LEFT_MAX", 1)
     plane.add(a_node("a", cpu=4000))
     plane.assign("web", 1, wants(500, "web"))
     plane.add(a_node("b", cpu=4000), a_node("c", cpu=4000))
@@ -514,8 +553,13 @@ def test_one_that_has_moved_meanwhile_is_left_where_it_is(plane: PoolPlane) -> N
     assert plane.where("web") == {0: home}
 
 
-def test_a_removal_that_was_proposed_the_old_way_minds_who_is_promised_the_node(plane: PoolPlane) -> None:
+def test_a_removal_that_was_proposed_the_old_way_minds_who_is_promised_the_node(
+    plane: PoolPlane,
+) -> None:
     one_too_big(plane)
     node = plane.node_for(plane.claims[0])
     plane.add(msgspec.structs.replace(node, ready=False))  # it has come, and nothing is on it yet
-    assert refusal(plane.propose_removal(node.name)) == ("NodeNotEmpty", "it is promised to somebody")
+    assert refusal(plane.propose_removal(node.name)) == (
+        "NodeNotEmpty",
+        "it is promised to somebody",
+    )

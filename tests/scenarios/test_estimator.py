@@ -11,13 +11,12 @@ from tests.cluster_world import CLUSTER, GIB, STREAM, a_node, event, needs, obse
 from wharfinger.domain.binding import Binding, Component, set_key
 from wharfinger.domain.cluster import Cluster, NodeGrade, ResourceSummary
 from wharfinger.domain.node import Node, Pod
-from wharfinger.domain.pod_traits import HostPort, PodTerm, PodTraits
+from wharfinger.domain.pod_traits import HOSTNAME, HostPort, PodTerm, PodTraits
 from wharfinger.domain.policy import FederatedQuota, Policy
 from wharfinger.domain.quota import Quota
 from wharfinger.domain.selectors import LabelSelector, Requirement
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import ObjectRef, Requirements
-from wharfinger.engine.nodes.count import HOSTNAME
 from wharfinger.events.assignments import (
     Assigned,
     AssignmentItem,
@@ -62,9 +61,15 @@ class Estimator:
         assert estimate is not None
         return estimate
 
-    def wants(self, name: str, requirements: Requirements, replicas: int = 1, priority_class: str = "") -> None:
+    def wants(
+        self, name: str, requirements: Requirements, replicas: int = 1, priority_class: str = ""
+    ) -> None:
         ref = ObjectRef("apps/v1", "Deployment", name)
-        self.given(BindingRequested(Binding(name, name, ref, replicas, requirements, priority_class=priority_class)))
+        self.given(
+            BindingRequested(
+                Binding(name, name, ref, replicas, requirements, priority_class=priority_class)
+            )
+        )
 
     def wants_sets(self, name: str, *components: Component) -> None:
         ref = ObjectRef("ray.io/v1", "RayJob", name)
@@ -86,7 +91,8 @@ def test_classes_are_counted_node_by_node(world: Estimator) -> None:
     said = world.said()
     assert said.nodes == 2
     assert said.free == {"cpu": 6500, "memory": 32 * GIB}
-    assert said.classes == {SMALL.class_key: 6}  # 4 + 2: the halves left over on a node do not add up
+    # 4 + 2: the halves left over on a node do not add up
+    assert said.classes == {SMALL.class_key: 6}
     assert world.says() is None
 
 
@@ -130,13 +136,19 @@ def test_a_fleet_with_its_own_schedulers_is_counted_once_too(world: Estimator) -
 def test_refused_replicas_are_given_back(world: Estimator) -> None:
     world.decided("fleet/0", Assigned(1, "d1", "web", "u", 9, SMALL))
     assert world.said().classes[SMALL.class_key] == 0
-    world.decided(STREAM, Refused(1, "r1", "web", "d1", 9, SMALL.class_key, "InsufficientResources"))
+    world.decided(
+        STREAM, Refused(1, "r1", "web", "d1", 9, SMALL.class_key, "InsufficientResources")
+    )
     assert world.said().classes[SMALL.class_key] == 6
 
 
 def test_a_refusal_of_an_older_assignment_does_not_touch_the_newer(world: Estimator) -> None:
-    world.decided("fleet/0", Assigned(1, "d1", "web", "u", 3, SMALL), Assigned(2, "d2", "web", "u", 2, SMALL))
-    world.decided(STREAM, Refused(1, "r1", "web", "d1", 3, SMALL.class_key, "InsufficientResources"))
+    world.decided(
+        "fleet/0", Assigned(1, "d1", "web", "u", 3, SMALL), Assigned(2, "d2", "web", "u", 2, SMALL)
+    )
+    world.decided(
+        STREAM, Refused(1, "r1", "web", "d1", 3, SMALL.class_key, "InsufficientResources")
+    )
     assert world.said().classes[SMALL.class_key] == 4
 
 
@@ -146,7 +158,9 @@ def test_items_read_twice_are_counted_once_and_a_moved_seq_alone_is_news(world: 
     assert world.said().free["cpu"] == 4500
     world.given(decided)
     assert world.says() is None
-    world.given(AssignmentsDecided(CLUSTER, "fleet/1", 7, (Assigned(7, "x", "other", "u", 0, SMALL),)))
+    world.given(
+        AssignmentsDecided(CLUSTER, "fleet/1", 7, (Assigned(7, "x", "other", "u", 0, SMALL),))
+    )
     assert world.said().accounted_through == {"fleet/0": 1, "fleet/1": 7}
 
 
@@ -212,13 +226,16 @@ def test_an_object_without_replicas_makes_no_class(world: Estimator) -> None:
 def test_a_summary_stands_in_only_where_no_nodes_are_reported() -> None:
     estimator = Estimator()
     estimator.wants("web", SMALL)
-    summary = ResourceSummary({"cpu": 10_000, "memory": 8 * GIB, "pods": 5}, {"cpu": 2000, "pods": 1}, {"cpu": 500})
+    summary = ResourceSummary(
+        {"cpu": 10_000, "memory": 8 * GIB, "pods": 5}, {"cpu": 2000, "pods": 1}, {"cpu": 500}
+    )
     estimator.given(ClusterObserved(Cluster(CLUSTER, summary=summary)))
     said = estimator.said()
     assert (said.nodes, said.free["cpu"], said.classes[SMALL.class_key]) == (0, 7500, 4)
     estimator.decided("fleet/0", Assigned(1, "d1", "web", "u", 2, SMALL))
     assert estimator.said().free["cpu"] == 5500
-    estimator.given(ClusterObserved(Cluster(CLUSTER, summary=summary)))  # the new summary holds them already
+    # the new summary holds them already
+    estimator.given(ClusterObserved(Cluster(CLUSTER, summary=summary)))
     assert estimator.said().free["cpu"] == 7500
     estimator.given(*observed([a_node("a")]))
     assert estimator.said().nodes == 1
@@ -227,12 +244,30 @@ def test_a_summary_stands_in_only_where_no_nodes_are_reported() -> None:
 def test_a_forgotten_cluster_is_silent(world: Estimator) -> None:
     world.given(ClusterForgotten(CLUSTER))
     assert world.says() is None
+    world.wants("another", needs(cpu=77))  # a class more is counted everywhere else
+    assert world.says() is None
+
+
+def test_a_cluster_that_is_added_again_is_counted_from_the_facts_that_still_hold() -> None:
+    """Only what changed is sent again; a restart would read the rest from the topics."""
+    estimator = Estimator()
+    estimator.wants("web", SMALL)
+    first, second = observed([a_node("a"), a_node("b")], buckets=2)
+    estimator.given(ClusterObserved(Cluster(CLUSTER)), first, second)
+    before = estimator.said()
+    assert before.nodes == 2
+    estimator.given(ClusterForgotten(CLUSTER), first)
+    assert estimator.says() is None
+    estimator.given(ClusterObserved(Cluster(CLUSTER)))
+    assert estimator.said() == before
 
 
 # --- quotas
 
 
-def the_quota(used: int = 0, name: str = "compute", hard: int = 10_000, scope: tuple[Requirement, ...] = ()) -> Quota:
+def the_quota(
+    used: int = 0, name: str = "compute", hard: int = 10_000, scope: tuple[Requirement, ...] = ()
+) -> Quota:
     return Quota("shop", name, {"requests.cpu": hard}, {"requests.cpu": used}, scope)
 
 
@@ -254,7 +289,9 @@ def test_what_a_quota_leaves_is_told_beside_the_counts(world: Estimator) -> None
     assert world.said().quotas == ()
 
 
-def test_a_replica_is_taken_from_a_quota_once_on_its_way_from_assigned_to_used(world: Estimator) -> None:
+def test_a_replica_is_taken_from_a_quota_once_on_its_way_from_assigned_to_used(
+    world: Estimator,
+) -> None:
     world.given(quotas(the_quota(500)))
     world.decided("fleet/0", Assigned(1, "d1", "shop/web", "u", 3, SMALL))
     assert left(world.said()) == {"compute": 6500}
@@ -288,15 +325,24 @@ def test_replicas_count_under_the_quotas_whose_scope_covers_them(world: Estimato
     world.wants("shop/db", SMALL, priority_class="high")
     world.wants("shop/web", SMALL)
     world.given(quotas(the_quota(name="all"), the_quota(name="high", scope=high)))
-    world.decided("fleet/0", Assigned(1, "d1", "shop/db", "u", 1, SMALL), Assigned(2, "d2", "shop/web", "v", 2, SMALL))
+    world.decided(
+        "fleet/0",
+        Assigned(1, "d1", "shop/db", "u", 1, SMALL),
+        Assigned(2, "d2", "shop/web", "v", 2, SMALL),
+    )
     assert left(world.said()) == {"all": 7000, "high": 9000}
-    world.given(BindingWithdrawn("shop/web"))  # of whom nobody knows any more what class it was counts everywhere
+    # of whom nobody knows any more what class it was counts everywhere
+    world.given(BindingWithdrawn("shop/web"))
     assert left(world.said()) == {"all": 7000, "high": 7000}
 
 
 def test_quotas_of_one_namespace_are_no_matter_of_another(world: Estimator) -> None:
     world.given(quotas(the_quota()))
-    world.decided("fleet/0", Assigned(1, "d1", "bank/web", "u", 2, SMALL), Assigned(2, "d2", "shop", "v", 1, SMALL))
+    world.decided(
+        "fleet/0",
+        Assigned(1, "d1", "bank/web", "u", 2, SMALL),
+        Assigned(2, "d2", "shop", "v", 1, SMALL),
+    )
     assert left(world.said()) == {"compute": 10_000}
 
 
@@ -312,12 +358,19 @@ def test_where_no_pods_are_reported_what_was_assigned_before_is_taken_to_be_used
 
 def test_a_federated_quota_allots_each_cluster_its_part(world: Estimator) -> None:
     policy = Policy(
-        "FederatedResourceQuota", "all", "shop", quota=FederatedQuota({"cpu": 9000}, {CLUSTER: {"cpu": 4000}})
+        "FederatedResourceQuota",
+        "all",
+        "shop",
+        quota=FederatedQuota({"cpu": 9000}, {CLUSTER: {"cpu": 4000}}),
     )
     world.given(PolicyApplied(policy))
     world.decided("fleet/0", Assigned(1, "d1", "shop/web", "u", 3, SMALL))
     assert left(world.said()) == {"all": 1000}
-    world.given(ClusterForgotten(CLUSTER), *observed([a_node("a")]))
+    world.given(
+        ClusterForgotten(CLUSTER), *observed([a_node("a")]), ClusterObserved(Cluster(CLUSTER))
+    )
+    assert left(world.said()) == {"all": 1000}
+    world.decided("fleet/0", Assigned(2, "d2", "shop/web", "u", 0, SMALL))
     assert left(world.said()) == {"all": 4000}
     world.given(PolicyRemoved("FederatedResourceQuota", "all", "shop"))
     assert world.said().quotas == ()
@@ -330,7 +383,10 @@ def test_grades_bound_what_fits_where_no_nodes_are_reported() -> None:
     estimator = Estimator()
     estimator.wants("web", SMALL)
     estimator.wants("db", needs(cpu=3000))
-    grades = (NodeGrade({"cpu": 2000, "memory": 4 * GIB}, 3), NodeGrade({"cpu": 4000, "memory": 8 * GIB}, 1))
+    grades = (
+        NodeGrade({"cpu": 2000, "memory": 4 * GIB}, 3),
+        NodeGrade({"cpu": 4000, "memory": 8 * GIB}, 1),
+    )
     summary = ResourceSummary({"cpu": 20_000, "memory": 64 * GIB, "pods": 99}, grades=grades)
     estimator.given(ClusterObserved(Cluster(CLUSTER, summary=summary)))
     said = estimator.said()
@@ -344,7 +400,8 @@ def test_a_workload_of_several_kinds_of_pods_is_counted_in_whole_sets(world: Est
     components = (Component("head", 1, needs(cpu=1500)), Component("worker", 2, needs(cpu=1000)))
     world.wants_sets("shop/ray", *components)
     key = set_key(components)
-    assert world.said().classes[key] == 1  # 3,500 of the 6,500 milli-cores, and no node has room for a second head
+    # 3,500 of the 6,500 milli-cores, and no node has room for a second head
+    assert world.said().classes[key] == 1
     world.decided("fleet/0", Assigned(1, "d1", "web", "u", 5, SMALL))
     assert world.said().classes[key] == 0
     world.given(BindingWithdrawn("shop/ray"))
@@ -362,11 +419,15 @@ ALIKE = PodTerm(HOSTNAME, LabelSelector({"app": "web"}))
 
 
 def hosts(*names: str) -> list[Node]:
-    return [msgspec.structs.replace(a_node(name, cpu=9000), labels={HOSTNAME: name}) for name in names]
+    return [
+        msgspec.structs.replace(a_node(name, cpu=9000), labels={HOSTNAME: name}) for name in names
+    ]
 
 
 @pytest.mark.parametrize(
-    "wanted", [keeping_off(ports=(HostPort(80),)), keeping_off(anti_affinity=(ALIKE,))], ids=["port", "anti-affinity"]
+    "wanted",
+    [keeping_off(ports=(HostPort(80),)), keeping_off(anti_affinity=(ALIKE,))],
+    ids=["port", "anti-affinity"],
 )
 def test_what_keeps_its_like_off_a_node_fits_once_on_each(wanted: Requirements) -> None:
     world = Estimator()

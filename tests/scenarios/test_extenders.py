@@ -1,4 +1,5 @@
-"""Extenders have a say in where replicas go: what the cluster stage asks them, and what it makes of their answers."""
+"""Extenders have a say in where replicas go: what the cluster stage asks them, and what it makes of
+their answers."""
 
 from __future__ import annotations
 
@@ -18,30 +19,34 @@ from wharfinger.events.decisions import ExtenderAsked, ReplicasPlaced, ReplicasR
 from wharfinger.events.extenders import ExtenderAnswered
 from wharfinger.events.policies import PolicyApplied
 from wharfinger.kernel.audit import audit
-from wharfinger.kernel.decider import Ask, Decision
+from wharfinger.kernel.decider import Decision
 from wharfinger.kernel.recover import recover
 from wharfinger.kernel.step import empty_head
 from wharfinger.stages.cluster import ClusterDecider
+from wharfinger.stages.extender_calls import ExtenderCall
 
 SMALL = needs(cpu=1000, memory=GIB)
 LICENCES = Extender("http://licences", filter_verb="filter", node_cache_capable=True)
 TASTE = Extender("http://taste", prioritize_verb="prioritize", weight=5, node_cache_capable=True)
 BINDER = Extender("http://binder", bind_verb="bind")
 
-Answers = Callable[[Ask], Any]
+Answers = Callable[[ExtenderCall], Any]
 
 
 class Extended:
-    """A cluster whose scheduler has extenders; `answer` asks whoever plays them, until nothing is open."""
+    """A cluster whose scheduler has extenders; `answer` asks whoever plays them, until nothing is
+    open."""
 
     def __init__(self, *extenders: Extender) -> None:
         self.plane = Harness()
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.plane.nodes(a_node("a"), a_node("b"), a_node("c"))
         config = SchedulerConfig((default_profile(),), extenders)
-        self.plane.feed(PolicyApplied(Policy("KubeSchedulerConfiguration", "default", scheduler=config)))
+        self.plane.feed(
+            PolicyApplied(Policy("KubeSchedulerConfiguration", "default", scheduler=config))
+        )
 
-    def open(self) -> list[Ask]:
+    def open(self) -> list[ExtenderCall]:
         return list(self.plane.decider.asks(self.plane.state))
 
     def answer(self, say: Answers) -> list[Decision]:
@@ -57,7 +62,7 @@ class Extended:
         return sorted(self.plane.where(binding).values())
 
 
-def _answered(ask: Ask, said: Any) -> ExtenderAnswered:
+def _answered(ask: ExtenderCall, said: Any) -> ExtenderAnswered:
     if isinstance(said, Exception):
         return ExtenderAnswered(STREAM, ask.id, "", str(said))
     return ExtenderAnswered(STREAM, ask.id, said if isinstance(said, str) else json.dumps(said))
@@ -74,7 +79,11 @@ def test_a_filter_leaves_the_nodes_it_names() -> None:
     cluster = Extended(LICENCES)
     (asked,) = cluster.plane.assign("shop/web", 1, SMALL)
     assert isinstance(asked.data, ExtenderAsked)
-    assert (asked.outcome, asked.data.verb, sorted(asked.data.nodes)) == ("asked", "filter", ["a", "b", "c"])
+    assert (asked.outcome, asked.data.verb, sorted(asked.data.nodes)) == (
+        "asked",
+        "filter",
+        ["a", "b", "c"],
+    )
     cluster.answer(lets_pass("c", a="no licence", b="no licence"))
     assert cluster.where("shop/web") == ["c"]
     (url, body) = cluster.asked[0]
@@ -97,13 +106,18 @@ def test_where_no_node_passes_the_reasons_are_told() -> None:
     decided = cluster.answer(lets_pass(a="no licence", b="no licence", c="wrong rack"))
     (refused,) = [d.data for d in decided if isinstance(d.data, ReplicasRefused)]
     assert (refused.reason, refused.count) == ("Extender", 2)
-    assert refused.explanation.note == "extenders: 0/3 nodes are available: 1 wrong rack, 2 no licence."
+    assert (
+        refused.explanation.note
+        == "extenders: 0/3 nodes are available: 1 wrong rack, 2 no licence."
+    )
 
 
 def test_a_priority_moves_the_choice_and_a_failure_to_prioritise_is_no_opinion() -> None:
     cluster = Extended(TASTE)
     cluster.plane.assign("shop/web", 1, SMALL)
-    cluster.answer(lambda _: [{"Host": "a", "Score": 0}, {"Host": "b", "Score": 10}, {"Host": "c", "Score": 3}])
+    cluster.answer(
+        lambda _: [{"Host": "a", "Score": 0}, {"Host": "b", "Score": 10}, {"Host": "c", "Score": 3}]
+    )
     assert cluster.where("shop/web") == ["b"]
     cluster.plane.assign("shop/api", 1, SMALL)
     cluster.answer(lambda _: ValueError("answered with status 500"))
@@ -114,7 +128,7 @@ def test_the_binder_is_asked_last_and_its_word_stands() -> None:
     cluster = Extended(LICENCES, BINDER)
     cluster.plane.assign("shop/web", 1, SMALL)
 
-    def said(ask: Ask) -> Any:
+    def said(ask: ExtenderCall) -> Any:
         return {"Error": ""} if ask.verb == "bind" else lets_pass("b")(ask)
 
     cluster.answer(said)
@@ -122,7 +136,9 @@ def test_the_binder_is_asked_last_and_its_word_stands() -> None:
     assert cluster.asked[1][1]["Node"] == "b"
     assert cluster.where("shop/web") == ["b"]
     cluster.plane.assign("shop/api", 1, SMALL)
-    decided = cluster.answer(lambda ask: {"Error": "node is drained"} if ask.verb == "bind" else lets_pass("b")(ask))
+    decided = cluster.answer(
+        lambda ask: {"Error": "node is drained"} if ask.verb == "bind" else lets_pass("b")(ask)
+    )
     assert outcomes(decided)[-1] == ("refused", "shop/api")
     assert cluster.where("shop/api") == []
 
@@ -139,21 +155,29 @@ def test_what_was_bound_is_placed_there_although_the_node_has_filled_up_since() 
     assert cluster.where("shop/web") == ["b"]
 
 
-@pytest.mark.parametrize("said", [ValueError("no answer within 5000 ms"), "not JSON", "[]", {"Error": "out of order"}])
+@pytest.mark.parametrize(
+    "said", [ValueError("no answer within 5000 ms"), "not JSON", "[]", {"Error": "out of order"}]
+)
 def test_a_failing_filter_refuses_the_replica_unless_it_may_be_ignored(said: Any) -> None:
     cluster = Extended(LICENCES)
     cluster.plane.assign("shop/web", 1, SMALL)
-    (refused,) = [d.data for d in cluster.answer(lambda _: said) if isinstance(d.data, ReplicasRefused)]
+    (refused,) = [
+        d.data for d in cluster.answer(lambda _: said) if isinstance(d.data, ReplicasRefused)
+    ]
     assert refused.reason == "Extender"
     assert refused.explanation.note.startswith("extender http://licences: ")
-    easy = Extended(Extender("http://licences", filter_verb="filter", node_cache_capable=True, ignorable=True))
+    easy = Extended(
+        Extender("http://licences", filter_verb="filter", node_cache_capable=True, ignorable=True)
+    )
     easy.plane.assign("shop/web", 1, SMALL)
     easy.answer(lambda _: said)
     assert len(easy.where("shop/web")) == 1
 
 
 def test_nobody_is_asked_about_pods_that_do_not_ask_for_what_an_extender_manages() -> None:
-    foxes = Extender("http://foxes", filter_verb="filter", resources=(ManagedResource("example.com/fox"),))
+    foxes = Extender(
+        "http://foxes", filter_verb="filter", resources=(ManagedResource("example.com/fox"),)
+    )
     cluster = Extended(foxes)
     assert outcomes(cluster.plane.assign("shop/web", 1, SMALL)) == [("placed", "shop/web")]
     wants = Requirements({"cpu": 100, "example.com/fox": 1})
@@ -161,9 +185,14 @@ def test_nobody_is_asked_about_pods_that_do_not_ask_for_what_an_extender_manages
     assert outcomes(cluster.plane.assign("shop/den", 1, wants)) == [("asked", "shop/den")]
 
 
-def test_others_go_on_while_one_waits_and_the_answer_holds_for_the_nodes_it_was_asked_about() -> None:
+def test_others_go_on_while_one_waits_and_the_answer_holds_for_the_nodes_it_was_asked_about() -> (
+    None
+):
     foxes = Extender(
-        "http://foxes", filter_verb="filter", node_cache_capable=True, resources=(ManagedResource("example.com/fox"),)
+        "http://foxes",
+        filter_verb="filter",
+        node_cache_capable=True,
+        resources=(ManagedResource("example.com/fox"),),
     )
     cluster = Extended(foxes)
     roomy = {"example.com/fox": 2}
@@ -172,7 +201,11 @@ def test_others_go_on_while_one_waits_and_the_answer_holds_for_the_nodes_it_was_
     (ask,) = cluster.open()
     assert outcomes(cluster.plane.assign("shop/web", 1, needs(cpu=500))) == [("placed", "shop/web")]
     assert [a.id for a in cluster.open()] == [ask.id], "the same question until it is answered"
-    cluster.plane.nodes(a_node("a", cpu=100, extended=roomy), a_node("b", extended=roomy), a_node("c", extended=roomy))
+    cluster.plane.nodes(
+        a_node("a", cpu=100, extended=roomy),
+        a_node("b", extended=roomy),
+        a_node("c", extended=roomy),
+    )
     cluster.plane.feed(_answered(ask, {"NodeNames": ["a", "b"]}))
     assert cluster.where("shop/den") == ["b"]
 
@@ -214,12 +247,18 @@ def test_a_recovered_stream_has_the_same_questions_open_and_a_replay_the_same_by
     decider = ClusterDecider()
     recovered = decider.initial(STREAM)
     recover(decider, recovered, plane.rounds)
-    assert [(a.id, a.body) for a in decider.asks(recovered)] == [(a.id, a.body) for a in cluster.open()]
+    assert [(a.id, a.body) for a in decider.asks(recovered)] == [
+        (a.id, a.body) for a in cluster.open()
+    ]
     loaded = decider.load(STREAM, decider.dump(plane.state))
-    assert [(a.id, a.body) for a in decider.asks(loaded)] == [(a.id, a.body) for a in cluster.open()]
+    assert [(a.id, a.body) for a in decider.asks(loaded)] == [
+        (a.id, a.body) for a in cluster.open()
+    ]
     cluster.answer(lambda ask: [] if ask.verb == "prioritize" else {"NodeNames": ["a"]})
     assert len(plane.where("shop/web")) == 2
-    result = audit(ClusterDecider(), ClusterDecider().initial(STREAM), empty_head(STREAM), plane.rounds)
+    result = audit(
+        ClusterDecider(), ClusterDecider().initial(STREAM), empty_head(STREAM), plane.rounds
+    )
     assert result.divergences == []
 
 
@@ -227,7 +266,9 @@ def test_a_profile_of_another_configuration_has_not_these_extenders() -> None:
     cluster = Extended(LICENCES)
     profile = default_profile()
     other = SchedulerConfig((type(profile)("quiet", profile.points, profile.arguments),))
-    cluster.plane.feed(PolicyApplied(Policy("KubeSchedulerConfiguration", "quiet", scheduler=other)))
+    cluster.plane.feed(
+        PolicyApplied(Policy("KubeSchedulerConfiguration", "quiet", scheduler=other))
+    )
     quiet = Requirements({"cpu": 1000}, pod=PodTraits(scheduler="quiet"))
     (placed,) = cluster.plane.assign("shop/web", 1, quiet)
     assert isinstance(placed.data, ReplicasPlaced)
@@ -243,10 +284,14 @@ def test_an_extender_says_on_which_nodes_others_may_have_to_go() -> None:
     assert (asked.data.verb, sorted(asked.data.nodes)) == ("preempt", ["a", "b", "c"])
     victims = cluster.plane.where("shop/low-2")
 
-    def only_low_2(ask: Ask) -> Any:
+    def only_low_2(ask: ExtenderCall) -> Any:
         told = json.loads(ask.body)["NodeNameToMetaVictims"]
         assert all(len(said["Pods"]) == 1 for said in told.values())
-        return {"NodeNameToMetaVictims": {node: said for node, said in told.items() if node == victims[0]}}
+        return {
+            "NodeNameToMetaVictims": {
+                node: said for node, said in told.items() if node == victims[0]
+            }
+        }
 
     cluster.answer(only_low_2)
     assert cluster.where("shop/high") == [victims[0]]

@@ -1,4 +1,5 @@
-"""Clusters that fail, told as stories: what is reserved, what takes over, and what the decision says of it."""
+"""Clusters that fail, told as stories: what is reserved, what takes over, and what the decision
+says of it."""
 
 from __future__ import annotations
 
@@ -45,10 +46,14 @@ def plane() -> Iterator[FleetPlane]:
     plane.check()
 
 
-def a_fleet(plane: FleetPlane, *names: str, rooms: tuple[int, ...], lease_s: int | None = 60) -> None:
+def a_fleet(
+    plane: FleetPlane, *names: str, rooms: tuple[int, ...], lease_s: int | None = 60
+) -> None:
     for name, replicas in zip(names, rooms, strict=True):
         kinds = ("apps/v1/Deployment",)  # done strictly, a kind that is not reported is not there
-        plane.given(ClusterObserved(Cluster(name, lease_s=lease_s, api_kinds=kinds)), room(name, replicas))
+        plane.given(
+            ClusterObserved(Cluster(name, lease_s=lease_s, api_kinds=kinds)), room(name, replicas)
+        )
 
 
 def hear(plane: FleetPlane, *names: str, after_s: float) -> None:
@@ -63,14 +68,17 @@ def silence(plane: FleetPlane, *heard: str) -> None:
 
 
 def on_two_of_four(plane: FleetPlane, placement: Placement) -> None:
-    """web has 4 in oslo and 2 in bergen, and there are narvik and tromso besides, which it may use."""
+    """web has 4 in oslo and 2 in bergen, and there are narvik and tromso besides, which it may
+    use."""
     a_fleet(plane, "oslo", "bergen", rooms=(4, 2))
     plane.given(a_binding("web", 6, placement=placement))
     plane.then_scheduled("web", oslo=4, bergen=2)
     a_fleet(plane, "narvik", "tromso", rooms=(9, 5))
 
 
-def test_the_healthy_are_reserved_and_one_candidate_takes_over_the_count_of_the_failed(plane: FleetPlane) -> None:
+def test_the_healthy_are_reserved_and_one_candidate_takes_over_the_count_of_the_failed(
+    plane: FleetPlane,
+) -> None:
     on_two_of_four(plane, RESERVE)
     silence(plane, "bergen", "narvik", "tromso")
     plane.when(failover("web", "oslo"))
@@ -82,7 +90,20 @@ def test_the_healthy_are_reserved_and_one_candidate_takes_over_the_count_of_the_
     assert decided.explanation.why == "oslo is silent"
 
 
-def test_refilled_by_the_bindings_own_strategy_the_healthy_may_take_some_of_it(plane: FleetPlane) -> None:
+def test_what_a_cluster_refuses_while_another_is_removed_is_placed_as_well(
+    plane: FleetPlane,
+) -> None:
+    a_fleet(plane, "oslo", "bergen", rooms=(1, 1), lease_s=None)
+    plane.given(a_binding("web", 2, placement=RESERVE))
+    plane.then_scheduled("web", oslo=1, bergen=1)
+    a_fleet(plane, "narvik", rooms=(9,), lease_s=None)
+    plane.when(forgotten("bergen"), plane.refused("oslo", "web", 1))
+    plane.then_scheduled("web", narvik=2)
+
+
+def test_refilled_by_the_bindings_own_strategy_the_healthy_may_take_some_of_it(
+    plane: FleetPlane,
+) -> None:
     on_two_of_four(plane, EVICT)
     plane.given(room("bergen", 9, fleet=1))
     silence(plane, "bergen", "narvik", "tromso")
@@ -100,7 +121,9 @@ def test_fewer_candidates_than_failed_targets_means_that_nothing_moves(plane: Fl
     plane.given(a_binding("web", 6, placement=RESERVE))
     plane.given(a_cluster("narvik", NO_SCHEDULE, lease_s=60), room("narvik", 9))
     hear(plane, "bergen", after_s=40)
-    plane.when(a_cluster("bergen", lease_s=60), a_cluster("narvik", NO_SCHEDULE, lease_s=60), after_s=40)
+    plane.when(
+        a_cluster("bergen", lease_s=60), a_cluster("narvik", NO_SCHEDULE, lease_s=60), after_s=40
+    )
     plane.wait(1)
     plane.when(failover("web", "oslo"))
     refusal = plane.then_declined("Unschedulable")
@@ -118,7 +141,9 @@ def test_a_candidate_without_room_for_what_it_would_take_over_is_none(plane: Fle
     assert plane.holds("web") == {"oslo": 4, "bergen": 2}
 
 
-def test_a_reserved_binding_stays_in_a_tainted_cluster_until_there_is_a_candidate(plane: FleetPlane) -> None:
+def test_a_reserved_binding_stays_in_a_tainted_cluster_until_there_is_a_candidate(
+    plane: FleetPlane,
+) -> None:
     a_fleet(plane, "oslo", "bergen", rooms=(4, 2))
     plane.given(a_binding("web", 6, placement=RESERVE))
     plane.given(a_cluster("oslo", NO_EXECUTE, lease_s=60))
@@ -144,7 +169,9 @@ def test_each_of_two_clusters_that_go_is_replaced_by_one_of_its_own(plane: Fleet
     assert decided.explanation.failover.failed == ("bergen", "oslo")
 
 
-def test_what_is_being_deleted_keeps_its_replicas_while_there_are_too_few_candidates(plane: FleetPlane) -> None:
+def test_what_is_being_deleted_keeps_its_replicas_while_there_are_too_few_candidates(
+    plane: FleetPlane,
+) -> None:
     a_fleet(plane, "oslo", "bergen", rooms=(4, 2), lease_s=None)
     plane.given(a_binding("web", 6, placement=RESERVE))
     plane.when(a_cluster("oslo", deleting=True))
@@ -161,7 +188,12 @@ def test_a_set_of_components_in_a_silent_cluster_is_placed_once_more_and_let_go_
     sets = {"oslo": 2, "bergen": 1, "narvik": 1}
     for name in sets:
         plane.given(a_cluster(name, lease_s=60))
-    plane.given(*(CapacityEstimated(n, 1, {"cpu": 3000 * sets[n]}, {set_key(parts): sets[n]}, {}) for n in sets))
+    plane.given(
+        *(
+            CapacityEstimated(n, 1, {"cpu": 3000 * sets[n]}, {set_key(parts): sets[n]}, {})
+            for n in sets
+        )
+    )
     placement = Placement(replicas=AGGREGATED, failover="reserve" if how == "reserve" else "evict")
     whole = msgspec.structs.replace(
         a_binding("ray", 0, placement=placement).binding, components=parts, requirements=NOTHING
@@ -176,7 +208,9 @@ def test_a_set_of_components_in_a_silent_cluster_is_placed_once_more_and_let_go_
 
 
 def test_a_scattered_fleet_with_long_names_still_has_a_short_explanation(plane: FleetPlane) -> None:
-    names = tuple(f"{place}-" + "ø" * 240 for place in ("oslo", "bergen", "narvik", "tromso", "alta"))
+    names = tuple(
+        f"{place}-" + "ø" * 240 for place in ("oslo", "bergen", "narvik", "tromso", "alta")
+    )
     a_fleet(plane, *names, rooms=(4, 2, 9, 5, 5))
     plane.given(a_binding("web", 6, placement=EVICT))
     held = plane.holds("web")
@@ -200,7 +234,13 @@ def test_every_decision_says_what_triggered_it_and_why(plane: FleetPlane) -> Non
 
     when(a_binding("web", 2))
     when(a_binding("web", 3))
-    when(a_binding("web", 3, placement=Placement((ClusterAffinity(cluster_names=("oslo",)),), replicas=DYNAMIC)))
+    when(
+        a_binding(
+            "web",
+            3,
+            placement=Placement((ClusterAffinity(cluster_names=("oslo",)),), replicas=DYNAMIC),
+        )
+    )
     when(a_binding("web", 3, reschedule="again"))
     when(forgotten("oslo"))
     assert told == [
@@ -223,9 +263,12 @@ def changed(placement: Placement, *affinities: ClusterAffinity) -> Placement:
 
 
 @pytest.mark.parametrize(
-    "nobody", [ClusterAffinity(cluster_names=("nowhere",)), ClusterAffinity(exclude=("oslo", "bergen"))]
+    "nobody",
+    [ClusterAffinity(cluster_names=("nowhere",)), ClusterAffinity(exclude=("oslo", "bergen"))],
 )
-def test_a_filter_that_nobody_passes_leaves_what_runs(plane: FleetPlane, nobody: ClusterAffinity) -> None:
+def test_a_filter_that_nobody_passes_leaves_what_runs(
+    plane: FleetPlane, nobody: ClusterAffinity
+) -> None:
     a_fleet(plane, "oslo", "bergen", rooms=(4, 2), lease_s=None)
     plane.given(a_binding("web", 6, placement=EVICT))
     plane.when(a_binding("web", 6, placement=changed(EVICT, nobody)))
@@ -236,7 +279,9 @@ def test_done_strictly_a_filter_that_nobody_passes_clears_the_assignment(plane: 
     a_fleet(plane, "oslo", "bergen", rooms=(4, 2), lease_s=None)
     plane.given(a_binding("web", 6, placement=STRICT))
     plane.then_scheduled("web", oslo=4, bergen=2)
-    plane.when(a_binding("web", 6, placement=changed(STRICT, ClusterAffinity(cluster_names=("nowhere",)))))
+    plane.when(
+        a_binding("web", 6, placement=changed(STRICT, ClusterAffinity(cluster_names=("nowhere",))))
+    )
     plane.then_refused("web", "NoClusterFit")
 
 
@@ -250,7 +295,9 @@ def test_a_full_fleet_leaves_what_runs_however_strict(plane: FleetPlane, strict:
     plane.then_refused("web", "Unschedulable", oslo=4, bergen=2)
 
 
-def test_a_first_group_that_fits_nobody_and_a_second_that_is_full_leave_what_runs(plane: FleetPlane) -> None:
+def test_a_first_group_that_fits_nobody_and_a_second_that_is_full_leave_what_runs(
+    plane: FleetPlane,
+) -> None:
     """Karmada wipes the assignment here, because the first failure is told and that one clears."""
     groups = (ClusterAffinity("near", ("alta",)), ClusterAffinity("far", ("oslo", "bergen")))
     placement = Placement(groups, replicas=DYNAMIC)
@@ -276,11 +323,15 @@ def test_a_binding_of_another_scheduler_is_kept_and_never_decided(plane: FleetPl
     a_fleet(plane, "oslo", "bergen", rooms=(4, 2), lease_s=None)
     ours = a_binding("web", 6)
     plane.given(ours)
-    theirs = BindingRequested(msgspec.structs.replace(ours.binding, scheduler="volcano", replicas=3))
+    theirs = BindingRequested(
+        msgspec.structs.replace(ours.binding, scheduler="volcano", replicas=3)
+    )
     plane.when(theirs, forgotten("bergen"))
     plane.then_nothing()
     plane.when(fresh("web"))
     assert "volcano" in plane.then_declined("NothingToDo").detail
     assert plane.holds("web") == {"oslo": 4}
-    plane.when(BindingRequested(msgspec.structs.replace(theirs.binding, scheduler="default-scheduler")))
+    plane.when(
+        BindingRequested(msgspec.structs.replace(theirs.binding, scheduler="default-scheduler"))
+    )
     plane.then_scheduled("web", oslo=3)

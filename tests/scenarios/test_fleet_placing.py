@@ -1,4 +1,5 @@
-"""Where bindings go by the finer rules: overflow, limits, remainders, sets of components, groups of workloads, and what ran before.
+"""Where bindings go by the finer rules: overflow, limits, remainders, sets of components, groups of
+workloads, and what ran before.
 
 Every story ends with its history gone through again: recovered, dumped, loaded and replayed.
 """
@@ -40,7 +41,7 @@ from wharfinger.events.decisions import BindingReleased, ScheduleDecided, Schedu
 from wharfinger.events.fanout import assignment_items
 from wharfinger.events.outcomes import OutcomesDecided
 from wharfinger.kernel.step import decision_id
-from wharfinger.stages.fleet.standing import standing
+from wharfinger.stages.fleet.current_assignments import current_items
 
 
 @pytest.fixture
@@ -68,11 +69,15 @@ def a_request(name: str, replicas: int = 1, **fields: object) -> BindingRequeste
 # Overflow
 
 
-HOME = ClusterAffinity("home", ("bergen",), overflow=(ClusterAffinity("cloud", ("narvik", "oslo")),))
+HOME = ClusterAffinity(
+    "home", ("bergen",), overflow=(ClusterAffinity("cloud", ("narvik", "oslo")),)
+)
 SPILLING = Placement((HOME,), replicas=DYNAMIC)
 
 
-def test_what_the_first_clusters_do_not_hold_goes_to_the_overflow_group_and_comes_back_first(plane: FleetPlane) -> None:
+def test_what_the_first_clusters_do_not_hold_goes_to_the_overflow_group_and_comes_back_first(
+    plane: FleetPlane,
+) -> None:
     three_clusters(plane)
     plane.when(a_binding("web", 3, placement=SPILLING))
     plane.then_scheduled("web", bergen=3)
@@ -89,7 +94,9 @@ def test_room_at_home_takes_nothing_back_until_somebody_asks(plane: FleetPlane) 
     plane.when(room("bergen", 9, fleet=1))
     assert placed(plane, "web") == before
     plane.when(a_binding("web", 8, placement=SPILLING))
-    assert all(placed(plane, "web")[c] >= n for c, n in before.items()), "growing takes nothing away"
+    assert all(placed(plane, "web")[c] >= n for c, n in before.items()), (
+        "growing takes nothing away"
+    )
 
 
 def test_an_object_without_replicas_fills_no_cluster_and_overflows_none(plane: FleetPlane) -> None:
@@ -98,7 +105,9 @@ def test_an_object_without_replicas_fills_no_cluster_and_overflows_none(plane: F
     plane.then_scheduled("config", bergen=0)
 
 
-def test_full_tiers_are_a_refusal_that_ends_when_the_last_of_them_has_room(plane: FleetPlane) -> None:
+def test_full_tiers_are_a_refusal_that_ends_when_the_last_of_them_has_room(
+    plane: FleetPlane,
+) -> None:
     three_clusters(plane)
     plane.when(a_binding("web", 20, placement=SPILLING))
     assert isinstance(plane.decided[-1], ScheduleRefused)
@@ -115,7 +124,13 @@ def limited(how: ReplicaScheduling, *limits: ReplicaLimit) -> Placement:
 
 def test_a_cluster_gets_no_more_and_no_less_than_its_limits(plane: FleetPlane) -> None:
     three_clusters(plane)
-    plane.when(a_binding("web", 6, placement=limited(DYNAMIC, ReplicaLimit("oslo", 0, 2), ReplicaLimit("narvik", 2))))
+    plane.when(
+        a_binding(
+            "web",
+            6,
+            placement=limited(DYNAMIC, ReplicaLimit("oslo", 0, 2), ReplicaLimit("narvik", 2)),
+        )
+    )
     plane.then_scheduled("web", bergen=2, narvik=2, oslo=2)
 
 
@@ -146,11 +161,19 @@ def test_static_weights_may_respect_what_fits(plane: FleetPlane) -> None:
     three_clusters(plane)
     weights = static(narvik=10, oslo=1)
     plane.when(a_binding("web", 6, weights))
-    plane.then_scheduled("web", narvik=5, oslo=1)
+    plane.then_scheduled("web", narvik=2, oslo=4)
     plane.when(
-        a_binding("api", 5, placement=Placement(replicas=msgspec.structs.replace(weights, within_capacity=True)))
+        a_binding(
+            "api",
+            2,
+            placement=Placement(replicas=msgspec.structs.replace(weights, within_capacity=True)),
+        )
     )
-    plane.then_scheduled("api", oslo=5)  # the first binding has taken all that fits in narvik, and more
+    # the first binding has taken all that fits in narvik
+    plane.then_scheduled("api", oslo=2)
+    within = msgspec.structs.replace(weights, within_capacity=True)
+    plane.when(a_binding("all-or-nothing", 3, placement=Placement(replicas=within)))
+    plane.then_refused("all-or-nothing", "Unschedulable")
 
 
 def test_remainders_may_go_out_in_order(plane: FleetPlane) -> None:
@@ -183,7 +206,13 @@ def rooms_for_sets(plane: FleetPlane, **sets: int) -> None:
 def of_components(
     name: str, components: tuple[Component, ...] = FLINK, how: ReplicaScheduling = AGGREGATED
 ) -> BindingRequested:
-    return a_request(name, 0, components=components, requirements=Requirements(), placement=Placement(replicas=how))
+    return a_request(
+        name,
+        0,
+        components=components,
+        requirements=Requirements(),
+        placement=Placement(replicas=how),
+    )
 
 
 def items(plane: FleetPlane) -> dict[tuple[str, str], int]:
@@ -203,7 +232,7 @@ def test_a_whole_set_goes_to_one_cluster_and_each_component_is_told(plane: Fleet
     decided = plane.then_scheduled("flink", oslo=0)
     assert decided.components == FLINK
     assert items(plane) == {("oslo", "flink#jobmanager"): 1, ("oslo", "flink#taskmanager"): 3}
-    assert {(c, i.binding): i.replicas for c, i in standing(plane.state)} == items(plane)
+    assert {(c, i.binding): i.replicas for c, i in current_items(plane.state)} == items(plane)
 
 
 def test_sets_are_deducted_one_by_one_and_the_one_too_many_waits(plane: FleetPlane) -> None:
@@ -220,9 +249,14 @@ def test_one_component_that_does_not_fit_takes_its_set_elsewhere(plane: FleetPla
     plane.when(of_components("flink"))
     seq = plane.last[-1].seq
     refused = Refused(
-        1, "00000000-0000-5000-8000-000000000001", "flink#taskmanager", str(decision_id("fleet/0", seq)), 1,
-        FLINK[1].requirements.class_key, "InsufficientResources",
-    )  # fmt: skip
+        1,
+        "00000000-0000-5000-8000-000000000001",
+        "flink#taskmanager",
+        str(decision_id("fleet/0", seq)),
+        1,
+        FLINK[1].requirements.class_key,
+        "InsufficientResources",
+    )
     plane.when(OutcomesDecided("oslo", 0, "cluster/oslo", 1, (refused,)))
     plane.then_scheduled("flink", bergen=0)
     told = items(plane)
@@ -245,7 +279,10 @@ def test_a_component_that_is_gone_is_told_so(plane: FleetPlane) -> None:
 def test_more_of_a_component_stays_where_the_set_is(plane: FleetPlane) -> None:
     plane.given(*(a_cluster(name) for name in ("bergen", "oslo")))
     plane.given(
-        *(CapacityEstimated(n, 1, {"cpu": cpu}, {}, {"fleet/0": 0}) for n, cpu in (("bergen", 9000), ("oslo", 99000)))
+        *(
+            CapacityEstimated(n, 1, {"cpu": cpu}, {}, {"fleet/0": 0})
+            for n, cpu in (("bergen", 9000), ("oslo", 99000))
+        )
     )
     plane.when(of_components("flink"))
     plane.then_scheduled("flink", oslo=0)
@@ -267,13 +304,19 @@ def test_duplicated_sets_go_everywhere(plane: FleetPlane) -> None:
 
 def test_workloads_of_one_group_follow_the_first(plane: FleetPlane) -> None:
     three_clusters(plane)
-    plane.when(a_request("shop/db", 2, affinity_group="g", placement=Placement(replicas=AGGREGATED)))
+    plane.when(
+        a_request("shop/db", 2, affinity_group="g", placement=Placement(replicas=AGGREGATED))
+    )
     plane.then_scheduled("shop/db", oslo=2)
     plane.when(room("bergen", 50))
-    plane.when(a_request("shop/web", 3, affinity_group="g", placement=Placement(replicas=AGGREGATED)))
+    plane.when(
+        a_request("shop/web", 3, affinity_group="g", placement=Placement(replicas=AGGREGATED))
+    )
     decided = plane.then_scheduled("shop/web", oslo=3)
     assert decided.explanation.refused == {"WorkloadAffinity": 2}
-    plane.when(a_request("other/web", 3, affinity_group="g", placement=Placement(replicas=AGGREGATED)))
+    plane.when(
+        a_request("other/web", 3, affinity_group="g", placement=Placement(replicas=AGGREGATED))
+    )
     plane.then_scheduled("other/web", bergen=3)
 
 
@@ -281,7 +324,12 @@ def test_workloads_that_must_not_meet_wait_until_one_leaves(plane: FleetPlane) -
     plane.given(*(a_cluster(name) for name in ("bergen", "oslo")))
     plane.given(room("bergen", 9), room("oslo", 9))
     packed = Placement(replicas=AGGREGATED)
-    plane.when(*(a_request(f"shop/{n}", 2, anti_affinity_group="g", placement=packed) for n in ("a", "b", "c")))
+    plane.when(
+        *(
+            a_request(f"shop/{n}", 2, anti_affinity_group="g", placement=packed)
+            for n in ("a", "b", "c")
+        )
+    )
     assert [type(d) for d in plane.decided] == [ScheduleDecided, ScheduleDecided, ScheduleRefused]
     assert set(placed(plane, "shop/a")) | set(placed(plane, "shop/b")) == {"bergen", "oslo"}
     where = dict(placed(plane, "shop/a"))
@@ -345,7 +393,12 @@ def test_only_a_strict_placement_that_fits_nowhere_loses_what_it_has(plane: Flee
 
 
 def test_a_spread_gets_its_replica_in_each_group(plane: FleetPlane) -> None:
-    plane.given(*(a_cluster(name, region=r) for name, r in (("bergen", "west"), ("narvik", "north"), ("oslo", "east"))))
+    plane.given(
+        *(
+            a_cluster(name, region=r)
+            for name, r in (("bergen", "west"), ("narvik", "north"), ("oslo", "east"))
+        )
+    )
     plane.given(room("bergen", 100), room("narvik", 1), room("oslo", 90))
     spread = Placement(spread=(SpreadConstraint("region", "", 3, 3),), replicas=DYNAMIC)
     plane.when(a_binding("web", 5, placement=spread))
@@ -360,7 +413,9 @@ def labelled(requests: Requirements, **labels: str) -> Requirements:
 
 
 def told_of(decision: ScheduleDecided) -> dict[str, Requirements]:
-    return {c: i.requirements for c, i in assignment_items(1, "d", decision) if isinstance(i, Assigned)}
+    return {
+        c: i.requirements for c, i in assignment_items(1, "d", decision) if isinstance(i, Assigned)
+    }
 
 
 def test_other_labels_move_nothing_and_are_told_where_the_pods_are(plane: FleetPlane) -> None:
@@ -383,10 +438,14 @@ def test_another_priority_is_told_where_the_pods_are(plane: FleetPlane) -> None:
     before = dict(placed(plane, "web"))
     plane.when(a_binding("web", 3, requirements=asked, priority=7))
     decided = plane.then_scheduled("web", **before)
-    assert [i.priority for _, i in assignment_items(1, "d", decided) if isinstance(i, Assigned)] == [7] * len(before)
+    assert [
+        i.priority for _, i in assignment_items(1, "d", decided) if isinstance(i, Assigned)
+    ] == [7] * len(before)
 
 
-def test_labels_and_a_number_that_change_together_are_placed_as_the_number_is(plane: FleetPlane) -> None:
+def test_labels_and_a_number_that_change_together_are_placed_as_the_number_is(
+    plane: FleetPlane,
+) -> None:
     three_clusters(plane)
     plane.when(a_binding("web", 3, requirements=labelled(SMALL, app="web")))
     more = labelled(SMALL, app="web", version="2")
@@ -411,6 +470,8 @@ def test_a_binding_that_waits_goes_on_waiting_under_its_new_labels(plane: FleetP
 def test_what_keeps_its_pods_apart_is_another_class(plane: FleetPlane) -> None:
     three_clusters(plane)
     plane.when(a_binding("web", 3, requirements=labelled(SMALL, app="web")))
-    apart = msgspec.structs.replace(SMALL, pod=PodTraits(labels={"app": "web"}, ports=(HostPort(80),)))
+    apart = msgspec.structs.replace(
+        SMALL, pod=PodTraits(labels={"app": "web"}, ports=(HostPort(80),))
+    )
     plane.when(a_binding("web", 3, requirements=apart))
     assert plane.schedule("web").explanation.why == "its replicas ask for something else"

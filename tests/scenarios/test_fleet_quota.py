@@ -1,4 +1,5 @@
-"""Quotas of namespaces, told as stories: what is refused, what stays, who is woken, and that nothing is counted twice."""
+"""Quotas of namespaces, told as stories: what is refused, what stays, who is woken, and that
+nothing is counted twice."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.hunting import examples
 from tests.scenarios.fleet_plane import (
     AGGREGATED,
     DUPLICATED,
@@ -28,6 +30,7 @@ from wharfinger.domain.resources import DeviceRequest
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import Requirements
 from wharfinger.events.bindings import BindingRequested
+from wharfinger.events.capacity import DeviceTotals
 from wharfinger.events.decisions import ScheduleDecided, ScheduleRefused
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.kernel.recover import recover
@@ -45,7 +48,9 @@ def plane() -> Iterator[FleetPlane]:
 
 
 def quota(namespace: str = "shop", name: str = "all", **overall: int) -> PolicyApplied:
-    return PolicyApplied(Policy(KIND, name, namespace, quota=FederatedQuota(overall), manifest="{}"))
+    return PolicyApplied(
+        Policy(KIND, name, namespace, quota=FederatedQuota(overall), manifest="{}")
+    )
 
 
 def no_quota(namespace: str = "shop", name: str = "all") -> PolicyRemoved:
@@ -67,7 +72,9 @@ def refused(plane: FleetPlane, name: str) -> int:
     return sum(t.replicas for t in decision.targets)
 
 
-def test_more_than_is_left_is_refused_with_the_numbers_and_what_runs_stays(plane: FleetPlane) -> None:
+def test_more_than_is_left_is_refused_with_the_numbers_and_what_runs_stays(
+    plane: FleetPlane,
+) -> None:
     plane.given(quota(cpu=8000))
     plane.given(a_binding("shop/web", 5))
     assert placed(plane, "shop/web") == 5
@@ -85,12 +92,20 @@ def test_what_is_given_back_wakes_who_waits_for_it_by_priority(plane: FleetPlane
     plane.given(a_binding("shop/web", 6))
     plane.when(a_binding("shop/small", 3), a_binding("shop/urgent", 5, priority=1))
     plane.when(a_binding("shop/web", 1))
-    assert [(d.subject, d.outcome) for d in plane.last] == [("shop/web", "scheduled"), ("shop/urgent", "scheduled")]
+    assert [(d.subject, d.outcome) for d in plane.last] == [
+        ("shop/web", "scheduled"),
+        ("shop/urgent", "scheduled"),
+    ]
     plane.when(withdrawn("shop/web"))
-    assert [(d.subject, d.outcome) for d in plane.last] == [("shop/web", "released"), ("shop/small", "scheduled")]
+    assert [(d.subject, d.outcome) for d in plane.last] == [
+        ("shop/web", "released"),
+        ("shop/small", "scheduled"),
+    ]
 
 
-def test_a_lowered_quota_takes_nothing_away_and_a_raised_one_wakes_who_waits(plane: FleetPlane) -> None:
+def test_a_lowered_quota_takes_nothing_away_and_a_raised_one_wakes_who_waits(
+    plane: FleetPlane,
+) -> None:
     plane.given(quota(cpu=8000), a_binding("shop/web", 8))
     plane.when(quota(cpu=2000))
     plane.then_nothing()
@@ -136,8 +151,12 @@ def test_replicas_that_ask_for_more_count_from_when_that_is_decided(plane: Fleet
 
 def test_devices_count_by_kind(plane: FleetPlane) -> None:
     gpus = Requirements({"cpu": 100}, (DeviceRequest(2),))
-    plane.given(PolicyApplied(Policy(KIND, "all", "shop", quota=FederatedQuota({"nvidia.com/gpu": 3}))))
-    plane.given(room("oslo", 9, gpus), room("bergen", 9, gpus))
+    plane.given(
+        PolicyApplied(Policy(KIND, "all", "shop", quota=FederatedQuota({"nvidia.com/gpu": 3})))
+    )
+    for name in ("oslo", "bergen"):
+        free = (DeviceTotals("nvidia.com/gpu", "T4", 18, 18_000),)
+        plane.given(msgspec.structs.replace(room(name, 9, gpus), devices=free))
     plane.when(a_binding("shop/train", 2, static(oslo=1, bergen=1), requirements=gpus))
     assert refused(plane, "shop/train") == 0
     plane.when(a_binding("shop/train", 1, static(oslo=1, bergen=1), requirements=gpus))
@@ -145,7 +164,10 @@ def test_devices_count_by_kind(plane: FleetPlane) -> None:
 
 
 def test_a_set_of_components_counts_as_a_whole(plane: FleetPlane) -> None:
-    parts = (Component("head", 1, Requirements({"cpu": 1000})), Component("worker", 2, Requirements({"cpu": 1500})))
+    parts = (
+        Component("head", 1, Requirements({"cpu": 1000})),
+        Component("worker", 2, Requirements({"cpu": 1500})),
+    )
     told = a_binding("shop/ray", 0, AGGREGATED, requirements=Requirements())
     ray = BindingRequested(msgspec.structs.replace(told.binding, components=parts))
     plane.given(quota(cpu=3999))
@@ -161,7 +183,13 @@ def test_a_set_of_components_counts_as_a_whole(plane: FleetPlane) -> None:
 def test_what_a_silent_cluster_holds_is_counted_once() -> None:
     plane = FleetPlane()
     plane.given(*(a_cluster(name, lease_s=60) for name in ("oslo", "bergen", "alta")))
-    plane.given(room("oslo", 6), room("bergen", 0), room("alta", 0), quota(cpu=8000), a_binding("shop/web", 6))
+    plane.given(
+        room("oslo", 6),
+        room("bergen", 0),
+        room("alta", 0),
+        quota(cpu=8000),
+        a_binding("shop/web", 6),
+    )
     plane.given(room("bergen", 9), room("alta", 9))
     for _ in range(2):
         plane.when(a_cluster("bergen", lease_s=60), a_cluster("alta", lease_s=60), after_s=40)
@@ -196,23 +224,35 @@ def test_several_shards_share_a_quota_so_that_together_they_keep_to_it() -> None
             used += sum(plane.holds(f"shop/app-{number}").values())
     assert used == 9
     assert FleetDecider(shards=3).profile == "fleet round-limit=500 shards=3"
-    assert FleetDecider.of_profile("fleet round-limit=500 shards=3").profile == "fleet round-limit=500 shards=3"
+    assert (
+        FleetDecider.of_profile("fleet round-limit=500 shards=3").profile
+        == "fleet round-limit=500 shards=3"
+    )
 
 
 sizes = st.integers(0, 6)
 strategies = st.sampled_from((DYNAMIC, AGGREGATED, DUPLICATED))
 happenings = st.one_of(
-    st.builds(lambda name, n, how: a_binding(f"shop/{name}", n, how), st.sampled_from("abc"), sizes, strategies),
+    st.builds(
+        lambda name, n, how: a_binding(f"shop/{name}", n, how),
+        st.sampled_from("abc"),
+        sizes,
+        strategies,
+    ),
     st.builds(lambda n: quota(cpu=n * 1000), st.integers(-1, 12)),
     st.builds(lambda name: withdrawn(f"shop/{name}"), st.sampled_from("abc")),
-    st.builds(lambda name, n: room(name, n), st.sampled_from(("oslo", "bergen")), st.integers(0, 10)),
+    st.builds(
+        lambda name, n: room(name, n), st.sampled_from(("oslo", "bergen")), st.integers(0, 10)
+    ),
     st.just(no_quota()),
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.lists(happenings, min_size=1, max_size=3), max_size=12))
-def test_no_decision_goes_beyond_the_quota_and_the_count_is_what_is_held(story: list[list[Value]]) -> None:
+def test_no_decision_goes_beyond_the_quota_and_the_count_is_what_is_held(
+    story: list[list[Value]],
+) -> None:
     plane = FleetPlane()
     plane.given(a_cluster("oslo"), room("oslo", 9), a_cluster("bergen"), room("bergen", 9))
     for facts in story:

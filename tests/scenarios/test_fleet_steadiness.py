@@ -1,4 +1,5 @@
-"""Moves that nobody asked for, told as stories: back to the first choice, onto clusters that returned, and not on noise."""
+"""Moves that nobody asked for, told as stories: back to the first choice, onto clusters that
+returned, and not on noise."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.hunting import examples
 from tests.scenarios.fleet_plane import (
     AGGREGATED,
     DYNAMIC,
@@ -31,7 +33,7 @@ from wharfinger.domain.placement import (
 from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.decisions import ScheduleDecided
 from wharfinger.kernel.step import number
-from wharfinger.stages.fleet.focus import Focus
+from wharfinger.stages.fleet.focus import FleetFocus
 from wharfinger.stages.fleet.moves import MOVES_A_MINUTE
 
 GROUPS = (ClusterAffinity("home", ("oslo", "bergen")), ClusterAffinity("away", ("alta",)))
@@ -50,7 +52,9 @@ def going_home(after_s: int | None = 60, window_s: int = 300) -> Placement:
 
 
 def balanced(how: ReplicaScheduling = DYNAMIC, **what: int) -> Placement:
-    return Placement(replicas=how, steadiness=Steadiness(rebalance_after_s=what.pop("after_s", 60), **what))
+    return Placement(
+        replicas=how, steadiness=Steadiness(rebalance_after_s=what.pop("after_s", 60), **what)
+    )
 
 
 def moved(plane: FleetPlane) -> list[dict[str, int]]:
@@ -77,7 +81,11 @@ def test_home_again_once_home_could_have_taken_it_for_long_enough(plane: FleetPl
     assert moved(plane) == [{"bergen": 2, "oslo": 2}]
     decided = plane.decided[-1]
     assert isinstance(decided, ScheduleDecided)
-    assert (decided.affinity, decided.trigger, decided.move) == ("home", "ReconcileSchedule", "failback")
+    assert (decided.affinity, decided.trigger, decided.move) == (
+        "home",
+        "ReconcileSchedule",
+        "failback",
+    )
     assert decided.explanation.why.startswith("failback")
 
 
@@ -135,14 +143,20 @@ def one_of_three(plane: FleetPlane, placement: Placement, replicas: int = 12) ->
 
 
 def settle(plane: FleetPlane, rooms: dict[str, int], seconds: float) -> list[dict[str, int]]:
-    """Time passes, with the clusters counted anew after every move: what is free and what web has is `rooms`."""
+    """Time passes, with the clusters counted again after every move: what is free and what web has
+    is `rooms`."""
     found: list[dict[str, int]] = []
     for _ in range(int(seconds // 10)):
         plane.wait(10)
         if moved(plane):
             found += moved(plane)
             held = plane.holds("web")
-            plane.when(*(room(name, n - held.get(name, 0), fleet=plane.head.seq) for name, n in rooms.items()))
+            plane.when(
+                *(
+                    room(name, n - held.get(name, 0), fleet=plane.head.seq)
+                    for name, n in rooms.items()
+                )
+            )
             plane.then_nothing()
     return found
 
@@ -181,7 +195,9 @@ def test_static_weights_are_come_back_to_when_a_cluster_returns(plane: FleetPlan
     assert moved(plane) == [{"bergen": 5, "oslo": 5}]
 
 
-def test_an_aggregated_binding_is_gathered_when_one_cluster_could_hold_it(plane: FleetPlane) -> None:
+def test_an_aggregated_binding_is_gathered_when_one_cluster_could_hold_it(
+    plane: FleetPlane,
+) -> None:
     placement = balanced(AGGREGATED, after_s=30, budget_percent=100)
     plane.given(a_cluster("oslo"), room("oslo", 6), a_cluster("bergen"), room("bergen", 4))
     plane.given(a_binding("web", 10, placement=placement))
@@ -206,7 +222,9 @@ def test_a_roomier_cluster_does_not_draw_an_aggregated_binding(plane: FleetPlane
 def test_no_step_on_the_way_breaks_the_least_of_a_cluster(plane: FleetPlane) -> None:
     how = msgspec.structs.replace(DYNAMIC, limits=(ReplicaLimit("*", least=3),))
     one_of_three(plane, balanced(how, after_s=10, window_s=10, budget_percent=10))
-    assert settle(plane, THREE, 200) == [], "two replicas may move at once, and narvik takes three or none"
+    assert settle(plane, THREE, 200) == [], (
+        "two replicas may move at once, and narvik takes three or none"
+    )
 
 
 def test_a_returning_cluster_does_not_set_the_whole_fleet_in_motion(plane: FleetPlane) -> None:
@@ -224,14 +242,20 @@ def test_a_returning_cluster_does_not_set_the_whole_fleet_in_motion(plane: Fleet
 NOISE = 2
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10_000), st.sampled_from((DYNAMIC, AGGREGATED, ReplicaScheduling("Divided", "Weighted"))))
+@settings(max_examples=examples(25), deadline=None)
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from((DYNAMIC, AGGREGATED, ReplicaScheduling("Divided", "Weighted"))),
+)
 def test_noise_below_the_gain_never_moves_anything(seed: int, how: ReplicaScheduling) -> None:
-    """Clusters of about a hundred free replicas, of which two come and go, are weighed otherwise by less than a tenth."""
+    """Clusters of about a hundred free replicas, of which two come and go, are weighed otherwise by
+    less than a tenth."""
     random, plane = Random(seed), FleetPlane()
     names = ("bergen", "narvik", "oslo", "tromso")
     plane.given(*(a_cluster(name) for name in names), *(room(name, 100) for name in names))
-    plane.given(a_binding("web", 40, placement=balanced(how, after_s=0, window_s=0, gain_percent=10)))
+    plane.given(
+        a_binding("web", 40, placement=balanced(how, after_s=0, window_s=0, gain_percent=10))
+    )
     held = plane.holds("web")
     for _ in range(30):
         name = random.choice(names)
@@ -243,7 +267,7 @@ def test_noise_below_the_gain_never_moves_anything(seed: int, how: ReplicaSchedu
     plane.check()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     st.lists(st.integers(0, 60), min_size=2, max_size=6),
     st.integers(1, 40),
@@ -254,13 +278,16 @@ def test_noise_below_the_gain_never_moves_anything(seed: int, how: ReplicaSchedu
 def test_a_fleet_in_which_nothing_changes_comes_to_rest(
     rooms: list[int], replicas: int, how: ReplicaScheduling, gain: int, budget: int
 ) -> None:
-    """However far apart, there is an end of moving: never back to where it was, and nothing due afterwards."""
+    """However far apart, there is an end of moving: never back to where it was, and nothing due
+    afterwards."""
     plane = FleetPlane()
     placement = balanced(how, after_s=0, window_s=0, gain_percent=gain, budget_percent=budget)
     names = [f"c{i}" for i in range(len(rooms))]
     plane.given(a_cluster("c0"), room("c0", replicas))
     plane.given(a_binding("web", replicas, placement=placement))
-    there = {name: n + (replicas if name == "c0" else 0) for name, n in zip(names, rooms, strict=True)}
+    there = {
+        name: n + (replicas if name == "c0" else 0) for name, n in zip(names, rooms, strict=True)
+    }
     seen = [plane.holds("web")]
     plane.when(*(a_cluster(name) for name in names[1:]), *counted(plane, there))
     for _ in range(4 * replicas + 8):
@@ -283,7 +310,8 @@ def counted(plane: FleetPlane, there: dict[str, int]) -> list[CapacityEstimated]
 
 
 def test_a_move_is_explained_without_the_other_bindings() -> None:
-    """The one decision is taken again on a state that knows of no other binding, and comes out the same."""
+    """The one decision is taken again on a state that knows of no other binding, and comes out the
+    same."""
     plane = FleetPlane()
     one_of_three(plane, balanced(after_s=30, window_s=60, gain_percent=5, budget_percent=20))
     plane.given(a_binding("other", 3), a_binding("db", 2, placement=going_home(20)))
@@ -293,10 +321,12 @@ def test_a_move_is_explained_without_the_other_bindings() -> None:
         for made in last.round.decisions:
             if not isinstance(made.data, ScheduleDecided) or not made.data.move:
                 continue
-            focus = Focus(plane.decider.initial(STREAM), "web", {})
+            focus = FleetFocus(plane.decider.initial(STREAM), "web", {})
             for before in plane.rounds[:place]:
                 focus.fold(before.round.at, before.events, before.round.decisions)
-            focus.fold(last.round.at, last.events, [d for d in last.round.decisions if d.seq < made.seq])
+            focus.fold(
+                last.round.at, last.events, [d for d in last.round.decisions if d.seq < made.seq]
+            )
             drafts = plane.decider.decide(focus.state, last.round.at)
             again = next(draft for draft in drafts if draft.subject == "web")
             assert number(again, STREAM, made.seq).body == made.body

@@ -1,4 +1,5 @@
-"""What leaves a cluster and how: because it is ill there, because of a taint, because some of it finds no node. Told as stories."""
+"""What leaves a cluster and how: because it is ill there, because of a taint, because some of it
+finds no node. Told as stories."""
 
 from __future__ import annotations
 
@@ -82,12 +83,16 @@ def test_it_is_waited_for_no_longer_than_the_grace(plane: FleetPlane) -> None:
     plane.wait(299)
     plane.then_nothing()
     plane.wait(1)
-    assert plane.then_scheduled("web", bergen=2).explanation.why == "oslo has kept its copy for long enough"
+    assert (
+        plane.then_scheduled("web", bergen=2).explanation.why
+        == "oslo has kept its copy for long enough"
+    )
     assert plane.decider.next_due(plane.state) is None
 
 
 def test_nothing_is_left_with_nothing_because_a_grace_is_over(plane: FleetPlane) -> None:
-    """bergen gives back what should have replaced the copy: as long as it has no other place, the copy stays."""
+    """bergen gives back what should have replaced the copy: as long as it has no other place, the
+    copy stays."""
     placed_in_oslo(plane, GRACEFULLY)
     plane.when(because("unhealthy", "web", "oslo"))
     plane.when(plane.refused("bergen", "web", 2))
@@ -105,18 +110,25 @@ def test_without_another_place_it_stays_ill_where_it_is(plane: FleetPlane) -> No
     for application in (GRACEFULLY, DIRECTLY, NEVER):
         plane.given(a_cluster("oslo"), room("oslo", 9))
         name = f"web-{application.purge.lower()}"
-        plane.given(a_binding(name, 2, placement=Placement(replicas=DYNAMIC, application=application)))
+        plane.given(
+            a_binding(name, 2, placement=Placement(replicas=DYNAMIC, application=application))
+        )
         plane.when(because("unhealthy", name, "oslo"))
         plane.then_declined("Unschedulable")
         assert plane.holds(name) == {"oslo": 2}
 
 
-def test_directly_it_goes_in_the_decision_that_places_it_elsewhere_and_keeps_away(plane: FleetPlane) -> None:
+def test_directly_it_goes_in_the_decision_that_places_it_elsewhere_and_keeps_away(
+    plane: FleetPlane,
+) -> None:
     placed_in_oslo(plane, DIRECTLY, AGGREGATED)
     plane.when(because("unhealthy", "web", "oslo"))
     plane.then_scheduled("web", bergen=2)
-    plane.given(a_binding("web", 12, placement=Placement(replicas=AGGREGATED, application=DIRECTLY)))
-    plane.then_refused("web", "Unschedulable", bergen=2)  # 9 fit in bergen, and oslo is still too near
+    plane.given(
+        a_binding("web", 12, placement=Placement(replicas=AGGREGATED, application=DIRECTLY))
+    )
+    # 9 fit in bergen, and oslo is still too near
+    plane.then_refused("web", "Unschedulable", bergen=2)
     plane.wait(360)
     plane.then_scheduled("web", bergen=7, oslo=5)
 
@@ -124,10 +136,16 @@ def test_directly_it_goes_in_the_decision_that_places_it_elsewhere_and_keeps_awa
 def test_never_waits_for_a_person(plane: FleetPlane) -> None:
     placed_in_oslo(plane, NEVER)
     plane.when(because("unhealthy", "web", "oslo"))
-    assert plane.then_scheduled("web", bergen=2, oslo=2).leaving == (Leaving("oslo", 0, "unhealthy"),)
+    assert plane.then_scheduled("web", bergen=2, oslo=2).leaving == (
+        Leaving("oslo", 0, "unhealthy"),
+    )
     plane.wait(100_000)
     assert plane.holds("web") == {"bergen": 2, "oslo": 2}
-    plane.when(a_binding("web", 2, placement=Placement(replicas=DYNAMIC, application=NEVER), reschedule="by hand"))
+    plane.when(
+        a_binding(
+            "web", 2, placement=Placement(replicas=DYNAMIC, application=NEVER), reschedule="by hand"
+        )
+    )
     assert plane.then_scheduled("web", bergen=1, oslo=1).leaving == ()
 
 
@@ -154,9 +172,13 @@ def test_it_is_on_its_way_out_only_once(plane: FleetPlane) -> None:
     plane.then_declined("NothingToDo")
 
 
-def test_a_copy_of_each_cluster_that_is_ill_goes_and_the_others_stand_for_it(plane: FleetPlane) -> None:
+def test_a_copy_of_each_cluster_that_is_ill_goes_and_the_others_stand_for_it(
+    plane: FleetPlane,
+) -> None:
     plane.given(a_cluster("oslo"), room("oslo", 9), a_cluster("bergen"), room("bergen", 9))
-    plane.given(a_binding("web", 2, placement=Placement(replicas=DUPLICATED, application=GRACEFULLY)))
+    plane.given(
+        a_binding("web", 2, placement=Placement(replicas=DUPLICATED, application=GRACEFULLY))
+    )
     plane.then_scheduled("web", bergen=2, oslo=2)
     plane.when(because("unhealthy", "web", "oslo"))
     assert plane.then_scheduled("web", bergen=2, oslo=2).leaving != ()
@@ -180,7 +202,9 @@ def test_it_may_be_scaled_withdrawn_and_lose_its_cluster_on_the_way(plane: Fleet
     plane.then_nothing()
 
 
-def test_of_a_silent_cluster_nothing_is_known_that_would_be_a_reason_to_leave_it(plane: FleetPlane) -> None:
+def test_of_a_silent_cluster_nothing_is_known_that_would_be_a_reason_to_leave_it(
+    plane: FleetPlane,
+) -> None:
     plane.given(a_cluster("oslo", lease_s=60), room("oslo", 9))
     plane.given(a_binding("web", 2, placement=Placement(replicas=DYNAMIC, application=GRACEFULLY)))
     plane.given(a_cluster("bergen", lease_s=9999), room("bergen", 9))
@@ -190,7 +214,9 @@ def test_of_a_silent_cluster_nothing_is_known_that_would_be_a_reason_to_leave_it
     assert plane.holds("web") == {"oslo": 2}
 
 
-def test_a_copy_does_not_go_while_what_replaces_it_is_in_a_silent_cluster(plane: FleetPlane) -> None:
+def test_a_copy_does_not_go_while_what_replaces_it_is_in_a_silent_cluster(
+    plane: FleetPlane,
+) -> None:
     plane.given(a_cluster("oslo", lease_s=9999), room("oslo", 9))
     plane.given(a_binding("web", 2, placement=Placement(replicas=DYNAMIC, application=GRACEFULLY)))
     plane.given(a_cluster("bergen", lease_s=60), room("bergen", 9))
@@ -212,12 +238,16 @@ def test_a_tainted_cluster_may_be_left_gracefully_too(plane: FleetPlane) -> None
     plane.then_declined("Unschedulable")
     plane.given(a_cluster("bergen"), room("bergen", 9))
     plane.when(eviction("web", "oslo"))
-    assert plane.then_scheduled("web", bergen=2, oslo=2).leaving == (Leaving("oslo", plane.at + 600 * S, "taint"),)
+    assert plane.then_scheduled("web", bergen=2, oslo=2).leaving == (
+        Leaving("oslo", plane.at + 600 * S, "taint"),
+    )
     plane.wait(600)
     plane.then_scheduled("web", bergen=2)
 
 
-def test_a_taint_that_is_an_order_ends_the_wait_of_what_is_leaving_for_another_reason(plane: FleetPlane) -> None:
+def test_a_taint_that_is_an_order_ends_the_wait_of_what_is_leaving_for_another_reason(
+    plane: FleetPlane,
+) -> None:
     placed_in_oslo(plane, GRACEFULLY)
     plane.when(because("unhealthy", "web", "oslo"))
     plane.given(a_cluster("oslo", NO_EXECUTE))
@@ -227,7 +257,9 @@ def test_a_taint_that_is_an_order_ends_the_wait_of_what_is_leaving_for_another_r
 
 def test_a_cluster_whose_taint_is_gone_is_not_left_and_not_shut(plane: FleetPlane) -> None:
     plane.given(a_cluster("oslo"), room("oslo", 9))
-    plane.given(a_binding("web", 2, placement=Placement(replicas=DYNAMIC, cluster_purge="Gracefully")))
+    plane.given(
+        a_binding("web", 2, placement=Placement(replicas=DYNAMIC, cluster_purge="Gracefully"))
+    )
     plane.given(a_cluster("bergen"), room("bergen", 9), a_cluster("oslo", NO_EXECUTE))
     plane.when(eviction("web", "oslo"))
     plane.when(a_cluster("oslo"))
@@ -244,7 +276,8 @@ def five_in_oslo_and_five_in_bergen(plane: FleetPlane, how: ReplicaScheduling = 
     plane.given(a_cluster("oslo"), room("oslo", 5), a_cluster("bergen"), room("bergen", 5))
     plane.given(a_binding("web", 10, how))
     plane.then_scheduled("web", bergen=5, oslo=5)
-    plane.given(room("oslo", 4, fleet=9), room("bergen", 4, fleet=9))  # so it is said; but two in oslo find no node
+    # so it is said; but two in oslo find no node
+    plane.given(room("oslo", 4, fleet=9), room("bergen", 4, fleet=9))
 
 
 def test_replicas_without_a_node_are_placed_where_there_is_room(plane: FleetPlane) -> None:
@@ -254,7 +287,9 @@ def test_replicas_without_a_node_are_placed_where_there_is_room(plane: FleetPlan
     assert decided.explanation.why == "2 replicas have found no node in oslo"
 
 
-def test_the_cluster_gets_none_of_their_class_before_its_count_shows_more(plane: FleetPlane) -> None:
+def test_the_cluster_gets_none_of_their_class_before_its_count_shows_more(
+    plane: FleetPlane,
+) -> None:
     five_in_oslo_and_five_in_bergen(plane)
     plane.when(because("unschedulable", "web", "oslo", 2))
     plane.given(room("bergen", 2, fleet=20))

@@ -1,4 +1,5 @@
-"""What the estimator says that a cluster's pools could still make, and at which price. Told as stories."""
+"""What the estimator says that a cluster's pools could still make, and at which price. Told as
+stories."""
 
 from __future__ import annotations
 
@@ -18,7 +19,13 @@ from wharfinger.domain.policy import Policy
 from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import ObjectRef, Requirements
-from wharfinger.events.assignments import Assigned, AssignmentItem, AssignmentsDecided, Claimed, ClaimEnded
+from wharfinger.events.assignments import (
+    Assigned,
+    AssignmentItem,
+    AssignmentsDecided,
+    Claimed,
+    ClaimEnded,
+)
 from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved
@@ -35,15 +42,21 @@ TYPES = (machine("large", 8, 40), machine("small", 2, 12))
 
 
 def pool(name: str = "general", **more: object) -> PolicyApplied:
-    return PolicyApplied(Policy("NodePool", name, node_pool=msgspec.structs.replace(NodePoolPolicy(name), **more)))
+    return PolicyApplied(
+        Policy("NodePool", name, node_pool=msgspec.structs.replace(NodePoolPolicy(name), **more))
+    )
 
 
 def catalogue(*types: InstanceType) -> PolicyApplied:
-    return PolicyApplied(Policy("InstanceTypes", "0", "default", catalogue=Catalogue("default", types)))
+    return PolicyApplied(
+        Policy("InstanceTypes", "0", "default", catalogue=Catalogue("default", types))
+    )
 
 
 def wanted(requirements: Requirements = TWO, name: str = "web") -> BindingRequested:
-    return BindingRequested(Binding(name, f"uid-{name}", ObjectRef("apps/v1", "Deployment", name), 1, requirements))
+    return BindingRequested(
+        Binding(name, f"uid-{name}", ObjectRef("apps/v1", "Deployment", name), 1, requirements)
+    )
 
 
 @dataclass
@@ -58,7 +71,9 @@ class Estimator:
 
     def given(self, *facts: Value) -> None:
         for fact in facts:
-            self.observer.fold(self.state, made(fact, id=uuid4(), source="/test", subject="x"), self.now)
+            self.observer.fold(
+                self.state, made(fact, id=uuid4(), source="/test", subject="x"), self.now
+            )
         for publication in self.observer.publish(self.state, self.now):
             assert isinstance(publication.data, CapacityEstimated)
             self.last = publication.data
@@ -100,7 +115,10 @@ def test_without_pools_or_before_their_prices_are_known_nothing_is_said() -> Non
 
 def test_of_another_cluster_alone_it_makes_nothing_here() -> None:
     assert in_oslo(pool(clusters=("bergen",)), catalogue(*TYPES), wanted()).told() == (0, 0)
-    assert in_oslo(pool(clusters=("oslo",)), catalogue(*TYPES), wanted()).told() == (4 * NODES_MAX, 10)
+    assert in_oslo(pool(clusters=("oslo",)), catalogue(*TYPES), wanted()).told() == (
+        4 * NODES_MAX,
+        10,
+    )
 
 
 def test_the_type_on_which_a_replica_is_cheapest_is_taken_within_the_limits() -> None:
@@ -117,7 +135,17 @@ def test_what_its_nodes_have_used_up_is_not_there_to_be_made() -> None:
     node = Node("n1", {"cpu": 8000, "memory": 32 * GIB, "pods": 110}, labels=labels)
     oslo = in_oslo(pool(limits={"cpu": 24_000}), catalogue(*TYPES), wanted(), nodes=(node,))
     assert oslo.told() == (8, 10)
-    item = Claimed(oslo.next(), str(uuid4()), "c1", "general", ("large",), {"cpu": 2000}, {}, "", START + 900 * S)
+    item = Claimed(
+        oslo.next(),
+        str(uuid4()),
+        "c1",
+        "general",
+        ("large",),
+        {"cpu": 2000},
+        {},
+        "",
+        START + 900 * S,
+    )
     oslo.given(oslo.decided(item))
     assert oslo.told() == (4, 10)
 
@@ -130,7 +158,9 @@ def test_who_does_not_suit_the_pool_gets_nothing_of_it() -> None:
     here = msgspec.structs.replace(TWO, node_selector={"topology.kubernetes.io/zone": "b"})
     assert in_oslo(pool(), catalogue(*TYPES), wanted(here)).told(here) == (0, 0)
     dear = InstanceType(
-        "large", TYPES[0].capacity, offerings=(Offering("a", "on-demand", 40 * CENT), Offering("b", "spot", 80 * CENT))
+        "large",
+        TYPES[0].capacity,
+        offerings=(Offering("a", "on-demand", 40 * CENT), Offering("b", "spot", 80 * CENT)),
     )
     assert in_oslo(pool(), catalogue(dear), wanted(here)).told(here) == (4 * NODES_MAX, 20)
     too_large = Requirements({"cpu": 9000})
@@ -151,7 +181,15 @@ def test_what_waits_without_a_claim_is_taken_off_and_what_has_one_is_not_counted
     oslo.given(oslo.decided(Assigned(1, str(uuid4()), "web", "uid-web", 3, TWO), "fleet/0"))
     assert oslo.told() == (5, 10)
     claim = Claimed(
-        oslo.next(), str(uuid4()), "c1", "general", ("large",), {"cpu": 6000}, {"web": 3}, "", START + 900 * S
+        oslo.next(),
+        str(uuid4()),
+        "c1",
+        "general",
+        ("large",),
+        {"cpu": 6000},
+        {"web": 3},
+        "",
+        START + 900 * S,
     )
     oslo.given(oslo.decided(claim))
     assert oslo.told() == (4, 10)
@@ -160,7 +198,9 @@ def test_what_waits_without_a_claim_is_taken_off_and_what_has_one_is_not_counted
 def test_what_could_not_be_bought_is_not_promised_until_it_may_be_asked_for_again() -> None:
     oslo = in_oslo(pool(), catalogue(*TYPES), wanted())
     assert oslo.told() == (4 * NODES_MAX, 10)
-    oslo.given(oslo.decided(ClaimEnded(oslo.next(), str(uuid4()), "c1", "general", "timed-out", "")))
+    oslo.given(
+        oslo.decided(ClaimEnded(oslo.next(), str(uuid4()), "c1", "general", "timed-out", ""))
+    )
     assert oslo.told() == (0, 0)
     assert oslo.observer.next_due(oslo.state) == START + 60 * S
     oslo.wait(60)
@@ -170,4 +210,6 @@ def test_what_could_not_be_bought_is_not_promised_until_it_may_be_asked_for_agai
 
 def test_one_a_node_where_replicas_may_not_share_one() -> None:
     with_port = msgspec.structs.replace(TWO, pod=PodTraits(ports=(HostPort(8080),)))
-    assert in_oslo(pool(limits={"nodes": 5}), catalogue(TYPES[0]), wanted(with_port)).told(with_port) == (5, 40)
+    assert in_oslo(pool(limits={"nodes": 5}), catalogue(TYPES[0]), wanted(with_port)).told(
+        with_port
+    ) == (5, 40)

@@ -1,4 +1,5 @@
-"""What the descheduler proposes about bindings that are ill, find no node, or would lie better in another cluster."""
+"""What the descheduler proposes about bindings that are ill, find no node, or would lie better in
+another cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +10,13 @@ from tests.scenarios.test_descheduler import START, Descheduler, S
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.node import Pod
-from wharfinger.domain.placement import ApplicationFailover, ClusterAffinity, Placement, ReplicaLimit, ReplicaScheduling
+from wharfinger.domain.placement import (
+    ApplicationFailover,
+    ClusterAffinity,
+    Placement,
+    ReplicaLimit,
+    ReplicaScheduling,
+)
 from wharfinger.domain.pod_upkeep import PodCondition, PodUpkeep
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.rebalancing import RebalancePolicy
@@ -35,8 +42,12 @@ def a_binding(name: str, replicas: int, placement: Placement | None = None) -> B
     return BindingRequested(Binding(name, f"uid-{name}", ref, replicas, SMALL, placement))
 
 
-def a_cluster(name: str, *taints: Taint, price: str = "", lease_s: int | None = None) -> ClusterObserved:
-    return ClusterObserved(Cluster(name, {PRICE: price} if price else {}, taints=taints, lease_s=lease_s))
+def a_cluster(
+    name: str, *taints: Taint, price: str = "", lease_s: int | None = None
+) -> ClusterObserved:
+    return ClusterObserved(
+        Cluster(name, {PRICE: price} if price else {}, taints=taints, lease_s=lease_s)
+    )
 
 
 def unwell(cluster: str, binding: str, since: int = 0, ready: int = 0) -> WorkloadObserved:
@@ -47,7 +58,9 @@ def well(cluster: str, binding: str, ready: int) -> WorkloadObserved:
     return WorkloadObserved(cluster, binding, "Healthy", ready)
 
 
-def stranded(cluster: str, binding: str, count: int, ready: int = 0, since: int = 0) -> WorkloadObserved:
+def stranded(
+    cluster: str, binding: str, count: int, ready: int = 0, since: int = 0
+) -> WorkloadObserved:
     return WorkloadObserved(cluster, binding, "Unknown", ready, count, unschedulable_since_us=since)
 
 
@@ -60,7 +73,11 @@ def room(cluster: str, replicas: int) -> CapacityEstimated:
 
 
 def evicted(proposals: list[Value]) -> list[tuple[str, str, str, int]]:
-    return [(p.cause, p.binding, p.cluster, p.replicas) for p in proposals if isinstance(p, EvictionProposed)]
+    return [
+        (p.cause, p.binding, p.cluster, p.replicas)
+        for p in proposals
+        if isinstance(p, EvictionProposed)
+    ]
 
 
 @pytest.fixture
@@ -77,7 +94,9 @@ def proposals(here: Descheduler) -> list[Value]:
 # Ill
 
 
-def test_what_is_ill_for_longer_than_it_bears_is_proposed_with_the_decision_it_is_there_by(here: Descheduler) -> None:
+def test_what_is_ill_for_longer_than_it_bears_is_proposed_with_the_decision_it_is_there_by(
+    here: Descheduler,
+) -> None:
     here.given(a_binding("web", 2, ILL), *here.assigned("web", oslo=2), unwell("oslo", "web"))
     here.wait(59)
     assert proposals(here) == []
@@ -88,8 +107,14 @@ def test_what_is_ill_for_longer_than_it_bears_is_proposed_with_the_decision_it_i
     assert proposal.assignment == here.state.clusters["oslo"].book.held["web"].assignment != ""
 
 
-def test_since_when_is_taken_from_whoever_knows_so_that_a_restart_begins_no_patience_anew(here: Descheduler) -> None:
-    here.given(a_binding("web", 2, ILL), *here.assigned("web", oslo=2), unwell("oslo", "web", since=START - 50 * S))
+def test_since_when_is_taken_from_whoever_knows_so_that_a_restart_begins_no_patience_anew(
+    here: Descheduler,
+) -> None:
+    here.given(
+        a_binding("web", 2, ILL),
+        *here.assigned("web", oslo=2),
+        unwell("oslo", "web", since=START - 50 * S),
+    )
     here.wait(10)
     assert evicted(proposals(here)) == [("unhealthy", "web", "oslo", 0)]
 
@@ -126,7 +151,9 @@ def test_a_policy_without_failover_minds_nothing_until_it_has_it(here: Deschedul
 
 
 def test_in_a_silent_or_stale_cluster_what_was_said_last_is_not_acted_on(here: Descheduler) -> None:
-    here.given(a_cluster("oslo", lease_s=60), a_binding("web", 2, ILL), *here.assigned("web", oslo=2))
+    here.given(
+        a_cluster("oslo", lease_s=60), a_binding("web", 2, ILL), *here.assigned("web", oslo=2)
+    )
     here.given(unwell("oslo", "web"))
     here.wait(here.state.stale_after_s + 1)
     assert proposals(here) == []
@@ -135,7 +162,9 @@ def test_in_a_silent_or_stale_cluster_what_was_said_last_is_not_acted_on(here: D
     assert evicted(proposals(here)) == [("unhealthy", "web", "oslo", 0)]
 
 
-def test_a_copy_on_its_way_out_is_proposed_to_go_once_what_replaces_it_serves(here: Descheduler) -> None:
+def test_a_copy_on_its_way_out_is_proposed_to_go_once_what_replaces_it_serves(
+    here: Descheduler,
+) -> None:
     here.given(a_binding("web", 2, ILL), *here.assigned("web", oslo=2), unwell("oslo", "web"))
     here.wait(60)
     assert len(proposals(here)) == 1
@@ -148,7 +177,9 @@ def test_a_copy_on_its_way_out_is_proposed_to_go_once_what_replaces_it_serves(he
     assert evicted(proposals(here)) == [("replaced", "web", "oslo", 0)]
 
 
-def test_where_health_is_not_told_a_replacement_stands_when_it_is_on_nodes(here: Descheduler) -> None:
+def test_where_health_is_not_told_a_replacement_stands_when_it_is_on_nodes(
+    here: Descheduler,
+) -> None:
     here.given(a_binding("web", 2, ILL), *here.assigned("web", oslo=2), unwell("oslo", "web"))
     here.wait(60)
     assert len(proposals(here)) == 1
@@ -168,9 +199,12 @@ def test_never_is_never(here: Descheduler) -> None:
     assert proposals(here) == []
 
 
-def test_a_tainted_cluster_that_is_left_gracefully_is_let_go_in_the_same_way(here: Descheduler) -> None:
+def test_a_tainted_cluster_that_is_left_gracefully_is_let_go_in_the_same_way(
+    here: Descheduler,
+) -> None:
     here.given(
-        a_binding("web", 2, Placement(replicas=DYNAMIC, cluster_purge="Gracefully")), *here.assigned("web", oslo=2)
+        a_binding("web", 2, Placement(replicas=DYNAMIC, cluster_purge="Gracefully")),
+        *here.assigned("web", oslo=2),
     )
     here.given(a_cluster("oslo", Taint("broken", "NoExecute")))
     assert evicted(proposals(here)) == [("taint", "web", "oslo", 0)]
@@ -200,9 +234,13 @@ def test_what_was_ill_there_says_nothing_of_what_comes_later(here: Descheduler) 
 # Without a node
 
 
-def test_replicas_that_find_no_node_are_taken_back_after_a_while_but_no_ready_one(here: Descheduler) -> None:
+def test_replicas_that_find_no_node_are_taken_back_after_a_while_but_no_ready_one(
+    here: Descheduler,
+) -> None:
     here.given(applied(RebalancePolicy(unschedulable_after_s=300)))
-    here.given(a_binding("web", 5), *here.assigned("web", oslo=5), stranded("oslo", "web", 3, ready=4))
+    here.given(
+        a_binding("web", 5), *here.assigned("web", oslo=5), stranded("oslo", "web", 3, ready=4)
+    )
     here.wait(299)
     assert proposals(here) == []
     here.wait(1)
@@ -223,10 +261,15 @@ def test_without_a_policy_or_for_other_clusters_nobody_minds(here: Descheduler) 
 
 
 def test_pods_without_a_node_tell_the_same(here: Descheduler) -> None:
-    here.given(applied(RebalancePolicy(unschedulable_after_s=300)), a_binding("web", 5), *here.assigned("web", oslo=5))
+    here.given(
+        applied(RebalancePolicy(unschedulable_after_s=300)),
+        a_binding("web", 5),
+        *here.assigned("web", oslo=5),
+    )
     condition = PodCondition("PodScheduled", "False", "Unschedulable", START - 200 * S)
     pods = tuple(
-        Pod(f"uid-{i}", f"web-{i}", SMALL, binding="web", upkeep=PodUpkeep(conditions=(condition,))) for i in range(2)
+        Pod(f"uid-{i}", f"web-{i}", SMALL, binding="web", upkeep=PodUpkeep(conditions=(condition,)))
+        for i in range(2)
     )
     here.given(PodsObserved("oslo", "", pods))
     here.wait(100)
@@ -238,7 +281,10 @@ def test_pods_without_a_node_tell_the_same(here: Descheduler) -> None:
 
 def test_fixed_weights_are_a_wish_and_stay(here: Descheduler) -> None:
     here.given(applied(RebalancePolicy(unschedulable_after_s=10)))
-    here.given(a_binding("web", 5, Placement(replicas=ReplicaScheduling("Divided"))), *here.assigned("web", oslo=5))
+    here.given(
+        a_binding("web", 5, Placement(replicas=ReplicaScheduling("Divided"))),
+        *here.assigned("web", oslo=5),
+    )
     here.given(stranded("oslo", "web", 3))
     here.wait(1000)
     assert proposals(here) == []
@@ -248,7 +294,12 @@ def test_fixed_weights_are_a_wish_and_stay(here: Descheduler) -> None:
 
 
 def on_dear_oslo(here: Descheduler, policy: RebalancePolicy, **held: int) -> None:
-    here.given(a_cluster("oslo", price="0.05"), a_cluster("bergen", price="0.03"), room("oslo", 20), room("bergen", 20))
+    here.given(
+        a_cluster("oslo", price="0.05"),
+        a_cluster("bergen", price="0.03"),
+        room("oslo", 20),
+        room("bergen", 20),
+    )
     for name, n in held.items():
         here.given(a_binding(name, n), *here.assigned(name, oslo=n))
     here.given(applied(policy))
@@ -256,12 +307,18 @@ def on_dear_oslo(here: Descheduler, policy: RebalancePolicy, **held: int) -> Non
 
 def moves(found: list[Value]) -> list[tuple[str, dict[str, int]]]:
     return [
-        (p.binding, {t.cluster: t.replicas for t in p.targets}) for p in found if isinstance(p, RescheduleProposed)
-    ]  # fmt: skip
+        (p.binding, {t.cluster: t.replicas for t in p.targets})
+        for p in found
+        if isinstance(p, RescheduleProposed)
+    ]
 
 
-def test_what_costs_less_elsewhere_is_proposed_within_the_budget_every_so_often(here: Descheduler) -> None:
-    on_dear_oslo(here, RebalancePolicy("cost", every_s=60, budget_percent=50, window_s=600), web=4, api=4)
+def test_what_costs_less_elsewhere_is_proposed_within_the_budget_every_so_often(
+    here: Descheduler,
+) -> None:
+    on_dear_oslo(
+        here, RebalancePolicy("cost", every_s=60, budget_percent=50, window_s=600), web=4, api=4
+    )
     here.wait(59)
     assert proposals(here) == []
     here.wait(1)
@@ -269,9 +326,14 @@ def test_what_costs_less_elsewhere_is_proposed_within_the_budget_every_so_often(
     assert moves(found) == [("api", {"bergen": 4})]
     (proposal,) = found
     assert isinstance(proposal, RescheduleProposed)
-    assert (proposal.objective, proposal.policy, proposal.gain) == ("cost", "RebalancePolicy//steady", 80_000_000)
+    assert (proposal.objective, proposal.policy, proposal.gain) == (
+        "cost",
+        "RebalancePolicy//steady",
+        80_000_000,
+    )
     assert (
-        proposal.reason == "cost: 4 replicas go from oslo to bergen, 120,000,000 instead of 200,000,000"
+        proposal.reason
+        == "cost: 4 replicas go from oslo to bergen, 120,000,000 instead of 200,000,000"
         or proposal.gain
     )
     here.wait(60)
@@ -289,10 +351,19 @@ def test_a_cluster_that_is_held_neither_gives_nor_takes(here: Descheduler) -> No
 
 
 def test_what_its_policy_does_not_allow_is_not_proposed(here: Descheduler) -> None:
-    on_dear_oslo(here, RebalancePolicy("cost", every_s=60, budget_percent=100), web=4, fixed=4, limited=4, own=4)
+    on_dear_oslo(
+        here,
+        RebalancePolicy("cost", every_s=60, budget_percent=100),
+        web=4,
+        fixed=4,
+        limited=4,
+        own=4,
+    )
     limited = msgspec.structs.replace(DYNAMIC, limits=(ReplicaLimit("bergen", 0, 1),))
     here.given(
-        a_binding("web", 4, Placement((ClusterAffinity(cluster_names=("oslo",)),), replicas=DYNAMIC)),
+        a_binding(
+            "web", 4, Placement((ClusterAffinity(cluster_names=("oslo",)),), replicas=DYNAMIC)
+        ),
         a_binding("fixed", 4, Placement(replicas=ReplicaScheduling("Divided"))),
         a_binding("limited", 4, Placement(replicas=limited)),
         a_binding("own", 4, Placement(replicas=DYNAMIC, application=None)),
@@ -313,8 +384,11 @@ def test_by_load_and_evenly(here: Descheduler) -> None:
     assert sum(targets.get("bergen", 0) for _, targets in found) in (4, 5, 6)
 
 
-def test_what_was_proposed_a_moment_ago_is_not_proposed_again_within_the_window(here: Descheduler) -> None:
-    """Forgotten after a restart; budgets and rests are the fleet stage's, see `test_fleet_upkeep_rebalancing`."""
+def test_what_was_proposed_a_moment_ago_is_not_proposed_again_within_the_window(
+    here: Descheduler,
+) -> None:
+    """Forgotten after a restart; budgets and rests are the fleet stage's, see
+    `test_fleet_upkeep_rebalancing`."""
     on_dear_oslo(here, RebalancePolicy("cost", every_s=60, budget_percent=100, window_s=600), web=4)
     here.wait(60)
     assert len(proposals(here)) == 1

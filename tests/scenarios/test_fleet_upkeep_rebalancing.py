@@ -1,4 +1,5 @@
-"""Moves that a RebalancePolicy asks for, held against the present: gain, budgets, rest; told as stories."""
+"""Moves that a RebalancePolicy asks for, held against the present: gain, budgets, rest; told as
+stories."""
 
 from __future__ import annotations
 
@@ -30,15 +31,21 @@ def applied(policy: RebalancePolicy = CHEAPER) -> PolicyApplied:
     return PolicyApplied(Policy("RebalancePolicy", "cheaper", rebalancing=policy))
 
 
-def dear_oslo_and_cheap_bergen(plane: FleetPlane, policy: RebalancePolicy = CHEAPER, replicas: int = 4) -> None:
+def dear_oslo_and_cheap_bergen(
+    plane: FleetPlane, policy: RebalancePolicy = CHEAPER, replicas: int = 4
+) -> None:
     plane.given(a_cluster("oslo", labels={PRICE: "0.05"}), room("oslo", 20), applied(policy))
     plane.given(a_binding("web", replicas))
     plane.given(a_cluster("bergen", labels={PRICE: "0.03"}), room("bergen", 20))
 
 
-def move(binding: str, objective: str = "cost", policy: str = KEY, **targets: int) -> RescheduleProposed:
+def move(
+    binding: str, objective: str = "cost", policy: str = KEY, **targets: int
+) -> RescheduleProposed:
     named = tuple(TargetCluster(name, n) for name, n in targets.items())
-    return RescheduleProposed(STREAM, binding, "cheaper elsewhere", named, objective=objective, policy=policy)
+    return RescheduleProposed(
+        STREAM, binding, "cheaper elsewhere", named, objective=objective, policy=policy
+    )
 
 
 def test_what_is_cheaper_by_enough_is_moved_within_the_budget(plane: FleetPlane) -> None:
@@ -48,10 +55,15 @@ def test_what_is_cheaper_by_enough_is_moved_within_the_budget(plane: FleetPlane)
     assert (decided.move, decided.explanation.why) == ("rebalance", "cheaper elsewhere")
 
 
-def test_more_than_the_budget_of_a_cluster_does_not_leave_it_within_the_window(plane: FleetPlane) -> None:
+def test_more_than_the_budget_of_a_cluster_does_not_leave_it_within_the_window(
+    plane: FleetPlane,
+) -> None:
     dear_oslo_and_cheap_bergen(plane)
     plane.when(move("web", bergen=3, oslo=1))
-    assert plane.then_declined("BudgetSpent").detail == "50% of 4 replicas may leave oslo in 600 s: 2, and 0 have"
+    assert (
+        plane.then_declined("BudgetSpent").detail
+        == "50% of 4 replicas may leave oslo in 600 s: 2, and 0 have"
+    )
     plane.given(a_binding("api", 4))
     plane.given(a_cluster("bergen", labels={PRICE: "0.03"}), room("bergen", 20))
     plane.when(move("web", bergen=2, oslo=2))
@@ -99,7 +111,9 @@ def test_nothing_is_moved_to_a_silent_cluster(plane: FleetPlane) -> None:
     plane.given(a_cluster("oslo", labels={PRICE: "0.05"}), room("oslo", 20), applied())
     plane.given(a_binding("web", 4))
     plane.given(
-        a_cluster("bergen", labels={PRICE: "0.03"}, lease_s=60), room("bergen", 20), a_cluster("x", lease_s=9999)
+        a_cluster("bergen", labels={PRICE: "0.03"}, lease_s=60),
+        room("bergen", 20),
+        a_cluster("x", lease_s=9999),
     )
     plane.wait(61)
     plane.when(move("web", bergen=2, oslo=2))
@@ -113,19 +127,30 @@ def test_where_prices_of_new_nodes_are_known_they_count(plane: FleetPlane) -> No
     for cluster, price in (("oslo", 10), ("bergen", 12)):
         counted = room(cluster, 20, fleet=9)
         plane.given(
-            type(counted)(cluster, 1, counted.free, counted.classes, counted.accounted_through, price_of={key: price})
+            type(counted)(
+                cluster,
+                1,
+                counted.free,
+                counted.classes,
+                counted.accounted_through,
+                price_of={key: price},
+            )
         )
     plane.when(move("web", bergen=2, oslo=2))
     plane.then_declined("NotBetter")
 
 
 def test_evenly_and_by_load(plane: FleetPlane) -> None:
-    plane.given(a_cluster("oslo"), room("oslo", 20), applied(RebalancePolicy("spread", budget_percent=100)))
+    plane.given(
+        a_cluster("oslo"), room("oslo", 20), applied(RebalancePolicy("spread", budget_percent=100))
+    )
     plane.given(a_binding("web", 10, DYNAMIC))
     plane.given(a_cluster("bergen"), room("bergen", 20))
     plane.when(move("web", "even", bergen=5, oslo=5))
     plane.then_scheduled("web", bergen=5, oslo=5)
-    plane.given(applied(RebalancePolicy("load", budget_percent=100, window_s=1)), room("oslo", 2, fleet=9))
+    plane.given(
+        applied(RebalancePolicy("load", budget_percent=100, window_s=1)), room("oslo", 2, fleet=9)
+    )
     plane.when(move("web", "spread", bergen=7, oslo=3), after_s=2)
     plane.then_scheduled("web", bergen=7, oslo=3)
     plane.when(move("web", "spread", bergen=5, oslo=5), after_s=2)
@@ -141,4 +166,13 @@ def test_no_more_bindings_are_moved_within_a_minute_than_may_be(plane: FleetPlan
     plane.given(*(a_binding(f"web-{i}", 1) for i in range(70)))
     plane.given(a_cluster("bergen", labels={PRICE: "0.03"}), room("bergen", 200))
     plane.when(*(move(f"web-{i}", bergen=1) for i in range(70)))
-    assert len([d for d in plane.decided if isinstance(d, ProposalRefused) and d.reason == "BudgetSpent"]) == 10
+    assert (
+        len(
+            [
+                d
+                for d in plane.decided
+                if isinstance(d, ProposalRefused) and d.reason == "BudgetSpent"
+            ]
+        )
+        == 10
+    )

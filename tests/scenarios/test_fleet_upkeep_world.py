@@ -1,4 +1,5 @@
-"""All stages together: pools of several clusters as one, a workload that falls ill, replicas that go where they cost less."""
+"""All stages together: pools of several clusters as one, a workload that falls ill, replicas that
+go where they cost less."""
 
 from __future__ import annotations
 
@@ -21,14 +22,18 @@ from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.cluster_state import NodesObserved, WorkloadObserved
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.codec import made
-from wharfinger.events.decisions import ProposalRefused, ReplicasRefused, ScheduleDecided
+from wharfinger.events.decisions import (
+    NodeClaimRequested,
+    ProposalRefused,
+    ReplicasRefused,
+    ScheduleDecided,
+)
 from wharfinger.events.envelope import derived_id
 from wharfinger.events.policies import PolicyApplied
-from wharfinger.events.provisioning import NodeClaimRequested
 from wharfinger.kernel.audit import audit
 from wharfinger.kernel.recover import RecordedRound
 from wharfinger.kernel.step import empty_head
-from wharfinger.stages.cluster.state import ClusterState
+from wharfinger.stages.cluster.state import ClusterStageState
 from wharfinger.stages.world import World
 
 PRICE = "wharfinger.io/price-per-core"
@@ -38,7 +43,9 @@ ONE_CORE = Requirements({"cpu": 1000, "memory": GIB})
 
 @dataclass
 class Plane:
-    world: World = field(default_factory=lambda: World(recorded=True, provides_after_s=40, at=START))
+    world: World = field(
+        default_factory=lambda: World(recorded=True, provides_after_s=40, at=START)
+    )
     rounds: list[RecordedRound] = field(default_factory=list)
     told: int = 0
 
@@ -46,7 +53,14 @@ class Plane:
         events = []
         for fact in facts:
             self.told += 1
-            events.append(made(fact, id=derived_id("told", digest(fact, 64), self.told), source="/test", subject="x"))
+            events.append(
+                made(
+                    fact,
+                    id=derived_id("told", digest(fact, 64), self.told),
+                    source="/test",
+                    subject="x",
+                )
+            )
         self.rounds += self.world.tell(events)
 
     def wait(self, seconds: int) -> None:
@@ -55,13 +69,17 @@ class Plane:
     def decided(self, *kinds: type[Value]) -> list[Value]:
         return [d.data for r in self.rounds for d in r.round.decisions if isinstance(d.data, kinds)]
 
-    def cluster(self, name: str) -> ClusterState:
+    def cluster(self, name: str) -> ClusterStageState:
         return next(state for state in self.world.cluster_states() if state.cluster == name)
 
     def placed(self, binding: str) -> dict[str, int]:
         """Cluster -> how many of its replicas are on nodes."""
         found = {s.cluster: s.book.held.get(binding) for s in self.world.cluster_states()}
-        return {name: len(held.placed) for name, held in sorted(found.items()) if held is not None and held.placed}
+        return {
+            name: len(held.placed)
+            for name, held in sorted(found.items())
+            if held is not None and held.placed
+        }
 
     def targets(self, binding: str) -> dict[str, int]:
         return dict(self.world.state_of_shard(binding).bindings[binding].targets)
@@ -73,38 +91,71 @@ class Plane:
             by_stream.setdefault(recorded.round.stream, []).append(recorded)
         for stream, rounds in by_stream.items():
             decider = self.world.streams[stream].decider
-            assert audit(decider, decider.initial(stream), empty_head(stream), rounds).divergences == []
+            assert (
+                audit(decider, decider.initial(stream), empty_head(stream), rounds).divergences
+                == []
+            )
 
 
-def pool_of(cluster: str, *types: InstanceType, limits: dict[str, int] | None = None) -> list[Value]:
+def pool_of(
+    cluster: str, *types: InstanceType, limits: dict[str, int] | None = None
+) -> list[Value]:
     """A pool of the cluster's own, with a catalogue of its own."""
-    pool = NodePoolPolicy("general", clusters=(cluster,), catalogue=f"of-{cluster}", limits=limits or {}, digest="w1")
+    pool = NodePoolPolicy(
+        "general", clusters=(cluster,), catalogue=f"of-{cluster}", limits=limits or {}, digest="w1"
+    )
     return [
         PolicyApplied(Policy("NodePool", "general", cluster, node_pool=pool)),
-        PolicyApplied(Policy("InstanceTypes", "0", f"of-{cluster}", catalogue=Catalogue(f"of-{cluster}", types))),
+        PolicyApplied(
+            Policy(
+                "InstanceTypes", "0", f"of-{cluster}", catalogue=Catalogue(f"of-{cluster}", types)
+            )
+        ),
     ]
 
 
 def a_cluster(name: str, cores: int, price: str = "") -> list[Value]:
-    nodes = (Node(f"{name}-n1", {"cpu": cores * 1000, "memory": 64 * GIB, "pods": 110}),) if cores else ()
-    return [ClusterObserved(Cluster(name, {PRICE: price} if price else {})), NodesObserved(name, 0, 1, nodes)]
+    nodes = (
+        (Node(f"{name}-n1", {"cpu": cores * 1000, "memory": 64 * GIB, "pods": 110}),)
+        if cores
+        else ()
+    )
+    return [
+        ClusterObserved(Cluster(name, {PRICE: price} if price else {})),
+        NodesObserved(name, 0, 1, nodes),
+    ]
 
 
 def wanted(
-    name: str, replicas: int, placement: Placement | None = None, requirements: Requirements = ONE_CORE
+    name: str,
+    replicas: int,
+    placement: Placement | None = None,
+    requirements: Requirements = ONE_CORE,
 ) -> BindingRequested:
     ref = ObjectRef("apps/v1", "Deployment", name)
     return BindingRequested(
-        Binding(name, f"uid-{name}", ref, replicas, requirements, placement or Placement(replicas=DYNAMIC))
+        Binding(
+            name,
+            f"uid-{name}",
+            ref,
+            replicas,
+            requirements,
+            placement or Placement(replicas=DYNAMIC),
+        )
     )
 
 
 def test_free_room_of_all_clusters_first_then_nodes_where_they_are_cheapest() -> None:
     plane = Plane()
     plane.given(*a_cluster("alta", 2), *a_cluster("bergen", 1), *a_cluster("oslo", 1))
-    plane.given(*pool_of("alta", machine("a8", 8, 80)), *pool_of("bergen", machine("b8", 8, 40), limits={"nodes": 1}))
+    plane.given(
+        *pool_of("alta", machine("a8", 8, 80)),
+        *pool_of("bergen", machine("b8", 8, 40), limits={"nodes": 1}),
+    )
     plane.given(wanted("web", 14))
-    assert plane.targets("web") == {"alta": 4, "bergen": 9, "oslo": 1}, "one node of bergen, the rest of alta"
+    assert plane.targets("web") == {"alta": 4, "bergen": 9, "oslo": 1}, (
+        "one node of bergen, the rest of alta"
+    )
     assert plane.placed("web") == {"alta": 2, "bergen": 1, "oslo": 1}
     claims = [(d.cluster, sum(d.replicas.values())) for d in plane.decided(NodeClaimRequested)]  # type: ignore[attr-defined]
     assert sorted(claims) == [("alta", 2), ("bergen", 8)]
@@ -131,12 +182,16 @@ def test_no_more_is_promised_than_the_limits_of_all_pools_leave() -> None:
 
 def test_while_nodes_are_on_their_way_what_is_free_stays_free() -> None:
     plane = Plane()
-    plane.given(*a_cluster("bergen", 2), *pool_of("bergen", machine("b8", 8, 40), limits={"nodes": 1}))
+    plane.given(
+        *a_cluster("bergen", 2), *pool_of("bergen", machine("b8", 8, 40), limits={"nodes": 1})
+    )
     plane.given(wanted("large", 2, requirements=Requirements({"cpu": 4000, "memory": GIB})))
     assert plane.targets("large") == {"bergen": 2}
     assert plane.placed("large") == {}
     plane.given(wanted("small", 2))
-    assert plane.placed("small") == {"bergen": 2}, "who waits for a node takes no room of those that there are"
+    assert plane.placed("small") == {"bergen": 2}, (
+        "who waits for a node takes no room of those that there are"
+    )
     plane.wait(120)
     assert (plane.placed("large"), plane.placed("small")) == ({"bergen": 2}, {"bergen": 2})
     plane.check()
@@ -152,8 +207,12 @@ def test_what_falls_ill_is_replaced_before_it_is_let_go() -> None:
     plane.wait(59)
     assert plane.placed("web") == {"oslo": 3}
     plane.wait(1)
-    assert plane.placed("web") == {"bergen": 3}, "placed there at once, and so the copy could go at once, too"
-    graceful, released = [d for d in plane.decided(ScheduleDecided) if isinstance(d, ScheduleDecided)][1:]
+    assert plane.placed("web") == {"bergen": 3}, (
+        "placed there at once, and so the copy could go at once, too"
+    )
+    graceful, released = [
+        d for d in plane.decided(ScheduleDecided) if isinstance(d, ScheduleDecided)
+    ][1:]
     assert [one.cluster for one in graceful.leaving] == ["oslo"]
     assert {t.cluster: t.replicas for t in graceful.targets} == {"bergen": 3, "oslo": 3}
     assert released.explanation.why == "what replaces oslo stands"
@@ -164,7 +223,9 @@ def test_what_falls_ill_is_replaced_before_it_is_let_go() -> None:
 
 def test_the_copy_waits_while_its_replacement_waits_for_a_node() -> None:
     plane = Plane()
-    plane.given(*a_cluster("bergen", 0), *a_cluster("oslo", 8), *pool_of("bergen", machine("b8", 8, 40)))
+    plane.given(
+        *a_cluster("bergen", 0), *a_cluster("oslo", 8), *pool_of("bergen", machine("b8", 8, 40))
+    )
     ill = Placement(replicas=DYNAMIC, application=ApplicationFailover(toleration_s=60, grace_s=600))
     plane.given(wanted("web", 3, ill))
     plane.given(WorkloadObserved("oslo", "web", "Unhealthy"))
@@ -194,8 +255,15 @@ def test_replicas_go_where_they_cost_less_little_by_little_and_come_to_rest() ->
         left.append(in_oslo())
     assert all(before - after <= 4 for before, after in pairwise(left)), "within the budget of 40%"
     assert left[-1] == 0
-    moved = len([d for d in plane.decided(ScheduleDecided) if isinstance(d, ScheduleDecided) and d.move])
+    moved = len(
+        [d for d in plane.decided(ScheduleDecided) if isinstance(d, ScheduleDecided) and d.move]
+    )
     plane.wait(3600)
-    assert len([d for d in plane.decided(ScheduleDecided) if isinstance(d, ScheduleDecided) and d.move]) == moved
+    assert (
+        len(
+            [d for d in plane.decided(ScheduleDecided) if isinstance(d, ScheduleDecided) and d.move]
+        )
+        == moved
+    )
     assert plane.decided(ProposalRefused) == []
     plane.check()

@@ -1,4 +1,5 @@
-"""Measured load in a cluster stream: who is too busy gets nothing, a burst is spread, and what nobody knows stops nothing."""
+"""Measured load in a cluster stream: who is too busy gets nothing, a burst is spread, and what
+nobody knows stops nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +8,14 @@ import pytest
 from tests.cluster_world import CLUSTER, STREAM, Harness, a_node, needs
 
 from wharfinger.domain.pod_traits import PodTraits
-from wharfinger.domain.policy import HotWindow, LoadLimit, LoadPolicy, LoadWeight, Policy, SyncPeriod
+from wharfinger.domain.policy import (
+    HotWindow,
+    LoadLimit,
+    LoadPolicy,
+    LoadWeight,
+    Policy,
+    SyncPeriod,
+)
 from wharfinger.domain.scheduler import Arguments, DynamicArgs, PluginUse, SchedulerConfig
 from wharfinger.engine.framework.profile import default_profile
 from wharfinger.events.decisions import ReplicasPlaced, ReplicasRefused
@@ -19,7 +27,10 @@ from wharfinger.kernel.step import empty_head
 
 CPU = "cpu_usage_avg_5m"
 POLICY = LoadPolicy(
-    (SyncPeriod(CPU, 60),), (LoadLimit(CPU, 65_000),), (LoadWeight(CPU, 1000),), (HotWindow(300, 5), HotWindow(60, 2))
+    (SyncPeriod(CPU, 60),),
+    (LoadLimit(CPU, 65_000),),
+    (LoadWeight(CPU, 1000),),
+    (HotWindow(300, 5), HotWindow(60, 2)),
 )
 BIG = 64_000
 
@@ -32,8 +43,12 @@ def profile(args: DynamicArgs) -> PolicyApplied:
     """The default profile, in which load alone has a score."""
     default = default_profile()
     alone = {"score": (PluginUse("Dynamic", 1),), "preScore": (PluginUse("Dynamic"),)}
-    changed = msgspec.structs.replace(default, points={**default.points, **alone}, arguments=Arguments(dynamic=args))
-    return PolicyApplied(Policy("KubeSchedulerConfiguration", "default", scheduler=SchedulerConfig((changed,))))
+    changed = msgspec.structs.replace(
+        default, points={**default.points, **alone}, arguments=Arguments(dynamic=args)
+    )
+    return PolicyApplied(
+        Policy("KubeSchedulerConfiguration", "default", scheduler=SchedulerConfig((changed,)))
+    )
 
 
 class Plane(Harness):
@@ -83,14 +98,18 @@ def test_undamped_all_run_to_the_node_that_was_idle_when_it_was_measured() -> No
 def test_a_daemonsets_pod_goes_where_it_belongs_however_busy_that_is() -> None:
     plane = a_plane()
     plane.measured(busy=90_000, calm=90_000, idle=90_000)
-    plane.assign("agent", 1, msgspec.structs.replace(needs(cpu=10), pod=PodTraits(owner="DaemonSet")))
+    plane.assign(
+        "agent", 1, msgspec.structs.replace(needs(cpu=10), pod=PodTraits(owner="DaemonSet"))
+    )
     assert sum(plane.on("agent").values()) == 1
     (refused,) = plane.assign("web", 1, needs(cpu=10))
     assert isinstance(refused.data, ReplicasRefused)
     assert refused.data.explanation.refused == {"LoadTooHigh": 3}
 
 
-def test_a_measurement_that_is_too_old_is_unknown_and_the_explanation_says_of_how_many_nodes() -> None:
+def test_a_measurement_that_is_too_old_is_unknown_and_the_explanation_says_of_how_many_nodes() -> (
+    None
+):
     plane = a_plane()
     plane.measured(busy=90_000, calm=40_000)
     plane.assign("web", 6, needs(cpu=100))
@@ -115,10 +134,14 @@ def test_what_stands_on_the_node_counts_like_a_measurement() -> None:
     at_s = plane.at // 1_000_000
     assert at_s == 10**9  # 2001-09-09T01:46:40Z
     told = {CPU: "0.90000,2001-09-09T01:46:00Z"}
-    plane.nodes(*(
-        msgspec.structs.replace(a_node(name, cpu=BIG, memory=2**38), measured=told if name == "busy" else {})
-        for name in ("busy", "calm", "idle")
-    ))  # fmt: skip
+    plane.nodes(
+        *(
+            msgspec.structs.replace(
+                a_node(name, cpu=BIG, memory=2**38), measured=told if name == "busy" else {}
+            )
+            for name in ("busy", "calm", "idle")
+        )
+    )
     plane.assign("web", 12, needs(cpu=100))
     assert plane.on("web").keys() == {"calm", "idle"}
 
@@ -131,7 +154,9 @@ def test_without_the_policy_load_matters_no_more() -> None:
     assert plane.on("web").keys() == {"busy", "calm", "idle"}
 
 
-@pytest.mark.parametrize("args", [DynamicArgs(), DynamicArgs("closed"), DynamicArgs("crane", damped=False)])
+@pytest.mark.parametrize(
+    "args", [DynamicArgs(), DynamicArgs("closed"), DynamicArgs("crane", damped=False)]
+)
 def test_a_history_made_by_load_is_recovered_and_made_again(args: DynamicArgs) -> None:
     plane = a_plane(profile(args))
     plane.measured(busy=90_000, calm=40_000, idle=10_000)

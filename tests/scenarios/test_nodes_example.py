@@ -19,7 +19,12 @@ from wharfinger.manifests.parse import load_files, load_manifests
 from wharfinger.stages.world import World
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "nodes"
-HALLS = {"molde-1a": "middle-1", "molde-1b": "middle-1", "molde-2a": "middle-2", "molde-2b": "middle-2"}
+HALLS = {
+    "molde-1a": "middle-1",
+    "molde-1b": "middle-1",
+    "molde-2a": "middle-2",
+    "molde-2b": "middle-2",
+}
 
 
 class Molde:
@@ -32,20 +37,26 @@ class Molde:
         events = []
         for fact in facts:
             self.told += 1
-            events.append(made(fact, id=derived_id("told", self.told), source="/test", subject="test"))
+            events.append(
+                made(fact, id=derived_id("told", self.told), source="/test", subject="test")
+            )
         self.world.tell(events, self.world.at + 10**6)
 
     def apply(self, *texts: str) -> None:
         loaded = [load_manifests(text, "file.yaml") for text in texts] or [load_files([EXAMPLE])]
         intake = compile_manifests([m for one in loaded for m in one.manifests], self.policies)
         assert [*intake.errors, *(e for one in loaded for e in one.errors)] == []
-        self.policies += [fact.data.policy for fact in intake.facts if isinstance(fact.data, PolicyApplied)]
+        self.policies += [
+            fact.data.policy for fact in intake.facts if isinstance(fact.data, PolicyApplied)
+        ]
         self.tell(*[fact.data for fact in intake.facts])
 
     def on_nodes(self, binding: str) -> Counter[str]:
         (state,) = self.world.cluster_states()
         held = state.book.held.get(f"quay/{binding}")
-        return Counter() if held is None else Counter(replica.node for replica in held.placed.values())
+        return (
+            Counter() if held is None else Counter(replica.node for replica in held.placed.values())
+        )
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +69,12 @@ def molde() -> Molde:
 def test_the_pilots_are_spread_over_the_halls_each_on_a_node_of_its_own(molde: Molde) -> None:
     pilots = molde.on_nodes("pilot-deployment")
     assert set(pilots.values()) == {1}
-    assert sorted(HALLS[node] for node in pilots) == ["middle-1", "middle-1", "middle-2", "middle-2"]
+    assert sorted(HALLS[node] for node in pilots) == [
+        "middle-1",
+        "middle-1",
+        "middle-2",
+        "middle-2",
+    ]
 
 
 def test_the_tide_tables_are_reckoned_together(molde: Molde) -> None:
@@ -80,14 +96,21 @@ spec: {{replicas: {replicas}, selector: {{}}, template: {{metadata: {{{meta}}}, 
 
 def test_a_port_that_somebody_elses_pod_holds_keeps_a_node_closed(molde: Molde) -> None:
     ports = "ports: [{containerPort: 80, hostPort: 8080}]"
-    molde.apply(another("signal", 4, f"{{containers: [{{{ports}, resources: {{requests: {{cpu: 100m}}}}}}]}}"))
-    assert molde.on_nodes("signal-deployment") == Counter({"molde-1a": 1, "molde-1b": 1, "molde-2a": 1})
+    molde.apply(
+        another(
+            "signal", 4, f"{{containers: [{{{ports}, resources: {{requests: {{cpu: 100m}}}}}}]}}"
+        )
+    )
+    assert molde.on_nodes("signal-deployment") == Counter(
+        {"molde-1a": 1, "molde-1b": 1, "molde-2a": 1}
+    )
 
 
 def test_a_group_that_has_no_room_whole_is_not_begun(molde: Molde) -> None:
     label = "labels: {scheduling.x-k8s.io/pod-group: regatta}"
     group = (
-        "apiVersion: scheduling.x-k8s.io/v1alpha1\nkind: PodGroup\nmetadata: {name: regatta, namespace: quay}\n"
+        "apiVersion: scheduling.x-k8s.io/v1alpha1\nkind: PodGroup\n"
+        "metadata: {name: regatta, namespace: quay}\n"
         "spec: {minMember: 8}\n"
     )
     pod = "{containers: [{resources: {requests: {cpu: 3}}}]}"

@@ -6,8 +6,8 @@ import pytest
 from tests.placement_article import EXAMPLES, Example
 from tests.scenarios.placement_plane import PlacementPlane
 
+from wharfinger.events.decisions import PlacementDecided
 from wharfinger.events.intake import compile_manifests
-from wharfinger.events.placements import PlacementDecided
 from wharfinger.manifests.parse import load_manifests
 
 
@@ -21,7 +21,12 @@ def test_every_printed_decision_is_made(example: Example) -> None:
         intake = compile_manifests(loaded.manifests)
         assert not intake.errors
         decisions = plane.tell(*[fact.data for fact in intake.facts])
-        scores = [g.scores for d in decisions if isinstance(d.data, PlacementDecided) for g in d.data.groups]
+        scores = [
+            g.scores
+            for d in decisions
+            if isinstance(d.data, PlacementDecided)
+            for g in d.data.groups
+        ]
         assert scores == ([] if step.totals is None else [step.totals]), step.says
         selected = selected if step.totals is None else list(step.totals)
         assert plane.selected(example.key) == selected

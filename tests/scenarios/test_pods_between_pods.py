@@ -1,4 +1,5 @@
-"""Pods that stand apart, together or evenly: what users of Kubernetes know of it, one rule at a time."""
+"""Pods that stand apart, together or evenly: what users of Kubernetes know of it, one rule at a
+time."""
 
 from __future__ import annotations
 
@@ -6,7 +7,12 @@ import msgspec
 import pytest
 from tests.framework_world import HOST, ZONE, a_node, a_pod, feasible, on, only, reasons, selecting
 
-from wharfinger.domain.cluster_objects import ClusterObject, ClusterObjects, NamespaceLabels, PodSelecting
+from wharfinger.domain.cluster_objects import (
+    ClusterObject,
+    ClusterObjects,
+    NamespaceLabels,
+    PodSelecting,
+)
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.pod_traits import PodTerm, TopologySpread, WeightedPodTerm
 from wharfinger.domain.scheduler import Arguments, InterPodArgs, SpreadArgs
@@ -20,7 +26,9 @@ WEB = {"app": "web"}
 ZONES = [a_node("x0", "x"), a_node("x1", "x"), a_node("y0", "y"), a_node("bare")]
 
 
-def world(*pods: Pod, nodes: list[Node] = ZONES, objects: tuple[ClusterObject, ...] = ()) -> Snapshot:
+def world(
+    *pods: Pod, nodes: list[Node] = ZONES, objects: tuple[ClusterObject, ...] = ()
+) -> Snapshot:
     return Snapshot.of(nodes, pods, ClusterObjects.of(objects))
 
 
@@ -40,16 +48,24 @@ def evenly(skew: int = 1, key: str = ZONE, **more: object) -> tuple[TopologySpre
 
 def test_a_zone_that_is_ahead_is_closed_until_the_other_has_caught_up() -> None:
     pod = web("new", spread=evenly())
-    assert reasons(SPREAD, world(web("a", "x0")), pod) == {"x0": UNEVEN, "x1": UNEVEN, "bare": NO_LABEL}
+    assert reasons(SPREAD, world(web("a", "x0")), pod) == {
+        "x0": UNEVEN,
+        "x1": UNEVEN,
+        "bare": NO_LABEL,
+    }
     assert feasible(SPREAD, world(web("a", "x0"), web("b", "y0")), pod) == {"x0", "x1", "y0"}
 
 
 def test_who_is_about_to_end_is_not_counted() -> None:
-    assert "x0" in feasible(SPREAD, world(web("a", "x0", terminating=True)), web("new", spread=evenly()))
+    assert "x0" in feasible(
+        SPREAD, world(web("a", "x0", terminating=True)), web("new", spread=evenly())
+    )
 
 
 def test_pods_of_other_namespaces_are_not_counted() -> None:
-    assert "x0" in feasible(SPREAD, world(web("a", "x0", namespace="other")), web("new", spread=evenly()))
+    assert "x0" in feasible(
+        SPREAD, world(web("a", "x0", namespace="other")), web("new", spread=evenly())
+    )
 
 
 def test_a_selector_that_selects_by_nothing_counts_nobody() -> None:
@@ -71,7 +87,9 @@ def test_zones_that_the_pod_cannot_use_do_not_hold_it_back() -> None:
 
     def only_x(honours: bool) -> Pod:
         pod = web("new", spread=evenly(honours_affinity=honours))
-        return msgspec.structs.replace(pod, requirements=msgspec.structs.replace(pod.requirements, node_terms=here))
+        return msgspec.structs.replace(
+            pod, requirements=msgspec.structs.replace(pod.requirements, node_terms=here)
+        )
 
     there = world(web("a", "x0"))
     assert feasible(SPREAD, there, only_x(True)) == {"x0", "x1", "y0"}
@@ -84,8 +102,12 @@ def test_tainted_nodes_count_as_domains_unless_taints_are_honoured() -> None:
     assert feasible(SPREAD, there, web("new", spread=evenly())) == {"y0"}
     assert feasible(SPREAD, there, web("new", spread=evenly(honours_taints=True))) == {"x0", "y0"}
     tolerating = web("new", spread=evenly(honours_taints=True))
-    requirements = msgspec.structs.replace(tolerating.requirements, tolerations=(Toleration(operator="Exists"),))
-    assert feasible(SPREAD, there, msgspec.structs.replace(tolerating, requirements=requirements)) == {"y0"}
+    requirements = msgspec.structs.replace(
+        tolerating.requirements, tolerations=(Toleration(operator="Exists"),)
+    )
+    assert feasible(
+        SPREAD, there, msgspec.structs.replace(tolerating, requirements=requirements)
+    ) == {"y0"}
 
 
 def test_by_match_label_keys_each_revision_is_spread_by_itself() -> None:
@@ -111,7 +133,11 @@ def test_pods_of_a_service_are_spread_though_they_do_not_say_so() -> None:
     assert best(Arguments(), world(*there, nodes=nodes, objects=(SERVICE,)), web("new")) == {"y0"}
     assert best(Arguments(), world(*there, nodes=nodes), web("new")) == {"x0", "x1", "y0"}
     off = Arguments(spread=SpreadArgs(system=False))
-    assert best(off, world(*there, nodes=nodes, objects=(SERVICE,)), web("new")) == {"x0", "x1", "y0"}
+    assert best(off, world(*there, nodes=nodes, objects=(SERVICE,)), web("new")) == {
+        "x0",
+        "x1",
+        "y0",
+    }
 
 
 def test_a_controller_tells_an_application_too_but_only_the_pods_own_kind() -> None:
@@ -126,7 +152,9 @@ def test_a_profile_may_spread_hard_what_does_not_say_anything() -> None:
     args = Arguments(spread=SpreadArgs(system=False, constraints=(TopologySpread(ZONE, 1),)))
     plugins = only("PodTopologySpread", arguments=args)
     assert feasible(plugins, world(web("a", "x0"), objects=(SERVICE,)), web("new")) == {"y0"}
-    assert feasible(plugins, world(web("a", "x0"), objects=(SERVICE,)), a_pod("new")) == {n.name for n in ZONES}
+    assert feasible(plugins, world(web("a", "x0"), objects=(SERVICE,)), a_pod("new")) == {
+        n.name for n in ZONES
+    }
 
 
 def test_nodes_without_the_label_of_a_soft_constraint_come_last() -> None:
@@ -155,7 +183,9 @@ def test_a_pod_stands_where_the_others_are_not() -> None:
 
 def test_the_others_may_mind() -> None:
     refused = reasons(AFFINITY, world(a_pod("shy", "x0", anti_affinity=APART)), web("new"))
-    assert refused == dict.fromkeys(("x0", "x1"), ("node(s) didn't satisfy existing pods anti-affinity rules",))
+    assert refused == dict.fromkeys(
+        ("x0", "x1"), ("node(s) didn't satisfy existing pods anti-affinity rules",)
+    )
 
 
 def test_the_first_of_a_group_that_wants_to_stand_together_may_choose() -> None:
@@ -173,7 +203,11 @@ def test_who_is_wanted_matches_all_terms() -> None:
     assert feasible(AFFINITY, there, a_pod("new", affinity=terms)) == {"x1"}
 
 
-TEAMS = (NamespaceLabels("default"), NamespaceLabels("red", {"team": "red"}), NamespaceLabels("blue", {"team": "blue"}))
+TEAMS = (
+    NamespaceLabels("default"),
+    NamespaceLabels("red", {"team": "red"}),
+    NamespaceLabels("blue", {"team": "blue"}),
+)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +242,9 @@ def test_labels_of_the_pod_itself_narrow_its_terms() -> None:
     assert "y0" not in feasible(AFFINITY, there, a_pod("new", labels=green, anti_affinity=other))
 
 
-def preferred(outcome_of: Snapshot, pod: Pod, args: InterPodArgs | None = None) -> dict[str, int] | None:
+def preferred(
+    outcome_of: Snapshot, pod: Pod, args: InterPodArgs | None = None
+) -> dict[str, int] | None:
     plugins = only("InterPodAffinity", arguments=Arguments(inter_pod=args or InterPodArgs()))
     scored = plugins.run(outcome_of, pod).scores["InterPodAffinity"]
     return None if scored is None else scored.raw
@@ -221,8 +257,18 @@ def test_preferences_of_both_sides_add_up() -> None:
     there = world(web("a", "x0", preferred_anti_affinity=dislikes), web("b", "y0", affinity=needs))
     pod = a_pod("new", labels={"app": "new"}, preferred_affinity=likes)
     assert preferred(there, pod) == {"bare": 0, "x0": 7, "x1": 7, "y0": 11}
-    assert preferred(there, pod, InterPodArgs(hard_weight=5)) == {"bare": 0, "x0": 7, "x1": 7, "y0": 15}
-    assert preferred(there, a_pod("new", labels={"app": "new"})) == {"bare": 0, "x0": -3, "x1": -3, "y0": 1}
+    assert preferred(there, pod, InterPodArgs(hard_weight=5)) == {
+        "bare": 0,
+        "x0": 7,
+        "x1": 7,
+        "y0": 15,
+    }
+    assert preferred(there, a_pod("new", labels={"app": "new"})) == {
+        "bare": 0,
+        "x0": -3,
+        "x1": -3,
+        "y0": 1,
+    }
     ignoring = InterPodArgs(ignores_preferences_of_others=True)
     assert preferred(there, a_pod("new", labels={"app": "new"}), ignoring) is None
     assert preferred(there, a_pod("indifferent")) is None

@@ -14,7 +14,13 @@ from wharfinger.engine.framework.preemption import OBSTACLES_MAX, Preemption, fi
 from wharfinger.engine.framework.protocols import Nominated
 from wharfinger.engine.framework.snapshot import Snapshot
 
-PLUGINS = only("NodeUnschedulable", "NodeResourcesFit", "PodTopologySpread", "InterPodAffinity", "DefaultPreemption")
+PLUGINS = only(
+    "NodeUnschedulable",
+    "NodeResourcesFit",
+    "PodTopologySpread",
+    "InterPodAffinity",
+    "DefaultPreemption",
+)
 
 
 def preempted(
@@ -48,41 +54,61 @@ def test_of_equals_the_younger_goes() -> None:
 
 def test_a_pod_that_has_not_started_is_the_youngest() -> None:
     pods = [a_pod("running", "n", 2000, 1, started_s=10), a_pod("starting", "n", 2000, 1)]
-    assert victims(preempted([a_node("n")], pods, a_pod("new", cpu=2000, priority=9))) == ("starting",)
+    assert victims(preempted([a_node("n")], pods, a_pod("new", cpu=2000, priority=9))) == (
+        "starting",
+    )
 
 
 def chosen(*pods: Pod, budget: DisruptionBudget | None = None) -> str:
     """Of the nodes n and o, full of these, for a pod that needs one of them whole."""
     nodes = [a_node("n"), a_node("o")]
-    found = preempted(nodes, list(pods), a_pod("new", cpu=4000, priority=9), *([budget] if budget else []))
+    found = preempted(
+        nodes, list(pods), a_pod("new", cpu=4000, priority=9), *([budget] if budget else [])
+    )
     assert found.chosen is not None
     return found.chosen.node
 
 
 def test_which_node_costs_least() -> None:
-    """In this order: budgets, the most important victim, all victims' priorities, how many they are, how long they have run."""
+    """In this order: budgets, the most important victim, all victims' priorities, how many they
+    are, how long they have run."""
     guarded = DisruptionBudget("default", "g", selecting(app="g"), allowed=0)
     important = a_pod("a", "o", 4000, 8)
     assert chosen(a_pod("b", "n", 4000, 1, labels={"app": "g"}), important, budget=guarded) == "o"
     assert chosen(a_pod("b", "n", 4000, 1), important) == "n"
     assert (
-        chosen(a_pod("b", "n", 2000, 2), a_pod("c", "n", 2000, 1), a_pod("d", "o", 2000, 2), a_pod("e", "o", 2000))
+        chosen(
+            a_pod("b", "n", 2000, 2),
+            a_pod("c", "n", 2000, 1),
+            a_pod("d", "o", 2000, 2),
+            a_pod("e", "o", 2000),
+        )
         == "o"
     )
-    assert chosen(a_pod("b", "n", 2000, 2), a_pod("c", "n", 2000, 2), a_pod("d", "o", 4000, 2)) == "o"
-    assert chosen(a_pod("b", "n", 4000, 2, started_s=5), a_pod("d", "o", 4000, 2, started_s=6)) == "o"
-    assert chosen(a_pod("b", "n", 4000, 2, started_s=6), a_pod("d", "o", 4000, 2, started_s=5)) == "n"
+    assert (
+        chosen(a_pod("b", "n", 2000, 2), a_pod("c", "n", 2000, 2), a_pod("d", "o", 4000, 2)) == "o"
+    )
+    assert (
+        chosen(a_pod("b", "n", 4000, 2, started_s=5), a_pod("d", "o", 4000, 2, started_s=6)) == "o"
+    )
+    assert (
+        chosen(a_pod("b", "n", 4000, 2, started_s=6), a_pod("d", "o", 4000, 2, started_s=5)) == "n"
+    )
     assert chosen(a_pod("b", "n", 4000, 2, started_s=5), a_pod("d", "o", 4000, 2)) == "o"
 
 
 def test_equal_priority_is_nobodys_victim() -> None:
-    found = preempted([a_node("n")], [a_pod("there", "n", 4000, 9)], a_pod("new", cpu=2000, priority=9))
+    found = preempted(
+        [a_node("n")], [a_pod("there", "n", 4000, 9)], a_pod("new", cpu=2000, priority=9)
+    )
     assert found.chosen is None
     assert found.text == "0/1 nodes are available: 1 No preemption victims found for incoming pod."
 
 
 def test_a_node_that_would_not_do_empty_is_not_emptied() -> None:
-    found = preempted([a_node("n", cpu=1000)], [a_pod("there", "n", 1000)], a_pod("new", cpu=2000, priority=9))
+    found = preempted(
+        [a_node("n", cpu=1000)], [a_pod("there", "n", 1000)], a_pod("new", cpu=2000, priority=9)
+    )
     assert found.text == "0/1 nodes are available: 1 Preemption is not helpful for scheduling."
 
 
@@ -97,7 +123,10 @@ def test_while_victims_leave_the_node_that_was_promised_no_others_are_sought() -
     pods = [a_pod("leaving", "n", 4000, terminating=True), a_pod("there", "o", 4000)]
     pod = a_pod("new", cpu=2000, priority=9)
     waits = preempted(nodes, pods, pod, nominated="n")
-    assert (waits.chosen, waits.text) == (None, "not eligible due to a terminating pod on the nominated node.")
+    assert (waits.chosen, waits.text) == (
+        None,
+        "not eligible due to a terminating pod on the nominated node.",
+    )
     assert preempted(nodes, pods, pod).chosen is not None
 
 
@@ -124,6 +153,19 @@ def test_a_pod_whose_disruption_was_let_through_is_not_counted_twice() -> None:
     assert found.chosen.violations == 0
 
 
+def test_of_equally_important_victims_those_that_a_budget_protects_are_named_first() -> None:
+    budget = DisruptionBudget("default", "g", selecting(app="g"), allowed=0)
+    pods = [
+        a_pod("a", "n", 1000, 1),
+        a_pod("b", "n", 1000, 1, labels={"app": "g"}),
+        a_pod("c", "n", 1000, 1),
+        a_pod("d", "n", 1000, 2),
+    ]
+    found = preempted([a_node("n")], pods, a_pod("new", cpu=4000, priority=9), budget)
+    assert found.chosen is not None
+    assert [victim.name for victim in found.chosen.victims] == ["d", "b", "a", "c"]
+
+
 @pytest.mark.parametrize(
     ("said", "left"),
     [
@@ -137,10 +179,15 @@ def test_a_pod_whose_disruption_was_let_through_is_not_counted_twice() -> None:
         ({}, 0),
     ],
 )
-def test_a_budget_without_a_report_is_counted_over_the_pods_that_are_there(said: dict[str, str], left: int) -> None:
+def test_a_budget_without_a_report_is_counted_over_the_pods_that_are_there(
+    said: dict[str, str], left: int
+) -> None:
     budget = DisruptionBudget("default", "g", selecting(app="g"), **said)  # type: ignore[arg-type]
     pods = [a_pod(f"p{i}", "n", labels={"app": "g"}, terminating=i == 0) for i in range(4)]
-    others = [a_pod("other", "n"), a_pod("elsewhere", "n", labels={"app": "g"}, namespace="elsewhere")]
+    others = [
+        a_pod("other", "n"),
+        a_pod("elsewhere", "n", labels={"app": "g"}, namespace="elsewhere"),
+    ]
     assert allowed([budget], [*pods, *others]) == {("default", "g"): left}
 
 
@@ -155,7 +202,10 @@ def test_a_group_is_taken_apart_unless_it_was_asked_not_to() -> None:
     ]
     pod = a_pod("new", cpu=2000, priority=9)
     assert len(victims(preempted(nodes, pods, pod))) == 1
-    assert set(victims(preempted(nodes, pods, pod, args=PreemptionArgs(whole_groups=True)))) == {"g0", "g1"}
+    assert set(victims(preempted(nodes, pods, pod, args=PreemptionArgs(whole_groups=True)))) == {
+        "g0",
+        "g1",
+    }
 
 
 def test_a_single_pod_goes_rather_than_a_group() -> None:
@@ -165,7 +215,9 @@ def test_a_single_pod_goes_rather_than_a_group() -> None:
         a_pod("g1", "n", 2000, 1, **GROUP),  # type: ignore[arg-type]
         a_pod("single", "o", 4000, 1),
     ]
-    found = preempted(nodes, pods, a_pod("new", cpu=2000, priority=9), args=PreemptionArgs(whole_groups=True))
+    found = preempted(
+        nodes, pods, a_pod("new", cpu=2000, priority=9), args=PreemptionArgs(whole_groups=True)
+    )
     assert victims(found) == ("single",)
 
 
@@ -190,10 +242,14 @@ def test_who_minds_the_newcomer_from_another_node_is_an_obstacle_too() -> None:
 
 
 def test_a_zone_that_is_too_full_is_thinned() -> None:
-    """Two more stand in zone x than in y, where there is no room: one of x goes, though it stands on another node."""
+    """Two more stand in zone x than in y, where there is no room: one of x goes, though it stands
+    on another node."""
     nodes = [a_node("n", "x"), a_node("o", "x", cpu=100), a_node("p", "y", cpu=100)]
     web = {"app": "web"}
-    pods = [a_pod("w0", "o", 50, 1, labels=web, started_s=1), a_pod("w1", "o", 50, 1, labels=web, started_s=2)]
+    pods = [
+        a_pod("w0", "o", 50, 1, labels=web, started_s=1),
+        a_pod("w1", "o", 50, 1, labels=web, started_s=2),
+    ]
     spread = (TopologySpread(ZONE, 2, selector=selecting(app="web")),)
     pod = a_pod("new", cpu=2000, priority=9, labels=web, spread=spread)
     assert preempted(nodes, pods, pod).chosen is None

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.cluster_world import CLUSTER, a_node
-from tests.pool_world import BIG, SMALL, PoolPlane, a_pool, a_type, catalogue_policy, no_pool, pool_policy, wants, words
+from tests.cluster_world import CLUSTER, STREAM, a_node
+from tests.pool_world import (
+    BIG,
+    SMALL,
+    PoolPlane,
+    a_pool,
+    a_type,
+    catalogue_policy,
+    no_pool,
+    pool_policy,
+    wants,
+    words,
+)
 
 from wharfinger.domain.cluster_objects import NodeClaimStatus
 from wharfinger.domain.instance_types import Catalogue
@@ -13,13 +24,22 @@ from wharfinger.domain.pod_traits import WeightedNodeTerm
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.selectors import NodeTerm, Requirement
 from wharfinger.domain.taints import Taint, Toleration
-from wharfinger.events.decisions import ReplicasNominated, ReplicasPlaced, ReplicasRefused
+from wharfinger.events.decisions import (
+    NodeClaimEnded,
+    NodeClaimRequested,
+    ReplicasNominated,
+    ReplicasPlaced,
+    ReplicasRefused,
+)
 from wharfinger.events.policies import PolicyApplied
-from wharfinger.events.provisioning import NodeClaimEnded, NodeClaimRequested
 from wharfinger.kernel.decider import Decision
 from wharfinger.kernel.recover import recover
+from wharfinger.stages.cluster.decider import ClusterDecider
+from wharfinger.stages.cluster.profile import ClusterProfile, Window
 
 MINUTE = 60
+SECOND = 1_000_000
+"""Of the plane, in microseconds."""
 ANY = (Toleration(operator="Exists"),)
 
 
@@ -100,10 +120,13 @@ def test_a_node_that_is_not_ready_is_waited_for(plane: PoolPlane) -> None:
 def test_the_room_on_a_new_node_is_kept_for_whom_it_was_made_for(plane: PoolPlane) -> None:
     (asked,) = plane.assign("web", 1, wants(1500))
     node = plane.node_for(claimed(asked))
-    unready = msgspec.structs.replace(node, ready=False, taints=(Taint("node.kubernetes.io/not-ready", "NoSchedule"),))
+    unready = msgspec.structs.replace(
+        node, ready=False, taints=(Taint("node.kubernetes.io/not-ready", "NoSchedule"),)
+    )
     plane.add(unready)
     tolerant = msgspec.structs.replace(wants(1500), tolerations=ANY)
-    assert words(plane.assign("greedy", 1, tolerant)) == ["claimed"]  # not on the node that was made for another
+    # not on the node that was made for another
+    assert words(plane.assign("greedy", 1, tolerant)) == ["claimed"]
     assert plane.where("greedy") == {}
     assert words(plane.add(node)) == ["placed"]
     assert plane.where("web") == {0: node.name}
@@ -113,8 +136,14 @@ def test_a_node_that_does_not_come_is_given_up_and_its_pool_rests(plane: PoolPla
     plane.assign("web", 1, wants(1500))
     assert plane.decider.next_due(plane.state) == plane.at + 15 * MINUTE * 1_000_000
     gone, no = plane.feed(seconds=15 * MINUTE)
-    assert (ended(gone).outcome, ended(gone).reason) == ("timed-out", "no node has come within 900 s")
-    assert "pool default: no node could be had, not asked again for 60 s" in refused(no).explanation.note
+    assert (ended(gone).outcome, ended(gone).reason) == (
+        "timed-out",
+        "no node has come within 900 s",
+    )
+    assert (
+        "pool default: no node could be had, not asked again for 60 s"
+        in refused(no).explanation.note
+    )
     assert words(plane.assign("web", 1, wants(1500))) == ["refused"]
     plane.feed(seconds=MINUTE)
     assert words(plane.assign("web", 1, wants(1500))) == ["claimed"]
@@ -144,12 +173,20 @@ def test_another_pool_is_asked_while_one_rests() -> None:
 def test_what_is_sold_out_is_not_asked_for_again(plane: PoolPlane) -> None:
     (asked,) = plane.assign("web", 1, wants(1500))
     status = NodeClaimStatus(
-        claimed(asked).claim, "default", "small", "a", "on-demand", launched=False, failure="InsufficientCapacityError"
+        claimed(asked).claim,
+        "default",
+        "small",
+        "a",
+        "on-demand",
+        launched=False,
+        failure="InsufficientCapacityError",
     )
     gone, again = plane.claim_status(status)
     assert (ended(gone).outcome, ended(gone).reason) == ("failed", "InsufficientCapacityError")
     assert (ended(gone).instance_type, ended(gone).zone) == ("small", "a")
-    assert plane.state.pools.unavailable(plane.state.policies.types, plane.at) == {("small", "a", "on-demand")}
+    assert plane.state.pools.unavailable(plane.state.policies.types, plane.at) == {
+        ("small", "a", "on-demand")
+    }
     assert claimed(again).instance_types[0] == "small"  # there is still zone b
     more = msgspec.structs.replace(status, name=claimed(again).claim, zone="b")
     _, third = plane.claim_status(status, more)
@@ -158,7 +195,9 @@ def test_what_is_sold_out_is_not_asked_for_again(plane: PoolPlane) -> None:
 
 def test_a_claim_that_its_cluster_says_is_not_launched_is_given_up_sooner(plane: PoolPlane) -> None:
     (asked,) = plane.assign("web", 1, wants(1500))
-    assert plane.claim_status(NodeClaimStatus(claimed(asked).claim, "default", launched=False)) == []
+    assert (
+        plane.claim_status(NodeClaimStatus(claimed(asked).claim, "default", launched=False)) == []
+    )
     gone, _ = plane.feed(seconds=5 * MINUTE)
     assert ended(gone).reason == "nothing was launched within 300 s"
 
@@ -181,7 +220,10 @@ def test_karpenters_claim_tells_its_node(plane: PoolPlane) -> None:
 def test_a_claim_that_nobody_needs_any_more_is_taken_back(plane: PoolPlane) -> None:
     plane.assign("web", 1, wants(1500))
     (gone,) = plane.assign("web", 0, wants(1500))
-    assert (ended(gone).outcome, ended(gone).reason) == ("cancelled", "nothing waits for it any more")
+    assert (ended(gone).outcome, ended(gone).reason) == (
+        "cancelled",
+        "nothing waits for it any more",
+    )
     assert plane.state.pools.sold_out == {}
 
 
@@ -218,7 +260,10 @@ def test_without_a_pool_or_with_half_a_catalogue_it_is_refused_as_ever() -> None
     plane.tell_nodes()
     assert words(plane.assign("web", 1, wants(1500))) == ["refused"]
     half = Catalogue("default", (SMALL,), 0, 2)
-    plane.feed(pool_policy(a_pool()), PolicyApplied(Policy("InstanceTypes", "0", "default", catalogue=half)))
+    plane.feed(
+        pool_policy(a_pool()),
+        PolicyApplied(Policy("InstanceTypes", "0", "default", catalogue=half)),
+    )
     assert words(plane.assign("web", 1, wants(1500))) == ["refused"]
     other = Catalogue("default", (BIG,), 1, 2)
     plane.feed(PolicyApplied(Policy("InstanceTypes", "1", "default", catalogue=other)))
@@ -303,7 +348,69 @@ def test_the_important_make_room_before_nodes_are_made(plane: PoolPlane) -> None
 
 
 def test_a_dearer_zone_is_taken_where_the_workload_asks_for_it() -> None:
-    plane = PoolPlane(types=(a_type("near", 2, 200, ("a",)), a_type("far", 2, 100, ("b",)))).pools(a_pool())
+    plane = PoolPlane(types=(a_type("near", 2, 200, ("a",)), a_type("far", 2, 100, ("b",)))).pools(
+        a_pool()
+    )
     asked = msgspec.structs.replace(wants(1500), node_selector={"topology.kubernetes.io/zone": "a"})
     (claim,) = plane.assign("web", 1, asked)
     assert claimed(claim).instance_types == ("near",)
+
+
+# --- the batch window
+
+
+def gathering(idle_s: int = 1, longest_s: int = 10) -> PoolPlane:
+    plane = PoolPlane()
+    window = Window(idle_s * SECOND, longest_s * SECOND)
+    plane.decider = ClusterDecider(ClusterProfile(buying=window))
+    plane.state = plane.decider.initial(STREAM)
+    return plane.pools(a_pool())
+
+
+def test_nodes_are_made_together_for_what_arrives_within_the_window() -> None:
+    plane = gathering()
+    assert plane.assign("web", 1, wants(900)) == []
+    assert plane.decider.next_due(plane.state) == plane.at + SECOND
+    assert plane.assign("api", 1, wants(900)) == []
+    (asked,) = plane.feed(seconds=1)
+    assert claimed(asked).replicas == {"api": 1, "web": 1}
+    assert plane.decider.next_due(plane.state) == claimed(asked).until_us
+
+
+def test_what_fits_on_a_node_does_not_wait_for_the_window() -> None:
+    plane = gathering()
+    plane.add(a_node("old", cpu=2000))
+    assert words(plane.assign("web", 2, wants(1500))) == ["placed"]
+    assert words(plane.feed(seconds=1)) == ["claimed"]
+
+
+def test_the_window_closes_though_more_arrives_all_the_time() -> None:
+    plane = gathering(idle_s=2, longest_s=3)
+    made = [
+        d
+        for i in range(8)
+        for d in plane.feed(plane.assigned((f"b{i}", 1, wants(900), 0)), seconds=1)
+    ]
+    assert "claimed" in words(made)
+
+
+def test_what_no_machine_could_hold_is_refused_when_the_window_closes() -> None:
+    plane = gathering()
+    assert plane.assign("huge", 1, wants(90_000)) == []
+    (no,) = plane.feed(seconds=1)
+    assert refused(no).reason == "InsufficientResources"
+
+
+def test_a_stored_window_for_nodes_stays_open() -> None:
+    plane = gathering()
+    plane.assign("web", 1, wants(900))
+    plane.state = plane.decider.load(STREAM, plane.decider.dump(plane.state))
+    assert plane.feed() == []
+    assert words(plane.feed(seconds=1)) == ["claimed"]
+
+
+def test_a_profile_recorded_without_a_window_makes_nodes_at_once() -> None:
+    without = "cluster(strategy=least-allocated work=7)"
+    assert ClusterProfile.of(without) == ClusterProfile(work=7)
+    both = ClusterProfile(window=Window(1, 2), buying=Window(3, 4), work=5)
+    assert ClusterProfile.of(both.text) == both

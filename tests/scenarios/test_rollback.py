@@ -1,5 +1,5 @@
-"""Going back: to where a binding was, to what a policy said. Planned first, whole or not at all, and once however often it is
-asked for."""
+"""Going back: to where a binding was, to what a policy said. Planned first, whole or not at all,
+and once however often it is asked for."""
 
 from __future__ import annotations
 
@@ -22,11 +22,19 @@ from wharfinger.events.proposals import RescheduleProposed
 from wharfinger.history.deciders import DECIDERS
 from wharfinger.history.lineage import lineage_of_binding
 from wharfinger.history.names import UnknownNameError
-from wharfinger.history.picture import picture_at, policies_at
-from wharfinger.history.plan import Applied, Refused
+from wharfinger.history.plan import Applied, PlanRefusal
+from wharfinger.history.plane_at import plane_at, policies_at
 from wharfinger.history.rollback import RollBack, RollBackError, apply_rollback, plan_rollback
 from wharfinger.history.states import PRESENT
-from wharfinger.runtime.ledger import AcceptResult, DecisionQuery, Ledger, LedgerError, LedgerRow, Submission
+from wharfinger.runtime.ledger import (
+    AcceptResult,
+    DecisionQuery,
+    Ledger,
+    LedgerError,
+    LedgerRow,
+    Submission,
+)
+from wharfinger.runtime.ledger.fact_events import event_of
 from wharfinger.runtime.replay import replay
 from wharfinger_cli.output import as_time
 
@@ -34,7 +42,9 @@ pytestmark = pytest.mark.integration
 
 BY_ROOM = a_policy("by-room", Placement(replicas=DYNAMIC))
 NOT_OSLO = a_policy("by-room", Placement((ClusterAffinity(exclude=("oslo",)),), replicas=DYNAMIC))
-NOT_BERGEN = a_policy("by-room", Placement((ClusterAffinity(exclude=("bergen",)),), replicas=DYNAMIC))
+NOT_BERGEN = a_policy(
+    "by-room", Placement((ClusterAffinity(exclude=("bergen",)),), replicas=DYNAMIC)
+)
 FEW = a_policy("by-room", Placement(replicas=AGGREGATED))
 EVERYWHERE = a_policy("everywhere", Placement(replicas=DUPLICATED))
 WEB = "shop/web-deployment"
@@ -45,7 +55,12 @@ TABLES = ("round", "input", "event", "decision", "fact", "plan", "stream")
 async def plane(database_url: str) -> AsyncIterator[ToldPlane]:
     """Two clusters with room for eight each, and `web` with six replicas by room."""
     opened = await ToldPlane.opened(database_url)
-    await opened.tell(a_cluster("oslo"), a_cluster("bergen"), *nodes("oslo", "o1", "o2"), *nodes("bergen", "b1", "b2"))
+    await opened.tell(
+        a_cluster("oslo"),
+        a_cluster("bergen"),
+        *nodes("oslo", "o1", "o2"),
+        *nodes("bergen", "b1", "b2"),
+    )
     await opened.tell(BY_ROOM, a_binding("web", 6, BY_ROOM))
     yield opened
     await opened.ledger.close()
@@ -61,7 +76,9 @@ async def latest(plane: ToldPlane, name: str = WEB) -> LedgerRow:
     return next(r for r in reversed(every) if isinstance(r.data(), ScheduleDecided))
 
 
-async def back(plane: ToldPlane, to: str, what: str = "web") -> tuple[RollBack, Applied | Refused]:
+async def back(
+    plane: ToldPlane, to: str, what: str = "web"
+) -> tuple[RollBack, Applied | PlanRefusal]:
     found = await plan_rollback(plane.ledger, what, to, plane.time.at)
     async with plane.live():
         return found, await apply_rollback(plane.ledger, found, 10)
@@ -69,13 +86,17 @@ async def back(plane: ToldPlane, to: str, what: str = "web") -> tuple[RollBack, 
 
 async def counted(ledger: Ledger) -> dict[str, int]:
     async with ledger.database.reading() as raw:
-        return {table: int((await raw.fetch(f"select count(*) from {table}"))[0][0]) for table in TABLES}
+        return {
+            table: int((await raw.fetch(f"select count(*) from {table}"))[0][0]) for table in TABLES
+        }
 
 
 # --- a binding
 
 
-async def test_a_binding_goes_back_to_what_it_asked_for_and_to_where_it_was(plane: ToldPlane) -> None:
+async def test_a_binding_goes_back_to_what_it_asked_for_and_to_where_it_was(
+    plane: ToldPlane,
+) -> None:
     then, was = await latest(plane), held(plane)
     await plane.tell(FEW, a_binding("web", 9, FEW), after_s=60)
     assert held(plane) != was
@@ -83,20 +104,24 @@ async def test_a_binding_goes_back_to_what_it_asked_for_and_to_where_it_was(plan
     assert isinstance(answer, Applied)
     assert held(plane) == was
     assert (set(found.fields), dict(found.targets)) == ({"replicas", "placement"}, was)
-    picture = await picture_at(plane.ledger, PRESENT)
+    picture = await plane_at(plane.ledger, PRESENT)
     assert picture.bindings[WEB].spec.replicas == 6
     assert picture.bindings[WEB].placed == 6
     # What the rest of the plane is told agrees with what was committed.
     (fact,) = [f async for f in plane.ledger.facts("wharfinger.bindings")]
-    assert fact.event().data == BindingRequested(picture.bindings[WEB].spec)
+    assert event_of(fact).data == BindingRequested(picture.bindings[WEB].spec)
 
 
 async def test_a_binding_that_was_only_moved_is_moved_back(plane: ToldPlane) -> None:
-    """Nothing of its request has changed: it lies elsewhere because a cluster was full, and the cluster has room again."""
+    """Nothing of its request has changed: it lies elsewhere because a cluster was full, and the
+    cluster has room again."""
     was = held(plane)
     number = plane.world.streams["fleet/0"].head.round
     await plane.propose(
-        "fleet/0", RescheduleProposed("fleet/0", WEB, "move", (TargetCluster("bergen", 5), TargetCluster("oslo", 1)))
+        "fleet/0",
+        RescheduleProposed(
+            "fleet/0", WEB, "move", (TargetCluster("bergen", 5), TargetCluster("oslo", 1))
+        ),
     )
     assert held(plane) != was
     before = len(await intake(plane, BindingRequested))
@@ -142,7 +167,8 @@ async def test_asked_again_it_changes_nothing(plane: ToldPlane) -> None:
     assert not again.changes
     assert await counted(plane.ledger) == before
     one, two = [
-        await plan_rollback(plane.ledger, "web", str((await latest(plane)).id), plane.time.at) for _ in range(2)
+        await plan_rollback(plane.ledger, "web", str((await latest(plane)).id), plane.time.at)
+        for _ in range(2)
     ]
     assert one.plan.id == two.plan.id
 
@@ -151,7 +177,8 @@ async def test_asked_again_it_changes_nothing(plane: ToldPlane) -> None:
 async def test_interrupted_anywhere_it_is_finished_by_asking_again(
     plane: ToldPlane, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the request is durable, after it, and after the commit but before the plane is told."""
+    """Before the request is durable, after it, and after the commit but before the plane is
+    told."""
     then, was = await latest(plane), held(plane)
     await plane.tell(a_binding("web", 9, BY_ROOM), after_s=60)
     decided = len([r async for r in plane.ledger.decisions(DecisionQuery("fleet/0", subject=WEB))])
@@ -180,7 +207,8 @@ async def test_interrupted_anywhere_it_is_finished_by_asking_again(
     rows = [r async for r in plane.ledger.decisions(DecisionQuery("fleet/0", subject=WEB))]
     assert len(rows) == decided + 1
     assert len(await intake(plane, PlanRequested)) == 1
-    assert len(await intake(plane, BindingRequested)) == 3  # two of the user's, one of the roll back
+    # two of the user's, one of the roll back
+    assert len(await intake(plane, BindingRequested)) == 3
     assert not (await plan_rollback(plane.ledger, "web", str(then.id), plane.time.at)).changes
 
 
@@ -196,7 +224,7 @@ async def test_what_changed_after_the_plan_is_not_undone_unseen(plane: ToldPlane
     now = held(plane)
     async with plane.live():
         answer = await apply_rollback(plane.ledger, found, 10)
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, PlanRefusal)
     (refusal,) = answer.refusals.values()
     assert f"binding/{WEB}" in refusal.changed
     assert held(plane) == now
@@ -205,12 +233,18 @@ async def test_what_changed_after_the_plan_is_not_undone_unseen(plane: ToldPlane
     assert isinstance(second, Applied)
 
 
-@pytest.mark.parametrize(("gone", "said"), [("forgotten", "oslo is gone"), ("leaving", "oslo is leaving")])
-async def test_it_is_refused_where_its_old_place_is_no_more(plane: ToldPlane, gone: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("gone", "said"), [("forgotten", "oslo is gone"), ("leaving", "oslo is leaving")]
+)
+async def test_it_is_refused_where_its_old_place_is_no_more(
+    plane: ToldPlane, gone: str, said: str
+) -> None:
     then = await latest(plane)
     assert held(plane)["oslo"]
     await plane.tell(NOT_OSLO, a_binding("web", 6, NOT_OSLO), after_s=60)
-    await plane.tell(ClusterForgotten("oslo") if gone == "forgotten" else a_cluster("oslo", deleting=True))
+    await plane.tell(
+        ClusterForgotten("oslo") if gone == "forgotten" else a_cluster("oslo", deleting=True)
+    )
     before = await counted(plane.ledger)
     with pytest.raises(RollBackError, match=f"{WEB} cannot go back to where it was: {said}"):
         await plan_rollback(plane.ledger, "web", str(then.id), plane.time.at)
@@ -245,11 +279,13 @@ async def test_where_it_had_no_whole_place_it_is_placed_anew(plane: ToldPlane) -
     number = plane.world.streams["fleet/0"].head.round
     await plane.tell(a_binding("big", 4, BY_ROOM), after_s=60)
     found = await plan_rollback(plane.ledger, "big", f"fleet/0:{number}", plane.time.at)
-    assert found.notes == ("it held 0 of 40 replicas then: where they go is decided anew",)
+    assert found.notes == ("it held 0 of 40 replicas then: where they go is decided again",)
     assert [r.binding for r in found.plan.refusals] == ["shop/big-deployment"]
 
 
-async def test_a_withdrawn_binding_is_asked_for_again_and_then_goes_to_where_it_was(plane: ToldPlane) -> None:
+async def test_a_withdrawn_binding_is_asked_for_again_and_then_goes_to_where_it_was(
+    plane: ToldPlane,
+) -> None:
     then, was = await latest(plane), held(plane)
     await plane.tell(BindingWithdrawn(WEB), after_s=60)
     await plane.tell(a_binding("api", 5, BY_ROOM))  # by room it would now go elsewhere
@@ -279,7 +315,9 @@ async def test_a_place_in_history_that_is_none_is_one_line(
 async def test_a_decision_about_another_binding_is_refused(plane: ToldPlane) -> None:
     await plane.tell(a_binding("api", 1, BY_ROOM))
     other = await latest(plane, "shop/api-deployment")
-    with pytest.raises(RollBackError, match="is about shop/api-deployment, not about shop/web-deployment"):
+    with pytest.raises(
+        RollBackError, match="is about shop/api-deployment, not about shop/web-deployment"
+    ):
         await plan_rollback(plane.ledger, "web", str(other.id), plane.time.at)
     with pytest.raises(UnknownNameError, match="no binding and no policy is named nobody"):
         await plan_rollback(plane.ledger, "nobody", "now", plane.time.at)
@@ -294,7 +332,9 @@ async def test_who_rolled_back_is_found_by_lineage(plane: ToldPlane) -> None:
     root = next(r for r in lineage.roots if decided.id in {link.id for link in r.walk()})
     assert root.event is not None
     assert isinstance(root.event.data, PlanRequested)
-    assert [s.reschedule.reason for s in root.event.data.steps if s.reschedule] == [f"roll back to fleet/0 {then.seq}"]
+    assert [s.reschedule.reason for s in root.event.data.steps if s.reschedule] == [
+        f"roll back to fleet/0 {then.seq}"
+    ]
 
 
 # --- a policy
@@ -311,7 +351,10 @@ async def test_a_policy_goes_back_with_its_bindings(plane: ToldPlane) -> None:
     assert [(m.binding, m.after) for m in planned.plan.moves] == [(WEB, {"oslo": 6})]
     found, answer = await back(plane, as_time(then), "by-room")
     assert isinstance(answer, Applied)
-    assert (found.subject, found.notes) == (BY_ROOM.policy.key, ("1 binding requested anew under it",))
+    assert (found.subject, found.notes) == (
+        BY_ROOM.policy.key,
+        ("1 binding requested again under it",),
+    )
     assert await policies_at(plane.ledger, PRESENT) == {BY_ROOM.policy.key: NOT_BERGEN.policy}
     assert held(plane) == {"oslo": 6}
     before = await counted(plane.ledger)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 from tests.framework_world import ZONE, a_node, a_pod, only, selecting
+from tests.reference.kube_queue import PATIENCE_US, POOL_US, SECOND_US, SchedulingQueue
 
 from wharfinger.domain.node import Pod
 from wharfinger.domain.pod_traits import PodTerm
 from wharfinger.engine.framework.gang import GATHERING
-from wharfinger.engine.framework.queue import PATIENCE_US, POOL_US, SECOND_US, SchedulingQueue
 
 PLUGINS = only("SchedulingGates", "InterPodAffinity", "PodTopologySpread", "GangScheduling")
 
@@ -69,7 +69,9 @@ def test_members_that_have_their_nodes_count_for_those_that_come_later() -> None
 
 
 def test_groups_of_two_namespaces_are_two_groups() -> None:
-    queue = a_queue(a_pod("a", group="g", min_count=2), a_pod("b", group="g", min_count=2, namespace="other"))
+    queue = a_queue(
+        a_pod("a", group="g", min_count=2), a_pod("b", group="g", min_count=2, namespace="other")
+    )
     assert popped(queue, 5) is None
 
 
@@ -86,7 +88,9 @@ def test_a_refused_pod_waits_for_what_may_help_it() -> None:
     assert popped(queue, 60 * SECOND_US) is None
     assert queue.happened("pod/add", 60 * SECOND_US, new=a_pod("db", labels={"app": "db"})) == []
     assert queue.happened("node/taint", 60 * SECOND_US) == []
-    assert queue.happened("pod/add", 61 * SECOND_US, new=a_pod("web", labels={"app": "web"})) == ["p"]
+    assert queue.happened("pod/add", 61 * SECOND_US, new=a_pod("web", labels={"app": "web"})) == [
+        "p"
+    ]
     assert popped(queue, 61 * SECOND_US) == "p"
 
 
@@ -115,8 +119,8 @@ def test_a_refused_pod_is_tried_after_five_minutes_though_nothing_happens() -> N
 
 
 def test_backoff_doubles_and_ends_with_whole_seconds() -> None:
-    """Other work is there, so nobody is tried early: refused at 0.5 s for the first time, ready when second 1 is over; refused
-    at 2.0 s again, ready when second 4 is over."""
+    """Other work is there, so nobody is tried early: refused at 0.5 s for the first time, ready
+    when second 1 is over; refused at 2.0 s again, ready when second 4 is over."""
     queue = a_queue(a_pod("p"))
     queue.add(a_pod("busy", priority=-1), 0)
     assert popped(queue, 0) == "p"
@@ -165,7 +169,14 @@ def test_the_patient_take_turns_with_the_important() -> None:
     late_us = PATIENCE_US + SECOND_US
     for i in range(4):
         queue.add(a_pod(f"big{i}", priority=9), late_us)
-    assert [popped(queue, late_us) for _ in range(6)] == ["big0", "w0", "big1", "w1", "big2", "big3"]
+    assert [popped(queue, late_us) for _ in range(6)] == [
+        "big0",
+        "w0",
+        "big1",
+        "w1",
+        "big2",
+        "big3",
+    ]
 
 
 def test_who_only_waited_for_something_does_not_back_off() -> None:
@@ -188,7 +199,8 @@ def test_a_pod_that_changed_is_worth_a_try() -> None:
 
 
 def test_what_may_help_whom() -> None:
-    """Hints of the plugins that count pods: a node is looked at for its labels, a pod for whether it is counted."""
+    """Hints of the plugins that count pods: a node is looked at for its labels, a pod for whether
+    it is counted."""
     spread = {hint.event: hint.helps for hint in PLUGINS.plugins["PodTopologySpread"].hints()}  # type: ignore[attr-defined]
     affinity = {hint.event: hint.helps for hint in PLUGINS.plugins["InterPodAffinity"].hints()}  # type: ignore[attr-defined]
     web, db = a_pod("web", labels={"app": "web"}), a_pod("db", labels={"app": "db"})
@@ -201,4 +213,12 @@ def test_what_may_help_whom() -> None:
     assert not affinity["node/add"](with_web, None, a_node("n"))
     assert affinity["pod/label"](with_web, db, web)
     assert not affinity["pod/label"](with_web, db, db)
-    assert set(spread) == {"pod/add", "pod/remove", "pod/label", "node/add", "node/remove", "node/label", "node/taint"}
+    assert set(spread) == {
+        "pod/add",
+        "pod/remove",
+        "pod/label",
+        "node/add",
+        "node/remove",
+        "node/label",
+        "node/taint",
+    }

@@ -1,4 +1,5 @@
-"""A world made of the stages alone behaves as the plane does, and one begun in the middle goes on as one that was there."""
+"""A world made of the stages alone behaves as the plane does, and one begun in the middle goes on
+as one that was there."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ def story(bindings: int = 60, seed: int = 4) -> list[Event[Value]]:
 
 
 def told(data: Value, subject: str, turn: int = 0) -> Event[Value]:
-    return made(data, id=derived_id("told", digest(data, 64), turn), source="/test", subject=subject)
+    return made(
+        data, id=derived_id("told", digest(data, 64), turn), source="/test", subject=subject
+    )
 
 
 def begun() -> tuple[World, list[RecordedRound]]:
@@ -94,7 +97,9 @@ def test_a_world_begun_in_the_middle_has_nothing_to_say_and_goes_on_alike() -> N
     for world in (there, later):
         world.tell(new, START + SECOND)
     (one,), (other,) = there.fleet_states(), later.fleet_states()
-    assert {n: r.targets for n, r in one.bindings.items()} == {n: r.targets for n, r in other.bindings.items()}
+    assert {n: r.targets for n, r in one.bindings.items()} == {
+        n: r.targets for n, r in other.bindings.items()
+    }
 
 
 def test_what_was_on_its_way_between_streams_arrives() -> None:
@@ -103,11 +108,21 @@ def test_what_was_on_its_way_between_streams_arrives() -> None:
     later = World(at=START)
     fleet = streams.pop("fleet/0")
     decider = world.streams["fleet/0"].decider
-    later.adopt("fleet/0", decider, recover(decider, decider.initial("fleet/0"), fleet), fleet[-1].round.head())
-    for name, recorded in streams.items():  # of what the fleet assigned, the clusters have only seen the first round
+    later.adopt(
+        "fleet/0",
+        decider,
+        recover(decider, decider.initial("fleet/0"), fleet),
+        fleet[-1].round.head(),
+    )
+    for name, recorded in streams.items():
+        # of what the fleet assigned, the clusters have only seen the first round
         own = world.streams[name].decider
-        later.adopt(name, own, recover(own, own.initial(name), recorded[:1]), recorded[0].round.head())
+        later.adopt(
+            name, own, recover(own, own.initial(name), recorded[:1]), recorded[0].round.head()
+        )
     later.settle_in()
-    assert {s.cluster: sum(len(h.placed) for h in s.book.held.values()) for s in later.cluster_states()} == {
+    assert {
+        s.cluster: sum(len(h.placed) for h in s.book.held.values()) for s in later.cluster_states()
+    } == {
         s.cluster: sum(len(h.placed) for h in s.book.held.values()) for s in world.cluster_states()
     }

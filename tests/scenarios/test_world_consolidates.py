@@ -1,6 +1,8 @@
-"""Clusters that are too big grow smaller by themselves: pools, catalogue, workloads and a provider in one world.
+"""Clusters that are too big grow smaller by themselves: pools, catalogue, workloads and a provider
+in one world.
 
-Nothing is told here but what comes from outside: what pools there are, what nodes cost, what is wanted.
+Nothing is told here but what comes from outside: what pools there are, what nodes cost, what is
+wanted.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.hunting import examples
 
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import Cluster
@@ -37,15 +40,20 @@ from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.cluster_state import NodesObserved
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.codec import made
-from wharfinger.events.decisions import NodeRemovalDecided, ReplicasPlaced, ReplicasReleased
-from wharfinger.events.disruption import DisruptionDecided, DisruptionEnded
+from wharfinger.events.decisions import (
+    DisruptionDecided,
+    DisruptionEnded,
+    NodeClaimRequested,
+    NodeRemovalDecided,
+    ReplicasPlaced,
+    ReplicasReleased,
+)
 from wharfinger.events.envelope import derived_id
 from wharfinger.events.policies import PolicyApplied
-from wharfinger.events.provisioning import NodeClaimRequested
 from wharfinger.kernel.audit import audit
 from wharfinger.kernel.recover import RecordedRound
 from wharfinger.kernel.step import empty_head
-from wharfinger.stages.cluster.state import ClusterState
+from wharfinger.stages.cluster.state import ClusterStageState
 from wharfinger.stages.world import World
 
 S = 1_000_000
@@ -56,29 +64,47 @@ DOLLAR = 1_000_000_000
 
 def machine(name: str, cpus: int, cents: int) -> InstanceType:
     capacity = {"cpu": cpus * 1000, "memory": cpus * 4 * GIB, "pods": 110}
-    return InstanceType(name, capacity, offerings=(Offering("a", "on-demand", cents * DOLLAR // 100),))
+    return InstanceType(
+        name, capacity, offerings=(Offering("a", "on-demand", cents * DOLLAR // 100),)
+    )
 
 
 TYPES = (machine("large", 8, 40), machine("small", 2, 10))
 POOL = NodePoolPolicy(
-    "general", 30, consolidation="WhenEmptyOrUnderutilized", budgets=(NodeBudget("100%"),), digest="w1"
+    "general",
+    30,
+    consolidation="WhenEmptyOrUnderutilized",
+    budgets=(NodeBudget("100%"),),
+    digest="w1",
 )
 
 
 def node(name: str, kind: str = "large", pool: str = "general", made_by: str = "w1") -> Node:
     of = next(t for t in TYPES if t.name == kind)
     labels = {
-        POOL_LABEL: pool, INSTANCE_TYPE_LABEL: kind, ZONE_LABEL: "a", CAPACITY_TYPE_LABEL: "on-demand",
-        INITIALIZED_LABEL: "true", "kubernetes.io/hostname": name,
-    }  # fmt: skip
-    return Node(name, of.allocatable, labels=labels, annotations={POOL_HASH: made_by}, created_us=START - 3600 * S)
+        POOL_LABEL: pool,
+        INSTANCE_TYPE_LABEL: kind,
+        ZONE_LABEL: "a",
+        CAPACITY_TYPE_LABEL: "on-demand",
+        INITIALIZED_LABEL: "true",
+        "kubernetes.io/hostname": name,
+    }
+    return Node(
+        name,
+        of.allocatable,
+        labels=labels,
+        annotations={POOL_HASH: made_by},
+        created_us=START - 3600 * S,
+    )
 
 
 def wanted(name: str, replicas: int, cpu: int = 1000) -> BindingRequested:
     ref = ObjectRef("apps/v1", "Deployment", name)
     placement = Placement(replicas=ReplicaScheduling("Divided", "Aggregated"))
     return BindingRequested(
-        Binding(name, f"uid-{name}", ref, replicas, Requirements({"cpu": cpu, "memory": GIB}), placement)
+        Binding(
+            name, f"uid-{name}", ref, replicas, Requirements({"cpu": cpu, "memory": GIB}), placement
+        )
     )
 
 
@@ -86,7 +112,9 @@ def wanted(name: str, replicas: int, cpu: int = 1000) -> BindingRequested:
 class Fleet:
     """`decided`: all that was, in order."""
 
-    world: World = field(default_factory=lambda: World(recorded=True, provides_after_s=40, at=START))
+    world: World = field(
+        default_factory=lambda: World(recorded=True, provides_after_s=40, at=START)
+    )
     rounds: list[RecordedRound] = field(default_factory=list)
     told: int = 0
 
@@ -94,7 +122,14 @@ class Fleet:
         events = []
         for fact in facts:
             self.told += 1
-            events.append(made(fact, id=derived_id("told", digest(fact, 64), self.told), source="/test", subject="x"))
+            events.append(
+                made(
+                    fact,
+                    id=derived_id("told", digest(fact, 64), self.told),
+                    source="/test",
+                    subject="x",
+                )
+            )
         self.rounds += self.world.tell(events)
         return self
 
@@ -110,7 +145,7 @@ class Fleet:
         return [d for d in self.decided if isinstance(d, kinds)]
 
     @property
-    def oslo(self) -> ClusterState:
+    def oslo(self) -> ClusterStageState:
         return next(state for state in self.world.cluster_states() if state.cluster == "oslo")
 
     @property
@@ -125,10 +160,14 @@ class Fleet:
         return [(d.method, d.outcome) for d in self.decided if isinstance(d, DisruptionEnded)]
 
 
-def a_fleet(*nodes: Node, pool: NodePoolPolicy = POOL, workloads: Iterable[BindingRequested] = ()) -> Fleet:
+def a_fleet(
+    *nodes: Node, pool: NodePoolPolicy = POOL, workloads: Iterable[BindingRequested] = ()
+) -> Fleet:
     fleet = Fleet().given(
         PolicyApplied(Policy("NodePool", pool.name, node_pool=pool)),
-        PolicyApplied(Policy("InstanceTypes", "0", "default", catalogue=Catalogue("default", TYPES))),
+        PolicyApplied(
+            Policy("InstanceTypes", "0", "default", catalogue=Catalogue("default", TYPES))
+        ),
         ClusterObserved(Cluster("oslo")),
         NodesObserved("oslo", 0, 1, nodes),
     )
@@ -138,7 +177,11 @@ def a_fleet(*nodes: Node, pool: NodePoolPolicy = POOL, workloads: Iterable[Bindi
 def lowered(fleet: Fleet) -> int:
     """What the nodes cost now, in cents an hour."""
     price = {t.name: t.offerings[0].price for t in TYPES}
-    return sum(price[n.labels[INSTANCE_TYPE_LABEL]] for n in fleet.oslo.book.nodes.values()) * 100 // DOLLAR
+    return (
+        sum(price[n.labels[INSTANCE_TYPE_LABEL]] for n in fleet.oslo.book.nodes.values())
+        * 100
+        // DOLLAR
+    )
 
 
 def test_a_node_that_holds_nothing_goes_and_nothing_moves() -> None:
@@ -169,14 +212,22 @@ def test_a_big_node_for_a_small_workload_is_replaced_by_a_small_one() -> None:
     assert fleet.nodes == [claim.claim]
     (ended,) = fleet.of(DisruptionEnded)
     assert isinstance(ended, DisruptionEnded)
-    assert (ended.outcome, ended.predicted, ended.realised) == ("done", 30 * DOLLAR // 100, 30 * DOLLAR // 100)
+    assert (ended.outcome, ended.predicted, ended.realised) == (
+        "done",
+        30 * DOLLAR // 100,
+        30 * DOLLAR // 100,
+    )
 
 
 def test_a_replica_leaves_its_node_in_the_round_in_which_it_comes_to_another() -> None:
     fleet = a_fleet(node("n1"), workloads=[wanted("web", 1)]).wait(1800)
     for recorded in fleet.rounds:
-        released = [d.data for d in recorded.round.decisions if isinstance(d.data, ReplicasReleased)]
-        placed = {d.data.binding for d in recorded.round.decisions if isinstance(d.data, ReplicasPlaced)}
+        released = [
+            d.data for d in recorded.round.decisions if isinstance(d.data, ReplicasReleased)
+        ]
+        placed = {
+            d.data.binding for d in recorded.round.decisions if isinstance(d.data, ReplicasPlaced)
+        }
         assert {r.binding for r in released} <= placed
 
 
@@ -188,7 +239,9 @@ def test_a_drifted_node_is_replaced_by_one_of_the_pool_as_it_is_now() -> None:
 
 
 def test_an_expired_node_goes() -> None:
-    pool = NodePoolPolicy("general", None, expire_after_s=3600, budgets=(NodeBudget("100%"),), digest="w1")
+    pool = NodePoolPolicy(
+        "general", None, expire_after_s=3600, budgets=(NodeBudget("100%"),), digest="w1"
+    )
     fleet = a_fleet(node("n1", "small"), pool=pool, workloads=[wanted("web", 1)]).wait(1800)
     assert ("expiry", "done") in fleet.ended()
     assert "n1" not in fleet.nodes
@@ -197,7 +250,11 @@ def test_an_expired_node_goes() -> None:
 
 def test_what_nobody_may_disrupt_stays() -> None:
     pool = NodePoolPolicy(
-        "general", 30, consolidation="WhenEmptyOrUnderutilized", budgets=(NodeBudget("0"),), digest="w1"
+        "general",
+        30,
+        consolidation="WhenEmptyOrUnderutilized",
+        budgets=(NodeBudget("0"),),
+        digest="w1",
     )
     fleet = a_fleet(*(node(f"n{i}") for i in range(3)), pool=pool).wait(1800)
     assert fleet.of(DisruptionDecided) == []
@@ -205,9 +262,14 @@ def test_what_nobody_may_disrupt_stays() -> None:
 
 
 def test_on_a_fixed_fleet_proposals_end_and_nothing_goes_back_and_forth() -> None:
-    workloads = [wanted(f"w{i}", n, cpu) for i, (n, cpu) in enumerate([(9, 700), (5, 1500), (7, 400), (2, 3000)])]
+    workloads = [
+        wanted(f"w{i}", n, cpu)
+        for i, (n, cpu) in enumerate([(9, 700), (5, 1500), (7, 400), (2, 3000)])
+    ]
     fleet = a_fleet(*(node(f"n{i}") for i in range(6)), workloads=workloads)
-    fleet.wait(300).given(*(wanted(w.binding.name, w.binding.replicas // 3 + 1, 700) for w in workloads))
+    fleet.wait(300).given(
+        *(wanted(w.binding.name, w.binding.replicas // 3 + 1, 700) for w in workloads)
+    )
     fleet.wait(2 * 3600)
     commands = len(fleet.of(DisruptionDecided))
     assert commands > 0
@@ -233,12 +295,19 @@ def visits_twice(decided: Sequence[Value]) -> list[tuple[str, int, str]]:
 
 @pytest.mark.parametrize("workloads", [1, 3])
 def test_the_history_of_a_consolidation_can_be_decided_again(workloads: int) -> None:
-    fleet = a_fleet(*(node(f"n{i}") for i in range(3)), workloads=[wanted(f"w{i}", 2) for i in range(workloads)])
+    fleet = a_fleet(
+        *(node(f"n{i}") for i in range(3)), workloads=[wanted(f"w{i}", 2) for i in range(workloads)]
+    )
     fleet.wait(1800)
     assert fleet.of(DisruptionEnded)
     for name, running in fleet.world.streams.items():
         recorded = [r for r in fleet.rounds if r.round.stream == name]
-        assert audit(running.decider, running.decider.initial(name), empty_head(name), recorded).divergences == []
+        assert (
+            audit(
+                running.decider, running.decider.initial(name), empty_head(name), recorded
+            ).divergences
+            == []
+        )
 
 
 @pytest.mark.parametrize("after", [20, 40, 46, 50, 80, 90, 130, 200])
@@ -258,9 +327,13 @@ def test_without_a_provider_a_command_that_needs_one_is_given_up_ever_more_seldo
     fleet = Fleet(World(recorded=True, at=START))
     fleet.given(
         PolicyApplied(Policy("NodePool", POOL.name, node_pool=POOL)),
-        PolicyApplied(Policy("InstanceTypes", "0", "default", catalogue=Catalogue("default", TYPES))),
-        ClusterObserved(Cluster("oslo")), NodesObserved("oslo", 0, 1, (node("n1"),)), wanted("web", 1),
-    )  # fmt: skip
+        PolicyApplied(
+            Policy("InstanceTypes", "0", "default", catalogue=Catalogue("default", TYPES))
+        ),
+        ClusterObserved(Cluster("oslo")),
+        NodesObserved("oslo", 0, 1, (node("n1"),)),
+        wanted("web", 1),
+    )
     fleet.wait(4 * 3600)
     first = len(fleet.ended())
     assert {outcome for _, outcome in fleet.ended()} == {"rolled-back"}
@@ -288,9 +361,15 @@ def at_once(decided: Sequence[Value]) -> int:
 
 
 @pytest.mark.parametrize(("nodes", "allowed"), [("1", 1), ("25%", 2), ("100%", 8)])
-def test_no_more_nodes_go_at_once_than_the_budget_of_their_pool_allows(nodes: str, allowed: int) -> None:
+def test_no_more_nodes_go_at_once_than_the_budget_of_their_pool_allows(
+    nodes: str, allowed: int
+) -> None:
     pool = NodePoolPolicy(
-        "general", 30, consolidation="WhenEmptyOrUnderutilized", budgets=(NodeBudget(nodes),), digest="w1"
+        "general",
+        30,
+        consolidation="WhenEmptyOrUnderutilized",
+        budgets=(NodeBudget(nodes),),
+        digest="w1",
     )
     fleet = a_fleet(*(node(f"n{i}") for i in range(8)), pool=pool, workloads=[wanted("web", 2)])
     fleet.wait(3600)
@@ -320,18 +399,24 @@ def test_a_strategy_moves_a_replica_off_a_node_that_does_not_want_it_any_more() 
     assert len(fleet.of(ReplicasReleased)) == 1
 
 
-SIZES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 6), st.integers(30, 900)), min_size=1, max_size=6)
+SIZES = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 6), st.integers(30, 900)), min_size=1, max_size=6
+)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(SIZES, st.sampled_from(["1", "50%", "100%"]))
 def test_whatever_was_asked_for_it_comes_to_rest_and_nobody_is_lost(
     steps: list[tuple[int, int, int]], budget: str
 ) -> None:
-    """Workloads grow and shrink at any time. Once nobody asks for anything new: everybody stands, commands end, each once, and no
-    replica comes back to a node it was moved from."""
+    """Workloads grow and shrink at any time. Once nobody asks for anything new: everybody stands,
+    commands end, each once, and no replica comes back to a node it was moved from."""
     pool = NodePoolPolicy(
-        "general", 30, consolidation="WhenEmptyOrUnderutilized", budgets=(NodeBudget(budget),), digest="w1"
+        "general",
+        30,
+        consolidation="WhenEmptyOrUnderutilized",
+        budgets=(NodeBudget(budget),),
+        digest="w1",
     )
     fleet = a_fleet(*(node(f"n{i}") for i in range(3)), pool=pool)
     asked: dict[str, int] = {}
@@ -342,7 +427,9 @@ def test_whatever_was_asked_for_it_comes_to_rest_and_nobody_is_lost(
     quiet = len(fleet.decided)
     fleet.wait(6 * 3600)
     commands = [d.command for d in fleet.decided if isinstance(d, DisruptionDecided)]
-    assert sorted(commands) == sorted(d.command for d in fleet.decided if isinstance(d, DisruptionEnded))
+    assert sorted(commands) == sorted(
+        d.command for d in fleet.decided if isinstance(d, DisruptionEnded)
+    )
     assert {name: fleet.placed(name) for name in asked} == asked
     assert visits_twice(fleet.decided[quiet:]) == []
     settled_at = len(fleet.decided)

@@ -7,11 +7,16 @@ import itertools
 import pytest
 
 from wharfinger.domain.node import Node
-from wharfinger.engine.load.book import LOAD_MAX
+from wharfinger.engine.load.node_loads import LOAD_MAX
 from wharfinger.stages.annotator.series import Series, load_of, match
 
 NODES = (
-    Node("node-a", {}, addresses=("10.0.0.9", "fd00:0:0::9"), labels={"kubernetes.io/hostname": "a.example"}),
+    Node(
+        "node-a",
+        {},
+        addresses=("10.0.0.9", "fd00:0:0::9"),
+        labels={"kubernetes.io/hostname": "a.example"},
+    ),
     Node("node-b", {}, addresses=("10.0.0.90",)),
     Node("node.c", {}),
 )
@@ -44,22 +49,30 @@ def labelled(value: float, **labels: str) -> Series:
         ("fd00::9:9100", None),
     ],
 )
-def test_an_instance_names_its_node_by_address_or_name_with_or_without_port(instance: str, node: str | None) -> None:
+def test_an_instance_names_its_node_by_address_or_name_with_or_without_port(
+    instance: str, node: str | None
+) -> None:
     matched = match(NODES, [labelled(50, instance=instance)])
     assert matched.loads == ({} if node is None else {node: 50_000})
     assert matched.unmatched == (node is None)
 
 
 def test_the_node_label_is_believed_before_the_exporters_own_address() -> None:
-    assert match(NODES, [labelled(50, node="node-b", instance="10.0.0.9:9100")]).loads == {"node-b": 50_000}
+    assert match(NODES, [labelled(50, node="node-b", instance="10.0.0.9:9100")]).loads == {
+        "node-b": 50_000
+    }
 
 
 def test_a_node_label_that_names_no_node_leaves_the_instance_to_decide() -> None:
-    assert match(NODES, [labelled(50, node="elsewhere", instance="10.0.0.9:9100")]).loads == {"node-a": 50_000}
+    assert match(NODES, [labelled(50, node="elsewhere", instance="10.0.0.9:9100")]).loads == {
+        "node-a": 50_000
+    }
 
 
 def test_of_several_series_of_a_node_the_largest_counts_in_any_order() -> None:
-    series = [labelled(v, instance=i) for v, i in ((10, "node-a"), (70, "10.0.0.9:1"), (30, "10.0.0.9:2"))]
+    series = [
+        labelled(v, instance=i) for v, i in ((10, "node-a"), (70, "10.0.0.9:1"), (30, "10.0.0.9:2"))
+    ]
     for order in itertools.permutations(series):
         matched = match(NODES, order)
         assert matched.loads == {"node-a": 70_000}
@@ -69,7 +82,9 @@ def test_of_several_series_of_a_node_the_largest_counts_in_any_order() -> None:
 def test_an_address_of_two_nodes_is_nobodys() -> None:
     nodes = [Node("x", {}, addresses=("10.0.0.1",)), Node("y", {}, addresses=("10.0.0.1",))]
     for order in (nodes, nodes[::-1]):
-        matched = match(order, [labelled(50, instance="10.0.0.1:9100"), labelled(20, instance="y:9100")])
+        matched = match(
+            order, [labelled(50, instance="10.0.0.1:9100"), labelled(20, instance="y:9100")]
+        )
         assert matched.loads == {"y": 20_000}
         assert matched.ambiguous == 1
 

@@ -27,8 +27,16 @@ def test_every_setting_of_the_connection_reaches_the_client() -> None:
         )
     )
     assert made is not None
-    assert (made.url, made.bearer, made.insecure_skip_verify) == ("https://prometheus:9090", "t0ken", True)
-    assert (made.ca_file, made.cert_file, made.key_file) == (Path("ca.pem"), Path("client.pem"), Path("client.key"))
+    assert (made.url, made.bearer, made.insecure_skip_verify) == (
+        "https://prometheus:9090",
+        "t0ken",
+        True,
+    )
+    assert (made.ca_file, made.cert_file, made.key_file) == (
+        Path("ca.pem"),
+        Path("client.pem"),
+        Path("client.key"),
+    )
     assert (made.connect_timeout_s, made.timeout_s) == (1.0, 2.0)
     assert made.matchers == (Matcher("job", "node-exporter"), Matcher("env", "prod.*", "=~"))
     assert made.promql("oslo", "load1") == 'load1{member="oslo",job="node-exporter",env=~"prod.*"}'

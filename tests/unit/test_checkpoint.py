@@ -47,7 +47,14 @@ CHECKPOINT = Checkpoint(
     1_795_250_342_411_936,
     (
         StreamMark("cluster/oslo", 2, 5, "ab" * 32, 17),
-        StreamMark("fleet/0", 9, 40, "cd" * 32, 18, (SnapshotMark(3, "01" * 32), SnapshotMark(6, "02" * 32))),
+        StreamMark(
+            "fleet/0",
+            9,
+            40,
+            "cd" * 32,
+            18,
+            (SnapshotMark(3, "01" * 32), SnapshotMark(6, "02" * 32)),
+        ),
     ),
 )
 FILE = signed(CHECKPOINT, KEY)
@@ -68,7 +75,7 @@ def test_the_same_checkpoint_is_the_same_file() -> None:
 
 
 def test_the_format_is_frozen() -> None:
-    """A file that was signed once must be readable for ever: this is one, byte for byte."""
+    """A file that was signed once must be readable forever: this is one, byte for byte."""
     assert FILE.decode() == (
         '{"checkpoint":{"version":1,'
         '"plane":"da0acd4e921b15c36072b03f9dec911631a806cf2339caa398c7f20503fdcc20",'
@@ -91,7 +98,8 @@ def test_heads_and_snapshots_become_marks_in_order_of_name() -> None:
 
 @given(place=st.integers(0, len(FILE) - 2), flip=st.integers(1, 255))
 def test_no_byte_of_it_can_be_changed(place: int, flip: int) -> None:
-    """Whatever is flipped: one line. Only what changes no meaning of the signed bytes' frame may pass, and says the same."""
+    """Whatever is flipped: one line. Only what changes no meaning of the signed bytes' frame may
+    pass, and says the same."""
     changed = bytearray(FILE)
     changed[place] ^= flip
     said = _said_of(bytes(changed))
@@ -129,7 +137,9 @@ def _resigned(**fields: object) -> Callable[[], bytes]:
     """By somebody with the key: the signature is right, what is signed is not."""
 
     def make() -> bytes:
-        body = json.dumps({**json.loads(FILE)["checkpoint"], **fields}, separators=(",", ":")).encode()
+        body = json.dumps(
+            {**json.loads(FILE)["checkpoint"], **fields}, separators=(",", ":")
+        ).encode()
         parts = {
             "checkpoint": msgspec.Raw(body),
             "public_key": KEY.public_key().public_bytes_raw(),
@@ -194,7 +204,9 @@ def test_a_plane_is_known_by_the_first_round_of_its_intake() -> None:
 
 def test_keys_are_written_and_read() -> None:
     assert private_key("k", private_pem(KEY)).private_bytes_raw() == KEY.private_bytes_raw()
-    assert fingerprint(public_key("k", public_pem(KEY.public_key()))) == fingerprint(KEY.public_key())
+    assert fingerprint(public_key("k", public_pem(KEY.public_key()))) == fingerprint(
+        KEY.public_key()
+    )
     assert fingerprint(KEY.public_key()) == "SHA256:Vkdap1RjR0wChd9dvyvKtz2mUTWIOem3dIGy6rEHcIw"
 
 
@@ -203,12 +215,18 @@ def test_keys_are_written_and_read() -> None:
     [
         (b"", "k: expected an Ed25519 private key in PEM"),
         (public_pem(KEY.public_key()), "k: expected an Ed25519 private key in PEM"),
-        (KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x")),
-            "k: expected a private key without a password"),
-        (X25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
-            "k: expected an Ed25519 private key, got another kind"),
+        (
+            KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x")),
+            "k: expected a private key without a password",
+        ),
+        (
+            X25519PrivateKey.generate().private_bytes(
+                Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+            ),
+            "k: expected an Ed25519 private key, got another kind",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_private_key_is_refused_in_one_line(pem: bytes, said: str) -> None:
     with pytest.raises(CheckpointError) as refused:
         private_key("k", pem)
@@ -220,10 +238,14 @@ def test_what_is_no_private_key_is_refused_in_one_line(pem: bytes, said: str) ->
     [
         (b"no", "k: expected an Ed25519 public key in PEM"),
         (private_pem(KEY), "k: expected an Ed25519 public key in PEM"),
-        (X25519PrivateKey.generate().public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo),
-            "k: expected an Ed25519 public key, got another kind"),
+        (
+            X25519PrivateKey.generate()
+            .public_key()
+            .public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo),
+            "k: expected an Ed25519 public key, got another kind",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_public_key_is_refused_in_one_line(pem: bytes, said: str) -> None:
     with pytest.raises(CheckpointError) as refused:
         public_key("k", pem)

@@ -1,4 +1,5 @@
-"""The command line without a plane: help is quick, mistakes are one line and exit code 2, formats say the same."""
+"""The command line without a plane: help is quick, mistakes are one line and exit code 2, formats
+say the same."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from wharfinger.runtime.settings import ENV_PREFIX
 from wharfinger_cli.decisions import since_micros
@@ -16,12 +18,38 @@ from wharfinger_cli.failures import CommandError
 from wharfinger_cli.output import Format, as_time, count, new_table, show_list
 
 # What a person who asks for help should not wait for.
-HEAVY = {"aiokafka", "alembic", "asyncpg", "faust", "numpy", "psutil", "pydantic", "ruamel", "sqlalchemy", "structlog"}
+HEAVY = {
+    "aiokafka",
+    "alembic",
+    "asyncpg",
+    "faust",
+    "numpy",
+    "psutil",
+    "pydantic",
+    "ruamel",
+    "sqlalchemy",
+    "structlog",
+}
 
 COMMANDS = (
-    "up", "down", "status", "doctor", "migrate", "apply", "delete", "get", "decisions", "explain", "audit", "replay",
-    "dead-letters", "import", "generate", "schema", "demo",
-)  # fmt: skip
+    "up",
+    "down",
+    "status",
+    "doctor",
+    "migrate",
+    "apply",
+    "delete",
+    "get",
+    "decisions",
+    "explain",
+    "audit",
+    "replay",
+    "dead-letters",
+    "import",
+    "generate",
+    "schema",
+    "demo",
+)
 
 
 def environment(**extra: str) -> dict[str, str]:
@@ -33,8 +61,13 @@ def environment(**extra: str) -> dict[str, str]:
 def wharfinger(*arguments: str, stdin: str = "", **extra: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "wharfinger_cli", *arguments],
-        env=environment(**extra), capture_output=True, text=True, input=stdin, timeout=60, check=False,
-    )  # fmt: skip
+        env=environment(**extra),
+        capture_output=True,
+        text=True,
+        input=stdin,
+        timeout=PATIENCE_S,
+        check=False,
+    )
 
 
 def complaint(done: subprocess.CompletedProcess[str], code: int = 2) -> str:
@@ -54,10 +87,17 @@ def test_help_lists_every_command() -> None:
 
 def test_help_loads_nothing_heavy() -> None:
     script = (
-        "import sys\nsys.argv = ['wharfinger', '--help']\nfrom wharfinger_cli.__main__ import main\nmain()\n"
+        "import sys\nsys.argv = ['wharfinger', '--help']\n"
+        "from wharfinger_cli.__main__ import main\nmain()\n"
         "print('LOADED', *sorted({m.partition('.')[0] for m in sys.modules}))"
     )
-    done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     loaded = set(done.stdout.rpartition("LOADED ")[2].split())
     assert "typer" in loaded
     assert loaded & HEAVY == set()
@@ -69,15 +109,34 @@ def test_help_loads_nothing_heavy() -> None:
         (["status"], {}, "no plane is up in "),
         (["get", "clusters"], {}, "no plane is up in "),
         (["decisions", "--follow"], {}, "no plane is up in "),
-        (["status"], {"WHARFINGER_DATABASE": "mysql://x"}, "WHARFINGER_DATABASE: expected postgresql://"),
-        (["audit", "verify"], {"WHARFINGER_DATABASE": "postgresql://127.0.0.1:1/x"}, "127.0.0.1:1/x: database: "),
-        (["migrate"], {"WHARFINGER_DATABASE": "postgresql://127.0.0.1:1/x", "WHARFINGER_KAFKA": "127.0.0.1:1"}, ""),
+        (
+            ["status"],
+            {"WHARFINGER_DATABASE": "mysql://x"},
+            "WHARFINGER_DATABASE: expected postgresql://",
+        ),
+        (
+            ["audit", "verify"],
+            {"WHARFINGER_DATABASE": "postgresql://127.0.0.1:1/x"},
+            "127.0.0.1:1/x: database: ",
+        ),
+        (
+            ["migrate"],
+            {
+                "WHARFINGER_DATABASE": "postgresql://127.0.0.1:1/x",
+                "WHARFINGER_KAFKA": "127.0.0.1:1",
+            },
+            "",
+        ),
         (["migrate"], {}, "kafka: not set"),
         (["up"], {"WHARFINGER_KAFKA": "nowhere"}, "WHARFINGER_KAFKA: expected host:port"),
         (["up"], {"WHARFINGER_PROCESSES": "two"}, "WHARFINGER_PROCESSES: expected 'one' or 'each'"),
         (["generate", "fleet"], {}, "generate fleet: expected one of --out FILE and --apply"),
         (["decisions", "--since", "noon"], {}, "--since: expected a time such as"),
-        (["replay", "--from", "3", "--to", "2"], {}, "replay: expected --from to be at most --to, got 3 and 2"),
+        (
+            ["replay", "--from", "3", "--to", "2"],
+            {},
+            "replay: expected --from to be at most --to, got 3 and 2",
+        ),
         (["replay", "--from", "noon"], {}, "expected a round such as fleet/0:12, a time such as"),
         (["replay", "--from", "0"], {}, "replay: rounds are numbered from 1, got 0"),
         (["schema", "export", "/proc/nowhere"], {}, "/proc/nowhere: "),
@@ -104,7 +163,8 @@ def test_a_secret_in_an_address_is_never_said() -> None:
 def test_every_mistake_of_a_manifest_is_a_line_with_file_line_and_field(tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text(
-        "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web\nspec:\n  replica: 3\n  template: 7\n"
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web\nspec:\n  replica: 3\n"
+        "  template: 7\n"
     )
     done = wharfinger("apply", "-f", str(bad))
     assert done.returncode == 2
@@ -116,13 +176,17 @@ def test_every_mistake_of_a_manifest_is_a_line_with_file_line_and_field(tmp_path
 
 
 def test_a_kind_nobody_knows_is_named() -> None:
-    said = complaint(wharfinger("apply", "-f", "-", stdin="apiVersion: v9\nkind: Unheard\nmetadata: {name: x}\n"))
+    said = complaint(
+        wharfinger("apply", "-f", "-", stdin="apiVersion: v9\nkind: Unheard\nmetadata: {name: x}\n")
+    )
     assert said.startswith("standard input:2: kind: ")
     assert "'Unheard'" in said
 
 
 def test_nothing_to_apply_is_said() -> None:
-    assert "expected at least one manifest" in complaint(wharfinger("apply", "-f", "-", stdin="# nothing\n"))
+    assert "expected at least one manifest" in complaint(
+        wharfinger("apply", "-f", "-", stdin="# nothing\n")
+    )
 
 
 def test_an_event_that_people_may_not_send_is_refused(tmp_path: Path) -> None:
@@ -136,7 +200,19 @@ def test_an_unknown_command_is_two() -> None:
 
 
 def test_generated_events_are_the_same_bytes_each_time(tmp_path: Path) -> None:
-    arguments = ["generate", "fleet", "--clusters", "2", "--nodes", "5", "--bindings", "7", "--seed", "3", "--out"]
+    arguments = [
+        "generate",
+        "fleet",
+        "--clusters",
+        "2",
+        "--nodes",
+        "5",
+        "--bindings",
+        "7",
+        "--seed",
+        "3",
+        "--out",
+    ]
     first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
     assert wharfinger(*arguments, str(first), PYTHONHASHSEED="1").returncode == 0
     assert wharfinger(*arguments, str(second), PYTHONHASHSEED="2").returncode == 0
@@ -152,13 +228,17 @@ def test_down_without_a_plane_is_no_mistake(tmp_path: Path) -> None:
 
 def test_options_may_stand_before_or_behind_the_command(tmp_path: Path) -> None:
     before = complaint(wharfinger("--data-dir", str(tmp_path / "a"), "status"))
-    behind = complaint(wharfinger("--data-dir", "/elsewhere", "status", "--data-dir", str(tmp_path / "a")))
+    behind = complaint(
+        wharfinger("--data-dir", "/elsewhere", "status", "--data-dir", str(tmp_path / "a"))
+    )
     assert before == behind
     assert str(tmp_path / "a") in before
 
 
 def test_doctor_finds_what_is_wrong_and_ends_with_one(tmp_path: Path) -> None:
-    done = wharfinger("doctor", "-o", "json", WHARFINGER_DATA_DIR=str(tmp_path), WHARFINGER_KAFKKA="x")
+    done = wharfinger(
+        "doctor", "-o", "json", WHARFINGER_DATA_DIR=str(tmp_path), WHARFINGER_KAFKKA="x"
+    )
     assert done.returncode == 1
     said = json.loads(done.stdout)
     assert said["ok"] is False

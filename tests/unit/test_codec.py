@@ -1,4 +1,5 @@
-"""Numbers that 64 bits do not hold are poison: whoever takes one in fails later, far from the message that brought it."""
+"""Numbers that 64 bits do not hold are poison: whoever takes one in fails later, far from the
+message that brought it."""
 
 from __future__ import annotations
 
@@ -13,8 +14,6 @@ from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.cluster_state import NodesObserved
 from wharfinger.events.codec import (
-    INT64_MAX,
-    INT64_MIN,
     UndecodableError,
     decode,
     decode_data,
@@ -26,9 +25,11 @@ from wharfinger.events.codec import (
 )
 from wharfinger.events.decisions import Explanation, ScheduleDecided
 from wharfinger.events.envelope import derived_id
+from wharfinger.events.message_codec import INT64_MAX, INT64_MIN
 
 MARK = 4711
-"""A number to be replaced by another one in the bytes: the encoder itself would refuse to write most of them."""
+"""A number to be replaced by another one in the bytes: the encoder itself would refuse to write
+most of them."""
 
 
 def message(data: Value, number: int | str) -> bytes:
@@ -39,11 +40,19 @@ def message(data: Value, number: int | str) -> bytes:
 
 def a_binding(replicas: int = 1, cpu: int = 1, uid: str = "u") -> BindingRequested:
     return BindingRequested(
-        Binding("shop/web", uid, ObjectRef("apps/v1", "Deployment", "web"), replicas, Requirements({"cpu": cpu}))
+        Binding(
+            "shop/web",
+            uid,
+            ObjectRef("apps/v1", "Deployment", "web"),
+            replicas,
+            Requirements({"cpu": cpu}),
+        )
     )
 
 
-@pytest.mark.parametrize("number", [INT64_MAX + 1, INT64_MIN - 1, 2**64 - 1, 2**64, -(2**64), 10**300])
+@pytest.mark.parametrize(
+    "number", [INT64_MAX + 1, INT64_MIN - 1, 2**64 - 1, 2**64, -(2**64), 10**300]
+)
 @pytest.mark.parametrize(
     "data",
     [
@@ -54,7 +63,9 @@ def a_binding(replicas: int = 1, cpu: int = 1, uid: str = "u") -> BindingRequest
     ids=["field", "mapping", "deep"],
 )
 def test_a_number_beyond_64_bits_is_refused_in_one_line(data: Value, number: int) -> None:
-    with pytest.raises(UndecodableError, match=r"expected numbers of at most 64 bits|out of range") as refusal:
+    with pytest.raises(
+        UndecodableError, match=r"expected numbers of at most 64 bits|out of range"
+    ) as refusal:
         decode(message(data, number))
     assert "\n" not in str(refusal.value)
 
@@ -99,7 +110,12 @@ def test_a_backslash_before_zeros_is_text_like_any_other() -> None:
 
 def test_a_name_fits_into_an_index() -> None:
     def withdrawn(length: int) -> bytes:
-        return encode(BindingWithdrawn("x" * length), id=derived_id("long", length), source="/tests", subject="x")
+        return encode(
+            BindingWithdrawn("x" * length),
+            id=derived_id("long", length),
+            source="/tests",
+            subject="x",
+        )
 
     assert decode(withdrawn(NAME_LENGTH_MAX))
     with pytest.raises(UndecodableError, match="name"):
@@ -107,7 +123,9 @@ def test_a_name_fits_into_an_index() -> None:
 
 
 def test_a_decision_for_the_world_says_its_place_in_its_stream() -> None:
-    frame = frame_of(encode_raw(b"{}", "t", id="i", source="/wharfinger/fleet/0", subject="s", sequence="7"))
+    frame = frame_of(
+        encode_raw(b"{}", "t", id="i", source="/wharfinger/fleet/0", subject="s", sequence="7")
+    )
     assert (frame.source, frame.sequence) == ("/wharfinger/fleet/0", "7")
 
 
@@ -126,13 +144,21 @@ def test_of_two_types_in_one_message_the_last_one_counts() -> None:
     """As in every JSON object; the first one chooses how the message is tried first."""
     body = encode(BindingWithdrawn("web"), id=derived_id("two"), source="/tests", subject="x")
     twice = body.replace(b'"type":', b'"type":"io.wharfinger.binding.requested.v1","type":')
-    assert (decode(twice).type, decode(twice).data) == ("io.wharfinger.binding.withdrawn.v1", BindingWithdrawn("web"))
+    assert (decode(twice).type, decode(twice).data) == (
+        "io.wharfinger.binding.withdrawn.v1",
+        BindingWithdrawn("web"),
+    )
 
 
 def test_a_decision_to_be_folded_is_the_same_but_for_its_explanation() -> None:
     said = ScheduleDecided(
-        "web", "u", "FirstSchedule", 2, (TargetCluster("oslo", 2),), explanation=Explanation(3, 2, note="room")
-    )  # fmt: skip
+        "web",
+        "u",
+        "FirstSchedule",
+        2,
+        (TargetCluster("oslo", 2),),
+        explanation=Explanation(3, 2, note="room"),
+    )
     kind, body = "io.wharfinger.schedule.decided.v1", canonical(said)
     folded = decode_data_to_fold(kind, body)
     assert isinstance(folded, ScheduleDecided)

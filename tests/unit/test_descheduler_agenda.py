@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wharfinger.stages.agenda import Agenda
+from wharfinger.stages.due_times import Agenda
 
 keys = st.tuples(st.sampled_from("abcde"))
 steps = st.lists(
@@ -19,7 +19,9 @@ steps = st.lists(
 
 
 @given(steps)
-def test_it_gives_what_is_due_in_order_and_knows_the_earliest(steps: list[tuple[str, tuple[str], int]]) -> None:
+def test_it_gives_what_is_due_in_order_and_knows_the_earliest(
+    steps: list[tuple[str, tuple[str], int]],
+) -> None:
     agenda: Agenda[tuple[str]] = Agenda()
     plain: dict[tuple[str], int] = {}
     for what, key, when in steps:

@@ -1,4 +1,5 @@
-"""Pods that are too old, have failed or fail again and again: everything that is asked must hold, and of each list one entry."""
+"""Pods that are too old, have failed or fail again and again: everything that is asked must hold,
+and of each list one entry."""
 
 from __future__ import annotations
 
@@ -16,16 +17,28 @@ AT = 10_000 * SECOND_US
 
 
 def a_pod(name: str, age_s: int = 100, owner: str = "ReplicaSet", **told: object) -> Pod:
-    upkeep = PodUpkeep(owners=(Owner(owner, name, name),), created_us=AT - age_s * SECOND_US, **told)  # type: ignore[arg-type]
+    upkeep = PodUpkeep(
+        owners=(Owner(owner, name, name),),
+        created_us=AT - age_s * SECOND_US,
+        **told,  # type: ignore[arg-type]
+    )
     return Pod(name, name, Requirements({"cpu": 1}), "a", upkeep=upkeep)
 
 
-CRASHING = (ContainerState("waiting", "CrashLoopBackOff", restarts=4), ContainerState("running", restarts=2, init=True))
+CRASHING = (
+    ContainerState("waiting", "CrashLoopBackOff", restarts=4),
+    ContainerState("running", restarts=2, init=True),
+)
 KILLED = (ContainerState("terminated", "OOMKilled", 137),)
 PODS = [
     a_pod("young", 10, phase="Running"),
     a_pod("old", 5000, phase="Running"),
-    a_pod("older", 6000, phase="Running", conditions=(PodCondition("Ready", "False", since_us=AT - 60 * SECOND_US),)),
+    a_pod(
+        "older",
+        6000,
+        phase="Running",
+        conditions=(PodCondition("Ready", "False", since_us=AT - 60 * SECOND_US),),
+    ),
     a_pod("crashing", phase="Running", containers=CRASHING),
     a_pod("failed", phase="Failed", reason="NodeLost", containers=KILLED),
     a_pod("job", owner="Job", phase="Failed", containers=KILLED),
@@ -63,6 +76,8 @@ def test_who_is_named(strategy: d.Strategy, named: list[str]) -> None:
 
 def test_the_reason_has_the_numbers() -> None:
     nodes = [Node(name, {"cpu": 100, "pods": 20}) for name in ("a", "b")]
-    policy = d.DeschedulingPolicy((d.DeschedulerProfile("p", deschedule=(d.PodLifeTime(max_s=5000),)),))
+    policy = d.DeschedulingPolicy(
+        (d.DeschedulerProfile("p", deschedule=(d.PodLifeTime(max_s=5000),)),)
+    )
     (found,) = run(policy, ClusterView(AT, nodes, PODS))
     assert found.reason == "it is 6000 s old, 5000 s at most"

@@ -1,8 +1,8 @@
 """Real load goes up and down, and no workload is sent to and fro for it.
 
-The series are played over a fleet as the load of its nodes, five minutes a step, through the load book; what each pass names is
-moved at once, and takes its part of the load with it. A move A-B-A is one that brings a workload back to a node that it was taken
-off before.
+The series are played over a fleet as the load of its nodes, five minutes a step, through the load
+book; what each pass names is moved at once, and takes its part of the load with it. A move A-B-A is
+one that brings a workload back to a node that it was taken off before.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from wharfinger.domain.workload import Requirements
 from wharfinger.engine.descheduling.run import run
 from wharfinger.engine.descheduling.steadiness import Memory
 from wharfinger.engine.descheduling.view import ClusterView, Measured
-from wharfinger.engine.load.book import LoadBook
+from wharfinger.engine.load.node_loads import LoadBook
 from wharfinger.events.node_load import NodeLoadObserved
 
 STEP_US = 300_000_000
@@ -48,12 +48,15 @@ NAB = data_file("nab_cloudwatch", "anomaly_windows.json")
 BY_LOAD = CraneWatermarks((Watermark(METRIC, 70_000, 50_000),))
 BY_USE = LowNodeUtilization({"cpu": 40.0}, {"cpu": 70.0}, source="KubernetesMetrics")
 
-real = pytest.mark.skipif(GOOGLE is None or NAB is None, reason="the series are not at hand: set WHARFINGER_DATA")
+real = pytest.mark.skipif(
+    GOOGLE is None or NAB is None, reason="the series are not at hand: set WHARFINGER_DATA"
+)
 
 
 @dataclass(slots=True)
 class Replay:
-    """`series`: node -> its own load in percent, step by step. `moves`: (step, workload, from, to)."""
+    """`series`: node -> its own load in percent, step by step. `moves`: (step, workload, from,
+    to)."""
 
     series: dict[str, Sequence[float]]
     policy: DeschedulingPolicy
@@ -71,7 +74,8 @@ class Replay:
         at = (step + 1) * STEP_US
         here = {node: sum(pod.node == node for pod in self.pods) for node in self.series}
         loads = {
-            n: round(1000 * max(0.0, min(100.0, s[step]) + PART * (here[n] - PODS))) for n, s in self.series.items()
+            n: round(1000 * max(0.0, min(100.0, s[step]) + PART * (here[n] - PODS)))
+            for n, s in self.series.items()
         }
         book = LoadBook({}, LoadPolicy(sync=(SyncPeriod(METRIC, 300),)))
         book.observe(NodeLoadObserved("c", METRIC, STEP_US // 1_000_000, at, loads))
@@ -129,7 +133,9 @@ def nab() -> tuple[dict[str, Sequence[float]], dict[str, list[int]]]:
             rows = list(csv.reader(text))[1:]
         series[name] = [float(value) for _, value in rows]
         spans: list[list[str]] = next((found for key, found in windows.items() if name in key), [])
-        labelled[name] = [i for i, (when, _) in enumerate(rows) if any(inside(when, a, b) for a, b in spans)]
+        labelled[name] = [
+            i for i, (when, _) in enumerate(rows) if any(inside(when, a, b) for a, b in spans)
+        ]
     return series, labelled
 
 
@@ -152,7 +158,9 @@ def waves(days: int) -> dict[str, Sequence[float]]:
 
 
 @pytest.mark.parametrize("strategy", strategies())
-def test_nodes_that_are_loaded_by_turns_do_not_hand_their_pods_to_each_other(strategy: Strategy) -> None:
+def test_nodes_that_are_loaded_by_turns_do_not_hand_their_pods_to_each_other(
+    strategy: Strategy,
+) -> None:
     """Who follows every breath does."""
     assert replayed(waves(2), strategy, calm=False).returns() > 0
     assert replayed(waves(2), strategy, calm=True).returns() == 0
@@ -166,7 +174,8 @@ def test_a_day_of_google_sends_nothing_to_and_fro(strategy: Strategy) -> None:
     calm = replayed(series, strategy, calm=True)
     nervous = replayed(series, strategy, calm=False)
     print(
-        f"google: {len(calm.moves)} moves, {calm.returns()} A-B-A; without memory {len(nervous.moves)}, {nervous.returns()}"
+        f"google: {len(calm.moves)} moves, {calm.returns()} A-B-A; "
+        f"without memory {len(nervous.moves)}, {nervous.returns()}"
     )
     assert calm.returns() == 0
     assert nervous.returns() > 0, "who follows every breath does"
@@ -180,5 +189,7 @@ def test_two_weeks_of_amazon_send_nothing_to_and_fro(strategy: Strategy) -> None
     series, labelled = nab()
     calm = replayed(series, strategy, calm=True)
     outside = sum(step not in set(labelled[source]) for step, _, source, _ in calm.moves)
-    print(f"nab: {len(calm.moves)} moves, {outside} outside labelled windows, {calm.returns()} A-B-A")
+    print(
+        f"nab: {len(calm.moves)} moves, {outside} outside labelled windows, {calm.returns()} A-B-A"
+    )
     assert calm.returns() == 0

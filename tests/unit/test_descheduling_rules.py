@@ -1,4 +1,5 @@
-"""Where descheduling differs from the descheduler unless the policy is strict, each difference by the pod that shows it."""
+"""Where descheduling differs from the descheduler unless the policy is strict, each difference by
+the pod that shows it."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from wharfinger.engine.descheduling.evictor import EVICT
 from wharfinger.engine.descheduling.run import passed, run
 from wharfinger.engine.descheduling.steadiness import Memory
 from wharfinger.engine.descheduling.view import ClusterView
-from wharfinger.engine.load.book import LoadBook
+from wharfinger.engine.load.node_loads import LoadBook
 from wharfinger.events.node_load import NodeLoadObserved
 
 MINUTE_US = 60_000_000
@@ -29,7 +30,11 @@ def a_node(name: str, **facts: object) -> Node:
 
 
 def a_pod(
-    name: str, node: str, cpu: int = 500, annotations: dict[str, str] | None = None, traits: PodTraits | None = None
+    name: str,
+    node: str,
+    cpu: int = 500,
+    annotations: dict[str, str] | None = None,
+    traits: PodTraits | None = None,
 ) -> Pod:
     upkeep = PodUpkeep(owners=(Owner("ReplicaSet", name, name),), annotations=annotations or {})
     return Pod(name, name, Requirements({"cpu": cpu}, pod=traits), node, upkeep=upkeep)
@@ -40,7 +45,9 @@ def a_policy(*strategies: d.Strategy, strict: bool = False, **said: object) -> d
     return d.DeschedulingPolicy((profile,), strict=strict, **said)  # type: ignore[arg-type]
 
 
-def named(policy: d.DeschedulingPolicy, nodes: list[Node], pods: list[Pod], load: LoadBook | None = None) -> list[str]:
+def named(
+    policy: d.DeschedulingPolicy, nodes: list[Node], pods: list[Pod], load: LoadBook | None = None
+) -> list[str]:
     return [e.pod for e in run(policy, ClusterView(AT, nodes, pods, load=load))]
 
 
@@ -85,7 +92,10 @@ def test_a_replica_of_ours_is_nobodys_bare_pod() -> None:
 
 def test_of_a_pod_of_which_nothing_is_known_nothing_is_done() -> None:
     nodes = [a_node("a", taints=TAINTED), a_node("b")]
-    assert named(a_policy(d.NodeTaints()), nodes, [Pod("u", "x", Requirements({"cpu": 100}), "a")]) == []
+    assert (
+        named(a_policy(d.NodeTaints()), nodes, [Pod("u", "x", Requirements({"cpu": 100}), "a")])
+        == []
+    )
 
 
 def test_a_missing_priority_class_fails_its_strategy_alone() -> None:
@@ -93,7 +103,9 @@ def test_a_missing_priority_class_fails_its_strategy_alone() -> None:
     broken = d.DeschedulerProfile("one", d.EvictorArgs(priority_class="gold"), (d.NodeTaints(),))
     whole = d.DeschedulerProfile("two", deschedule=(d.NodeTaints(),))
     done = passed(d.DeschedulingPolicy((broken, whole)), ClusterView(AT, nodes, [a_pod("x", "a")]))
-    assert [(f.profile, f.why) for f in done.failures] == [("one", "no priority class is called gold")]
+    assert [(f.profile, f.why) for f in done.failures] == [
+        ("one", "no priority class is called gold")
+    ]
     assert [e.profile for e in done.evictions] == ["two"]
 
 
@@ -105,7 +117,9 @@ MARKS = d.CraneWatermarks((d.Watermark(METRIC, 70_000, 50_000),), samples=3)
 
 def measured(at: int, **loads: int) -> LoadBook:
     book = LoadBook({}, LoadPolicy(sync=(SyncPeriod(METRIC, 300),)))
-    book.observe(NodeLoadObserved("c", METRIC, 300, at, {node: load * 1000 for node, load in loads.items()}))
+    book.observe(
+        NodeLoadObserved("c", METRIC, 300, at, {node: load * 1000 for node, load in loads.items()})
+    )
     return book
 
 
@@ -133,7 +147,10 @@ def test_it_is_relieved_until_it_is_low_and_not_only_below_the_high_mark() -> No
 
 def test_a_node_is_held_whose_load_is_too_old() -> None:
     view = ClusterView(
-        AT, [a_node("a"), a_node("b")], [a_pod("x", "a")], load=measured(AT - 60 * MINUTE_US, a=90, b=10)
+        AT,
+        [a_node("a"), a_node("b")],
+        [a_pod("x", "a")],
+        load=measured(AT - 60 * MINUTE_US, a=90, b=10),
     )
     done = passed(a_policy(MARKS), view)
     assert done.evictions == ()
@@ -141,7 +158,9 @@ def test_a_node_is_held_whose_load_is_too_old() -> None:
 
 
 def test_nothing_is_sent_to_a_node_that_it_would_lift_above_the_low_mark() -> None:
-    view = ClusterView(AT, [a_node("a"), a_node("b")], [a_pod("x", "a")], load=measured(AT, a=90, b=10))
+    view = ClusterView(
+        AT, [a_node("a"), a_node("b")], [a_pod("x", "a")], load=measured(AT, a=90, b=10)
+    )
     assert run(a_policy(MARKS), view) == ()  # the one pod is taken for all of the load
     view = ClusterView(AT, view.nodes, [a_pod("x", "a"), a_pod("y", "a", 2000)], load=view.load)
     assert [e.pod for e in run(a_policy(MARKS), view)] == ["x"]

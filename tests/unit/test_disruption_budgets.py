@@ -10,10 +10,10 @@ from tests.disruption_scenes import UPKEEP, a_pod
 from wharfinger.domain.node_pool import NodeBudget
 from wharfinger.domain.pod_upkeep import PodUpkeep
 from wharfinger.engine.disruption.balanced import approves
-from wharfinger.engine.disruption.budgets import Standing, allowance
+from wharfinger.engine.disruption.budgets import PoolCounts, allowance
 from wharfinger.engine.disruption.costs import DELETION_COST, eviction_cost, node_cost
 
-ALL = Standing(95, 0)
+ALL = PoolCounts(95, 0)
 
 
 def at(day: int, hour: int, minute: int = 0) -> int:
@@ -40,14 +40,17 @@ OFFICE = NodeBudget("0", schedule="0 9 * * 1-5", duration_s=8 * 3600)
         ((NodeBudget("2", schedule="@daily", duration_s=12 * 3600),), 95),
     ],
 )
-def test_of_the_budgets_that_hold_now_the_smallest_counts(budgets: tuple[NodeBudget, ...], left: int) -> None:
-    """A window ends with its last second; a schedule that cannot be read, or lasts for no time, lets nothing through."""
+def test_of_the_budgets_that_hold_now_the_smallest_counts(
+    budgets: tuple[NodeBudget, ...], left: int
+) -> None:
+    """A window ends with its last second; a schedule that cannot be read, or lasts for no time,
+    lets nothing through."""
     assert allowance(budgets, "Empty", ALL, NOON).left == left
 
 
 def test_what_is_out_already_is_taken_off_and_never_less_than_none() -> None:
-    assert allowance((NodeBudget("3"),), "Empty", Standing(95, 2), NOON).left == 1
-    assert allowance((NodeBudget("3"),), "Empty", Standing(95, 9), NOON).left == 0
+    assert allowance((NodeBudget("3"),), "Empty", PoolCounts(95, 2), NOON).left == 1
+    assert allowance((NodeBudget("3"),), "Empty", PoolCounts(95, 9), NOON).left == 0
 
 
 def test_when_a_window_ends_is_told() -> None:
@@ -67,7 +70,7 @@ def test_windows_that_follow_each_other_are_one() -> None:
 
 
 def test_the_line_says_which_budget_it_is() -> None:
-    assert allowance((NodeBudget("10%"),), "Empty", Standing(95, 3), NOON).line == (
+    assert allowance((NodeBudget("10%"),), "Empty", PoolCounts(95, 3), NOON).line == (
         "budget 10% allows 10 of 95 nodes at once, 3 of them out already"
     )
 
@@ -88,7 +91,9 @@ def test_the_line_says_which_budget_it_is() -> None:
 )
 def test_what_it_costs_to_evict_a_pod(deletion_cost: str, priority: int, cost: int) -> None:
     """In thousandths, rounded up; what is no number of 32 bits counts as not said."""
-    upkeep = PodUpkeep(owners=UPKEEP.owners, annotations={DELETION_COST: deletion_cost} if deletion_cost else {})
+    upkeep = PodUpkeep(
+        owners=UPKEEP.owners, annotations={DELETION_COST: deletion_cost} if deletion_cost else {}
+    )
     assert eviction_cost(a_pod("web-1", "n1", upkeep=upkeep, priority=priority)) == cost
 
 

@@ -21,16 +21,25 @@ from tests.disruption_scenes import (
     going,
     verdict_on,
 )
-from tests.pools import ZONES, a_type, money, offered
+from tests.pools import GIB, ZONES, a_type, money, offered
 
 from wharfinger.domain.cluster_objects import ClusterObjects, DisruptionBudget
-from wharfinger.domain.node_pool import DO_NOT_DISRUPT, POOL_HASH, NodeBudget, PoolRequirement
-from wharfinger.domain.pod_traits import PodTerm, PodTraits
+from wharfinger.domain.node_pool import (
+    DO_NOT_DISRUPT,
+    POOL_HASH,
+    ZONE_LABEL,
+    NodeBudget,
+    PoolRequirement,
+)
+from wharfinger.domain.pod_traits import PodTerm, PodTraits, TopologySpread
 from wharfinger.domain.pod_upkeep import Owner, PodUpkeep
 from wharfinger.domain.selectors import LabelSelector
+from wharfinger.domain.taints import Taint, Toleration
+from wharfinger.engine.disruption.cluster_snapshot import Command, DisruptionVerdict
 from wharfinger.engine.disruption.methods import check, survey
-from wharfinger.engine.disruption.scene import Command, Verdict
-from wharfinger.engine.provisioning.problem import Options
+from wharfinger.engine.disruption.price_bounds import floors
+from wharfinger.engine.disruption.prices import NodePrices
+from wharfinger.engine.provisioning.problem import SolveOptions
 
 
 def test_a_node_that_holds_nothing_goes() -> None:
@@ -47,16 +56,24 @@ def test_daemons_mirrors_and_what_has_ended_go_with_their_node() -> None:
     mirror = a_pod("kubelet-1", "n1", upkeep=PodUpkeep(static=True))
     done = a_pod("job-1", "n1", upkeep=msgspec.structs.replace(UPKEEP, phase="Succeeded"))
     leaving = a_pod("web-9", "n1", terminating=True)
-    found = survey(a_scene([a_node("n1"), a_node("n2")], [daemon, mirror, done, leaving, a_pod("web-1", "n2", 3.5)]))
+    found = survey(
+        a_scene(
+            [a_node("n1"), a_node("n2")], [daemon, mirror, done, leaving, a_pod("web-1", "n2", 3.5)]
+        )
+    )
     assert [command.nodes for command in found.commands] == [("n1",)]
     assert found.commands[0].moves == ()
 
 
 def test_what_is_on_a_node_goes_where_there_is_room() -> None:
-    found = survey(a_scene([a_node("n1"), a_node("n2")], [a_pod("web-1", "n1"), a_pod("web-2", "n2", 2)]))
+    found = survey(
+        a_scene([a_node("n1"), a_node("n2")], [a_pod("web-1", "n1"), a_pod("web-2", "n2", 2)])
+    )
     (command,) = found.commands
     assert (command.method, command.nodes) == ("single-node", ("n1",))
-    assert [(move.pod, move.source, move.target) for move in command.moves] == [("uid-web-1", "n1", "n2")]
+    assert [(move.pod, move.source, move.target) for move in command.moves] == [
+        ("uid-web-1", "n1", "n2")
+    ]
     assert verdict_on(found, "n2").rule == "Receives"
 
 
@@ -68,8 +85,8 @@ def test_a_node_is_replaced_by_a_smaller_one_that_holds_all() -> None:
     assert command.replacements[0].pods == {"uid-web-1": 1}
     assert [move.target for move in command.moves] == ["new:0"]
     assert command.saving == money(0.192)
-    assert (
-        command.arithmetic == "1 node: 1 x m5.2xlarge at 0.384 $/h; 1 new node: m5.xlarge at 0.192 $/h; saves 0.192 $/h"
+    assert command.arithmetic == (
+        "1 node: 1 x m5.2xlarge at 0.384 $/h; 1 new node: m5.xlarge at 0.192 $/h; saves 0.192 $/h"
     )
 
 
@@ -119,7 +136,9 @@ def test_why_a_node_stays_is_told_with_its_numbers() -> None:
 
 
 def test_a_node_on_demand_is_replaced_by_spot_and_bound_to_it() -> None:
-    (command,) = survey(a_scene([a_node("n1")], [a_pod("web-1", "n1", 3)], a_pool(requirements=()))).commands
+    (command,) = survey(
+        a_scene([a_node("n1")], [a_pod("web-1", "n1", 3)], a_pool(requirements=()))
+    ).commands
     (claim,) = command.replacements
     bought = [r.values for r in claim.requirements if r.key == "karpenter.sh/capacity-type"]
     assert bought == [("spot",)]
@@ -128,10 +147,16 @@ def test_a_node_on_demand_is_replaced_by_spot_and_bound_to_it() -> None:
 
 def test_spot_is_not_replaced_by_spot_unless_that_is_wanted_and_there_are_enough_types() -> None:
     many = tuple(a_type(f"t{i:02d}", 4, 16, offered(None, 0.05 + i / 1000)) for i in range(16))
-    scene = a_scene([a_node("n1", bought="spot")], [a_pod("web-1", "n1", 3)], a_pool(requirements=()))
-    few = replace(scene, types={"default": (*TYPES, many[0])}, options=Options(spot_to_spot=True))
-    enough = replace(scene, types={"default": (*TYPES, *many)}, options=Options(spot_to_spot=True))
-    off = replace(enough, options=Options())
+    scene = a_scene(
+        [a_node("n1", bought="spot")], [a_pod("web-1", "n1", 3)], a_pool(requirements=())
+    )
+    few = replace(
+        scene, types={"default": (*TYPES, many[0])}, options=SolveOptions(spot_to_spot=True)
+    )
+    enough = replace(
+        scene, types={"default": (*TYPES, *many)}, options=SolveOptions(spot_to_spot=True)
+    )
+    off = replace(enough, options=SolveOptions())
     assert survey(off).commands == ()
     assert "spot" in verdict_on(survey(off), "n1").sentence
     assert survey(few).commands == ()
@@ -152,7 +177,9 @@ def test_spot_is_not_replaced_by_spot_unless_that_is_wanted_and_there_are_enough
         ("Resting", {"resting": {"n1": ("it was moved to lately", AT + HOUR)}}),
     ],
 )
-def test_nodes_that_something_goes_on_with_are_left_alone(rule: str, said: dict[str, object]) -> None:
+def test_nodes_that_something_goes_on_with_are_left_alone(
+    rule: str, said: dict[str, object]
+) -> None:
     found = survey(a_scene([a_node("n1"), a_node("n2")], (), **said))
     assert going(found) == ["n2"]
     assert verdict_on(found, "n1").rule == rule
@@ -172,7 +199,9 @@ def test_a_node_may_ask_to_be_left_alone() -> None:
 
 
 def test_a_pod_may_ask_to_be_left_alone() -> None:
-    pod = a_pod("web-1", "n1", upkeep=msgspec.structs.replace(UPKEEP, annotations={DO_NOT_DISRUPT: "true"}))
+    pod = a_pod(
+        "web-1", "n1", upkeep=msgspec.structs.replace(UPKEEP, annotations={DO_NOT_DISRUPT: "true"})
+    )
     verdict = verdict_on(survey(a_scene([a_node("n1"), a_node("n2")], [pod])), "n1")
     assert (verdict.rule, verdict.sentence) == (
         "PodDoNotDisrupt",
@@ -194,17 +223,26 @@ def test_a_budget_of_pods_that_lets_none_go_holds_the_node() -> None:
     selector = LabelSelector({"app": "web"})
     pods = [a_pod("web-1", "n1"), a_pod("web-2", "n2", 2)]
 
-    def held(*budgets: DisruptionBudget) -> Verdict:
+    def held(*budgets: DisruptionBudget) -> DisruptionVerdict:
         return verdict_on(
-            survey(a_scene([a_node("n1"), a_node("n2")], pods, objects=ClusterObjects(budgets=budgets))), "n1"
+            survey(
+                a_scene([a_node("n1"), a_node("n2")], pods, objects=ClusterObjects(budgets=budgets))
+            ),
+            "n1",
         )
 
     none = held(DisruptionBudget("default", "web", selector, allowed=0))
     assert none.rule == "PodDisruptionBudget"
     assert "default/web" in none.sentence
-    assert held(DisruptionBudget("default", "web", selector, min_available="2")).rule == "PodDisruptionBudget"
+    assert (
+        held(DisruptionBudget("default", "web", selector, min_available="2")).rule
+        == "PodDisruptionBudget"
+    )
     assert held(DisruptionBudget("default", "web", selector, allowed=1)).rule == "Goes"
-    assert held(DisruptionBudget("default", "web", selector, allowed=0, disrupted=("web-1",))).rule == "Goes"
+    assert (
+        held(DisruptionBudget("default", "web", selector, allowed=0, disrupted=("web-1",))).rule
+        == "Goes"
+    )
     two = held(*(DisruptionBudget("default", f"web{i}", selector, allowed=1) for i in range(2)))
     assert two.rule == "PodDisruptionBudget"
     assert "2 PodDisruptionBudgets" in two.sentence
@@ -225,7 +263,9 @@ def test_pools_say_whether_and_when_they_are_consolidated() -> None:
 
 
 def test_a_node_is_looked_at_when_it_has_been_quiet_for_long_enough() -> None:
-    scene = a_scene([a_node("n1")], (), a_pool(empty_after_s=60), quiet_since={"n1": AT - 20_000_000})
+    scene = a_scene(
+        [a_node("n1")], (), a_pool(empty_after_s=60), quiet_since={"n1": AT - 20_000_000}
+    )
     verdict = verdict_on(survey(scene), "n1")
     assert (verdict.rule, verdict.until) == ("Quiet", AT + 40_000_000)
     assert going(survey(replace(scene, at=verdict.until))) == ["n1"]
@@ -233,9 +273,11 @@ def test_a_node_is_looked_at_when_it_has_been_quiet_for_long_enough() -> None:
 
 def test_consolidation_does_not_count_on_nodes_that_are_not_quiet() -> None:
     scene = a_scene(
-        [a_node("n1"), a_node("n2")], [a_pod("web-1", "n1", 3)], a_pool(empty_after_s=60),
+        [a_node("n1"), a_node("n2")],
+        [a_pod("web-1", "n1", 3)],
+        a_pool(empty_after_s=60),
         quiet_since={"n1": AT - HOUR, "n2": AT},
-    )  # fmt: skip
+    )
     assert survey(scene).commands == ()
     assert going(survey(replace(scene, quiet_since={"n1": AT - HOUR, "n2": AT - HOUR}))) == ["n2"]
 
@@ -272,8 +314,13 @@ def test_what_goes_already_and_what_is_not_ready_is_taken_from_the_budget() -> N
 
 def test_budgets_are_told_apart_by_reason() -> None:
     budgets = (NodeBudget("0", ("Underutilized",)), NodeBudget("100%", ("Empty",)))
-    found = survey(a_scene([a_node("n1"), a_node("n2"), a_node("n3")], [a_pod("web-1", "n2"), a_pod("web-2", "n3", 2)],
-                           a_pool(budgets=budgets)))  # fmt: skip
+    found = survey(
+        a_scene(
+            [a_node("n1"), a_node("n2"), a_node("n3")],
+            [a_pod("web-1", "n2"), a_pod("web-2", "n3", 2)],
+            a_pool(budgets=budgets),
+        )
+    )
     assert going(found) == ["n1"]
     assert verdict_on(found, "n2").rule == "BudgetSpent"
 
@@ -292,33 +339,40 @@ def test_a_node_made_by_an_older_pool_drifts_and_is_replaced_at_any_price() -> N
 
 def test_a_node_whose_labels_its_pool_does_not_allow_any_more_drifts() -> None:
     pool = a_pool(
-        requirements=(PoolRequirement("topology.kubernetes.io/zone", "In", (ZONES[1],)),), consolidation="WhenEmpty"
+        requirements=(PoolRequirement("topology.kubernetes.io/zone", "In", (ZONES[1],)),),
+        consolidation="WhenEmpty",
     )
-    (command,) = survey(a_scene([a_node("n1"), a_node("n2", zone=ZONES[1])], [a_pod("web-1", "n1")], pool)).commands[
-        -1:
-    ]
+    (command,) = survey(
+        a_scene([a_node("n1"), a_node("n2", zone=ZONES[1])], [a_pod("web-1", "n1")], pool)
+    ).commands[-1:]
     assert (command.method, command.nodes) == ("drift", ("n1",))
 
 
 def test_a_node_of_a_type_that_is_gone_drifts_after_an_hour() -> None:
     kind = a_type("strange")
     pool = a_pool(consolidation="WhenEmpty")
-    young, old = a_node("n1", kind, created_us=AT - HOUR // 2), a_node("n2", kind, created_us=AT - HOUR)
+    young, old = (
+        a_node("n1", kind, created_us=AT - HOUR // 2),
+        a_node("n2", kind, created_us=AT - HOUR),
+    )
     found = survey(a_scene([young, old], [a_pod("a-1", "n1"), a_pod("b-1", "n2")], pool))
     assert going(found) == ["n2"]
 
 
 def test_the_empty_drift_first_and_then_the_oldest_within_the_budget() -> None:
     nodes = [
-        a_node(f"n{i}", annotations={POOL_HASH: "1"}, created_us=AT - (9 - i) * HOUR) for i in range(4)
-    ]  # fmt: skip
+        a_node(f"n{i}", annotations={POOL_HASH: "1"}, created_us=AT - (9 - i) * HOUR)
+        for i in range(4)
+    ]
     pool = a_pool(digest="2", empty_after_s=None, budgets=(NodeBudget("2", ("Drifted",)),))
     found = survey(a_scene(nodes, [a_pod(f"web-{i}", f"n{i}") for i in range(3)], pool))
     assert going(found) == ["n3", "n0"]
 
 
 def test_pods_only_delay_drift_where_the_pool_says_for_how_long() -> None:
-    held = a_pod("web-1", "n1", upkeep=msgspec.structs.replace(UPKEEP, annotations={DO_NOT_DISRUPT: "true"}))
+    held = a_pod(
+        "web-1", "n1", upkeep=msgspec.structs.replace(UPKEEP, annotations={DO_NOT_DISRUPT: "true"})
+    )
     old = a_node("n1", annotations={POOL_HASH: "1"})
     for grace, rule in ((None, "PodDoNotDisrupt"), (300, "Goes")):
         pool = a_pool(digest="2", termination_grace_s=grace)
@@ -354,7 +408,8 @@ def test_a_drifted_node_of_a_static_pool_is_replaced_by_one_of_the_same_pool() -
     old = a_node("n1", annotations={POOL_HASH: "1"})
     pool = a_pool("fixed", replicas=2, digest="2", empty_after_s=None)
     nodes = [
-        msgspec.structs.replace(n, labels={**n.labels, "karpenter.sh/nodepool": "fixed"}) for n in (old, a_node("n2"))
+        msgspec.structs.replace(n, labels={**n.labels, "karpenter.sh/nodepool": "fixed"})
+        for n in (old, a_node("n2"))
     ]
     (command,) = survey(a_scene(nodes, [a_pod("web-1", "n1")], pool, a_pool())).commands
     assert command.method == "static-drift"
@@ -373,7 +428,9 @@ def test_a_balanced_pool_moves_pods_only_for_a_saving_that_is_worth_it() -> None
     pool = a_pool(consolidation="Balanced")
     found = survey(a_scene(nodes[:1] + nodes[1:2], [*busy[:15], rest[0]], pool))
     assert verdict_on(found, "n2").rule == "Goes"
-    found = survey(a_scene([a_node("n1", SMALL), nodes[1]], [*busy[:9], a_pod("big-1", "n2", 5)], pool))
+    found = survey(
+        a_scene([a_node("n1", SMALL), nodes[1]], [*busy[:9], a_pod("big-1", "n2", 5)], pool)
+    )
     assert verdict_on(found, "n1").rule == "Unbalanced"
     assert "must be at least 1/2 of the other" in verdict_on(found, "n1").sentence
 
@@ -383,7 +440,8 @@ def test_a_balanced_pool_moves_pods_only_for_a_saving_that_is_worth_it() -> None
 
 def test_pods_that_do_not_bear_each_other_are_not_put_together() -> None:
     alone = PodTraits(
-        labels={"app": "web"}, anti_affinity=(PodTerm("kubernetes.io/hostname", LabelSelector({"app": "web"})),)
+        labels={"app": "web"},
+        anti_affinity=(PodTerm("kubernetes.io/hostname", LabelSelector({"app": "web"})),),
     )
     pods = [a_pod("web-1", "n1", 0.5, traits=alone), a_pod("web-2", "n2", 0.5, traits=alone)]
     found = survey(a_scene([a_node("n1", SMALL), a_node("n2", SMALL)], pods))
@@ -392,12 +450,84 @@ def test_pods_that_do_not_bear_each_other_are_not_put_together() -> None:
 
 def test_pods_that_want_to_stand_together_move_together() -> None:
     zone = "topology.kubernetes.io/zone"
-    together = PodTraits(labels={"app": "db"}, affinity=(PodTerm(zone, LabelSelector({"app": "db"})),))
+    together = PodTraits(
+        labels={"app": "db"}, affinity=(PodTerm(zone, LabelSelector({"app": "db"})),)
+    )
     pods = [a_pod(f"db-{i}", "n1", 0.5, traits=together) for i in range(3)]
     pods.append(a_pod("web-1", "n2", 5))
     found = survey(a_scene([a_node("n1"), a_node("n2", LARGE, zone=ZONES[1])], pods))
     assert going(found) == ["n1"]
     assert {move.target for move in found.commands[0].moves} == {"n2"}
+
+
+def test_pods_that_want_to_be_in_one_zone_are_not_divided_between_old_nodes_and_new_ones() -> None:
+    zone = "topology.kubernetes.io/zone"
+    near = PodTraits(labels={"app": "db"}, affinity=(PodTerm(zone, LabelSelector({"app": "db"})),))
+    nodes = [
+        a_node("n0", MIDDLE, zone=ZONES[1], annotations={POOL_HASH: "2"}),
+        a_node("n1", LARGE, zone=ZONES[1], annotations={POOL_HASH: "1"}),
+    ]
+    pods = [
+        a_pod("api-1", "n0", 3.25, 6),
+        a_pod("db-1", "n1", 0.5, 0.5, traits=near),
+        a_pod("db-2", "n1", 3.5, 1.5),
+    ]
+    scene = a_scene(nodes, pods, a_pool(consolidation="WhenEmpty", digest="2"))
+    (command,) = survey(scene).commands
+    assert (command.method, command.nodes) == ("drift", ("n1",))
+    assert {move.target for move in command.moves} == {"new:0"}
+
+
+def test_a_spread_over_hosts_counts_the_nodes_that_are_made() -> None:
+    """One new node for db, one for both replicas of web, would hold none and two of web."""
+    host = "kubernetes.io/hostname"
+    web = LabelSelector({"app": "web"})
+    spread = (TopologySpread(host, 1, True, web),)
+    nodes = [
+        a_node(
+            "n0",
+            SMALL,
+            taints=(Taint("dedicated", "NoSchedule", "x"),),
+            annotations={POOL_HASH: "2"},
+        ),
+        a_node(
+            "n1",
+            SMALL,
+            taints=(Taint("dedicated", "NoSchedule", "x"),),
+            annotations={POOL_HASH: "another"},
+        ),
+    ]
+    near = PodTraits(labels={"app": "web"}, affinity=(PodTerm(ZONE_LABEL, web),))
+    apart = PodTraits(labels={"app": "db"}, anti_affinity=(PodTerm(host, web),))
+    pods = [
+        a_pod(
+            "web-0", "n0", 0.25, 0.5, traits=near, tolerations=(Toleration("dedicated", "Exists"),)
+        ),
+        a_pod(
+            "web-1", "n1", 0.25, 0.5, traits=near, tolerations=(Toleration("dedicated", "Exists"),)
+        ),
+        a_pod(
+            "db-1", "n1", 0.25, 0.5, traits=apart, tolerations=(Toleration("dedicated", "Exists"),)
+        ),
+        a_pod(
+            "web-2",
+            "n1",
+            0.25,
+            0.5,
+            traits=PodTraits(labels={"app": "web"}, spread=spread),
+            tolerations=(Toleration("dedicated", "Exists"),),
+        ),
+    ]
+    found = survey(a_scene(nodes, pods, a_pool(digest="2")))
+    for command in found.commands:
+        on = {move.pod: move.target for move in command.moves}
+        assert on.get("uid-web-1") != on.get("uid-web-2"), command
+
+
+def test_new_nodes_for_nothing_cost_nothing() -> None:
+    scene = a_scene([a_node("n1")])
+    total = (4000, 16 * GIB)
+    assert floors(scene.pools, NodePrices.of(scene), total, total).about([]) == 0
 
 
 # --- again, when it is to be decided
@@ -420,7 +550,7 @@ def test_a_proposal_is_refused_when_what_it_counted_on_has_gone() -> None:
     }
     for rule, changed in refusals.items():
         found = check(changed, "single-node", ("n1",))
-        assert isinstance(found, Verdict), rule
+        assert isinstance(found, DisruptionVerdict), rule
         assert found.rule == rule
 
 
@@ -432,7 +562,7 @@ def test_a_replacement_holds_if_all_its_types_still_do() -> None:
     assert again.saving == command.saving
     grown = replace(scene, pods=[*scene.pods, a_pod("web-2", "n1", 1.5)])
     refused = check(grown, command.method, command.nodes, command.replacements)
-    assert isinstance(refused, Verdict)
+    assert isinstance(refused, DisruptionVerdict)
     assert refused.rule == "NotCheaper"
 
 
@@ -448,5 +578,5 @@ def test_fewer_new_nodes_than_proposed_are_as_well() -> None:
 def test_an_empty_node_that_holds_something_now_is_not_empty() -> None:
     scene = a_scene([a_node("n1"), a_node("n2")], [a_pod("web-1", "n1")])
     found = check(scene, "emptiness", ("n1",))
-    assert isinstance(found, Verdict)
+    assert isinstance(found, DisruptionVerdict)
     assert found.rule == "NotEmpty"

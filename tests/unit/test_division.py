@@ -1,4 +1,5 @@
-"""How replicas are divided: the rules one by one. The recorded answers of Karmada are in tests/conformance."""
+"""How replicas are divided: the rules one by one. The recorded answers of Karmada are in
+tests/conformance."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ def fnv_1a_32(text: str) -> int:
     return value
 
 
-@pytest.mark.parametrize("uid", ["a", "b", "uid-of-web", "4e017e8f-0c25-4e70-86d1-2d081e0d2a6c", "ø", "🜁"])
+@pytest.mark.parametrize(
+    "uid", ["a", "b", "uid-of-web", "4e017e8f-0c25-4e70-86d1-2d081e0d2a6c", "ø", "🜁"]
+)
 def test_the_direction_of_names_is_the_low_bit_of_the_uids_hash(uid: str) -> None:
     assert names_descend(uid) == bool(fnv_1a_32(uid) & 1)
 
@@ -67,17 +70,23 @@ def test_static_weights_all_zero_mean_equal() -> None:
 
 def test_scale_up_asks_only_for_what_is_missing() -> None:
     answer = by_capacity(["a", "b"], [1, 9], {"a": 10}, 12, aggregated=False)
-    assert answer == Shares({"a": 10, "b": 2}, {"b": 9})
+    assert answer == Shares(
+        {"a": 10, "b": 2}, {"b": 9}, "scale up", {"a": 10}, 2, ["a", "b"], [1, 9]
+    )
     assert by_capacity(["a", "b"], [0, 1], {"a": 10}, 12, aggregated=False) == Shortage(2, 1)
 
 
 def test_scale_down_asks_nobody_for_capacity() -> None:
     answer = by_capacity(["a", "b"], [0, 0], {"a": 6, "b": 3}, 3, aggregated=False)
-    assert answer == Shares({"a": 2, "b": 1}, {"a": 6, "b": 3})
+    assert answer == Shares(
+        {"a": 2, "b": 1}, {"a": 6, "b": 3}, "scale down", {}, 3, ["a", "b"], [6, 3]
+    )
 
 
 def test_equal_keeps_everything_and_forgets_clusters_that_are_no_candidates() -> None:
-    assert by_capacity(["a"], [0], {"a": 3}, 3, aggregated=False) == Shares({"a": 3}, {})
+    assert by_capacity(["a"], [0], {"a": 3}, 3, aggregated=False) == Shares(
+        {"a": 3}, {}, "equal", {"a": 3}
+    )
     assert by_capacity(["a"], [0], {"a": 3, "gone": 2}, 5, aggregated=False) == Shortage(2, 0)
 
 

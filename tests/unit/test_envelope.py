@@ -1,4 +1,5 @@
-"""Ids are made and read by shorter ways than the standard library's; they must lead to the same place."""
+"""Ids are made and read by shorter ways than the standard library's; they must lead to the same
+place."""
 
 from __future__ import annotations
 
@@ -13,7 +14,11 @@ from wharfinger.kernel.step import decision_id
 @pytest.mark.parametrize("name", ["", "a", "fleet/0\x001", "kai/größe", "x" * 1000, "\x00"])
 def test_a_named_id_is_the_uuid5_of_its_name(name: str) -> None:
     made = named_id(name)
-    assert (made, made.version, made.variant) == (uuid5(NAMESPACE, name), 5, uuid5(NAMESPACE, name).variant)
+    assert (made, made.version, made.variant) == (
+        uuid5(NAMESPACE, name),
+        5,
+        uuid5(NAMESPACE, name).variant,
+    )
 
 
 def test_an_id_is_derived_from_its_parts_in_order() -> None:
@@ -38,7 +43,12 @@ def test_what_is_no_uuid_is_none(text: str) -> None:
 def test_an_event_keeps_its_producers_uuid_and_else_gets_one_from_source_and_id() -> None:
     id = uuid4()
     oddly_hyphened = f"{id.hex[:2]}-{id.hex[2:4]}-{id.hex[4:6]}-{id.hex[6:8]}-{id.hex[8:]}"
-    assert event_id("/oslo", str(id)) == event_id("/bergen", oddly_hyphened) == UUID(oddly_hyphened) == id
+    assert (
+        event_id("/oslo", str(id))
+        == event_id("/bergen", oddly_hyphened)
+        == UUID(oddly_hyphened)
+        == id
+    )
     assert event_id("/oslo", "41") == uuid5(NAMESPACE, "/oslo\x0041")
     assert event_id("/oslo", "x" * 36) == uuid5(NAMESPACE, "/oslo\x00" + "x" * 36)
     assert event_id("/oslo", id.hex) == uuid5(NAMESPACE, f"/oslo\x00{id.hex}")

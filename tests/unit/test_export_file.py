@@ -1,4 +1,5 @@
-"""A ledger file is read back as it was written, and whatever is wrong with it is said in one line."""
+"""A ledger file is read back as it was written, and whatever is wrong with it is said in one
+line."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from tests.exported import parts_of
 from tests.fleets import a_fleet
 
 from wharfinger.engine.nodes.columns import Ties
-from wharfinger.history.export import Part, replay_file, write_plain, write_redacted
+from wharfinger.history.export import ExportedStream, replay_file, write_plain, write_redacted
 from wharfinger.history.export_file import (
     CHECKSUM_BYTES,
     MAGIC,
@@ -33,18 +34,18 @@ FLEET = 7
 
 
 @pytest.fixture(scope="module")
-def parts() -> list[Part]:
+def parts() -> list[ExportedStream]:
     return parts_of(a_fleet(FLEET).by_stream())
 
 
 @pytest.fixture(scope="module")
-def body(parts: list[Part], tmp_path_factory: pytest.TempPathFactory) -> bytes:
+def body(parts: list[ExportedStream], tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("files") / "ledger"
     asyncio.run(write_plain(path, parts, "ab"))
     return path.read_bytes()
 
 
-def rounds_of(part: Part) -> list[RecordedRound]:
+def rounds_of(part: ExportedStream) -> list[RecordedRound]:
     async def all_of_them() -> list[RecordedRound]:
         return [recorded async for recorded in part.rounds()]
 
@@ -56,7 +57,9 @@ def with_checksum(body: bytes) -> bytes:
     return body + hashlib.sha256(body).digest()
 
 
-def test_what_was_written_is_read_back(parts: list[Part], body: bytes, tmp_path: Path) -> None:
+def test_what_was_written_is_read_back(
+    parts: list[ExportedStream], body: bytes, tmp_path: Path
+) -> None:
     path = tmp_path / "ledger"
     path.write_bytes(body)
     with opened(path) as file:
@@ -66,11 +69,15 @@ def test_what_was_written_is_read_back(parts: list[Part], body: bytes, tmp_path:
             assert (read.head, dict(read.sections)) == (part.head, dict(part.sections))
             for recorded, again in zip(rounds_of(part), read.rounds, strict=True):
                 assert again.events == recorded.events
-                assert [d.body for d in again.round.decisions] == [d.body for d in recorded.round.decisions]
+                assert [d.body for d in again.round.decisions] == [
+                    d.body for d in recorded.round.decisions
+                ]
                 assert again.round.hash == recorded.round.hash
 
 
-def test_the_same_rounds_make_the_same_bytes(parts: list[Part], body: bytes, tmp_path: Path) -> None:
+def test_the_same_rounds_make_the_same_bytes(
+    parts: list[ExportedStream], body: bytes, tmp_path: Path
+) -> None:
     asyncio.run(write_plain(tmp_path / "again", parts, "ab"))
     assert (tmp_path / "again").read_bytes() == body
 
@@ -85,8 +92,11 @@ def test_a_range_begins_with_the_state_before_it(tmp_path: Path) -> None:
 
 
 def test_bodies_that_several_shards_took_in_are_written_once(tmp_path: Path) -> None:
-    """Two shards that heard the same of the clusters: here the same rounds under two names, but for their hashes."""
-    fleet, *others = [part for part in parts_of(a_fleet(3).by_stream()) if part.about.stream.startswith("fleet/")]
+    """Two shards that heard the same of the clusters: here the same rounds under two names, but for
+    their hashes."""
+    fleet, *others = [
+        part for part in parts_of(a_fleet(3).by_stream()) if part.about.stream.startswith("fleet/")
+    ]
     assert not others
     twice = tmp_path / "twice"
     header = Header("test", "", False, "", (), (fleet.about, fleet.about))
@@ -98,7 +108,11 @@ def test_bodies_that_several_shards_took_in_are_written_once(tmp_path: Path) -> 
             for recorded in rounds_of(fleet):
                 writer.add(recorded)
         writer.finish()
-    content = zstandard.ZstdDecompressor().stream_reader(twice.read_bytes()[len(MAGIC) + 2 : -CHECKSUM_BYTES]).read()
+    content = (
+        zstandard.ZstdDecompressor()
+        .stream_reader(twice.read_bytes()[len(MAGIC) + 2 : -CHECKSUM_BYTES])
+        .read()
+    )
     some = rounds_of(fleet)[3].events[0]
     assert content.count(some.body) == 1
     with opened(twice) as file:
@@ -106,7 +120,9 @@ def test_bodies_that_several_shards_took_in_are_written_once(tmp_path: Path) -> 
     assert read[0] == read[1] == [event for r in rounds_of(fleet) for event in r.events]
 
 
-def test_a_file_is_verified_by_its_description_alone(parts: list[Part], body: bytes) -> None:
+def test_a_file_is_verified_by_its_description_alone(
+    parts: list[ExportedStream], body: bytes
+) -> None:
     """As `docs/export.md` has it, with nothing of ours: what somebody else's program would do."""
     assert hashlib.sha256(body[:-32]).digest() == body[-32:]
     assert body.startswith(b"wharfinger ledger 1\n")
@@ -134,12 +150,17 @@ def _verified(stream: str, before: bytes, record: list[Any]) -> bytes:
     assert all(hashlib.sha256(body).digest() == sha256 for _, sha256, body in inputs)
     words = [prev, stream, f"{number} {epoch} {at}", engine, profile, str(len(inputs))]
     words += [part for id_, sha256, _ in inputs for part in (id_, sha256)]
-    words += [str(len(basis)), *(part for place in sorted(basis) for part in (place, "{} {}".format(*basis[place])))]
+    words += [
+        str(len(basis)),
+        *(part for place in sorted(basis) for part in (place, "{} {}".format(*basis[place]))),
+    ]
     words.append(str(len(decisions)))
     for seq, id_, kind, subject, outcome, cause, body in decisions:
         words += [str(seq), id_, kind, subject, outcome, cause or b"", body]
     parts = [word if isinstance(word, bytes) else word.encode() for word in (*words, snapshot)]
-    assert hashlib.sha256(b"".join(b"%d:%b" % (len(part), part) for part in parts)).digest() == hash_
+    assert (
+        hashlib.sha256(b"".join(b"%d:%b" % (len(part), part) for part in parts)).digest() == hash_
+    )
     assert isinstance(hash_, bytes)
     return hash_
 
@@ -149,7 +170,11 @@ def _verified(stream: str, before: bytes, record: list[Any]) -> bytes:
 
 def test_a_flipped_bit_anywhere_is_found(body: bytes, tmp_path: Path) -> None:
     path, random = tmp_path / "flipped", Random(1)
-    places = {*range(len(MAGIC) + 40), *range(len(body) - 60, len(body)), *random.sample(range(len(body)), 300)}
+    places = {
+        *range(len(MAGIC) + 40),
+        *range(len(body) - 60, len(body)),
+        *random.sample(range(len(body)), 300),
+    }
     for place in sorted(places):
         changed = bytearray(body)
         changed[place] ^= 1 << random.randrange(8)
@@ -159,7 +184,9 @@ def test_a_flipped_bit_anywhere_is_found(body: bytes, tmp_path: Path) -> None:
         assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("left", [0, 5, len(MAGIC), len(MAGIC) + 2, len(MAGIC) + 20, 1000, -1, -CHECKSUM_BYTES])
+@pytest.mark.parametrize(
+    "left", [0, 5, len(MAGIC), len(MAGIC) + 2, len(MAGIC) + 20, 1000, -1, -CHECKSUM_BYTES]
+)
 def test_a_file_that_was_cut_off_is_found(left: int, body: bytes, tmp_path: Path) -> None:
     path = tmp_path / "cut"
     path.write_bytes(body[:left])
@@ -171,9 +198,17 @@ def test_a_file_that_was_cut_off_is_found(left: int, body: bytes, tmp_path: Path
     ("change", "said"),
     [
         (lambda body: b"PK\x03\x04" + body, "not a ledger file"),
-        (lambda body: with_checksum(body[:-CHECKSUM_BYTES].replace(MAGIC + b"1\n", MAGIC + b"2\n")), "format 2"),
+        (
+            lambda body: with_checksum(
+                body[:-CHECKSUM_BYTES].replace(MAGIC + b"1\n", MAGIC + b"2\n")
+            ),
+            "format 2",
+        ),
         (lambda body: with_checksum(body[:400]), "ends in the middle"),
-        (lambda body: with_checksum(MAGIC + b"1\n" + b"no zstd frame"), "nknown frame|magic number"),
+        (
+            lambda body: with_checksum(MAGIC + b"1\n" + b"no zstd frame"),
+            "nknown frame|magic number",
+        ),
         (lambda body: body + b"\n", "damaged or cut off"),
     ],
 )
@@ -188,7 +223,9 @@ def test_what_is_no_file_of_ours_is_said_in_one_line(
     assert str(path) in str(error.value)
 
 
-def test_a_file_that_is_not_there_and_a_place_that_cannot_be_written(tmp_path: Path, parts: list[Part]) -> None:
+def test_a_file_that_is_not_there_and_a_place_that_cannot_be_written(
+    tmp_path: Path, parts: list[ExportedStream]
+) -> None:
     with pytest.raises(FileError, match="No such file"):
         replay_file(tmp_path / "nothing")
     with pytest.raises(FileError, match="No such file"):
@@ -204,8 +241,11 @@ def _file_of(records: bytes) -> bytes:
 
 
 def test_records_that_say_something_else_are_refused(body: bytes, tmp_path: Path) -> None:
-    """A file whose checksum is right, and whose rounds were changed: the chain finds it, and names the round."""
-    content = zstandard.ZstdDecompressor().stream_reader(body[len(MAGIC) + 2 : -CHECKSUM_BYTES]).read()
+    """A file whose checksum is right, and whose rounds were changed: the chain finds it, and names
+    the round."""
+    content = (
+        zstandard.ZstdDecompressor().stream_reader(body[len(MAGIC) + 2 : -CHECKSUM_BYTES]).read()
+    )
     path = tmp_path / "changed"
     for old, new in ((b'"replicas":', b'"replicaz":'), (b"scheduled", b"schedulet")):
         place = content.index(old, content.index(b"D\x00\x00"))
@@ -223,7 +263,9 @@ def test_records_that_say_something_else_are_refused(body: bytes, tmp_path: Path
         replay_file(path)
 
 
-def test_a_round_that_does_not_follow_is_not_written(parts: list[Part], tmp_path: Path) -> None:
+def test_a_round_that_does_not_follow_is_not_written(
+    parts: list[ExportedStream], tmp_path: Path
+) -> None:
     path = tmp_path / "gap"
     part = parts[0]
     first, _, third, *_ = rounds_of(part)

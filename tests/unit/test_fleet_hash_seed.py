@@ -1,4 +1,5 @@
-"""The same inputs give the same bytes under any PYTHONHASHSEED: one long random history, decided in two interpreters."""
+"""The same inputs give the same bytes under any PYTHONHASHSEED: one long random history, decided in
+two interpreters."""
 
 from __future__ import annotations
 
@@ -41,9 +42,24 @@ def lived() -> str:
         match chance.randrange(12):
             case 0 | 1 | 2 | 3:
                 how, kind = chance.choice(strategies), chance.choice(classes)
-                plane.when(a_binding(name, chance.randrange(6), how, requirements=kind, priority=chance.randrange(3)))
+                plane.when(
+                    a_binding(
+                        name,
+                        chance.randrange(6),
+                        how,
+                        requirements=kind,
+                        priority=chance.randrange(3),
+                    )
+                )
             case 4 | 5 | 6:
-                plane.when(room(cluster, chance.randrange(20), chance.choice(classes[:2]), fleet=plane.head.seq))
+                plane.when(
+                    room(
+                        cluster,
+                        chance.randrange(20),
+                        chance.choice(classes[:2]),
+                        fleet=plane.head.seq,
+                    )
+                )
             case 7:
                 taints = [NO_EXECUTE] if chance.random() < 0.3 else []
                 plane.when(a_cluster(cluster, *taints, lease_s=chance.choice((1, 600))))
@@ -55,11 +71,18 @@ def lived() -> str:
                 plane.wait(chance.random() * 3)
             case _:
                 held = [
-                    (b, c) for b, r in sorted(plane.state.bindings.items()) for c in r.assigned_by if r.targets.get(c)
+                    (b, c)
+                    for b, r in sorted(plane.state.bindings.items())
+                    for c in r.assigned_by
+                    if r.targets.get(c)
                 ]
                 if held:
                     binding, where = chance.choice(held)
-                    plane.when(plane.refused(where, binding, 1, plane.state.bindings[binding].spec.requirements))
+                    plane.when(
+                        plane.refused(
+                            where, binding, 1, plane.state.bindings[binding].spec.requirements
+                        )
+                    )
     plane.check()
     return f"{plane.head.seq} {plane.head.hash.hex()}"
 
@@ -67,10 +90,19 @@ def lived() -> str:
 def test_the_hash_seed_reaches_no_decision() -> None:
     told = []
     for seed in ("1", "77"):
-        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(["shared", "services", "."])}
+        environment = {
+            **os.environ,
+            "PYTHONHASHSEED": seed,
+            "PYTHONPATH": os.pathsep.join(["shared", "services", "."]),
+        }
         code = "from tests.unit.test_fleet_hash_seed import lived; print(lived())"
         done = subprocess.run(
-            [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         told.append(done.stdout)
     assert told[0] == told[1]

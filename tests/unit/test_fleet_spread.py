@@ -1,4 +1,5 @@
-"""Spread as policies say it: by zone, provider, label, alone and together, and the sentences that say which bound is too tight."""
+"""Spread as policies say it: by zone, provider, label, alone and together, and the sentences that
+say which bound is too tight."""
 
 from __future__ import annotations
 
@@ -6,10 +7,16 @@ import pytest
 
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import Placement, ReplicaScheduling, SpreadConstraint
-from wharfinger.engine.fleet.candidates import LOCALITY, Candidate, Unselectable, groups_of, rank
-from wharfinger.engine.fleet.keep import broken, keep_spread
-from wharfinger.engine.fleet.select import Group as Region
+from wharfinger.engine.fleet.candidates import (
+    LOCALITY,
+    ClusterCandidate,
+    Unselectable,
+    groups_of,
+    rank,
+)
+from wharfinger.engine.fleet.select import SpreadGroup as Region
 from wharfinger.engine.fleet.select import best_regions, select
+from wharfinger.engine.fleet.spread_floor import broken, keep_spread
 
 AGGREGATED = ReplicaScheduling("Divided", "Aggregated")
 DYNAMIC = ReplicaScheduling("Divided", "Weighted", dynamic=True)
@@ -23,24 +30,30 @@ def by_label(label: str, least: int = 0, most: int = 0) -> SpreadConstraint:
     return SpreadConstraint(label=label, min_groups=least, max_groups=most)
 
 
-def over(*spread: SpreadConstraint, replicas: ReplicaScheduling = DYNAMIC, strict: bool = False) -> Placement:
+def over(
+    *spread: SpreadConstraint, replicas: ReplicaScheduling = DYNAMIC, strict: bool = False
+) -> Placement:
     return Placement(spread=spread, replicas=replicas, strict=strict)
 
 
-def a_cluster(name: str, room: int, *zones: str, provider: str = "", held: bool = False, **labels: str) -> Candidate:
+def a_cluster(
+    name: str, room: int, *zones: str, provider: str = "", held: bool = False, **labels: str
+) -> ClusterCandidate:
     """The region is the zone's name without its last letter."""
     region = zones[0][:-1] if zones else ""
     facts = Cluster(name, labels, provider, region, zones)
-    return Candidate(name, LOCALITY if held else 0, room, region, 0, facts)
+    return ClusterCandidate(name, LOCALITY if held else 0, room, region, 0, facts)
 
 
-def chosen(placement: Placement, replicas: int, *clusters: Candidate, fresh: bool = False) -> list[str]:
+def chosen(
+    placement: Placement, replicas: int, *clusters: ClusterCandidate, fresh: bool = False
+) -> list[str]:
     found = select(rank(clusters), placement, replicas, fresh=fresh)
     assert isinstance(found, list), found
     return sorted(c.name for c in found)
 
 
-def refused(placement: Placement, replicas: int, *clusters: Candidate) -> str:
+def refused(placement: Placement, replicas: int, *clusters: ClusterCandidate) -> str:
     found = select(rank(clusters), placement, replicas)
     assert isinstance(found, Unselectable), found
     return found.note
@@ -84,13 +97,18 @@ def test_region_zone_and_cluster_hold_together() -> None:
 def test_a_group_without_room_for_the_replicas_is_not_chosen_when_another_has_it() -> None:
     clusters = [a_cluster("a", 3, "one-a"), a_cluster("b", 3, "one-b"), a_cluster("c", 5, "two-a")]
     assert chosen(over(by("region", 1, 1)), 6, *clusters) == ["a", "b"]
-    assert chosen(over(by("region", 1, 2), by("cluster", 1, 2)), 8, *clusters) in (["a", "c"], ["b", "c"])
+    assert chosen(over(by("region", 1, 2), by("cluster", 1, 2)), 8, *clusters) in (
+        ["a", "c"],
+        ["b", "c"],
+    )
 
 
 def test_regions_are_dropped_rather_than_clusters_exceeded() -> None:
     three = [a_cluster(f"c{i}", 10, f"r{i}-a") for i in range(3)]
     assert len(chosen(over(by("region", 1, 3), by("cluster", 1, 2)), 5, *three)) <= 2
-    assert len(chosen(over(by("region", 3, 3), by("cluster", 1, 2), strict=True), 5, *three)) == 3, "as Karmada does"
+    assert (
+        len(chosen(over(by("region", 3, 3), by("cluster", 1, 2), strict=True), 5, *three)) == 3
+    ), "as Karmada does"
     note = refused(over(by("region", 3, 3), by("cluster", 1, 2)), 5, *three)
     assert note == "at most 2 clusters cannot spread over at least 3 regions"
 
@@ -100,7 +118,9 @@ def test_a_binding_stays_in_its_groups_when_others_have_become_roomier() -> None
     new = [a_cluster("c", 90, "three-a"), a_cluster("d", 90, "four-a"), a_cluster("e", 3, "one-b")]
     placement = over(by("region", 2, 2))
     assert chosen(placement, 8, *held, *new) == ["a", "b", "e"]
-    assert chosen(placement, 8, *held, *new, fresh=True) == ["a", "d", "e"], "region two holds less than its share"
+    assert chosen(placement, 8, *held, *new, fresh=True) == ["a", "d", "e"], (
+        "region two holds less than its share"
+    )
 
 
 def test_a_binding_that_outgrows_its_groups_leaves_as_few_as_it_must() -> None:
@@ -121,7 +141,10 @@ def test_a_binding_that_outgrows_its_groups_leaves_as_few_as_it_must() -> None:
         ),
         (
             over(by("zone", 0, 3), by("cluster", 1, 1)),
-            "no choice of at most 3 zones in 1 to 1 clusters holds 14 replicas: the roomiest 1 clusters hold 9",
+            (
+                "no choice of at most 3 zones in 1 to 1 clusters holds 14 replicas: "
+                "the roomiest 1 clusters hold 9"
+            ),
         ),
         (
             over(by("region", 1, 1), by("zone", 3)),
@@ -138,7 +161,9 @@ def test_groups_that_cross_are_refused_as_not_found() -> None:
     clusters += [a_cluster("c", 9, "one-a", tier="y"), a_cluster("d", 9, "one-b", tier="y")]
     placement = over(by("region", 2, 2), by_label("tier", 2, 2), by("cluster", 2, 2))
     assert set(chosen(placement, 4, *clusters)) in ({"b", "c"}, {"b", "d"})
-    note = refused(over(by("region", 2, 2), by_label("tier", 2, 2), by("cluster", 2, 2)), 19, *clusters)
+    note = refused(
+        over(by("region", 2, 2), by_label("tier", 2, 2), by("cluster", 2, 2)), 19, *clusters
+    )
     assert note.endswith("the roomiest 2 clusters hold 18")
 
 
@@ -151,7 +176,10 @@ def test_a_cluster_over_several_zones_counts_for_one_of_them() -> None:
     narrow = a_cluster("narrow", 9, "one-a")
     assert chosen(over(by("zone", 2, 2)), 4, wide, narrow) == ["narrow", "wide"]
     assert refused(over(by("zone", 2)), 4, wide) == "spread over at least 2 zones, 1 feasible"
-    assert broken((by("zone", 3),), [c.facts for c in (wide, narrow) if c.facts], 9) == "2 by zone, 3 to any wanted"
+    assert (
+        broken((by("zone", 3),), [c.facts for c in (wide, narrow) if c.facts], 9)
+        == "2 by zone, 3 to any wanted"
+    )
     assert broken((by("zone", 1, 1),), [c.facts for c in (wide, narrow) if c.facts], 9) == "", (
         "both may count for one-a"
     )
@@ -159,10 +187,17 @@ def test_a_cluster_over_several_zones_counts_for_one_of_them() -> None:
 
 def test_clusters_over_the_same_zones_may_count_for_one_where_one_is_all_there_may_be() -> None:
     placement = over(by("zone", 1, 1))
-    held = [a_cluster("a", 5, "one-a", "one-b", held=True), a_cluster("b", 5, "one-a", "one-b", held=True)]
+    held = [
+        a_cluster("a", 5, "one-a", "one-b", held=True),
+        a_cluster("b", 5, "one-a", "one-b", held=True),
+    ]
     assert chosen(placement, 9, *held) == ["a", "b"]
-    assert chosen(placement, 4, *held, a_cluster("c", 90, "one-b")) == ["a", "b", "c"], "nobody moves"
-    assert refused(placement, 11, *held, a_cluster("d", 6, "two-a")).startswith("no choice of 1 to 1 zones holds 11")
+    assert chosen(placement, 4, *held, a_cluster("c", 90, "one-b")) == ["a", "b", "c"], (
+        "nobody moves"
+    )
+    assert refused(placement, 11, *held, a_cluster("d", 6, "two-a")).startswith(
+        "no choice of 1 to 1 zones holds 11"
+    )
 
 
 def test_a_cluster_in_no_group_is_never_chosen() -> None:
@@ -183,14 +218,27 @@ def test_aggregated_replicas_go_to_every_group_that_is_needed() -> None:
 def test_what_is_new_is_moved_before_what_lay_there() -> None:
     placement = over(by("zone", 3))
     given = {"oslo": 5, "bergen": 4}
-    assert keep_spread(placement, rank(ALL), given, {"oslo": 5, "bergen": 1}) == {"oslo": 5, "bergen": 3, "rome": 1}
+    assert keep_spread(placement, rank(ALL), given, {"oslo": 5, "bergen": 1}) == {
+        "oslo": 5,
+        "bergen": 3,
+        "rome": 1,
+    }
 
 
 def test_a_cluster_with_a_least_of_replicas_gets_that_many_or_none() -> None:
     placement = over(by("region", 2))
-    assert keep_spread(placement, rank(ALL), {"oslo": 9}, {}, {"rome": 4}) == {"oslo": 8, "naples": 1}
-    assert keep_spread(placement, rank(NORTH + SOUTH[:1]), {"oslo": 9}, {}, {"rome": 4}) == {"oslo": 5, "rome": 4}
-    assert keep_spread(placement, rank(ALL), {"oslo": 3}, {}, {"oslo": 3}) == {"rome": 1, "bergen": 2}
+    assert keep_spread(placement, rank(ALL), {"oslo": 9}, {}, {"rome": 4}) == {
+        "oslo": 8,
+        "naples": 1,
+    }
+    assert keep_spread(placement, rank(NORTH + SOUTH[:1]), {"oslo": 9}, {}, {"rome": 4}) == {
+        "oslo": 5,
+        "rome": 4,
+    }
+    assert keep_spread(placement, rank(ALL), {"oslo": 3}, {}, {"oslo": 3}) == {
+        "rome": 1,
+        "bergen": 2,
+    }
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -207,7 +255,11 @@ def test_absurd_numbers_are_chosen_by_or_refused(strict: bool, replicas: int, bo
 def test_two_hundred_regions_are_searched() -> None:
     """Karmada's search would look at some 2^199 sets."""
     regions = [
-        Region(f"r{i:03d}", 1000 + i % 7, tuple(Candidate(f"c{i}-{j}", 0, 1) for j in range(1 + i % 4)))
+        Region(
+            f"r{i:03d}",
+            1000 + i % 7,
+            tuple(ClusterCandidate(f"c{i}-{j}", 0, 1) for j in range(1 + i % 4)),
+        )
         for i in range(200)
     ]
     best = best_regions(regions, 2, 200, 300)

@@ -1,14 +1,15 @@
-"""From the chosen node to the bound pod: the order of the steps, and that everything is let go when one of them fails."""
+"""From the chosen node to the bound pod: the order of the steps, and that everything is let go when
+one of them fails."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 import pytest
+from tests.reference.kube_binding import BindResult, Failed, WaitingPod, finish, place, unreserve
 from tests.unit.test_framework_cycle import POD, made, nodes
 
 from wharfinger.domain.node import Pod
-from wharfinger.engine.framework.binding import Bound, Failed, Waiting, finish, place, unreserve
 from wharfinger.engine.framework.cycle import Framework
 from wharfinger.engine.framework.protocols import Cycle, WaitFor
 from wharfinger.engine.framework.status import SKIP, Status, unschedulable
@@ -63,11 +64,19 @@ def two(log: list[str], **answers: dict[str, Status | WaitFor]) -> tuple[Framewo
 def test_a_pod_goes_through_all_steps_and_the_last_binder_binds_it() -> None:
     log: list[str] = []
     chosen, cycle = two(log)
-    assert place(chosen, cycle, POD, "oslo", 0) == Bound("oslo", "Binding")
+    assert place(chosen, cycle, POD, "oslo", 0) == BindResult("oslo", "Binding")
     assert log == [
-        "A reserve", "B reserve", "A permit", "B permit", "A pre-bind", "B pre-bind", "A bind", "B bind",
-        "A post-bind", "B post-bind",
-    ]  # fmt: skip
+        "A reserve",
+        "B reserve",
+        "A permit",
+        "B permit",
+        "A pre-bind",
+        "B pre-bind",
+        "A bind",
+        "B bind",
+        "A post-bind",
+        "B post-bind",
+    ]
     assert [pod.uid for pod in cycle.snapshot.nodes["oslo"].pods] == [POD.uid]
 
 
@@ -87,24 +96,26 @@ def test_a_pod_waits_for_every_plugin_that_wants_it_to() -> None:
     log: list[str] = []
     chosen, cycle = two(log, a={"permit": WaitFor(30)}, b={"permit": WaitFor(10)})
     waiting = place(chosen, cycle, POD, "oslo", 5_000_000)
-    assert waiting == Waiting("oslo", 5_000_000, {"A": 30, "B": 10})
-    assert isinstance(waiting, Waiting)
+    assert waiting == WaitingPod("oslo", 5_000_000, {"A": 30, "B": 10})
+    assert isinstance(waiting, WaitingPod)
     assert waiting.ends_us == 15_000_000
     assert waiting.expired(14_999_999) is None
     late = waiting.expired(15_000_000)
-    assert late == Status("Unschedulable", ("rejected due to timeout after waiting 10s at plugin B",), "B")
+    assert late == Status(
+        "Unschedulable", ("rejected due to timeout after waiting 10s at plugin B",), "B"
+    )
     one = waiting.allowed("B")
     assert (one.plugins, one.ends_us) == ({"A": 30}, 35_000_000)
     assert one.allowed("A").ends_us is None
     assert one.allowed("A").expired(10**12) is None
     assert "A bind" not in log
-    assert finish(chosen, cycle, POD, "oslo") == Bound("oslo", "Binding")
+    assert finish(chosen, cycle, POD, "oslo") == BindResult("oslo", "Binding")
 
 
 def test_a_pod_that_waited_in_vain_gives_back_its_place() -> None:
     log: list[str] = []
     chosen, cycle = two(log, a={"permit": WaitFor(30)})
-    assert isinstance(place(chosen, cycle, POD, "oslo", 0), Waiting)
+    assert isinstance(place(chosen, cycle, POD, "oslo", 0), WaitingPod)
     assert cycle.snapshot.nodes["oslo"].requested == {"pods": 1}
     unreserve(chosen, cycle, POD, "oslo")
     assert log[-2:] == ["B unreserve", "A unreserve"]

@@ -1,6 +1,8 @@
-"""One pod through the plugins of a profile: who is asked what, in which order, and what is kept of the answers.
+"""One pod through the plugins of a profile: who is asked what, in which order, and what is kept of
+the answers.
 
-The plugins here do one thing each, so that what is seen is the framework's doing. Real ones are in tests/conformance.
+The plugins here do one thing each, so that what is seen is the framework's doing. Real ones are in
+tests/conformance.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from wharfinger.engine.framework.protocols import Cycle, Narrowed, Nominated
 from wharfinger.engine.framework.registry import PLUGINS
 from wharfinger.engine.framework.snapshot import NodeInfo, Snapshot
 from wharfinger.engine.framework.status import SKIP, Status, unresolvable, unschedulable
-from wharfinger.manifests.installed_plugins import points_of
+from wharfinger.manifests.kubernetes.installed_plugins import points_of
 
 POD = Pod("uid", "web", Requirements())
 
@@ -118,7 +120,10 @@ def test_every_plugin_is_asked_about_every_node_and_the_first_refusal_is_what_is
             "c": Status("UnschedulableAndUnresolvable", ("too wet",), "Dry"),
         },
     }
-    assert {name: status.plugin for name, status in outcome.first.items()} == {"b": "Near", "c": "Dry"}
+    assert {name: status.plugin for name, status in outcome.first.items()} == {
+        "b": "Near",
+        "c": "Dry",
+    }
     assert outcome.feasible == ("a",)
     assert outcome.message == ""
 
@@ -153,17 +158,19 @@ def test_a_pod_that_a_pre_filter_refuses_fits_nowhere_and_the_sentence_is_said_o
     assert outcome.message == "0/2 nodes are available: claim not found."
     assert outcome.refusing == ("Strict",)
     assert strict.asked == also.asked == []  # who refused the pod has nothing to say about nodes
-    assert {name: said.code for name, said in outcome.pre_filter.items() if isinstance(said, Status)} == {
-        "Also": "Unschedulable",
-        "Strict": "UnschedulableAndUnresolvable",
-    }
+    assert {
+        name: said.code for name, said in outcome.pre_filter.items() if isinstance(said, Status)
+    } == {"Also": "Unschedulable", "Strict": "UnschedulableAndUnresolvable"}
 
 
 def test_nodes_outside_of_what_pre_filters_leave_are_out_for_that() -> None:
     one = Choosy("One", says=Narrowed(frozenset({"a", "b"})))
     two = Choosy("Two", {"b": unschedulable("full")}, says=Narrowed(frozenset({"b", "c"})))
     outcome = made(one, two).run(nodes("a", "b", "c"), POD)
-    assert outcome.message == "0/3 nodes are available: 1 full, 2 node(s) didn't satisfy plugin(s) [One Two]."
+    assert (
+        outcome.message
+        == "0/3 nodes are available: 1 full, 2 node(s) didn't satisfy plugin(s) [One Two]."
+    )
     assert outcome.refusing == ("One", "Two")
 
 
@@ -171,7 +178,9 @@ def test_pre_filters_that_leave_no_node_together_say_so() -> None:
     one = Choosy("One", says=Narrowed(frozenset({"a"})))
     two = Choosy("Two", says=Narrowed(frozenset({"b"})))
     outcome = made(one, two).run(nodes("a", "b"), POD)
-    assert outcome.message == ("0/2 nodes are available: node(s) didn't satisfy plugin(s) [One Two] simultaneously.")
+    assert outcome.message == (
+        "0/2 nodes are available: node(s) didn't satisfy plugin(s) [One Two] simultaneously."
+    )
     assert outcome.refusing == ("One", "Two")
 
 
@@ -180,7 +189,9 @@ def test_some_nodes_alone_are_refused_as_among_all() -> None:
     chosen = made(one, Scoring("Two", {"a": 70, "b": 50}))
     whole = chosen.run(nodes("a", "b", "c"), POD)
     outcome = chosen.begin(nodes("a", "b", "c"), POD)
-    assert chosen.refusals(outcome, POD, ["c", "b"]) == {name: whole.first[name] for name in ("b", "c")}
+    assert chosen.refusals(outcome, POD, ["c", "b"]) == {
+        name: whole.first[name] for name in ("b", "c")
+    }
     outcome.feasible = ("a",)
     chosen.score(outcome, POD)
     assert (outcome.totals, outcome.best) == ({"a": 70}, ("a",))
@@ -190,7 +201,9 @@ def test_some_nodes_alone_are_refused_as_among_all() -> None:
 
 
 def test_a_refusal_that_is_none_is_a_bug_of_the_plugin() -> None:
-    with pytest.raises(PluginError, match="plugin Near: expected a refusal, got Error disk on fire"):
+    with pytest.raises(
+        PluginError, match="plugin Near: expected a refusal, got Error disk on fire"
+    ):
         made(Refusing("Near", {"a": Status("Error", ("disk on fire",))})).run(nodes("a"), POD)
 
 
@@ -209,9 +222,9 @@ def test_the_total_is_the_weighted_sum_of_normalised_scores_and_all_of_the_best_
 
 
 def test_only_feasible_nodes_are_scored() -> None:
-    outcome = made(Refusing("Near", {"a": unschedulable("too far")}), Scoring("One", {"a": 50})).run(
-        nodes("a", "b"), POD
-    )
+    outcome = made(
+        Refusing("Near", {"a": unschedulable("too far")}), Scoring("One", {"a": 50})
+    ).run(nodes("a", "b"), POD)
     assert outcome.totals == {"b": 0}
 
 
@@ -223,7 +236,9 @@ def test_a_score_that_is_skipped_adds_nothing() -> None:
 
 @pytest.mark.parametrize("score", [-1, 101])
 def test_a_score_outside_of_0_to_100_is_a_bug_of_the_plugin(score: int) -> None:
-    with pytest.raises(PluginError, match=f"plugin One: expected a score of 0 to 100 for a, got {score}"):
+    with pytest.raises(
+        PluginError, match=f"plugin One: expected a score of 0 to 100 for a, got {score}"
+    ):
         made(Scoring("One", {"a": score})).run(nodes("a"), POD)
 
 
@@ -241,7 +256,9 @@ class Helping:
     finds: Nominated | Status
     asked: int = 0
 
-    def post_filter(self, cycle: Cycle, pod: Pod, refused: Mapping[str, Status]) -> Nominated | Status:
+    def post_filter(
+        self, cycle: Cycle, pod: Pod, refused: Mapping[str, Status]
+    ) -> Nominated | Status:
         self.asked += 1
         assert set(refused) == {"a"}
         return self.finds
@@ -290,15 +307,35 @@ def test_a_copy_of_a_cycle_can_be_tried_on() -> None:
 def test_the_default_profile_is_kube_schedulers_with_ours_added() -> None:
     weights = {use.name: use.weight for use in default_profile().at("score")}
     assert weights == {
-        "TaintToleration": 3, "NodeAffinity": 2, "NodeResourcesFit": 1, "VolumeBinding": 1, "PodTopologySpread": 2,
-        "InterPodAffinity": 2, "NodeResourcesBalancedAllocation": 1, "ImageLocality": 1, "Devices": 1, "Dynamic": 3,
-    }  # fmt: skip
-    filters = [use.name for use in default_profile().at("filter") if use.name not in ("Devices", "Dynamic")]
+        "TaintToleration": 3,
+        "NodeAffinity": 2,
+        "NodeResourcesFit": 1,
+        "VolumeBinding": 1,
+        "PodTopologySpread": 2,
+        "InterPodAffinity": 2,
+        "NodeResourcesBalancedAllocation": 1,
+        "ImageLocality": 1,
+        "Devices": 1,
+        "Dynamic": 3,
+    }
+    filters = [
+        use.name for use in default_profile().at("filter") if use.name not in ("Devices", "Dynamic")
+    ]
     assert filters == [
-        "NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit",
-        "VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone", "PodTopologySpread", "InterPodAffinity",
+        "NodeUnschedulable",
+        "NodeName",
+        "TaintToleration",
+        "NodeAffinity",
+        "NodePorts",
+        "NodeResourcesFit",
+        "VolumeRestrictions",
+        "NodeVolumeLimits",
+        "VolumeBinding",
+        "VolumeZone",
+        "PodTopologySpread",
+        "InterPodAffinity",
         "DynamicResources",
-    ]  # fmt: skip
+    ]
 
 
 def test_every_plugin_works_at_the_points_that_its_line_names() -> None:

@@ -1,4 +1,5 @@
-"""The arithmetic of scores: figures that were worked out by hand from the rules, and laws that hold for any amounts."""
+"""The arithmetic of scores: figures that were worked out by hand from the rules, and laws that hold
+for any amounts."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ sizes = st.integers(1, 2**45)
 
 
 @given(amounts, sizes)
-def test_what_is_left_and_what_is_taken_are_the_whole_but_for_rounding(requested: int, allocatable: int) -> None:
+def test_what_is_left_and_what_is_taken_are_the_whole_but_for_rounding(
+    requested: int, allocatable: int
+) -> None:
     least = formulas.least_allocated(requested, allocatable)
     most = formulas.most_allocated(requested, allocatable)
     assert 0 <= least <= SCORE_MAX
@@ -47,13 +50,21 @@ def test_a_node_that_is_overcommitted_is_full_and_not_more() -> None:
         (99, 100),
     ],
 )
-def test_a_shape_is_flat_outside_and_truncates_from_the_point_before(utilization: int, score: int) -> None:
-    """From (20, 30) to (40, 0) it falls by 1.5 a percent: at 21 by 1, not by 2. From (60, 66) to (80, 100) it rises by 1.7."""
+def test_a_shape_is_flat_outside_and_truncates_from_the_point_before(
+    utilization: int, score: int
+) -> None:
+    """From (20, 30) to (40, 0) it falls by 1.5 a percent: at 21 by 1, not by 2. From (60, 66) to
+    (80, 100) it rises by 1.7."""
     assert formulas.on_shape(utilization, (20, 40, 60, 80), (30, 0, 66, 100)) == score
 
 
-@given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=1, max_size=5), st.integers(-5, 105))
-def test_a_shape_stays_between_its_points_and_meets_them(points: list[tuple[int, int]], at: int) -> None:
+@given(
+    st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=1, max_size=5),
+    st.integers(-5, 105),
+)
+def test_a_shape_stays_between_its_points_and_meets_them(
+    points: list[tuple[int, int]], at: int
+) -> None:
     shape = dict(sorted(points))
     utilizations, scores = tuple(shape), tuple(shape.values())
     assert min(scores) <= formulas.on_shape(at, utilizations, scores) <= max(scores)
@@ -75,15 +86,21 @@ def test_without_weights_the_mean_is_nothing() -> None:
 
 
 @given(st.lists(st.tuples(amounts, amounts), max_size=5))
-def test_a_balance_is_a_score_and_resources_in_equal_shares_are_balanced(shares: list[tuple[int, int]]) -> None:
+def test_a_balance_is_a_score_and_resources_in_equal_shares_are_balanced(
+    shares: list[tuple[int, int]],
+) -> None:
     requested, allocatable = [a for a, _ in shares], [b for _, b in shares]
     assert 50 <= formulas.balanced(requested, allocatable) <= 100
     assert formulas.balanced(allocatable, allocatable) == 100
 
 
 @given(amounts, sizes, amounts, sizes)
-def test_the_order_of_two_resources_does_not_matter(a: int, whole_a: int, b: int, whole_b: int) -> None:
-    assert formulas.balanced([a, b], [whole_a, whole_b]) == formulas.balanced([b, a], [whole_b, whole_a])
+def test_the_order_of_two_resources_does_not_matter(
+    a: int, whole_a: int, b: int, whole_b: int
+) -> None:
+    assert formulas.balanced([a, b], [whole_a, whole_b]) == formulas.balanced(
+        [b, a], [whole_b, whole_a]
+    )
 
 
 def test_two_resources_are_as_unbalanced_as_half_their_difference() -> None:
@@ -119,7 +136,9 @@ def test_images_below_the_least_are_nothing_and_above_the_most_everything() -> N
     assert formulas.images_score(23 * mebibyte, 1) == 0
     assert formulas.images_score(0, 1) == 0
     assert formulas.images_score(1000 * mebibyte, 1) == 100
-    assert formulas.images_score(1000 * mebibyte, 2) == 49, "two containers could bring twice as much"
+    assert formulas.images_score(1000 * mebibyte, 2) == 49, (
+        "two containers could bring twice as much"
+    )
     assert formulas.images_score(511 * mebibyte, 1) == 49
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.framework_world import a_node, a_pod, on, only
+from tests.reference.kube_gang import GangWaiting, place_whole
 
 from wharfinger.domain.node import Pod
-from wharfinger.engine.framework.gang import WAIT_S, Waiting, feasible, place_whole
+from wharfinger.engine.framework.gang import WAIT_S, feasible
 from wharfinger.engine.framework.protocols import Cycle, Permit, WaitFor
 from wharfinger.engine.framework.snapshot import Snapshot
 
@@ -16,7 +17,8 @@ SECOND_US = 1_000_000
 
 @given(st.integers(0, 6), st.integers(0, 6), st.lists(st.booleans(), max_size=6))
 def test_a_group_is_whole_or_absent(min_count: int, scheduled: int, fits: list[bool]) -> None:
-    """Whoever fits: what is held in the end is enough, or nothing; and it is nothing only where it could not be enough."""
+    """Whoever fits: what is held in the end is enough, or nothing; and it is nothing only where it
+    could not be enough."""
     pods = [a_pod(f"g{i}", group="g", min_count=min_count) for i in range(len(fits))]
     held: list[str] = []
 
@@ -63,7 +65,10 @@ def test_a_group_that_is_too_small_is_not_tried() -> None:
 def test_a_group_that_can_still_be_whole_waits() -> None:
     status = feasible(3, 1, 2)
     assert status is not None
-    assert (status.code, status.reasons) == ("Wait", ("minCount (3) is not yet satisfied: 1 scheduled, 2 remaining",))
+    assert (status.code, status.reasons) == (
+        "Wait",
+        ("minCount (3) is not yet satisfied: 1 scheduled, 2 remaining",),
+    )
     assert feasible(3, 3, 0) is None
 
 
@@ -72,7 +77,7 @@ def members(n: int, min_count: int) -> list[Pod]:
 
 
 def test_reserved_pods_go_together_when_the_last_has_its_place() -> None:
-    waiting = Waiting()
+    waiting = GangWaiting()
     one, two, three = members(3, 3)
     assert waiting.reserve(one, 0, 0) == ()
     assert waiting.reserve(two, 0, 1) == ()
@@ -83,16 +88,16 @@ def test_reserved_pods_go_together_when_the_last_has_its_place() -> None:
 
 def test_who_comes_to_a_group_that_runs_already_does_not_wait() -> None:
     (late,) = members(1, 3)
-    assert Waiting().reserve(late, 2, 0) == (late,)
+    assert GangWaiting().reserve(late, 2, 0) == (late,)
 
 
 def test_a_pod_without_a_group_does_not_wait() -> None:
     pod = a_pod("alone")
-    assert Waiting().reserve(pod, 0, 0) == (pod,)
+    assert GangWaiting().reserve(pod, 0, 0) == (pod,)
 
 
 def test_a_group_that_does_not_become_whole_in_time_gives_back_what_it_holds() -> None:
-    waiting = Waiting()
+    waiting = GangWaiting()
     one, two, _ = members(3, 3)
     waiting.reserve(one, 0, 0)
     waiting.reserve(two, 0, 100 * SECOND_US)
@@ -107,7 +112,9 @@ def test_the_plugin_permits_the_one_that_makes_the_group_whole() -> None:
     plugin = only("GangScheduling").plugins["GangScheduling"]
     assert isinstance(plugin, Permit)
     one, two, three = members(3, 3)
-    snapshot = Snapshot.of([a_node("n")], [on(one, "n"), a_pod("stranger", "n", group="g", min_count=3, namespace="x")])
+    snapshot = Snapshot.of(
+        [a_node("n")], [on(one, "n"), a_pod("stranger", "n", group="g", min_count=3, namespace="x")]
+    )
     assert plugin.permit(Cycle(snapshot), two, "n") == WaitFor(WAIT_S)
     snapshot.add(on(two, "n"))
     assert plugin.permit(Cycle(snapshot), two, "n") == WaitFor(WAIT_S), "it is counted once"

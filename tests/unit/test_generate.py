@@ -29,14 +29,24 @@ print(hashlib.sha256(b"".join(e.key.encode() + canonical(e.data) for e in events
 
 
 def digest(plan: FleetPlan) -> str:
-    return hashlib.sha256(b"".join(e.key.encode() + canonical(e.data) for e in generate(plan))).hexdigest()
+    return hashlib.sha256(
+        b"".join(e.key.encode() + canonical(e.data) for e in generate(plan))
+    ).hexdigest()
 
 
 @pytest.mark.parametrize("hash_seed", ["0", "1", "4711"])
 def test_the_same_seed_gives_the_same_bytes_in_every_process(hash_seed: str) -> None:
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = {
+        **os.environ,
+        "PYTHONHASHSEED": hash_seed,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
     said = subprocess.run(
-        [sys.executable, "-c", DIGEST_SCRIPT], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", DIGEST_SCRIPT],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert said.stdout.strip() == digest(PLAN)
 
@@ -51,13 +61,17 @@ def test_it_gives_exactly_what_was_asked_for_under_distinct_keys() -> None:
     assert of.count(ClusterObserved) == 12
     assert of.count(BindingRequested) == 500
     assert sum(len(e.data.nodes) for e in events if isinstance(e.data, NodesObserved)) == 300
-    assert max(Counter(e.key for e in events if not isinstance(e.data, PolicyApplied)).values()) == 1
+    assert (
+        max(Counter(e.key for e in events if not isinstance(e.data, PolicyApplied)).values()) == 1
+    )
 
 
 def test_more_bindings_leave_the_fleet_as_it_was() -> None:
     def fleet(bindings: int) -> list[bytes]:
         plan = FleetPlan(12, 300, bindings, seed=7)
-        return [canonical(e.data) for e in generate(plan) if not isinstance(e.data, BindingRequested)]
+        return [
+            canonical(e.data) for e in generate(plan) if not isinstance(e.data, BindingRequested)
+        ]
 
     assert fleet(1) == fleet(900)
 

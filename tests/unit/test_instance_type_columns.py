@@ -9,7 +9,15 @@ from tests.pools import GIB, a_type, asks, bought_as, in_zones, money, offered, 
 from wharfinger.domain.instance_types import InstanceType, Offering
 from wharfinger.domain.node_pool import NodeOverlay, PoolRequirement
 from wharfinger.domain.resources import DeviceRequest
-from wharfinger.engine.provisioning.catalogue import MEMORY, NO_PRICE, PODS, UNLIMITED, Mask, Types, mask_of
+from wharfinger.engine.provisioning.catalogue import (
+    MEMORY,
+    NO_PRICE,
+    PODS,
+    UNLIMITED,
+    Mask,
+    Types,
+    mask_of,
+)
 from wharfinger.engine.provisioning.overlays import OverlayError, adjusted, concerning
 from wharfinger.engine.provisioning.requirements import NO_LABELS, LabelSet
 
@@ -24,7 +32,11 @@ def named(types: Types, mask: Mask) -> list[str]:
 
 
 def test_types_stand_in_order_of_name_whatever_the_order_of_the_file() -> None:
-    assert Types(CATALOGUE).names == ("c-small", "g-one", "m-large") == Types(reversed(CATALOGUE)).names
+    assert (
+        Types(CATALOGUE).names
+        == ("c-small", "g-one", "m-large")
+        == Types(reversed(CATALOGUE)).names
+    )
 
 
 def test_labels_choose_types_and_a_label_that_only_others_have_is_missing() -> None:
@@ -32,10 +44,9 @@ def test_labels_choose_types_and_a_label_that_only_others_have_is_missing() -> N
     assert named(types, types.fitting(asks(("family", "In", ("c", "m"))))) == ["c-small", "m-large"]
     assert named(types, types.fitting(asks(("gpu", "Exists", ())))) == ["g-one"]
     assert named(types, types.fitting(asks(("gpu", "DoesNotExist", ())))) == ["c-small", "m-large"]
-    assert named(types, types.fitting(asks(("node.kubernetes.io/instance-type", "NotIn", ("g-one",))))) == [
-        "c-small",
-        "m-large",
-    ]
+    assert named(
+        types, types.fitting(asks(("node.kubernetes.io/instance-type", "NotIn", ("g-one",))))
+    ) == ["c-small", "m-large"]
     assert types.fitting(asks(("team", "In", ("blue",)))).all(), "catalogues say nothing of teams"
 
 
@@ -45,7 +56,14 @@ def test_labels_by_which_types_are_described_are_known() -> None:
 
 
 def test_offerings_are_found_by_zone_and_capacity_type_together() -> None:
-    types = Types((a_type("x", offerings=(*offered(0.2, zones=["oslo-1"]), *offered(spot=0.1, zones=["oslo-2"]))),))
+    types = Types(
+        (
+            a_type(
+                "x",
+                offerings=(*offered(0.2, zones=["oslo-1"]), *offered(spot=0.1, zones=["oslo-2"])),
+            ),
+        )
+    )
     assert types.cheapest(asks(in_zones("oslo-1"))).tolist() == [money(0.2)]
     assert types.cheapest(asks(bought_as("spot"))).tolist() == [money(0.1)]
     assert types.cheapest(asks(in_zones("oslo-1"), bought_as("spot"))).tolist() == [NO_PRICE]
@@ -58,19 +76,25 @@ def test_what_is_not_available_or_sold_out_is_not_offered() -> None:
     assert types.zones(NO_LABELS) == ("oslo-2",)
     sold_out = types.but_for(frozenset({("x", "oslo-2", "spot")}))
     assert sold_out.cheapest(NO_LABELS).tolist() == [money(0.2)]
-    assert sold_out.price_of("x", "oslo-2", "spot") == money(0.15), "what a node costs that is there is known still"
+    assert sold_out.price_of("x", "oslo-2", "spot") == money(0.15), (
+        "what a node costs that is there is known still"
+    )
 
 
 def test_a_reservation_of_which_nothing_is_left_is_not_offered() -> None:
     types = Types((a_type("x", offerings=(reserved("oslo-1", 0.01, "r", 0), *offered(0.2))),))
     assert types.cheapest(NO_LABELS).tolist() == [money(0.2)]
-    assert Types((a_type("x", offerings=(reserved("oslo-1", 0.01, "r", 1),)),)).cheapest(NO_LABELS).tolist() == [
-        money(0.01)
-    ]
+    assert Types((a_type("x", offerings=(reserved("oslo-1", 0.01, "r", 1),)),)).cheapest(
+        NO_LABELS
+    ).tolist() == [money(0.01)]
 
 
 def test_the_worst_price_is_the_dearest_of_what_is_launched_first() -> None:
-    uneven = (Offering("oslo-1", "spot", money(0.05)), Offering("oslo-2", "spot", money(0.09)), *offered(0.2))
+    uneven = (
+        Offering("oslo-1", "spot", money(0.05)),
+        Offering("oslo-2", "spot", money(0.09)),
+        *offered(0.2),
+    )
     types = Types((a_type("x", offerings=uneven),))
     assert types.worst(NO_LABELS).tolist() == [money(0.09)]
     assert types.worst(asks(in_zones("oslo-1"))).tolist() == [money(0.05)]
@@ -80,7 +104,9 @@ def test_the_worst_price_is_the_dearest_of_what_is_launched_first() -> None:
 
 
 def test_huge_pages_are_taken_off_the_memory() -> None:
-    pages = a_type("x", 4, 16, more={"hugepages-2Mi": 2 * GIB}, overhead={"memory": GIB, "cpu": 100})
+    pages = a_type(
+        "x", 4, 16, more={"hugepages-2Mi": 2 * GIB}, overhead={"memory": GIB, "cpu": 100}
+    )
     types = Types((pages,))
     assert types.allocatable[0, MEMORY] == 13 * GIB
     assert types.allocatable[0, types.resource["hugepages-2Mi"]] == 2 * GIB
@@ -101,12 +127,21 @@ def test_what_no_type_has_fits_nowhere_and_what_no_node_has_is_not_looked_at() -
 
 
 def test_devices_are_had_all_at_once_whole_ones_and_shares() -> None:
-    types = Types((a_type("two", gpus=2), a_type("one", gpus=1), a_type("other", gpus=2, model="a100"), a_type("none")))
+    types = Types(
+        (
+            a_type("two", gpus=2),
+            a_type("one", gpus=1),
+            a_type("other", gpus=2, model="a100"),
+            a_type("none"),
+        )
+    )
     whole, share = DeviceRequest(1), DeviceRequest(1, milli=600)
     assert named(types, types.holding(())) == ["none", "one", "other", "two"]
     assert named(types, types.holding((whole,))) == ["one", "other", "two"]
     assert named(types, types.holding((whole, share))) == ["other", "two"]
-    assert named(types, types.holding((share, share))) == ["other", "two"], "two shares of 600 are not on one device"
+    assert named(types, types.holding((share, share))) == ["other", "two"], (
+        "two shares of 600 are not on one device"
+    )
     assert named(types, types.holding((DeviceRequest(2, models=("t4",)),))) == ["two"]
     assert named(types, types.holding((DeviceRequest(1, kind="amd.com/gpu"),))) == []
     assert types.capacity_of("nvidia.com/gpu").tolist() == [0, 1, 2, 2]
@@ -119,12 +154,17 @@ def test_values_that_are_left_are_those_that_can_be_bought() -> None:
     assert types.values("family", asks(("family", "NotIn", ("c",)), bought_as("spot"))) == ("m",)
     assert types.zones(asks(("gpu", "Exists", ()))) == ("oslo-1",)
     assert types.values("team", NO_LABELS) == ()
-    assert types.count_values("family", NO_LABELS, mask_of(types, ["c-small", "m-large", "not-there"])) == 2
+    assert (
+        types.count_values("family", NO_LABELS, mask_of(types, ["c-small", "m-large", "not-there"]))
+        == 2
+    )
 
 
 def test_the_same_tuple_of_types_is_made_into_columns_once() -> None:
     assert Types.of(CATALOGUE) is Types.of(CATALOGUE)
-    assert Types.of(CATALOGUE) is not Types.of(CATALOGUE, (), frozenset({("c-small", "oslo-1", "spot")}))
+    assert Types.of(CATALOGUE) is not Types.of(
+        CATALOGUE, (), frozenset({("c-small", "oslo-1", "spot")})
+    )
     assert Types.of(list(CATALOGUE)) is not Types.of(list(CATALOGUE))
 
 
@@ -162,12 +202,15 @@ def test_a_share_of_a_billionth_is_rounded_half_up() -> None:
 @pytest.mark.parametrize("text", ["", "%", "cheap", "1e3", "--1", "0x1", "1.2.3", "+-5%", "٣"])
 def test_what_is_no_price_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(
-        OverlayError, match=r"^expected a price such as 0\.05 or an adjustment such as -5%, got [^\n]*$"
+        OverlayError,
+        match=r"^expected a price such as 0\.05 or an adjustment such as -5%, got [^\n]*$",
     ):
         adjusted(1, text)
 
 
-def test_the_heaviest_overlay_that_matches_sets_the_price_and_of_equal_ones_the_first_by_name() -> None:
+def test_the_heaviest_overlay_that_matches_sets_the_price_and_of_equal_ones_the_first_by_name() -> (
+    None
+):
     family = PoolRequirement("family", "In", ("c",))
     overlays = [
         overlay("b", 5, family, price="0.5"),
@@ -180,25 +223,41 @@ def test_the_heaviest_overlay_that_matches_sets_the_price_and_of_equal_ones_the_
 
 
 def test_an_overlay_of_one_zone_leaves_the_others() -> None:
-    types = Types((SMALL,), [overlay("near", 0, PoolRequirement(*in_zones("oslo-1")), price="0.01")])
+    types = Types(
+        (SMALL,), [overlay("near", 0, PoolRequirement(*in_zones("oslo-1")), price="0.01")]
+    )
     assert types.cheapest(asks(in_zones("oslo-1"))).tolist() == [money(0.01)]
     assert types.cheapest(asks(in_zones("oslo-2"), bought_as("on-demand"))).tolist() == [money(0.1)]
 
 
 def test_capacity_is_added_where_it_is_there_however_the_type_is_bought() -> None:
     dongle = {"example.com/dongle": 2}
-    everywhere = Types((SMALL,), [overlay("all", 0, PoolRequirement("family", "In", ("c",)), capacity=dongle)])
+    everywhere = Types(
+        (SMALL,), [overlay("all", 0, PoolRequirement("family", "In", ("c",)), capacity=dongle)]
+    )
     assert everywhere.capacity_of("example.com/dongle").tolist() == [2]
-    somewhere = Types((SMALL,), [overlay("one", 0, PoolRequirement(*in_zones("oslo-1")), capacity=dongle)])
+    somewhere = Types(
+        (SMALL,), [overlay("one", 0, PoolRequirement(*in_zones("oslo-1")), capacity=dongle)]
+    )
     assert somewhere.amounts(dongle) is None
-    several = [overlay("a", 1, capacity={**dongle, "cpu": 500}), overlay("b", 9, capacity={"example.com/dongle": 3})]
+    several = [
+        overlay("a", 1, capacity={**dongle, "cpu": 500}),
+        overlay("b", 9, capacity={"example.com/dongle": 3}),
+    ]
     both = Types((SMALL,), several)
-    assert (both.capacity_of("example.com/dongle").tolist(), both.capacity_of("cpu").tolist()) == ([3], [2500])
+    assert (both.capacity_of("example.com/dongle").tolist(), both.capacity_of("cpu").tolist()) == (
+        [3],
+        [2500],
+    )
 
 
 def test_an_overlay_may_ask_for_a_pool() -> None:
     of_blue = overlay(
-        "blue", 0, PoolRequirement("team", "In", ("blue",)), PoolRequirement(*in_zones("oslo-1")), price="1"
+        "blue",
+        0,
+        PoolRequirement("team", "In", ("blue",)),
+        PoolRequirement(*in_zones("oslo-1")),
+        price="1",
     )
     described = frozenset({"family", "topology.kubernetes.io/zone"})
     (kept,) = concerning([of_blue], LabelSet.of_labels({"team": "blue"}), described)

@@ -27,7 +27,9 @@ def history(rounds: int = 5, per_round: int = 3) -> tuple[Writer, list[RecordedR
     return writer, recorded
 
 
-def divergences(recorded: list[RecordedRound], decider: Counter | None = None) -> list[tuple[int, str]]:
+def divergences(
+    recorded: list[RecordedRound], decider: Counter | None = None
+) -> list[tuple[int, str]]:
     decider = decider or Counter()
     result = audit(decider, decider.initial("fleet/0"), empty_head("fleet/0"), recorded)
     return [(d.round, d.step) for d in result.divergences]
@@ -129,20 +131,27 @@ def test_a_changed_decision_is_found_though_the_hash_was_left(
 def test_a_decision_less_or_more_is_counted() -> None:
     _, recorded = history()
     r = recorded[2].round
-    assert divergences(with_round(recorded, 2, replace(r, decisions=r.decisions[:-1])))[0] == (3, "trigger")
+    assert divergences(with_round(recorded, 2, replace(r, decisions=r.decisions[:-1])))[0] == (
+        3,
+        "trigger",
+    )
 
 
 def test_a_forged_round_is_found_and_so_is_the_chain_that_does_not_know_it() -> None:
     _, recorded = history()
     r = recorded[2].round
-    forged = rehashed(replace(r, decisions=(structs.replace(r.decisions[0], body=b"{}"), *r.decisions[1:])))
+    forged = rehashed(
+        replace(r, decisions=(structs.replace(r.decisions[0], body=b"{}"), *r.decisions[1:]))
+    )
     assert divergences(with_round(recorded, 2, forged)) == [(3, "bytes"), (4, "chain")]
 
 
 def test_an_event_that_was_changed_is_found() -> None:
     _, recorded = history()
     events = [withdrawn(77), *recorded[2].events[1:]]
-    found = divergences([replace(r, events=events) if n == 2 else r for n, r in enumerate(recorded)])
+    found = divergences(
+        [replace(r, events=events) if n == 2 else r for n, r in enumerate(recorded)]
+    )
     assert found[0][0] == 3
 
 
@@ -176,7 +185,9 @@ def test_a_writer_with_other_settings_is_replayed_with_them() -> None:
         events = [withdrawn(number)]
         recorded.append(RecordedRound(second.step(events), events))
     fresh = Counter(every=7)
-    result = audit(fresh, fresh.initial("fleet/0"), empty_head("fleet/0"), recorded, Counter.of_profile)
+    result = audit(
+        fresh, fresh.initial("fleet/0"), empty_head("fleet/0"), recorded, Counter.of_profile
+    )
     assert result.divergences == []
     assert divergences(recorded)[0][0] == 4
 
@@ -185,7 +196,9 @@ def test_a_profile_that_nobody_knows_is_a_divergence() -> None:
     _, recorded = history(rounds=2)
     strange = with_round(recorded, 1, rehashed(replace(recorded[1].round, profile="tally/3")))
     decider = Counter()
-    result = audit(decider, decider.initial("fleet/0"), empty_head("fleet/0"), strange, Counter.of_profile)
+    result = audit(
+        decider, decider.initial("fleet/0"), empty_head("fleet/0"), strange, Counter.of_profile
+    )
     assert [(d.round, d.step, d.recorded, d.replayed) for d in result.divergences] == [
         (2, "profile", "tally/3", "counter/3")
     ]

@@ -1,4 +1,5 @@
-"""How nodes are chosen, as users of kube-schedulers write it: what a configuration means, and how a wrong one is refused."""
+"""How nodes are chosen, as users of kube-schedulers write it: what a configuration means, and how a
+wrong one is refused."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from wharfinger.engine.devices.strategies import STRATEGIES
 from wharfinger.engine.framework.profile import default_profile
 from wharfinger.events.intake import compile_deletions, compile_manifests
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
-from wharfinger.manifests.installed_plugins import known_plugins
+from wharfinger.manifests.kubernetes.installed_plugins import known_plugins
 from wharfinger.manifests.parse import load_files, load_manifests
 
 SCHEDULERS = Path(__file__).parent / "schedulers.yaml"
@@ -75,7 +76,12 @@ def weights(found: Profile) -> dict[str, int]:
 def test_a_configuration_that_says_nothing_is_the_default_one() -> None:
     found = config("")
     assert found.profiles == (default_profile(),)
-    assert (found.percentage, found.initial_backoff_s, found.max_backoff_s, found.parallelism) == (0, 1, 10, 16)
+    assert (found.percentage, found.initial_backoff_s, found.max_backoff_s, found.parallelism) == (
+        0,
+        1,
+        10,
+        16,
+    )
     assert found.profile("") == default_profile()
     assert found.profile("another") is None
 
@@ -92,7 +98,12 @@ def test_what_concerns_a_kube_schedulers_process_is_carried() -> None:
         podMaxBackoffSeconds: 60
         """
     )
-    assert (found.parallelism, found.percentage, found.initial_backoff_s, found.max_backoff_s) == (8, 20, 2, 60)
+    assert (found.parallelism, found.percentage, found.initial_backoff_s, found.max_backoff_s) == (
+        8,
+        20,
+        2,
+        60,
+    )
 
 
 def test_profiles_are_found_by_the_name_that_pods_give() -> None:
@@ -107,14 +118,17 @@ def test_profiles_are_found_by_the_name_that_pods_give() -> None:
             args:
               apiVersion: kubescheduler.config.k8s.io/v1
               kind: NodeResourcesFitArgs
-              scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 3}, {name: memory}]}
+              scoringStrategy: {type: MostAllocated,
+                resources: [{name: cpu, weight: 3}, {name: memory}]}
         """
     )
     packed = found.profile("packed")
     assert packed is not None
     assert packed.percentage == 50
     assert packed.points == default_points()
-    assert packed.arguments.fit == FitArgs("MostAllocated", (WeightedResource("cpu", 3), WeightedResource("memory", 1)))
+    assert packed.arguments.fit == FitArgs(
+        "MostAllocated", (WeightedResource("cpu", 3), WeightedResource("memory", 1))
+    )
 
 
 def test_a_score_that_is_named_again_has_its_new_weight_and_goes_first() -> None:
@@ -130,7 +144,9 @@ def test_a_score_that_is_named_again_has_its_new_weight_and_goes_first() -> None
     assert list(weights(found).items())[:2] == [("NodeResourcesFit", 7), ("TaintToleration", 1)]
     assert weights(found)["NodeAffinity"] == 2
     assert "ImageLocality" not in weights(found)
-    assert [use.name for use in found.at("filter")] == [use.name for use in default_profile().at("filter")]
+    assert [use.name for use in found.at("filter")] == [
+        use.name for use in default_profile().at("filter")
+    ]
 
 
 def test_disabled_and_enabled_at_one_point_goes_to_the_end() -> None:
@@ -165,7 +181,8 @@ def test_a_profile_can_be_built_from_nothing() -> None:
         - plugins:
             multiPoint:
               disabled: [{name: "*"}]
-              enabled: [{name: PrioritySort}, {name: DefaultBinder}, {name: NodeResourcesFit, weight: 2}]
+              enabled: [{name: PrioritySort}, {name: DefaultBinder},
+                {name: NodeResourcesFit, weight: 2}]
         """
     )
     assert {point: [use.name for use in uses] for point, uses in found.points.items()} == {
@@ -206,7 +223,11 @@ def test_beta_versions_are_read_with_the_weights_of_their_time() -> None:
         for version in ("v1beta2", "v1beta3")
     }
     assert weighed["v1beta3"] == weights(default_profile())
-    assert weighed["v1beta2"] == weighed["v1beta3"] | {"TaintToleration": 1, "NodeAffinity": 1, "InterPodAffinity": 1}
+    assert weighed["v1beta2"] == weighed["v1beta3"] | {
+        "TaintToleration": 1,
+        "NodeAffinity": 1,
+        "InterPodAffinity": 1,
+    }
 
 
 def test_a_plugin_may_be_named_where_its_work_is_not_ours() -> None:
@@ -216,7 +237,8 @@ def test_a_plugin_may_be_named_where_its_work_is_not_ours() -> None:
 
 def test_plugins_of_other_releases_can_be_switched_off() -> None:
     assert (
-        profile("profiles: [{plugins: {multiPoint: {disabled: [{name: NodeDeclaredFeatures}]}}}]") == default_profile()
+        profile("profiles: [{plugins: {multiPoint: {disabled: [{name: NodeDeclaredFeatures}]}}}]")
+        == default_profile()
     )
 
 
@@ -225,16 +247,21 @@ def test_arguments_of_every_plugin_are_read() -> None:
         """
         profiles:
         - pluginConfig:
-          - {name: NodeResourcesFit, args: {ignoredResources: [a.b/c], ignoredResourceGroups: [d.e], scoringStrategy: {
+          - {name: NodeResourcesFit, args: {ignoredResources: [a.b/c], ignoredResourceGroups: [d.e],
+              scoringStrategy: {
               type: RequestedToCapacityRatio, requestedToCapacityRatio: {shape: [
                 {utilization: 0, score: 0}, {utilization: 100, score: 10}]}}}}
-          - {name: NodeResourcesBalancedAllocation, args: {formula: ByChange, resources: [{name: cpu}, {name: a.b/c}]}}
-          - {name: InterPodAffinity, args: {hardPodAffinityWeight: 5, ignorePreferredTermsOfExistingPods: true}}
+          - {name: NodeResourcesBalancedAllocation, args: {formula: ByChange,
+              resources: [{name: cpu}, {name: a.b/c}]}}
+          - {name: InterPodAffinity, args: {
+              hardPodAffinityWeight: 5, ignorePreferredTermsOfExistingPods: true}}
           - {name: PodTopologySpread, args: {defaultingType: List, defaultConstraints: [
               {maxSkew: 2, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}]}}
-          - {name: NodeAffinity, args: {addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {
+          - {name: NodeAffinity, args: {addedAffinity: {
+              requiredDuringSchedulingIgnoredDuringExecution: {
               nodeSelectorTerms: [{matchExpressions: [{key: disk, operator: Exists}]}]}}}}
-          - {name: DefaultPreemption, args: {minCandidateNodesPercentage: 0, minCandidateNodesAbsolute: 5, wholeGroups: true}}
+          - {name: DefaultPreemption, args: {minCandidateNodesPercentage: 0,
+              minCandidateNodesAbsolute: 5, wholeGroups: true}}
           - {name: VolumeBinding, args: {bindTimeoutSeconds: 5}}
           - {name: DynamicResources, args: {filterTimeout: 2s}}
           - {name: Dynamic, args: {stale: closed, damped: false}}
@@ -258,7 +285,9 @@ def test_arguments_of_every_plugin_are_read() -> None:
 
 def test_every_strategy_for_devices_can_be_named_and_no_other() -> None:
     for strategy in STRATEGIES:
-        found = profile(f"profiles: [{{pluginConfig: [{{name: Devices, args: {{strategy: {strategy}}}}}]}}]")
+        found = profile(
+            f"profiles: [{{pluginConfig: [{{name: Devices, args: {{strategy: {strategy}}}}}]}}]"
+        )
         assert found.arguments.devices.strategy == strategy
     (error,) = refused("profiles: [{pluginConfig: [{name: Devices, args: {strategy: worst-fit}}]}]")
     assert "profiles[0].pluginConfig[0].args.strategy: expected" in error
@@ -278,17 +307,28 @@ def test_extenders_are_read_and_what_they_account_for_need_not_fit() -> None:
           httpTimeout: 1500ms
           nodeCacheCapable: true
           ignorable: true
-          managedResources: [{name: example.com/fpga, ignoredByScheduler: true}, {name: example.com/other}]
+          managedResources: [{name: example.com/fpga, ignoredByScheduler: true},
+            {name: example.com/other}]
           tlsConfig: {caFile: /ca.pem, serverName: extender}
         """
     )
     assert found.extenders == (
         Extender(
-            "https://extender.example:8443/scheduler", "filter", "prioritize", weight=4, timeout_ms=1500,
-            node_cache_capable=True, ignorable=True, ca_file="/ca.pem", server_name="extender",
-            resources=(ManagedResource("example.com/fpga", True), ManagedResource("example.com/other")),
+            "https://extender.example:8443/scheduler",
+            "filter",
+            "prioritize",
+            weight=4,
+            timeout_ms=1500,
+            node_cache_capable=True,
+            ignorable=True,
+            ca_file="/ca.pem",
+            server_name="extender",
+            resources=(
+                ManagedResource("example.com/fpga", True),
+                ManagedResource("example.com/other"),
+            ),
         ),
-    )  # fmt: skip
+    )
     assert found.profiles[0].arguments.fit.ignored_resources == ("example.com/fpga",)
 
 
@@ -300,7 +340,11 @@ def test_extenders_are_read_and_what_they_account_for_need_not_fit() -> None:
     [
         (
             "profile: []",
-            "scheduler.yaml:3: profile: expected a field of KubeSchedulerConfiguration (did you mean profiles?)",
+            (
+                "scheduler.yaml:3: profile: expected a field of KubeSchedulerConfiguration (did "
+                "you "
+                "mean profiles?)"
+            ),
         ),
         ("parallelism: 0", "scheduler.yaml:3: parallelism: expected an integer from 1"),
         (
@@ -309,11 +353,18 @@ def test_extenders_are_read_and_what_they_account_for_need_not_fit() -> None:
         ),
         (
             "podInitialBackoffSeconds: 5\npodMaxBackoffSeconds: 4",
-            "scheduler.yaml:4: podMaxBackoffSeconds: expected at least podInitialBackoffSeconds (5), got 4",
+            (
+                "scheduler.yaml:4: podMaxBackoffSeconds: expected at least "
+                "podInitialBackoffSeconds "
+                "(5), got 4"
+            ),
         ),
         (
             "profiles:\n- schedulerName: a\n- schedulerName: a",
-            "scheduler.yaml:5: profiles[1].schedulerName: expected each schedulerName once, got 'a'",
+            (
+                "scheduler.yaml:5: profiles[1].schedulerName: expected each schedulerName once, "
+                "got 'a'"
+            ),
         ),
         (
             "profiles:\n- schedulerName: a\n- {}",
@@ -321,7 +372,10 @@ def test_extenders_are_read_and_what_they_account_for_need_not_fit() -> None:
         ),
         (
             "profiles: [{plugins: {score: {enabled: [{name: Dynamik}]}}}]",
-            "scheduler.yaml:3: profiles[0].plugins.score.enabled[0].name: expected one of the plugins SchedulingGates",
+            (
+                "scheduler.yaml:3: profiles[0].plugins.score.enabled[0].name: "
+                "expected one of the plugins SchedulingGates"
+            ),
         ),
         (
             "profiles: [{plugins: {filter: {enabled: [{name: NodeDeclaredFeatures}]}}}]",
@@ -333,7 +387,11 @@ def test_extenders_are_read_and_what_they_account_for_need_not_fit() -> None:
         ),
         (
             "profiles: [{plugins: {permit: {enabled: [{name: NodeName}]}}}]",
-            "profiles[0].plugins.permit.enabled[0].name: expected a plugin that works at permit, got 'NodeName'",
+            (
+                "profiles[0].plugins.permit.enabled[0].name: expected a plugin that works at "
+                "permit, "
+                "got 'NodeName'"
+            ),
         ),
         (
             "profiles: [{plugins: {filter: {enabled: [{name: NodeName}, {name: NodeName}]}}}]",
@@ -341,7 +399,10 @@ def test_extenders_are_read_and_what_they_account_for_need_not_fit() -> None:
         ),
         (
             'profiles: [{plugins: {multiPoint: {disabled: [{name: "*"}]}}}]',
-            "profiles[0].plugins: expected one plugin to be left at queueSort (there would be none)",
+            (
+                "profiles[0].plugins: expected one plugin to be left at queueSort (there would be "
+                "none)"
+            ),
         ),
         (
             "profiles: [{plugins: {bind: {disabled: [{name: DefaultBinder}]}}}]",
@@ -349,11 +410,17 @@ def test_extenders_are_read_and_what_they_account_for_need_not_fit() -> None:
         ),
         (
             'profiles: [{plugins: {preScore: {disabled: [{name: "*"}]}}}]',
-            "profiles[0].plugins.preScore: expected TaintToleration at preScore, too, as long as it is at score",
+            (
+                "profiles[0].plugins.preScore: expected TaintToleration at preScore, too, "
+                "as long as it is at score"
+            ),
         ),
         (
             "profiles: [{plugins: {preFilter: {disabled: [{name: NodePorts}]}}}]",
-            "profiles[0].plugins.preFilter: expected NodePorts at preFilter, too, as long as it is at filter",
+            (
+                "profiles[0].plugins.preFilter: expected NodePorts at preFilter, too, "
+                "as long as it is at filter"
+            ),
         ),
         (
             "profiles: [{pluginConfig: [{name: NodeName, args: {a: 1}}]}]",
@@ -365,52 +432,88 @@ def test_extenders_are_read_and_what_they_account_for_need_not_fit() -> None:
         ),
         (
             "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {kind: DynamicArgs}}]}]",
-            "profiles[0].pluginConfig[0].args.kind: expected NodeResourcesFitArgs, got 'DynamicArgs'",
+            (
+                "profiles[0].pluginConfig[0].args.kind: expected NodeResourcesFitArgs, "
+                "got 'DynamicArgs'"
+            ),
         ),
         (
-            "profiles:\n- pluginConfig:\n  - name: NodeResourcesFit\n    args: {scoringStrategy: {type: Most}}",
+            (
+                "profiles:\n- pluginConfig:\n  - name: NodeResourcesFit\n"
+                "    args: {scoringStrategy: {type: Most}}"
+            ),
             "scheduler.yaml:6: profiles[0].pluginConfig[0].args.scoringStrategy.type: expected",
         ),
         (
-            "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: RequestedToCapacityRatio}}}]}]",
-            "args.scoringStrategy.requestedToCapacityRatio: expected a shape of at least one point, got nothing",
+            (
+                "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: "
+                "{type: "
+                "RequestedToCapacityRatio}}}]}]"
+            ),
+            (
+                "args.scoringStrategy.requestedToCapacityRatio: expected a shape of at least one "
+                "point, got nothing"
+            ),
         ),
         (
-            "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {requestedToCapacityRatio: {shape: "
+            "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: "
+            "{requestedToCapacityRatio: {shape: "
             "[{utilization: 50, score: 1}, {utilization: 50, score: 2}]}}}}]}]",
-            "requestedToCapacityRatio.shape[1].utilization: expected a utilization above 50, the one before, got 50",
+            (
+                "requestedToCapacityRatio.shape[1].utilization: expected a utilization above 50, "
+                "the one before, got 50"
+            ),
         ),
         (
-            "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {requestedToCapacityRatio: {shape: "
+            "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: "
+            "{requestedToCapacityRatio: {shape: "
             "[{utilization: 50, score: 11}]}}}}]}]",
             "requestedToCapacityRatio.shape[0].score: expected an integer from 0 to 10, got 11",
         ),
         (
-            "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {resources: "
+            "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: "
+            "{resources: "
             "[{name: cpu, weight: 101}]}}}]}]",
             "scoringStrategy.resources[0].weight: expected an integer from 0 to 100, got 101",
         ),
         (
-            "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {ignoredResourceGroups: [a/b]}}]}]",
+            (
+                "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {ignoredResourceGroups: "
+                "[a/b]}}]}]"
+            ),
             "args.ignoredResourceGroups[0]: expected the group of a resource",
         ),
         (
-            "profiles: [{pluginConfig: [{name: NodeResourcesBalancedAllocation, args: {resources: [{name: cpu, weight: 2}]}}]}]",
+            (
+                "profiles: [{pluginConfig: [{name: NodeResourcesBalancedAllocation, args: "
+                "{resources: [{name: cpu, weight: 2}]}}]}]"
+            ),
             "args.resources[0].weight: expected a weight of 1: balance knows no weights, got 2",
         ),
         (
-            "profiles: [{pluginConfig: [{name: InterPodAffinity, args: {hardPodAffinityWeight: 101}}]}]",
+            (
+                "profiles: [{pluginConfig: [{name: InterPodAffinity, args: {hardPodAffinityWeight: "
+                "101}}]}]"
+            ),
             "args.hardPodAffinityWeight: expected an integer from 0 to 100, got 101",
         ),
         (
             "profiles: [{pluginConfig: [{name: PodTopologySpread, args: {defaultConstraints: "
             "[{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]}}]}]",
-            "args.defaultingType: expected defaultingType List where there are defaultConstraints, got nothing",
+            (
+                "args.defaultingType: expected defaultingType List where there are "
+                "defaultConstraints, got nothing"
+            ),
         ),
         (
-            "profiles: [{pluginConfig: [{name: PodTopologySpread, args: {defaultingType: List, defaultConstraints: "
-            "[{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {}}]}}]}]",
-            "args.defaultConstraints[0].labelSelector: expected no labelSelector: each pod has its own",
+            "profiles: [{pluginConfig: [{name: PodTopologySpread, args: {defaultingType: List, "
+            "defaultConstraints: "
+            "[{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, labelSelector: "
+            "{}}]}}]}]",
+            (
+                "args.defaultConstraints[0].labelSelector: expected no labelSelector: "
+                "each pod has its own"
+            ),
         ),
         (
             "profiles: [{pluginConfig: [{name: NodeAffinity, args: {addedAffinity: {}}}]}]",
@@ -419,10 +522,16 @@ def test_extenders_are_read_and_what_they_account_for_need_not_fit() -> None:
         (
             "profiles: [{pluginConfig: [{name: DefaultPreemption, args: "
             "{minCandidateNodesPercentage: 0, minCandidateNodesAbsolute: 0}}]}]",
-            "args.minCandidateNodesPercentage: expected a number above 0 here or in minCandidateNodesAbsolute, got 0",
+            (
+                "args.minCandidateNodesPercentage: expected a number above 0 here or in "
+                "minCandidateNodesAbsolute, got 0"
+            ),
         ),
         (
-            "profiles: [{pluginConfig: [{name: VolumeBinding, args: {shape: [{utilization: 0, score: 0}]}}]}]",
+            (
+                "profiles: [{pluginConfig: [{name: VolumeBinding, args: {shape: [{utilization: 0, "
+                "score: 0}]}}]}]"
+            ),
             "args.shape: expected no shape: the capacity of storage is not scored",
         ),
         (
@@ -435,10 +544,17 @@ def test_extenders_are_read_and_what_they_account_for_need_not_fit() -> None:
         ),
         (
             "extenders: [{urlPrefix: 'http://x', prioritizeVerb: p}]",
-            "extenders[0].weight: expected a weight above 0 for an extender that prioritizes, got nothing",
+            (
+                "extenders[0].weight: expected a weight above 0 for an extender that prioritizes, "
+                "got nothing"
+            ),
         ),
         (
-            "extenders: [{urlPrefix: 'http://x', bindVerb: b}, {urlPrefix: 'http://y', bindVerb: b}]",
+            (
+                "extenders: [{urlPrefix: 'http://x', bindVerb: b}, {urlPrefix: 'http://y', "
+                "bindVerb: "
+                "b}]"
+            ),
             "extenders[1].bindVerb: expected one extender with a bindVerb, got 'b'",
         ),
         (
@@ -447,7 +563,10 @@ def test_extenders_are_read_and_what_they_account_for_need_not_fit() -> None:
         ),
         (
             "extenders: [{urlPrefix: 'https://x', tlsConfig: {caData: abc}}]",
-            "extenders[0].tlsConfig.caData: expected caFile, for caData is not supported, got 'abc'",
+            (
+                "extenders[0].tlsConfig.caData: expected caFile, for caData is not supported, "
+                "got 'abc'"
+            ),
         ),
         (
             "extenders: [{urlPrefix: 'http://x', httpTimeout: -1s}]",
@@ -462,10 +581,12 @@ def test_what_means_nothing_is_refused_by_name_and_line(body: str, said: str) ->
     assert "\n" not in errors[0]
 
 
-def test_profiles_that_sort_the_queue_in_two_ways_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_profiles_that_sort_the_queue_in_two_ways_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """All pods wait in one queue."""
     known = known_plugins() | {"Fifo": KnownPlugin("Fifo", ("queueSort",), by_default=False)}
-    monkeypatch.setattr("wharfinger.manifests.kube_scheduler.known_plugins", lambda: known)
+    monkeypatch.setattr("wharfinger.manifests.kubernetes.scheduler.known_plugins", lambda: known)
     (error,) = refused(
         """
         profiles:
@@ -475,7 +596,8 @@ def test_profiles_that_sort_the_queue_in_two_ways_are_refused(monkeypatch: pytes
         """
     )
     assert error.startswith(
-        "scheduler.yaml:7: profiles[1].plugins.queueSort: expected the queueSort plugin of the first profile, PrioritySort"
+        "scheduler.yaml:7: profiles[1].plugins.queueSort: expected the queueSort plugin of the "
+        "first profile, PrioritySort"
     )
 
 
@@ -504,9 +626,21 @@ def test_predicates_and_priorities_become_plugins() -> None:
         OLD,
     ).profiles
     assert [use.name for use in found.at("filter")] == [
-        "NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit", "Devices", "Dynamic",
-    ]  # fmt: skip
-    assert weights(found) == {"NodeResourcesFit": 2, "PodTopologySpread": 4, "Devices": 1, "Dynamic": 3}
+        "NodeUnschedulable",
+        "NodeName",
+        "TaintToleration",
+        "NodeAffinity",
+        "NodePorts",
+        "NodeResourcesFit",
+        "Devices",
+        "Dynamic",
+    ]
+    assert weights(found) == {
+        "NodeResourcesFit": 2,
+        "PodTopologySpread": 4,
+        "Devices": 1,
+        "Dynamic": 3,
+    }
     assert found.arguments.fit.strategy == "MostAllocated"
     assert found.arguments.inter_pod.hard_weight == 10
     added = found.arguments.node_affinity.required
@@ -521,7 +655,12 @@ def test_a_policy_without_lists_means_the_providers_and_an_empty_list_none() -> 
     (provided,) = config("algorithmSource: {provider: DefaultProvider}", PROVIDER).profiles
     assert named == provided
     (bare,) = config("predicates: []\npriorities: []", OLD).profiles
-    assert [use.name for use in bare.at("filter")] == ["NodeUnschedulable", "TaintToleration", "Devices", "Dynamic"]
+    assert [use.name for use in bare.at("filter")] == [
+        "NodeUnschedulable",
+        "TaintToleration",
+        "Devices",
+        "Dynamic",
+    ]
     assert weights(bare) == {"Devices": 1, "Dynamic": 3}
 
 
@@ -552,12 +691,16 @@ def test_a_ratio_priority_brings_its_shape_and_extenders_their_old_spelling() ->
             requestedToCapacityRatioArguments:
               shape: [{utilization: 0, score: 0}, {utilization: 100, score: 10}]
               resources: [{name: example.com/gpu, weight: 3}]
-        extenders: [{urlPrefix: "http://x", filterVerb: f, enableHttps: false, httpTimeout: 100000000}]
+        extenders: [{urlPrefix: "http://x", filterVerb: f,
+         enableHttps: false, httpTimeout: 100000000}]
         """,
         OLD,
     )
     fit = found.profiles[0].arguments.fit
-    assert (fit.strategy, fit.resources) == ("RequestedToCapacityRatio", (WeightedResource("example.com/gpu", 3),))
+    assert (fit.strategy, fit.resources) == (
+        "RequestedToCapacityRatio",
+        (WeightedResource("example.com/gpu", 3),),
+    )
     assert weights(found.profiles[0])["NodeResourcesFit"] == 5
     assert found.extenders[0].timeout_ms == 100
 
@@ -568,18 +711,24 @@ def test_a_ratio_priority_brings_its_shape_and_extenders_their_old_spelling() ->
         (
             "predicates: [{name: CheckMoon}]",
             OLD,
-            "predicates[0].name: expected one of the predicates GeneralPredicates",
+            "predicates[0].name: expected one of the predicates CheckNodeUnschedulable",
         ),
         (
             "priorities: [{name: NodePreferAvoidPodsPriority, weight: 1}]",
             OLD,
-            "priorities[0].name: expected one of the priorities LeastRequestedPriority",
+            "priorities[0].name: expected one of the priorities TaintTolerationPriority",
         ),
         ("priorities: [{name: EqualPriority}]", OLD, "priorities[0].weight: expected a value"),
         (
-            "priorities: [{name: LeastRequestedPriority, weight: 1}, {name: MostRequestedPriority, weight: 1}]",
+            (
+                "priorities: [{name: LeastRequestedPriority, weight: 1}, {name: "
+                "MostRequestedPriority, weight: 1}]"
+            ),
             OLD,
-            "priorities[1].name: expected one priority of requested resources (LeastRequestedPriority is another)",
+            (
+                "priorities[1].name: expected one priority of requested resources "
+                "(LeastRequestedPriority is another)"
+            ),
         ),
         (
             "priorities: [{name: RequestedToCapacityRatioPriority, weight: 1}]",
@@ -589,22 +738,39 @@ def test_a_ratio_priority_brings_its_shape_and_extenders_their_old_spelling() ->
         (
             "predicates: [{name: a, argument: {serviceAffinity: {labels: [zone]}}}]",
             OLD,
-            "predicates[0].argument.serviceAffinity: expected labelsPresence (serviceAffinity is not supported)",
+            (
+                "predicates[0].argument.serviceAffinity: expected labelsPresence "
+                "(serviceAffinity is "
+                "not supported)"
+            ),
         ),
         (
-            "priorities: [{name: a, weight: 1, argument: {labelPreference: {label: zone, presence: true}}}]",
+            (
+                "priorities: [{name: a, weight: 1, argument: {labelPreference: {label: zone, "
+                "presence: true}}}]"
+            ),
             OLD,
-            "priorities[0].argument.labelPreference: expected requestedToCapacityRatioArguments (labelPreference is not supported)",
+            (
+                "priorities[0].argument.labelPreference: expected "
+                "requestedToCapacityRatioArguments "
+                "(labelPreference is not supported)"
+            ),
         ),
         (
             "algorithmSource: {provider: MyProvider}",
             PROVIDER,
-            "algorithmSource.provider: expected 'DefaultProvider' or 'ClusterAutoscalerProvider', got 'MyProvider'",
+            (
+                "algorithmSource.provider: expected 'DefaultProvider' or "
+                "'ClusterAutoscalerProvider', got 'MyProvider'"
+            ),
         ),
         (
             "algorithmSource: {policy: {file: {path: /policy.cfg}}}",
             PROVIDER,
-            "algorithmSource.policy: expected a provider: a Policy is applied as a manifest of its own",
+            (
+                "algorithmSource.policy: expected a provider: a Policy is applied as a manifest of "
+                "its own"
+            ),
         ),
         ("plugins: {}", PROVIDER, "plugins: expected no plugins beside an algorithm provider"),
     ],
@@ -620,8 +786,11 @@ def test_an_older_shape_is_refused_by_name_too(body: str, head: str, said: str) 
 def test_every_shape_with_everything_that_can_be_said_is_taken() -> None:
     manifests = load_files([SCHEDULERS]).manifests
     assert [m.kind.api_version.rpartition("/")[2] + " " + m.kind.kind for m in manifests] == [
-        "v1 KubeSchedulerConfiguration", "v1beta2 KubeSchedulerConfiguration", "v1alpha1 KubeSchedulerConfiguration", "v1 Policy",
-    ]  # fmt: skip
+        "v1 KubeSchedulerConfiguration",
+        "v1beta2 KubeSchedulerConfiguration",
+        "v1alpha1 KubeSchedulerConfiguration",
+        "v1 Policy",
+    ]
     for manifest in manifests:
         assert compile_manifests([manifest]).errors == ()
         assert compile_manifests([manifest]).unacted == ()
@@ -629,7 +798,9 @@ def test_every_shape_with_everything_that_can_be_said_is_taken() -> None:
 
 
 def test_all_shapes_are_one_policy() -> None:
-    keys = {policy.key for head in (HEAD, OLD, PROVIDER) if (policy := compiled(head)[0]) is not None}
+    keys = {
+        policy.key for head in (HEAD, OLD, PROVIDER) if (policy := compiled(head)[0]) is not None
+    }
     assert keys == {"KubeSchedulerConfiguration//default"}
 
 
@@ -646,4 +817,6 @@ def test_what_was_applied_in_one_shape_can_be_removed_in_another() -> None:
 
 
 def test_arguments_left_out_are_the_defaults() -> None:
-    assert profile("profiles: [{pluginConfig: [{name: NodeResourcesFit}]}]").arguments == Arguments()
+    assert (
+        profile("profiles: [{pluginConfig: [{name: NodeResourcesFit}]}]").arguments == Arguments()
+    )

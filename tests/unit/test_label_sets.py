@@ -15,7 +15,9 @@ ZONE = "topology.kubernetes.io/zone"
 
 
 def labels(**wanted: tuple[PoolOperator, tuple[str, ...]]) -> LabelSet:
-    return LabelSet.of_pool(PoolRequirement(key, operator, values) for key, (operator, values) in wanted.items())
+    return LabelSet.of_pool(
+        PoolRequirement(key, operator, values) for key, (operator, values) in wanted.items()
+    )
 
 
 def zone(*values: str) -> Requirement:
@@ -41,15 +43,23 @@ def zone(*values: str) -> Requirement:
     ],
 )
 def test_two_wishes_for_one_label_become_one(
-    one: tuple[PoolOperator, tuple[str, ...]], other: tuple[PoolOperator, tuple[str, ...]], both: str
+    one: tuple[PoolOperator, tuple[str, ...]],
+    other: tuple[PoolOperator, tuple[str, ...]],
+    both: str,
 ) -> None:
     assert labels(x=one).intersect(labels(x=other)).text == both
 
 
 def test_of_two_numbers_of_values_the_greater_counts_and_stays_through_everything() -> None:
-    few, many = ValueSet.of("Exists", min_values=2), ValueSet.of("In", ("a", "b", "c"), min_values=3)
+    few, many = (
+        ValueSet.of("Exists", min_values=2),
+        ValueSet.of("In", ("a", "b", "c"), min_values=3),
+    )
     assert few.intersect(many).min_values == 3
-    assert few.intersect(ValueSet.of("Gt", ("3",))).intersect(ValueSet.of("Lt", ("2",))).min_values == 2
+    assert (
+        few.intersect(ValueSet.of("Gt", ("3",))).intersect(ValueSet.of("Lt", ("2",))).min_values
+        == 2
+    )
 
 
 def test_a_bound_that_is_no_integer_admits_nothing() -> None:
@@ -83,7 +93,10 @@ def test_what_nobody_defines_may_be_kept_away_from() -> None:
 def test_values_that_do_not_meet_are_named_from_both_sides() -> None:
     pool = labels(team=("In", ("blue", "red")))
     asked = labels(team=("In", ("green",)))
-    assert pool.refusal(asked) == "incompatible requirements, key team, team In [green] not in team In [blue red]"
+    assert (
+        pool.refusal(asked)
+        == "incompatible requirements, key team, team In [green] not in team In [blue red]"
+    )
 
 
 def test_the_absent_never_clashes_with_the_absent() -> None:
@@ -96,10 +109,15 @@ def test_the_absent_never_clashes_with_the_absent() -> None:
 def test_a_label_that_must_be_there_is_not_given_up_by_excluding_a_value() -> None:
     asked = labels(x=("Exists", ())).intersect(labels(x=("NotIn", ("a",))))
     assert not labels(y=("In", ("b",))).compatible(asked)
-    assert asked.requirements() == (PoolRequirement("x", "NotIn", ("a",)), PoolRequirement("x", "Exists"))
+    assert asked.requirements() == (
+        PoolRequirement("x", "NotIn", ("a",)),
+        PoolRequirement("x", "Exists"),
+    )
 
 
-def test_wishes_that_contradict_each_other_are_met_by_no_node_not_even_one_without_the_label() -> None:
+def test_wishes_that_contradict_each_other_are_met_by_no_node_not_even_one_without_the_label() -> (
+    None
+):
     asked = labels(x=("In", ("a",))).intersect(labels(x=("In", ("b",))))
     assert asked.impossible
     assert not labels(y=("In", ("b",))).compatible(asked)
@@ -114,7 +132,9 @@ def test_a_likely_slip_of_the_pen_is_pointed_at() -> None:
 
 
 def test_older_names_of_labels_mean_the_same() -> None:
-    assert LabelSet.of_labels({"failure-domain.beta.kubernetes.io/zone": "a"}) == LabelSet.of_labels({ZONE: "a"})
+    assert LabelSet.of_labels(
+        {"failure-domain.beta.kubernetes.io/zone": "a"}
+    ) == LabelSet.of_labels({ZONE: "a"})
     node = Node("n", {}, labels={"beta.kubernetes.io/arch": "arm64"})
     assert LabelSet.of_node(node).compatible(LabelSet.of_labels({"kubernetes.io/arch": "arm64"}))
 
@@ -141,8 +161,12 @@ def test_a_pod_asks_by_selector_first_term_and_heaviest_preference() -> None:
 
 def test_a_pod_that_names_its_node_goes_to_no_new_one() -> None:
     by_name = Requirements(pod=PodTraits(node_name="node-7"))
-    by_field = Requirements(node_terms=(NodeTerm(fields=(Requirement("metadata.name", "In", ("node-7",)),)),))
-    elsewhere = Requirements(node_terms=(NodeTerm(fields=(Requirement("metadata.name", "NotIn", ("node-7",)),)),))
+    by_field = Requirements(
+        node_terms=(NodeTerm(fields=(Requirement("metadata.name", "In", ("node-7",)),)),)
+    )
+    elsewhere = Requirements(
+        node_terms=(NodeTerm(fields=(Requirement("metadata.name", "NotIn", ("node-7",)),)),)
+    )
     new, old = labels(team=("In", ("blue",))), LabelSet.of_node(Node("node-7", {}))
     for pod in (by_name, by_field):
         assert not new.compatible(LabelSet.of_pod(pod), WELL_KNOWN)
@@ -152,16 +176,22 @@ def test_a_pod_that_names_its_node_goes_to_no_new_one() -> None:
 
 
 def test_a_term_that_says_nothing_matches_no_node() -> None:
-    assert not labels().compatible(LabelSet.of_pod(Requirements(node_terms=(NodeTerm(),))), WELL_KNOWN)
+    assert not labels().compatible(
+        LabelSet.of_pod(Requirements(node_terms=(NodeTerm(),))), WELL_KNOWN
+    )
     either = Requirements(node_terms=(NodeTerm(), NodeTerm((zone("a"),))))
     assert LabelSet.of_pod(either).text == f"{ZONE} In [a]"
 
 
 def test_names_of_nodes_are_not_asked_of_who_makes_them() -> None:
-    found = LabelSet.of_node(Node("node-7", {}, labels={"kubernetes.io/hostname": "node-7", "team": "blue"}))
+    found = LabelSet.of_node(
+        Node("node-7", {}, labels={"kubernetes.io/hostname": "node-7", "team": "blue"})
+    )
     assert found.requirements() == (PoolRequirement("team", "In", ("blue",)),)
 
 
 def test_what_is_lowered_is_lowered_and_nothing_else() -> None:
-    pool = LabelSet.of_pool([PoolRequirement("x", "Exists", (), 5), PoolRequirement("y", "Exists", (), 3)])
+    pool = LabelSet.of_pool(
+        [PoolRequirement("x", "Exists", (), 5), PoolRequirement("y", "Exists", (), 3)]
+    )
     assert pool.with_min_values({"x": 2}).min_values == {"x": 2, "y": 3}

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from tests.pools import a_type, asks, bought_as, in_zones, money, offered, reserved
 
-from wharfinger.domain.instance_types import InstanceType, Offering, dollars
+from wharfinger.domain.instance_types import InstanceType, Offering
 from wharfinger.domain.node_pool import PoolRequirement
-from wharfinger.engine.provisioning.catalogue import NO_PRICE, Mask, Types, mask_of
+from wharfinger.domain.text import dollars
+from wharfinger.engine.provisioning.catalogue import Mask, Types, mask_of
 from wharfinger.engine.provisioning.launch import (
     LAUNCHED_MAX,
     Price,
@@ -19,10 +20,16 @@ from wharfinger.engine.provisioning.launch import (
     same_type_ceiling,
     truncated,
     values_needed,
-    worst_launch_price,
 )
 from wharfinger.engine.provisioning.requirements import NO_LABELS, LabelSet
-from wharfinger.engine.provisioning.reservations import Draft, Reservations, fitting, launched, settled, to_hold
+from wharfinger.engine.provisioning.reservations import (
+    NodeDraft,
+    Reservations,
+    fitting,
+    launched,
+    settled,
+    to_hold,
+)
 
 CAPACITY_TYPE = "karpenter.sh/capacity-type"
 
@@ -31,14 +38,20 @@ def every(types: Types) -> Mask:
     return np.ones(len(types), dtype=np.bool_)
 
 
-def many(count: int, on_demand: float | None = None, spot: float | None = None) -> list[InstanceType]:
+def many(
+    count: int, on_demand: float | None = None, spot: float | None = None
+) -> list[InstanceType]:
     """t000, t001, ...: each a tenth of a cent dearer, families of ten."""
 
     def dearer(price: float | None, i: int) -> float | None:
         return None if price is None else price + i * 0.001
 
     return [
-        a_type(f"t{i:03d}", offerings=offered(dearer(on_demand, i), dearer(spot, i)), family=f"f{i // 10:02d}")
+        a_type(
+            f"t{i:03d}",
+            offerings=offered(dearer(on_demand, i), dearer(spot, i)),
+            family=f"f{i // 10:02d}",
+        )
         for i in range(count)
     ]
 
@@ -47,13 +60,21 @@ def many(count: int, on_demand: float | None = None, spot: float | None = None) 
 
 
 def test_the_cheapest_comes_first_and_of_equal_ones_the_first_by_name() -> None:
-    types = Types((a_type("c", offerings=offered(0.1)), a_type("a", offerings=offered(0.2)), a_type("b", offerings=offered(0.1)),
-                   a_type("gone", offerings=())))  # fmt: skip
+    types = Types(
+        (
+            a_type("c", offerings=offered(0.1)),
+            a_type("a", offerings=offered(0.2)),
+            a_type("b", offerings=offered(0.1)),
+            a_type("gone", offerings=()),
+        )
+    )
     assert [types.names[row] for row in ordered(types, every(types), NO_LABELS)] == ["b", "c", "a"]
 
 
 def test_what_is_cheapest_depends_on_how_it_may_be_bought() -> None:
-    types = Types((a_type("a", offerings=offered(0.3, 0.1)), a_type("b", offerings=offered(0.2, 0.15))))
+    types = Types(
+        (a_type("a", offerings=offered(0.3, 0.1)), a_type("b", offerings=offered(0.2, 0.15)))
+    )
     assert truncated(types, every(types), NO_LABELS).instance_types == ("a", "b")
     assert truncated(types, every(types), asks(bought_as("on-demand"))).instance_types == ("b", "a")
 
@@ -77,7 +98,8 @@ def test_what_cannot_be_kept_is_refused_or_lowered() -> None:
     types = Types(many(100, on_demand=0.1))
     eleven = asks(PoolRequirement("family", "Exists", (), 11))
     assert truncated(types, every(types), eleven, limit=12).refusal == (
-        'minValues requirement is not met by the 12 instance types at most launched, for "family" (10 of 11)'
+        "minValues requirement is not met by the 12 instance types at most launched, "
+        'for "family" (10 of 11)'
     )
     lowered = truncated(types, every(types), eleven, "BestEffort", limit=12)
     assert (lowered.refusal, lowered.lowered) == ("", (("family", 10),))
@@ -95,17 +117,22 @@ def test_how_many_types_min_values_need_counts_from_the_cheapest() -> None:
 # --- what it may cost
 
 
-def test_a_node_costs_at_least_the_cheapest_and_at_worst_the_dearest_of_what_is_launched_first() -> None:
-    types = Types((a_type("a", offerings=offered(0.3, 0.1)), a_type("b", offerings=offered(0.2, 0.15))))
+def test_a_node_costs_between_the_cheapest_and_the_dearest_of_what_is_launched_first() -> None:
+    types = Types(
+        (a_type("a", offerings=offered(0.3, 0.1)), a_type("b", offerings=offered(0.2, 0.15)))
+    )
     assert price_of(types, every(types), NO_LABELS) == Price(money(0.1), money(0.15), "spot")
-    assert price_of(types, every(types), asks(bought_as("on-demand"))) == Price(money(0.2), money(0.3), "on-demand")
+    assert price_of(types, every(types), asks(bought_as("on-demand"))) == Price(
+        money(0.2), money(0.3), "on-demand"
+    )
     assert price_of(types, mask_of(types, []), NO_LABELS) is None
-    assert worst_launch_price(types, "a", asks(bought_as("on-demand"))) == money(0.3)
-    assert worst_launch_price(types, "z", NO_LABELS) == NO_PRICE
 
 
 def test_a_replacement_must_cost_less_even_at_worst() -> None:
-    uneven = (Offering("oslo-1", "on-demand", money(0.1)), Offering("oslo-2", "on-demand", money(0.3)))
+    uneven = (
+        Offering("oslo-1", "on-demand", money(0.1)),
+        Offering("oslo-2", "on-demand", money(0.3)),
+    )
     types = Types((a_type("uneven", offerings=uneven), a_type("even", offerings=offered(0.19))))
     found = cheaper_than(types, every(types), NO_LABELS, money(0.2))
     assert [types.names[row] for row in np.flatnonzero(found.among)] == ["even"]
@@ -120,19 +147,28 @@ def test_the_same_price_is_no_saving_and_the_numbers_are_told() -> None:
         "can't replace with a cheaper node: the cheapest may cost 0.192 $/h, not below 0.192 $/h"
     )
     assert cheaper_than(types, every(types), NO_LABELS, money(0.193)).refusal == ""
-    assert "no offering" in cheaper_than(types, every(types), asks(bought_as("spot")), money(9)).refusal
+    assert (
+        "no offering"
+        in cheaper_than(types, every(types), asks(bought_as("spot")), money(9)).refusal
+    )
 
 
 def test_what_could_be_spot_or_on_demand_is_bound_to_spot() -> None:
-    types = Types((a_type("a", offerings=offered(0.3, 0.1)), a_type("plain", offerings=offered(0.15))))
+    types = Types(
+        (a_type("a", offerings=offered(0.3, 0.1)), a_type("plain", offerings=offered(0.15)))
+    )
     found = cheaper_than(types, every(types), NO_LABELS, money(0.2))
     assert found.labels.of(CAPACITY_TYPE).only == "spot"
-    assert [types.names[row] for row in np.flatnonzero(found.among)] == ["a"], "what is not sold as spot is of no use"
+    assert [types.names[row] for row in np.flatnonzero(found.among)] == ["a"], (
+        "what is not sold as spot is of no use"
+    )
     assert found.price == Price(money(0.1), money(0.1), "spot")
 
 
 def test_where_no_spot_is_cheap_enough_on_demand_may_be() -> None:
-    types = Types((a_type("a", offerings=offered(0.3, 0.25)), a_type("plain", offerings=offered(0.15))))
+    types = Types(
+        (a_type("a", offerings=offered(0.3, 0.25)), a_type("plain", offerings=offered(0.15)))
+    )
     found = cheaper_than(types, every(types), NO_LABELS, money(0.2))
     assert found.labels.of(CAPACITY_TYPE).only == "on-demand"
     assert [types.names[row] for row in np.flatnonzero(found.among)] == ["plain"]
@@ -140,15 +176,22 @@ def test_where_no_spot_is_cheap_enough_on_demand_may_be() -> None:
 
 def test_reserved_capacity_is_launched_before_all_else() -> None:
     types = Types((a_type("a", offerings=(reserved("oslo-1", 0.05, "r", 1), *offered(0.3, 0.1))),))
-    assert cheaper_than(types, every(types), NO_LABELS, money(0.2)).labels.of(CAPACITY_TYPE).only == "reserved"
+    assert (
+        cheaper_than(types, every(types), NO_LABELS, money(0.2)).labels.of(CAPACITY_TYPE).only
+        == "reserved"
+    )
     bound = asks(bought_as("spot", "on-demand"))
-    assert cheaper_than(types, every(types), bound, money(0.2)).labels.of(CAPACITY_TYPE).only == "spot"
+    assert (
+        cheaper_than(types, every(types), bound, money(0.2)).labels.of(CAPACITY_TYPE).only == "spot"
+    )
 
 
 def test_min_values_hold_among_the_cheaper_types_alone() -> None:
     types = Types(many(30, on_demand=0.1))
     three = asks(PoolRequirement("family", "Exists", (), 3))
-    assert cheaper_than(types, every(types), three, money(0.115)).refusal.endswith('"family" (2 of 3)')
+    assert cheaper_than(types, every(types), three, money(0.115)).refusal.endswith(
+        '"family" (2 of 3)'
+    )
     assert cheaper_than(types, every(types), three, money(0.115), "BestEffort").among.sum() == 15
     assert cheaper_than(types, every(types), three, money(0.125)).refusal == ""
 
@@ -171,9 +214,9 @@ def test_several_spot_nodes_are_replaced_by_one_of_any_number_of_types() -> None
     types = Types(many(40, spot=0.1))
     found = replacing_spot(types, every(types), NO_LABELS, money(0.114), 2, allowed=True)
     assert found.among.sum() == 14
-    assert replacing_spot(types, every(types), NO_LABELS, money(0.1), 2, allowed=True).refusal.startswith(
-        "can't replace"
-    )
+    assert replacing_spot(
+        types, every(types), NO_LABELS, money(0.1), 2, allowed=True
+    ).refusal.startswith("can't replace")
 
 
 def test_spot_nodes_may_go_to_what_is_no_spot_and_cheaper_still() -> None:
@@ -181,7 +224,9 @@ def test_spot_nodes_may_go_to_what_is_no_spot_and_cheaper_still() -> None:
     found = replacing_spot(types, every(types), NO_LABELS, money(0.2), 1, allowed=False)
     assert found.labels.of(CAPACITY_TYPE).only == "reserved"
     plain = Types((a_type("a", offerings=offered(0.05)),))
-    assert replacing_spot(plain, every(plain), NO_LABELS, money(0.2), 1, allowed=False).refusal == ""
+    assert (
+        replacing_spot(plain, every(plain), NO_LABELS, money(0.2), 1, allowed=False).refusal == ""
+    )
 
 
 def test_what_goes_is_not_replaced_by_one_of_its_own() -> None:
@@ -210,7 +255,9 @@ def test_prices_are_written_exactly(price: int, said: str) -> None:
 
 
 def with_reservation(left: int, *more: Offering) -> Types:
-    return Types((a_type("a", offerings=(reserved("oslo-1", 0.01, "r1", left), *more, *offered(0.2))),))
+    return Types(
+        (a_type("a", offerings=(reserved("oslo-1", 0.01, "r1", left), *more, *offered(0.2))),)
+    )
 
 
 def test_a_node_holds_one_of_every_reservation_it_could_go_to() -> None:
@@ -245,7 +292,10 @@ def test_a_strict_batch_waits_for_promised_capacity_and_another_one_buys() -> No
         frozenset(),
         "reserved capacity would fit (r1) and all of it is promised",
     )
-    assert to_hold(book, "second", types, every(types), NO_LABELS, strict=False) == (frozenset(), "")
+    assert to_hold(book, "second", types, every(types), NO_LABELS, strict=False) == (
+        frozenset(),
+        "",
+    )
     on_demand = asks(bought_as("on-demand"))
     assert to_hold(book, "second", types, every(types), on_demand, strict=True) == (frozenset(), "")
     assert to_hold(book, "first", types, every(types), on_demand, strict=True)[1] == (
@@ -256,7 +306,10 @@ def test_a_strict_batch_waits_for_promised_capacity_and_another_one_buys() -> No
 def test_a_strict_batch_does_not_wait_for_what_is_used_up() -> None:
     types = with_reservation(0)
     assert fitting(types, every(types), NO_LABELS) == frozenset()
-    assert to_hold(Reservations([types]), "a", types, every(types), NO_LABELS, strict=True) == (frozenset(), "")
+    assert to_hold(Reservations([types]), "a", types, every(types), NO_LABELS, strict=True) == (
+        frozenset(),
+        "",
+    )
 
 
 def test_where_offerings_disagree_the_least_is_left() -> None:
@@ -281,8 +334,8 @@ def test_trying_out_on_a_copy_leaves_the_book_alone() -> None:
     assert book.held_by("first") == frozenset()
 
 
-def drafts(types: Types, *labels: LabelSet) -> list[Draft]:
-    return [Draft(f"new-{i}", types, every(types), each) for i, each in enumerate(labels)]
+def drafts(types: Types, *labels: LabelSet) -> list[NodeDraft]:
+    return [NodeDraft(f"new-{i}", types, every(types), each) for i, each in enumerate(labels)]
 
 
 def test_the_first_nodes_get_what_is_reserved_and_the_others_wait_or_are_bought() -> None:
@@ -292,21 +345,29 @@ def test_the_first_nodes_get_what_is_reserved_and_the_others_wait_or_are_bought(
         (frozenset({"r1"}), ""),
         (frozenset(), "reserved capacity would fit (r1) and all of it is promised"),
     ]
-    first, second = settled(Reservations([types]), drafts(types, NO_LABELS, NO_LABELS), strict=False)
+    first, second = settled(
+        Reservations([types]), drafts(types, NO_LABELS, NO_LABELS), strict=False
+    )
     assert types.cheapest(first.labels).tolist() == [money(0.01)]
     assert second.refusal == ""
-    assert types.cheapest(second.labels).tolist() == [money(0.2)], "it does not cost what is reserved for another"
+    assert types.cheapest(second.labels).tolist() == [money(0.2)], (
+        "it does not cost what is reserved for another"
+    )
 
 
 def test_who_may_only_go_to_reserved_capacity_waits_even_where_others_buy() -> None:
     types = with_reservation(1)
-    _, second = settled(Reservations([types]), drafts(types, NO_LABELS, asks(bought_as("reserved"))), strict=False)
+    _, second = settled(
+        Reservations([types]), drafts(types, NO_LABELS, asks(bought_as("reserved"))), strict=False
+    )
     assert second.refusal == "nothing but reserved capacity would fit, and all of it is promised"
 
 
 def test_without_reservations_nothing_is_said_of_them() -> None:
     types = Types((a_type("a", offerings=offered(0.2)),))
-    assert [s.labels for s in settled(Reservations([types]), drafts(types, NO_LABELS), strict=True)] == [NO_LABELS]
+    assert [
+        s.labels for s in settled(Reservations([types]), drafts(types, NO_LABELS), strict=True)
+    ] == [NO_LABELS]
 
 
 def test_a_node_on_its_way_holds_what_it_was_bound_to() -> None:
@@ -314,4 +375,8 @@ def test_a_node_on_its_way_holds_what_it_was_bound_to() -> None:
     book = Reservations([types])
     book.promised("claim-1", launched(NO_LABELS, frozenset({"r1", "other"})))
     book.promised("claim-2", NO_LABELS)
-    assert (book.left("r1"), book.held_by("claim-1"), book.held_by("claim-2")) == (0, frozenset({"r1"}), frozenset())
+    assert (book.left("r1"), book.held_by("claim-1"), book.held_by("claim-2")) == (
+        0,
+        frozenset({"r1"}),
+        frozenset(),
+    )

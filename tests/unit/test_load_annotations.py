@@ -1,4 +1,5 @@
-"""Loads written on nodes: what is written is read again, by us and as crane reads it, and nonsense is no measurement."""
+"""Loads written on nodes: what is written is read again, by us and as crane reads it, and nonsense
+is no measurement."""
 
 from __future__ import annotations
 
@@ -8,30 +9,28 @@ from datetime import UTC, timedelta, timezone
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.reference.crane import LoadValue, bound, usage
+from tests.reference.crane_sync import patches
 
+from wharfinger.domain.ids import Meaning
 from wharfinger.domain.node import Node
 from wharfinger.domain.policy import HotWindow, LoadLimit, LoadPolicy, SyncPeriod
 from wharfinger.engine.load.annotations import (
-    Usage,
     annotated,
     go_float,
-    patches,
     read,
     stamp_ns,
-    usage,
     written_hot,
     written_load,
     written_of,
 )
-from wharfinger.engine.load.book import LoadBook, Written
-from wharfinger.engine.load.crane import bound
+from wharfinger.engine.load.node_loads import LoadBook, Written
 from wharfinger.engine.load.policy import METRIC
 from wharfinger.events.node_load import NodeLoadObserved
 from wharfinger.events.rendering import annotated_node
-from wharfinger.history.redaction import Meaning
 from wharfinger.history.renaming import Collector, Renamer
-from wharfinger.manifests import kubernetes
 from wharfinger.manifests.crane import DynamicSchedulerPolicy, read_policy
+from wharfinger.manifests.kubernetes import core as kubernetes
 from wharfinger.manifests.parse import load_manifests
 
 NOON_US = 1_772_366_400_000_000
@@ -42,11 +41,19 @@ def test_a_load_is_written_with_five_decimals_and_the_time_in_utc() -> None:
     assert written_load(65_000, NOON_US + 999_999) == "0.65000,2026-03-01T12:00:00Z"
     assert written_load(137, NOON_US) == "0.00137,2026-03-01T12:00:00Z"
     assert written_hot(3, NOON_US) == "3,2026-03-01T12:00:00Z"
-    assert written_load(120_000, NOON_US, timezone(timedelta(hours=8))) == "1.20000,2026-03-01T20:00:00Z"
+    assert (
+        written_load(120_000, NOON_US, timezone(timedelta(hours=8)))
+        == "1.20000,2026-03-01T20:00:00Z"
+    )
 
 
 def test_what_stands_on_a_node_is_read_with_its_time() -> None:
-    found = read({"cpu_usage_avg_5m": "0.25000,2026-03-01T12:00:00Z", "node_hot_value": "2,2026-03-01T12:00:00Z"})
+    found = read(
+        {
+            "cpu_usage_avg_5m": "0.25000,2026-03-01T12:00:00Z",
+            "node_hot_value": "2,2026-03-01T12:00:00Z",
+        }
+    )
     assert found == Written({"cpu_usage_avg_5m": (25_000, NOON_US)}, (2, NOON_US))
 
 
@@ -57,11 +64,24 @@ def test_the_writers_clock_may_be_ahead() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "0.5", "NaN,2026-03-01T12:00:00Z", "Inf,2026-03-01T12:00:00Z", "-0.5,2026-03-01T12:00:00Z", "much,2026-03-01T12:00:00Z",
-     "0.5,yesterday", "0.5,2026-13-01T12:00:00Z", "0.5,2026-03-01T12:00:00Z,1", "true"],
-)  # fmt: skip
+    [
+        "",
+        "0.5",
+        "NaN,2026-03-01T12:00:00Z",
+        "Inf,2026-03-01T12:00:00Z",
+        "-0.5,2026-03-01T12:00:00Z",
+        "much,2026-03-01T12:00:00Z",
+        "0.5,yesterday",
+        "0.5,2026-13-01T12:00:00Z",
+        "0.5,2026-03-01T12:00:00Z,1",
+        "true",
+    ],
+)
 def test_what_says_no_finite_load_is_no_measurement(text: str) -> None:
-    assert read({"cpu": text, "node_hot_value": text, "kubectl.kubernetes.io/last-applied": text}) is None
+    assert (
+        read({"cpu": text, "node_hot_value": text, "kubectl.kubernetes.io/last-applied": text})
+        is None
+    )
 
 
 @given(st.integers(0, 10**7), st.integers(0, 4 * 10**15))
@@ -70,7 +90,7 @@ def test_what_is_written_is_read_again(load: int, at_us: int) -> None:
     assert read({"cpu": written_load(load, at_us)}) == Written({"cpu": (load, second)})
     # As crane's scheduler reads it in UTC.
     seen = usage(written_load(load, at_us), 1_000_000_001, at_us * 1000, UTC)
-    assert isinstance(seen, Usage)
+    assert isinstance(seen, LoadValue)
     assert round(seen.share * 100_000) == load
 
 
@@ -94,7 +114,7 @@ def test_every_text_is_a_policy_or_has_a_fault(text: str) -> None:
     assert isinstance(read_policy(text), DynamicSchedulerPolicy | str)
 
 
-def test_of_several_faults_a_wrong_duration_comes_before_other_types_and_those_before_unknown_keys() -> None:
+def test_a_wrong_duration_comes_before_other_types_and_those_before_unknown_keys() -> None:
     head = "apiVersion: scheduler.policy.crane.io/v1alpha1\nkind: DynamicSchedulerPolicy\nspec:\n"
     unknown, typed = "  more: 1\n", "  predicate: [{name: cpu, maxLimitPecent: half}]\n"
     duration = "  syncPolicy: [{name: cpu, period: 3 minutes}]\n"
@@ -112,7 +132,11 @@ def test_patches_replace_what_is_there_and_add_what_is_not() -> None:
 
 def test_a_node_that_crane_annotates_brings_its_load_with_it() -> None:
     node = loaded_node(
-        {"cpu_usage_avg_5m": "0.25000,2026-03-01T12:00:00Z", "zone": "z1", "csi/volume": "a,2026-03-01T12:00:00Z"}
+        {
+            "cpu_usage_avg_5m": "0.25000,2026-03-01T12:00:00Z",
+            "zone": "z1",
+            "csi/volume": "a,2026-03-01T12:00:00Z",
+        }
     )
     assert node.measured == {"cpu_usage_avg_5m": "0.25000,2026-03-01T12:00:00Z"}
     assert written_of(node) == Written({"cpu_usage_avg_5m": (25_000, NOON_US)})
@@ -121,18 +145,26 @@ def test_a_node_that_crane_annotates_brings_its_load_with_it() -> None:
 
 def loaded_node(annotations: dict[str, str]) -> Node:
     manifest = {
-        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "annotations": annotations},
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "a", "annotations": annotations},
         "status": {"allocatable": {"cpu": "4", "memory": "8Gi"}},
-    }  # fmt: skip
+    }
     (found,) = load_manifests(json.dumps(manifest), "node.json").manifests
-    assert isinstance(found.model, kubernetes.Node)
+    assert isinstance(found.model, kubernetes.NodeManifest)
     return found.model.to_domain()
 
 
-def test_what_a_plane_has_measured_is_written_as_crane_writes_it_and_read_back_from_a_node() -> None:
+def test_what_a_plane_has_measured_is_written_as_crane_writes_it_and_read_back_from_a_node() -> (
+    None
+):
     book = LoadBook()
     book.policy_applied("p", LoadPolicy(hot=(HotWindow(300, 1),)))
-    book.observe(NodeLoadObserved("oslo", "cpu_usage_avg_5m", 60, NOON_US - 60_000_000, {"a": 25_000, "b": 137}))
+    book.observe(
+        NodeLoadObserved(
+            "oslo", "cpu_usage_avg_5m", 60, NOON_US - 60_000_000, {"a": 25_000, "b": 137}
+        )
+    )
     book.observe(NodeLoadObserved("oslo", "mem_usage_avg_5m", 60, NOON_US, {"a": 50_000}))
     book.placed("a", ("web", 0), NOON_US - 1_000_000)
     written = annotated(book, ["b", "a"], NOON_US)
@@ -142,16 +174,20 @@ def test_what_a_plane_has_measured_is_written_as_crane_writes_it_and_read_back_f
             "mem_usage_avg_5m": "0.50000,2026-03-01T12:00:00Z",
             "node_hot_value": "1,2026-03-01T12:00:00Z",
         },
-        "b": {"cpu_usage_avg_5m": "0.00137,2026-03-01T11:59:00Z", "node_hot_value": "0,2026-03-01T12:00:00Z"},
+        "b": {
+            "cpu_usage_avg_5m": "0.00137,2026-03-01T11:59:00Z",
+            "node_hot_value": "0,2026-03-01T12:00:00Z",
+        },
     }
     shown = annotated_node("oslo", "a", written["a"])
     node = loaded_node(shown["metadata"]["annotations"])
     assert written_of(node) == Written(
-        {"cpu_usage_avg_5m": (25_000, NOON_US - 60_000_000), "mem_usage_avg_5m": (50_000, NOON_US)}, (1, NOON_US)
+        {"cpu_usage_avg_5m": (25_000, NOON_US - 60_000_000), "mem_usage_avg_5m": (50_000, NOON_US)},
+        (1, NOON_US),
     )
 
 
-def test_a_measurement_written_on_the_node_counts_when_it_is_the_newer_and_no_time_of_another_zone() -> None:
+def test_a_measurement_on_the_node_counts_when_it_is_newer_and_no_time_of_another_zone() -> None:
     book = LoadBook()
     book.policy_applied("p", LoadPolicy((SyncPeriod("cpu", 60),), (LoadLimit("cpu", 65_000),)))
     book.observe(NodeLoadObserved("oslo", "cpu", 60, NOON_US, {"a": 10_000}))
@@ -161,7 +197,8 @@ def test_a_measurement_written_on_the_node_counts_when_it_is_the_newer_and_no_ti
 
 
 def test_a_metric_whose_name_was_replaced_can_still_be_one() -> None:
-    """Else a history without names would be decided otherwise: what cannot be a metric is measured by nobody."""
+    """Else a history without names would be decided otherwise: what cannot be a metric is measured
+    by nobody."""
     renamed = Renamer(b"k" * 32, Collector()).text(Meaning.METRIC, "cpu_usage_avg_5m")
     assert METRIC.fullmatch(renamed)
     assert read({renamed: "0.5,2026-03-01T12:00:00Z"}) == Written({renamed: (50_000, NOON_US)})

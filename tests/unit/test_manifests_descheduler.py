@@ -1,4 +1,5 @@
-"""The descheduler's policy files, in both versions, and ours for rebalancing: what they mean, and what of them is refused."""
+"""The descheduler's policy files, in both versions, and ours for rebalancing: what they mean, and
+what of them is refused."""
 
 from __future__ import annotations
 
@@ -57,7 +58,9 @@ def applied() -> Intake:
 
 
 def known(applied: Intake, key: str) -> Policy:
-    (found,) = [f.data.policy for f in applied.facts if isinstance(f.data, PolicyApplied) and f.key == key]
+    (found,) = [
+        f.data.policy for f in applied.facts if isinstance(f.data, PolicyApplied) and f.key == key
+    ]
     return found
 
 
@@ -106,41 +109,72 @@ def test_an_older_file_becomes_a_profile_a_strategy(applied: Intake) -> None:
     assert (low.evictor.node_fit, low.evictor.priority) == (True, 1000)
     assert life.deschedule == (PodLifeTime(Namespaces(("ns",)), max_s=86_400, states=("Pending",)),)
     assert twins.balance == (RemoveDuplicates(excluded_owner_kinds=("ReplicaSet",)),)
-    assert (old.per_node, old.nodes) == (10, LabelSelector({}, (Requirement("pool", "In", ("general",)),)))
+    assert (old.per_node, old.nodes) == (
+        10,
+        LabelSelector({}, (Requirement("pool", "In", ("general",)),)),
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("profiles: [{name: a, pluginConfig: [{name: Tidy}]}]", "f:3: profiles[0].pluginConfig[0].name: expected one of DefaultE"),
         (
-            "profiles: [{name: a, pluginConfig: [{name: PodLifeTime, args: {maxPodLifetimeSeconds: 1}}]}]",
-            "f:3: profiles[0].pluginConfig[0].args.maxPodLifetimeSeconds: expected a field of PodLifeTime (did you mean "
+            "profiles: [{name: a, pluginConfig: [{name: Tidy}]}]",
+            "f:3: profiles[0].pluginConfig[0].name: expected one of DefaultE",
+        ),
+        (
+            (
+                "profiles: [{name: a, pluginConfig: [{name: PodLifeTime, args: "
+                "{maxPodLifetimeSeconds: 1}}]}]"
+            ),
+            "f:3: profiles[0].pluginConfig[0].args.maxPodLifetimeSeconds: "
+            "expected a field of PodLifeTime (did you mean "
             "maxPodLifeTimeSeconds?), got 'maxPodLifetimeSeconds'",
         ),
         (
-            "profiles: [{name: a, pluginConfig: [{name: DefaultEvictor, args: {priorityThreshold: {value: 1, name: x}}}]}]",
-            "f:3: profiles[0].pluginConfig[0].args.priorityThreshold.name: expected either value or name, got 'x'",
+            (
+                "profiles: [{name: a, pluginConfig: [{name: DefaultEvictor, args: "
+                "{priorityThreshold: {value: 1, name: x}}}]}]"
+            ),
+            (
+                "f:3: profiles[0].pluginConfig[0].args.priorityThreshold.name: "
+                "expected either value or name, got 'x'"
+            ),
         ),
         (
-            "profiles: [{name: a, pluginConfig: [{name: RemoveDuplicates}, {name: RemoveDuplicates}]}]",
+            (
+                "profiles: [{name: a, pluginConfig: [{name: RemoveDuplicates}, {name: "
+                "RemoveDuplicates}]}]"
+            ),
             "f:3: profiles[0].pluginConfig[1].name: expected each plugin once",
         ),
         (
             "profiles: [{name: a, plugins: {deschedule: {enabled: [RemoveDuplicates]}}}]",
-            "f:3: profiles[0].plugins.deschedule.enabled[0]: expected one of RemovePodsViolatingNodeTaints",
+            (
+                "f:3: profiles[0].plugins.deschedule.enabled[0]: expected one of "
+                "RemovePodsViolatingNodeTaints"
+            ),
         ),
         (
             "profiles: [{name: a, plugins: {balance: {enabled: [LowNodeUtilization]}}}]",
-            "f:3: profiles[0].plugins.balance.enabled[0]: expected thresholds of LowNodeUtilization in pluginConfig",
+            (
+                "f:3: profiles[0].plugins.balance.enabled[0]: expected thresholds of "
+                "LowNodeUtilization in pluginConfig"
+            ),
         ),
-        ("profiles: [{name: a}, {name: a}]", "f:3: profiles[1].name: expected each profile under a name of its own"),
+        (
+            "profiles: [{name: a}, {name: a}]",
+            "f:3: profiles[1].name: expected each profile under a name of its own",
+        ),
         ("maxNoOfPodsToEvictTotal: -1", "f:3: maxNoOfPodsToEvictTotal: expected an integer from 0"),
         ("nodeSelector: pool in general", "f:3: nodeSelector: expected a label selector"),
-        ("metadata: {annotations: {wharfinger.io/every-s: '0'}}", 'f:3: metadata.annotations["wharfinger.io/every-s"]: expected'),
+        (
+            "metadata: {annotations: {wharfinger.io/every-s: '0'}}",
+            'f:3: metadata.annotations["wharfinger.io/every-s"]: expected',
+        ),
         ("strategies: {}", "f:3: strategies: expected a field of DeschedulerPolicy"),
     ],
-)  # fmt: skip
+)
 def test_a_policy_file_that_cannot_be_is_refused_with_its_line(text: str, line: str) -> None:
     (error,) = told(f"{HEAD}{text}\n")
     assert error.startswith(line), error
@@ -148,7 +182,10 @@ def test_a_policy_file_that_cannot_be_is_refused_with_its_line(text: str, line: 
 
 def test_every_mistake_in_the_arguments_of_a_plugin_is_told_at_once() -> None:
     args = "thresholds: {cpu: 120}\n      targetThresholds: {cpu: -1}\n      numberOfNode: 3"
-    text = f"{HEAD}profiles:\n- name: a\n  pluginConfig:\n  - name: LowNodeUtilization\n    args:\n      {args}\n"
+    text = (
+        f"{HEAD}profiles:\n- name: a\n  pluginConfig:\n  - name: LowNodeUtilization\n    args:\n"
+        f"      {args}\n"
+    )
     assert [error.partition(": expected")[0] for error in told(text)] == [
         "f:8: profiles[0].pluginConfig[0].args.thresholds.cpu",
         "f:9: profiles[0].pluginConfig[0].args.targetThresholds.cpu",
@@ -162,10 +199,16 @@ def test_every_mistake_in_the_arguments_of_a_plugin_is_told_at_once() -> None:
         ("strategies: {Tidy: {enabled: true}}", "f:3: strategies.Tidy: expected one of "),
         (
             "strategies: {LowNodeUtilization: {enabled: true}}",
-            "f:3: strategies.LowNodeUtilization.params: expected thresholds of LowNodeUtilization, got",
+            (
+                "f:3: strategies.LowNodeUtilization.params: expected thresholds of "
+                "LowNodeUtilization, got"
+            ),
         ),
         (
-            "strategies: {PodLifeTime: {enabled: true, params: {namespaces: {include: [a], exclude: [b]}}}}",
+            (
+                "strategies: {PodLifeTime: {enabled: true, params: {namespaces: {include: [a], "
+                "exclude: [b]}}}}"
+            ),
             "f:3: strategies.PodLifeTime.params: expected either include or exclude (namespaces)",
         ),
         (
@@ -189,7 +232,9 @@ def test_rebalancing_is_read_whole(applied: Intake) -> None:
 
 
 def test_rebalancing_has_defaults_for_all_but_what_it_is_for() -> None:
-    assert policy(REBALANCE + "spec: {objective: spread}\n").rebalancing == RebalancePolicy("spread")
+    assert policy(REBALANCE + "spec: {objective: spread}\n").rebalancing == RebalancePolicy(
+        "spread"
+    )
     assert policy(REBALANCE + "spec: {unschedulableAfter: 2m}\n").rebalancing == RebalancePolicy(
         unschedulable_after_s=120
     )
@@ -198,15 +243,36 @@ def test_rebalancing_has_defaults_for_all_but_what_it_is_for() -> None:
 @pytest.mark.parametrize(
     ("spec", "line"),
     [
-        ("{}", "f:4: spec.objective: expected an objective (cost, load or spread), or unschedulableAfter"),
-        ("{objective: peace}", "f:4: spec.objective: expected 'cost', 'load' or 'spread', got 'peace'"),
+        (
+            "{}",
+            (
+                "f:4: spec.objective: expected an objective (cost, load or spread), "
+                "or unschedulableAfter"
+            ),
+        ),
+        (
+            "{objective: peace}",
+            "f:4: spec.objective: expected 'cost', 'load' or 'spread', got 'peace'",
+        ),
         ("{objective: load, every: 0s}", "f:4: spec.every: expected a duration above 0"),
         ("{objective: load, every: Never}", "f:4: spec.every: expected a duration"),
-        ("{objective: load, gainPercent: 101}", "f:4: spec.gainPercent: expected an integer from 0 to 100"),
-        ("{objective: load, budget: {percent: 0}}", "f:4: spec.budget.percent: expected an integer from 1 to 100"),
         (
-            "{objective: load, target: {labelSelector: {matchExpressions: [{key: a, operator: In}]}}}",
-            "f:4: spec.target.labelSelector.matchExpressions[0].values: expected at least one value",
+            "{objective: load, gainPercent: 101}",
+            "f:4: spec.gainPercent: expected an integer from 0 to 100",
+        ),
+        (
+            "{objective: load, budget: {percent: 0}}",
+            "f:4: spec.budget.percent: expected an integer from 1 to 100",
+        ),
+        (
+            (
+                "{objective: load, target: {labelSelector: {matchExpressions: [{key: a, operator: "
+                "In}]}}}"
+            ),
+            (
+                "f:4: spec.target.labelSelector.matchExpressions[0].values: "
+                "expected at least one value"
+            ),
         ),
     ],
 )

@@ -11,7 +11,13 @@ from wharfinger.domain.binding import TargetCluster
 from wharfinger.domain.cluster import Cluster as KnownCluster
 from wharfinger.domain.cluster import ResourceSummary
 from wharfinger.domain.node import Node as KnownNode
-from wharfinger.domain.placement import ClusterAffinity, Placement, ReplicaScheduling, SpreadConstraint, StaticWeight
+from wharfinger.domain.placement import (
+    ClusterAffinity,
+    Placement,
+    ReplicaScheduling,
+    SpreadConstraint,
+    StaticWeight,
+)
 from wharfinger.domain.policy import (
     HotWindow,
     LoadLimit,
@@ -25,7 +31,10 @@ from wharfinger.domain.resources import Device, DeviceRequest
 from wharfinger.domain.selectors import LabelSelector, NodeTerm, Requirement
 from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.workload import ObjectRef, Requirements
-from wharfinger.manifests import crane, karmada, karpenter, kubernetes, ocm
+from wharfinger.manifests import crane, ocm
+from wharfinger.manifests.karmada import objects as karmada
+from wharfinger.manifests.karpenter import pools as karpenter
+from wharfinger.manifests.kubernetes import core as kubernetes
 from wharfinger.manifests.model import ExpectedError, Resource
 from wharfinger.manifests.parse import load_manifests, read_object
 
@@ -42,9 +51,11 @@ def read(kind: type[M], text: str) -> M:
     return manifest.model
 
 
-def pod(spec: str, annotations: str = "{}") -> kubernetes.Pod:
+def pod(spec: str, annotations: str = "{}") -> kubernetes.PodManifest:
     return read(
-        kubernetes.Pod, f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p, annotations: {annotations}}}\nspec: {spec}\n"
+        kubernetes.PodManifest,
+        f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p, annotations: {annotations}}}\n"
+        f"spec: {spec}\n",
     )
 
 
@@ -53,7 +64,8 @@ def pod(spec: str, annotations: str = "{}") -> kubernetes.Pod:
 
 def test_containers_add_up_and_a_limit_without_a_request_is_one() -> None:
     asked = pod(
-        "{containers: [{resources: {requests: {cpu: 250m, memory: 1Gi}, limits: {cpu: 2, memory: 2Gi}}},"
+        "{containers: [{resources: {requests: {cpu: 250m, memory: 1Gi}, limits: {cpu: 2, memory: "
+        "2Gi}}},"
         " {resources: {limits: {cpu: 0.5, ephemeral-storage: 1G}}}, {name: asks-for-nothing}]}"
     ).requirements()
     assert asked.requests == {"cpu": 750, "memory": GI, "ephemeral-storage": 10**9}
@@ -61,7 +73,8 @@ def test_containers_add_up_and_a_limit_without_a_request_is_one() -> None:
 
 def test_init_containers_run_alone_so_only_the_largest_counts() -> None:
     asked = pod(
-        "{initContainers: [{resources: {requests: {cpu: 2}}}, {resources: {requests: {cpu: 1, memory: 3Gi}}}],"
+        "{initContainers: [{resources: {requests: {cpu: 2}}}, {resources: {requests: {cpu: 1, "
+        "memory: 3Gi}}}],"
         " containers: [{resources: {requests: {cpu: 1500m, memory: 1Gi}}}]}"
     ).requirements()
     assert asked.requests == {"cpu": 2000, "memory": 3 * GI}
@@ -95,7 +108,8 @@ def test_node_claims_and_tolerations_are_taken_over() -> None:
         "{nodeSelector: {disk: ssd}, tolerations: [{key: gpu, operator: Exists, effect: NoExecute, "
         "tolerationSeconds: 30},"
         " {key: a, value: b}], "
-        "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: ["
+        "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: "
+        "{nodeSelectorTerms: ["
         "{matchExpressions: [{key: cores, operator: Gt, values: ['8']}]},"
         " {matchFields: [{key: metadata.name, operator: In, values: [oslo-1]}]}]}}}}"
     ).requirements()
@@ -105,7 +119,10 @@ def test_node_claims_and_tolerations_are_taken_over() -> None:
             NodeTerm((Requirement("cores", "Gt", ("8",)),)),
             NodeTerm(fields=(Requirement("metadata.name", "In", ("oslo-1",)),)),
         ),
-        tolerations=(Toleration("gpu", "Exists", "", "NoExecute", 30), Toleration("a", "Equal", "b")),
+        tolerations=(
+            Toleration("gpu", "Exists", "", "NoExecute", 30),
+            Toleration("a", "Equal", "b"),
+        ),
     )
 
 
@@ -120,7 +137,8 @@ def test_requests_too_large_to_count_are_refused() -> None:
 
 def test_gpus_are_devices_of_their_kind_and_slices_are_counts() -> None:
     asked = pod(
-        "{containers: [{resources: {limits: {nvidia.com/gpu: 2, amd.com/gpu: '1', nvidia.com/mig-1g.5gb: 3}}},"
+        "{containers: [{resources: {limits: {nvidia.com/gpu: 2, amd.com/gpu: '1', "
+        "nvidia.com/mig-1g.5gb: 3}}},"
         " {resources: {limits: {nvidia.com/gpu: 1, gpu.intel.com/i915: 0}}}]}"
     ).requirements()
     assert asked.requests == {"nvidia.com/mig-1g.5gb": 3}
@@ -128,10 +146,13 @@ def test_gpus_are_devices_of_their_kind_and_slices_are_counts() -> None:
 
 
 def test_annotations_ask_for_a_part_of_a_gpu_and_for_models() -> None:
-    shared = pod("{}", "{wharfinger.io/gpu-milli: '250', wharfinger.io/gpu-models: 'T4, A10,T4,'}").requirements()
+    shared = pod(
+        "{}", "{wharfinger.io/gpu-milli: '250', wharfinger.io/gpu-models: 'T4, A10,T4,'}"
+    ).requirements()
     assert shared.devices == (DeviceRequest(1, 250, ("A10", "T4")),)
     whole = pod(
-        "{containers: [{resources: {limits: {nvidia.com/gpu: 4}}}]}", "{wharfinger.io/gpu-models: A10}"
+        "{containers: [{resources: {limits: {nvidia.com/gpu: 4}}}]}",
+        "{wharfinger.io/gpu-models: A10}",
     ).requirements()
     assert whole.devices == (DeviceRequest(4, 1000, ("A10",)),)
 
@@ -164,7 +185,13 @@ def test_a_part_of_several_gpus_is_refused_at_the_annotation_that_asks() -> None
         ("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\nspec: {}\n", 1),
         ("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\nspec: {replicas: 0}\n", 0),
         ("apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: a}\nspec: {replicas: 3}\n", 3),
-        ("apiVersion: batch/v1\nkind: Job\nmetadata: {generateName: a-}\nspec: {parallelism: 4, completions: 9}\n", 4),
+        (
+            (
+                "apiVersion: batch/v1\nkind: Job\nmetadata: {generateName: a-}\n"
+                "spec: {parallelism: 4, completions: 9}\n"
+            ),
+            4,
+        ),
         ("apiVersion: batch/v1\nkind: Job\nmetadata: {name: a}\nspec: {}\n", 1),
         ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", 1),
     ],
@@ -176,12 +203,13 @@ def test_replicas_are_counted_as_each_kind_means_them(text: str, replicas: int) 
 
 def test_a_node_tells_its_size_devices_taints_and_cluster() -> None:
     node = read(
-        kubernetes.Node,
+        kubernetes.NodeManifest,
         "apiVersion: v1\nkind: Node\nmetadata: {name: n, labels: {wharfinger.io/cluster: oslo, "
         "nvidia.com/gpu.product: T4}}\n"
         "spec: {unschedulable: true, taints: [{key: a, value: b, effect: NoExecute, "
         "timeAdded: '2024-01-01T00:00:00Z'}]}\n"
-        "status: {allocatable: {cpu: 3920m, memory: 7762432Ki, pods: '110', nvidia.com/gpu: 2}, capacity: {cpu: 4}}\n",
+        "status: {allocatable: {cpu: 3920m, memory: 7762432Ki, pods: '110', nvidia.com/gpu: 2}, "
+        "capacity: {cpu: 4}}\n",
     )
     assert node.cluster == "oslo"
     assert node.to_domain() == KnownNode(
@@ -194,37 +222,58 @@ def test_a_node_tells_its_size_devices_taints_and_cluster() -> None:
     )
 
 
-def test_a_node_without_allocatable_is_as_large_as_its_capacity_and_without_either_refused() -> None:
-    top = "apiVersion: v1\nkind: Node\nmetadata: {name: n, annotations: {wharfinger.io/cluster: bergen}}\n"
-    node = read(kubernetes.Node, top + "status: {capacity: {cpu: 4, amd.com/gpu: 1}}\n")
-    assert (node.cluster, node.to_domain()) == ("bergen", KnownNode("n", {"cpu": 4000}, (Device(kind="amd.com/gpu"),)))
+def test_a_node_without_allocatable_is_as_large_as_its_capacity_and_without_either_refused() -> (
+    None
+):
+    top = (
+        "apiVersion: v1\nkind: Node\nmetadata: {name: n, annotations: {wharfinger.io/cluster: "
+        "bergen}}\n"
+    )
+    node = read(kubernetes.NodeManifest, top + "status: {capacity: {cpu: 4, amd.com/gpu: 1}}\n")
+    assert (node.cluster, node.to_domain()) == (
+        "bergen",
+        KnownNode("n", {"cpu": 4000}, (Device(kind="amd.com/gpu"),)),
+    )
     with pytest.raises(ExpectedError, match="at most 1024 devices"):
-        read(kubernetes.Node, top + "status: {capacity: {nvidia.com/gpu: 2k}}\n").to_domain()
+        read(
+            kubernetes.NodeManifest, top + "status: {capacity: {nvidia.com/gpu: 2k}}\n"
+        ).to_domain()
     with pytest.raises(ExpectedError, match="amounts such as cpu"):
-        read(kubernetes.Node, top + "status: {}\n").to_domain()
+        read(kubernetes.NodeManifest, top + "status: {}\n").to_domain()
 
 
 def test_a_karmada_cluster() -> None:
     cluster = read(
-        karmada.Cluster,
+        karmada.ClusterManifest,
         "apiVersion: cluster.karmada.io/v1alpha1\nkind: Cluster\n"
         "metadata: {name: oslo, labels: {tier: prod}, annotations: {wharfinger.io/lease-s: '60'}, "
         "deletionTimestamp: '2024-01-01T00:00:00Z'}\n"
         "spec: {provider: p, region: r, zone: z, taints: [{key: k, effect: NoSchedule}], "
         "resourceModels: [{grade: 0}]}\n"
-        "status: {apiEnablements: [{groupVersion: apps/v1, resources: [{kind: Deployment}]}, {groupVersion: v1, "
+        "status: {apiEnablements: [{groupVersion: apps/v1, resources: [{kind: Deployment}]}, "
+        "{groupVersion: v1, "
         "resources: [{kind: Pod}]}],"
-        " resourceSummary: {allocatable: {cpu: 10, memory: 1Gi}, allocated: {cpu: 500m}, allocating: {cpu: 1}}}\n",
+        " resourceSummary: {allocatable: {cpu: 10, memory: 1Gi}, allocated: {cpu: 500m}, "
+        "allocating: {cpu: 1}}}\n",
     )
     assert cluster.to_domain() == KnownCluster(
-        "oslo", {"tier": "prod"}, "p", "r", ("z",), (Taint("k", "NoSchedule"),), ("apps/v1/Deployment", "v1/Pod"), 60, True,
+        "oslo",
+        {"tier": "prod"},
+        "p",
+        "r",
+        ("z",),
+        (Taint("k", "NoSchedule"),),
+        ("apps/v1/Deployment", "v1/Pod"),
+        60,
+        True,
         ResourceSummary({"cpu": 10_000, "memory": GI}, {"cpu": 500}, {"cpu": 1000}),
-    )  # fmt: skip
+    )
 
 
 def test_a_cluster_that_reports_nothing_is_unknown_rather_than_empty() -> None:
     cluster = read(
-        karmada.Cluster, "apiVersion: cluster.karmada.io/v1alpha1\nkind: Cluster\nmetadata: {name: a}\n"
+        karmada.ClusterManifest,
+        "apiVersion: cluster.karmada.io/v1alpha1\nkind: Cluster\nmetadata: {name: a}\n",
     ).to_domain()
     assert (cluster.api_kinds, cluster.lease_s, cluster.summary) == (None, None, None)
 
@@ -232,7 +281,7 @@ def test_a_cluster_that_reports_nothing_is_unknown_rather_than_empty() -> None:
 @pytest.mark.parametrize("lease", ["0", "-1", "1m", "", "999999999"])
 def test_a_lease_is_a_number_of_seconds(lease: str) -> None:
     cluster = read(
-        karmada.Cluster,
+        karmada.ClusterManifest,
         f"apiVersion: cluster.karmada.io/v1alpha1\nkind: Cluster\n"
         f"metadata: {{name: a, annotations: {{wharfinger.io/lease-s: '{lease}'}}}}\n",
     )
@@ -243,40 +292,59 @@ def test_a_lease_is_a_number_of_seconds(lease: str) -> None:
 def test_an_ocm_cluster_and_what_of_its_taints_is_acted_on() -> None:
     cluster = read(
         ocm.ManagedCluster,
-        "apiVersion: cluster.open-cluster-management.io/v1\nkind: ManagedCluster\nmetadata: {name: bodo}\n"
-        "spec: {leaseDurationSeconds: 60, taints: [{key: a, effect: NoSelect}, {key: b, effect: NoSelectIfNew}, "
+        "apiVersion: cluster.open-cluster-management.io/v1\nkind: ManagedCluster\n"
+        "metadata: {name: bodo}\n"
+        "spec: {leaseDurationSeconds: 60, taints: [{key: a, effect: NoSelect}, {key: b, effect: "
+        "NoSelectIfNew}, "
         "{key: c, effect: PreferNoSelect}]}\n"
-        "status: {allocatable: {cpu: 8}, clusterClaims: [{name: region.open-cluster-management.io, value: north},"
+        "status: {allocatable: {cpu: 8}, clusterClaims: [{name: "
+        "region.open-cluster-management.io, value: north},"
         " {name: platform.open-cluster-management.io, value: metal}]}\n",
     )
     known = cluster.to_domain()
     assert known.managed is not None
-    assert [t.effect for t in known.managed.taints] == ["NoSelect", "NoSelectIfNew", "PreferNoSelect"]
+    assert [t.effect for t in known.managed.taints] == [
+        "NoSelect",
+        "NoSelectIfNew",
+        "PreferNoSelect",
+    ]
     assert msgspec.structs.replace(known, managed=None) == KnownCluster(
-        "bodo", provider="metal", region="north", summary=ResourceSummary({"cpu": 8000}),
+        "bodo",
+        provider="metal",
+        region="north",
+        summary=ResourceSummary({"cpu": 8000}),
         taints=(Taint("a", "NoSchedule"), Taint("b", "NoSchedule"), Taint("c", "PreferNoSchedule")),
-    )  # fmt: skip
-    assert list(cluster.unacted()) == [("spec", "taints", 0, "effect"), ("spec", "leaseDurationSeconds")]
+    )
+    assert list(cluster.unacted()) == [
+        ("spec", "taints", 0, "effect"),
+        ("spec", "leaseDurationSeconds"),
+    ]
 
 
 # Policies.
 
-POLICY = "apiVersion: policy.karmada.io/v1alpha1\nkind: PropagationPolicy\nmetadata: {name: p, namespace: ns}\nspec:\n"
+POLICY = (
+    "apiVersion: policy.karmada.io/v1alpha1\nkind: PropagationPolicy\n"
+    "metadata: {name: p, namespace: ns}\nspec:\n"
+)
 
 
 def test_a_placement_is_taken_over_field_for_field() -> None:
     policy = read(
         karmada.PropagationPolicy,
         POLICY + "  priority: 7\n  suspension: {scheduling: true}\n"
-        "  resourceSelectors: [{apiVersion: apps/v1, kind: Deployment, labelSelector: {matchLabels: {a: b}}}]\n"
+        "  resourceSelectors: [{apiVersion: apps/v1, kind: Deployment, labelSelector: "
+        "{matchLabels: {a: b}}}]\n"
         "  placement:\n"
         "    clusterAffinities:\n"
         "    - {affinityName: one, clusterNames: [oslo], exclude: [bergen]}\n"
         "    - {affinityName: two, labelSelector: {matchExpressions: [{key: t, operator: Exists}]},"
         " fieldSelector: {matchExpressions: [{key: region, operator: NotIn, values: [x]}]}}\n"
         "    clusterTolerations: [{key: k, operator: Exists, tolerationSeconds: 9}]\n"
-        "    spreadConstraints: [{maxGroups: 3}, {spreadByField: region, minGroups: 2}, {spreadByLabel: hall}]\n"
-        "    replicaScheduling: {replicaSchedulingType: Divided, replicaDivisionPreference: Weighted, weightPreference:"
+        "    spreadConstraints: [{maxGroups: 3}, {spreadByField: region, minGroups: 2}, "
+        "{spreadByLabel: hall}]\n"
+        "    replicaScheduling: {replicaSchedulingType: Divided, replicaDivisionPreference: "
+        "Weighted, weightPreference:"
         " {staticWeightList: [{targetCluster: {clusterNames: [oslo]}, weight: 2}]}}\n",
     ).to_domain("{}")
     assert policy.key == "PropagationPolicy/ns/p"
@@ -297,7 +365,9 @@ def test_a_placement_is_taken_over_field_for_field() -> None:
                 SpreadConstraint("region", "", 2, 0),
                 SpreadConstraint("", "hall", 1, 0),
             ),
-            ReplicaScheduling("Divided", "Weighted", (StaticWeight(ClusterAffinity(cluster_names=("oslo",)), 2),)),
+            ReplicaScheduling(
+                "Divided", "Weighted", (StaticWeight(ClusterAffinity(cluster_names=("oslo",)), 2),)
+            ),
         ),
         7,
         True,
@@ -309,7 +379,10 @@ def test_a_placement_is_taken_over_field_for_field() -> None:
     [
         ("", ReplicaScheduling("Duplicated")),
         ("    replicaScheduling: {}\n", ReplicaScheduling("Divided")),
-        ("    replicaScheduling: {replicaSchedulingType: Duplicated}\n", ReplicaScheduling("Duplicated")),
+        (
+            "    replicaScheduling: {replicaSchedulingType: Duplicated}\n",
+            ReplicaScheduling("Duplicated"),
+        ),
         (
             "    replicaScheduling: {replicaDivisionPreference: Aggregated}\n",
             ReplicaScheduling("Divided", "Aggregated"),
@@ -321,9 +394,9 @@ def test_a_placement_is_taken_over_field_for_field() -> None:
     ],
 )
 def test_how_replicas_are_divided(scheduling: str, expected: ReplicaScheduling) -> None:
-    policy = read(karmada.PropagationPolicy, POLICY + "  placement:\n    clusterAffinity: {}\n" + scheduling).to_domain(
-        "{}"
-    )
+    policy = read(
+        karmada.PropagationPolicy, POLICY + "  placement:\n    clusterAffinity: {}\n" + scheduling
+    ).to_domain("{}")
     assert policy.propagation is not None
     assert policy.propagation.placement.replicas == expected
 
@@ -357,7 +430,10 @@ def test_how_replicas_are_divided(scheduling: str, expected: ReplicaScheduling) 
             "the policy's own namespace 'ns', got 'other'",
         ),
         (
-            "placement: {clusterAffinity: {fieldSelector: {matchExpressions: [{key: mood, operator: In}]}}}",
+            (
+                "placement: {clusterAffinity: {fieldSelector: {matchExpressions: [{key: mood, "
+                "operator: In}]}}}"
+            ),
             5,
             "expected provider, region or zone, got 'mood'",
         ),
@@ -372,17 +448,26 @@ def test_what_karmada_would_refuse_is_refused(spec: str, line: int, said: str) -
 def test_a_binding_by_hand() -> None:
     binding = read(
         karmada.ResourceBinding,
-        "apiVersion: work.karmada.io/v1alpha2\nkind: ResourceBinding\nmetadata: {name: web-deployment, namespace: ns}\n"
-        "spec: {resource: {apiVersion: apps/v1, kind: Deployment, name: web, namespace: ns, uid: u-1}, replicas: 3,"
-        " replicaRequirements: {resourceRequest: {cpu: 100m, nvidia.com/gpu: 1}, nodeClaim: {nodeSelector: {a: b}}},"
+        "apiVersion: work.karmada.io/v1alpha2\nkind: ResourceBinding\n"
+        "metadata: {name: web-deployment, namespace: ns}\n"
+        "spec: {resource: {apiVersion: apps/v1, kind: Deployment, name: web, namespace: ns, uid: "
+        "u-1}, replicas: 3,"
+        " replicaRequirements: {resourceRequest: {cpu: 100m, nvidia.com/gpu: 1}, nodeClaim: "
+        "{nodeSelector: {a: b}}},"
         " rescheduleTriggeredAt: '2024-01-01T00:00:00Z', schedulePriority: {priority: 5}, "
         "suspension: {scheduling: true},"
-        " placement: {clusterAffinity: {clusterNames: [oslo]}}, clusters: [{name: oslo, replicas: 3}]}\n",
+        " placement: {clusterAffinity: {clusterNames: [oslo]}}, clusters: [{name: oslo, "
+        "replicas: 3}]}\n",
     )
     assert list(binding.unacted()) == []
     value = binding.to_domain()
     assert value.clusters == (TargetCluster("oslo", 3),)
-    assert (value.name, value.uid, value.replicas, value.priority) == ("ns/web-deployment", "u-1", 3, 5)
+    assert (value.name, value.uid, value.replicas, value.priority) == (
+        "ns/web-deployment",
+        "u-1",
+        3,
+        5,
+    )
     assert (value.suspended, value.reschedule) == (True, "2024-01-01T00:00:00Z")
     assert value.resource == ObjectRef("apps/v1", "Deployment", "web", "ns")
     assert value.requirements == Requirements({"cpu": 100}, (DeviceRequest(1),), {"a": "b"})
@@ -395,8 +480,10 @@ CRANE = "apiVersion: scheduler.policy.crane.io/v1alpha1\nkind: DynamicSchedulerP
 def test_a_load_policy_in_integers() -> None:
     policy = read(
         crane.DynamicSchedulerPolicy,
-        CRANE + "  syncPolicy: [{name: m, period: 1h1.5s}]\n  predicate: [{name: m, maxLimitPecent: 0.65}]\n"
-        "  priority: [{name: m, weight: 0.3}, {name: n, weight: 1}]\n  hotValue: [{timeRange: 5m, count: 5}]\n",
+        CRANE + "  syncPolicy: [{name: m, period: 1h1.5s}]\n"
+        "  predicate: [{name: m, maxLimitPecent: 0.65}]\n"
+        "  priority: [{name: m, weight: 0.3}, {name: n, weight: 1}]\n"
+        "  hotValue: [{timeRange: 5m, count: 5}]\n",
     ).to_domain("{}")
     assert policy.key == "DynamicSchedulerPolicy//default"
     assert policy.load == LoadPolicy(
@@ -428,15 +515,27 @@ def test_a_load_policy_that_would_stop_crane_is_refused(spec: str, said: str, fi
 @pytest.mark.parametrize(
     ("text", "ns"),
     [
-        ("3m", 180 * 10**9), ("1h30m", 5400 * 10**9), ("1.5h", 5400 * 10**9), (".5m", 30 * 10**9), ("250ms", 250 * 10**6), ("0", 0),
-        ("-5s", -5 * 10**9), ("+5s", 5 * 10**9), ("1h1h", 7200 * 10**9), ("10us", 10_000), ("10\u00b5s", 10_000), ("0.3ns", 0),
+        ("3m", 180 * 10**9),
+        ("1h30m", 5400 * 10**9),
+        ("1.5h", 5400 * 10**9),
+        (".5m", 30 * 10**9),
+        ("250ms", 250 * 10**6),
+        ("0", 0),
+        ("-5s", -5 * 10**9),
+        ("+5s", 5 * 10**9),
+        ("1h1h", 7200 * 10**9),
+        ("10us", 10_000),
+        ("10\u00b5s", 10_000),
+        ("0.3ns", 0),
     ],
-)  # fmt: skip
+)
 def test_durations_are_read_as_go_reads_them(text: str, ns: int) -> None:
     assert crane.duration_ns(text) == ns
 
 
-@pytest.mark.parametrize("text", ["", "3", "m", ".", ".s", "3 m", "1e3s", "1h-5m", "--5m", "9999999h", 180, None, "1d"])
+@pytest.mark.parametrize(
+    "text", ["", "3", "m", ".", ".s", "3 m", "1e3s", "1h-5m", "--5m", "9999999h", 180, None, "1d"]
+)
 def test_other_durations_are_refused(text: object) -> None:
     with pytest.raises(ExpectedError):
         crane.duration_ns(text)
@@ -445,14 +544,20 @@ def test_other_durations_are_refused(text: object) -> None:
 @pytest.mark.parametrize(
     ("disruption", "empty_after_s"),
     [
-        ("{consolidateAfter: 10m}", 600), ("{consolidateAfter: Never}", None), ("{}", 0), ("{consolidationPolicy: WhenEmpty}", 0),
+        ("{consolidateAfter: 10m}", 600),
+        ("{consolidateAfter: Never}", None),
+        ("{}", 0),
+        ("{consolidationPolicy: WhenEmpty}", 0),
         ("{consolidateAfter: 1h30m5s}", 5405),
     ],
-)  # fmt: skip
-def test_how_long_the_nodes_of_a_pool_may_stay_empty(disruption: str, empty_after_s: int | None) -> None:
+)
+def test_how_long_the_nodes_of_a_pool_may_stay_empty(
+    disruption: str, empty_after_s: int | None
+) -> None:
     pool = read(
         karpenter.NodePool,
-        f"apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{name: p}}\nspec: {{disruption: {disruption}}}\n",
+        f"apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{name: p}}\n"
+        f"spec: {{disruption: {disruption}}}\n",
     )
     read_pool = pool.to_domain("{}").node_pool
     assert read_pool is not None
@@ -461,7 +566,8 @@ def test_how_long_the_nodes_of_a_pool_may_stay_empty(disruption: str, empty_afte
 
 def test_a_pool_with_a_fixed_number_of_nodes_keeps_its_empty_ones() -> None:
     pool = read(
-        karpenter.NodePool, "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: p}\nspec: {replicas: 3}\n"
+        karpenter.NodePool,
+        "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: p}\nspec: {replicas: 3}\n",
     )
     assert pool.empty_after_s is None
     assert list(pool.unacted()) == []
@@ -470,7 +576,8 @@ def test_a_pool_with_a_fixed_number_of_nodes_keeps_its_empty_ones() -> None:
 # What the schema lets through, and admission does not.
 
 BOUND = (
-    "apiVersion: work.karmada.io/v1alpha2\nkind: ResourceBinding\nmetadata: {name: b, namespace: ns}\n"
+    "apiVersion: work.karmada.io/v1alpha2\nkind: ResourceBinding\n"
+    "metadata: {name: b, namespace: ns}\n"
     "spec:\n  resource: {apiVersion: apps/v1, kind: Deployment, name: web, namespace: ns}\n"
 )
 
@@ -478,10 +585,19 @@ BOUND = (
 @pytest.mark.parametrize(
     ("placement", "said"),
     [
-        ("{spreadConstraints: [{maxGroups: -1}]}", "maxGroups: expected an integer that is not negative, got -1"),
-        ("{spreadConstraints: [{minGroups: -3}]}", "minGroups: expected an integer that is not negative, got -3"),
         (
-            "{clusterAffinity: {labelSelector: {matchExpressions: [{key: t, operator: Gt, values: ['1']}]}}}",
+            "{spreadConstraints: [{maxGroups: -1}]}",
+            "maxGroups: expected an integer that is not negative, got -1",
+        ),
+        (
+            "{spreadConstraints: [{minGroups: -3}]}",
+            "minGroups: expected an integer that is not negative, got -3",
+        ),
+        (
+            (
+                "{clusterAffinity: {labelSelector: {matchExpressions: [{key: t, operator: Gt, "
+                "values: ['1']}]}}}"
+            ),
             "operator: expected In, NotIn, Exists or DoesNotExist, got 'Gt'",
         ),
         (
@@ -489,15 +605,23 @@ BOUND = (
             "values: expected at least one value, got nothing",
         ),
         (
-            "{clusterAffinity: {fieldSelector: {matchExpressions: [{key: zone, operator: like, values: [a]}]}}}",
+            (
+                "{clusterAffinity: {fieldSelector: {matchExpressions: [{key: zone, operator: like, "
+                "values: [a]}]}}}"
+            ),
             "operator: expected In, NotIn, Exists or DoesNotExist, got 'like'",
         ),
         (
             "{clusterAffinities: [{affinityName: a, overflowAffinities: [{affinityName: b}]}]}",
-            "overflowAffinities: expected overflowAffinities only where replicas are Aggregated or divided by dynamicWeight",
+            (
+                "overflowAffinities: expected overflowAffinities only where replicas are "
+                "Aggregated "
+                "or divided by dynamicWeight"
+            ),
         ),
         (
-            "{replicaScheduling: {replicaDivisionPreference: Aggregated}, clusterAffinities: [{affinityName: a,"
+            "{replicaScheduling: {replicaDivisionPreference: Aggregated}, clusterAffinities: "
+            "[{affinityName: a,"
             " overflowAffinities: [{affinityName: b}, {affinityName: b}]}]}",
             "overflowAffinities[1].affinityName: expected a name that is not used twice, got 'b'",
         ),
@@ -511,7 +635,9 @@ def test_a_policy_is_refused_what_a_binding_may_hold(placement: str, said: str) 
 
 
 def bound_placement(placement: str) -> Placement:
-    return read(karmada.ResourceBinding, BOUND + f"  placement: {placement}\n").to_domain().placement
+    return (
+        read(karmada.ResourceBinding, BOUND + f"  placement: {placement}\n").to_domain().placement
+    )
 
 
 def test_a_selector_that_cannot_be_evaluated_selects_no_cluster() -> None:
@@ -526,35 +652,52 @@ def test_a_selector_that_cannot_be_evaluated_selects_no_cluster() -> None:
         assert affinity.labels is not None
         assert not any(affinity.labels.matches(labels) for labels in ({}, {"t": "2"}, {"t": "a"}))
     (affinity,) = bound_placement(
-        "{clusterAffinity: {fieldSelector: {matchExpressions: [{key: region, operator: like, values: [a]}]}}}"
+        "{clusterAffinity: {fieldSelector: {matchExpressions: [{key: region, operator: like, "
+        "values: [a]}]}}}"
     ).affinities
     assert affinity.fields == (Requirement("region", "In"),)
 
 
 def test_a_binding_that_does_not_say_how_to_divide_keeps_it_to_itself() -> None:
-    assert bound_placement("{replicaScheduling: {replicaSchedulingType: Divided}}").replicas.preference == ""
-    assert bound_placement("{replicaScheduling: {replicaSchedulingType: Duplicated}}").replicas.preference == "Weighted"
+    assert (
+        bound_placement("{replicaScheduling: {replicaSchedulingType: Divided}}").replicas.preference
+        == ""
+    )
+    assert (
+        bound_placement(
+            "{replicaScheduling: {replicaSchedulingType: Duplicated}}"
+        ).replicas.preference
+        == "Weighted"
+    )
 
 
 def test_of_two_kinds_of_affinities_the_named_ones_count() -> None:
-    both = bound_placement("{clusterAffinity: {clusterNames: [oslo]}, clusterAffinities: [{affinityName: a}]}")
+    both = bound_placement(
+        "{clusterAffinity: {clusterNames: [oslo]}, clusterAffinities: [{affinityName: a}]}"
+    )
     assert [affinity.name for affinity in both.affinities] == ["a"]
 
 
 def test_weights_may_be_large_and_are_never_nothing() -> None:
     weighted = (
-        "{{replicaScheduling: {{weightPreference: {{staticWeightList: [{{targetCluster: {{}}, weight: {0}}}]}}}}}}"
+        "{{replicaScheduling: {{weightPreference: {{staticWeightList: [{{targetCluster: {{}}, "
+        "weight: {0}}}]}}}}}}"
     )
     large = bound_placement(weighted.format(2_000_000_011))
     assert large.replicas.static[0].weight == 2_000_000_011
     for wrong in (0, -1, 2**63):
-        (error,) = load_manifests(BOUND + f"  placement: {weighted.format(wrong)}\n", "file.yaml").errors
+        (error,) = load_manifests(
+            BOUND + f"  placement: {weighted.format(wrong)}\n", "file.yaml"
+        ).errors
         assert error.field.endswith("staticWeightList[0].weight")
 
 
 def test_names_of_253_characters_are_names() -> None:
     name = "a" * 253
-    text = BOUND.replace("name: b", f"name: {name}") + f"  placement: {{clusterAffinity: {{clusterNames: [{name}]}}}}\n"
+    text = (
+        BOUND.replace("name: b", f"name: {name}")
+        + f"  placement: {{clusterAffinity: {{clusterNames: [{name}]}}}}\n"
+    )
     assert read(karmada.ResourceBinding, text).to_domain().name == f"ns/{name}"
     (error,) = load_manifests(BOUND.replace("name: b", f"name: {name}a"), "file.yaml").errors
     assert error.field == "metadata.name"
@@ -563,7 +706,8 @@ def test_names_of_253_characters_are_names() -> None:
 def test_an_object_without_its_kind_is_read_as_what_it_is_known_to_be() -> None:
     assert read_object({"metadata": {"name": "a"}}, "Cluster").kind == "Cluster"
     with pytest.raises(
-        ValueError, match=r"members:1: spec.zoness: expected a field of Cluster \(did you mean zones\?\)"
+        ValueError,
+        match=r"members:1: spec.zoness: expected a field of Cluster \(did you mean zones\?\)",
     ):
         read_object({"metadata": {"name": "a"}, "spec": {"zoness": []}}, "Cluster", "members")
     with pytest.raises(ValueError, match="expected an object with apiVersion and kind, got a list"):
@@ -572,7 +716,8 @@ def test_an_object_without_its_kind_is_read_as_what_it_is_known_to_be() -> None:
 
 def test_the_first_version_of_a_binding_has_its_replicas_at_the_resource() -> None:
     old = BOUND.replace("v1alpha2", "v1alpha1").replace(
-        "name: web, namespace: ns}", "name: web, namespace: ns, replicas: 3, replicaResourceRequirements: {cpu: 200m}}"
+        "name: web, namespace: ns}",
+        "name: web, namespace: ns, replicas: 3, replicaResourceRequirements: {cpu: 200m}}",
     )
     value = read(karmada.ResourceBinding, old).to_domain()
     assert (value.replicas, value.requirements) == (3, Requirements({"cpu": 200}))

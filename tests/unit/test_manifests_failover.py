@@ -1,4 +1,5 @@
-"""How policies say that failed workloads and clusters are left, how bindings say how they fare, and what is refused."""
+"""How policies say that failed workloads and clusters are left, how bindings say how they fare, and
+what is refused."""
 
 from __future__ import annotations
 
@@ -54,7 +55,11 @@ def placement(failover: str) -> Placement:
         ("{}", None),
         ("{application: {}}", ApplicationFailover(300, "Gracefully", 600)),
         (
-            "{application: {decisionConditions: {tolerationSeconds: 60}, purgeMode: Gracefully, gracePeriodSeconds: 90}}",
+            (
+                "{application: {decisionConditions: {tolerationSeconds: 60}, purgeMode: "
+                "Gracefully, "
+                "gracePeriodSeconds: 90}}"
+            ),
             ApplicationFailover(60, "Gracefully", 90),
         ),
         ("{application: {purgeMode: Graciously}}", ApplicationFailover(300, "Gracefully", 600)),
@@ -62,7 +67,9 @@ def placement(failover: str) -> Placement:
         ("{application: {purgeMode: Never}}", ApplicationFailover(300, "Never", 600)),
     ],
 )
-def test_what_is_ill_is_left_as_the_policy_says(said: str, application: ApplicationFailover | None) -> None:
+def test_what_is_ill_is_left_as_the_policy_says(
+    said: str, application: ApplicationFailover | None
+) -> None:
     assert placement(said).application == application
 
 
@@ -78,18 +85,26 @@ def test_a_tainted_cluster_is_left_at_once_unless_the_policy_says_otherwise() ->
         ("{application: {purgeMode: Later}}", "spec.failover.application.purgeMode", "'Directly'"),
         (
             "{application: {purgeMode: Never, gracePeriodSeconds: 5}}",
-            "spec.failover.application.gracePeriodSeconds", "unless purgeMode is Gracefully",
+            "spec.failover.application.gracePeriodSeconds",
+            "unless purgeMode is Gracefully",
         ),
-        ("{application: {gracePeriodSeconds: 0}}", "spec.failover.application.gracePeriodSeconds", "above 0"),
+        (
+            "{application: {gracePeriodSeconds: 0}}",
+            "spec.failover.application.gracePeriodSeconds",
+            "above 0",
+        ),
         (
             "{application: {decisionConditions: {tolerationSeconds: -1}}}",
-            "spec.failover.application.decisionConditions.tolerationSeconds", "0 or more",
+            "spec.failover.application.decisionConditions.tolerationSeconds",
+            "0 or more",
         ),
         ("{cluster: {purgeMode: Never}}", "spec.failover.cluster.purgeMode", "'Gracefully'"),
-        ("{node: {}}", "spec.failover.node", ""),
+        ("{aplication: {}}", "spec.failover.aplication", "did you mean application?"),
     ],
-)  # fmt: skip
-def test_what_makes_no_sense_is_refused_by_file_line_and_field(said: str, field: str, expected: str) -> None:
+)
+def test_what_makes_no_sense_is_refused_by_file_line_and_field(
+    said: str, field: str, expected: str
+) -> None:
     text = POLICY.format(failover=said)
     loaded = load_manifests(text, "file.yaml")
     (error,) = loaded.errors or compile_manifests(loaded.manifests).errors
@@ -104,9 +119,16 @@ def test_state_that_should_be_carried_along_is_told_as_not_acted_on() -> None:
     assert unacted.field == "spec.failover.application.statePreservation"
 
 
+def test_a_kind_of_failover_that_is_not_known_here_is_reported() -> None:
+    (unacted,) = compiled(POLICY.format(failover="{node: {}}")).unacted
+    assert unacted.field == "spec.failover.node"
+    assert "has no such field in the releases known here" in unacted.text
+
+
 def test_how_a_binding_fares_is_told_for_each_of_its_clusters() -> None:
     aggregated = (
-        "[{clusterName: hamar, health: Healthy, applied: true, status: {replicas: 2, readyReplicas: 2}},"
+        "[{clusterName: hamar, health: Healthy, applied: true, status: {replicas: 2, "
+        "readyReplicas: 2}},"
         " {clusterName: oslo, health: Unhealthy, status: {replicas: 1}}, {clusterName: molde}]"
     )
     facts = compiled(BINDING.format(failover="{}", aggregated=aggregated)).facts
@@ -116,14 +138,20 @@ def test_how_a_binding_fares_is_told_for_each_of_its_clusters() -> None:
         WorkloadObserved("oslo", "shop/web-deployment", "Unhealthy", 0),
         WorkloadObserved("molde", "shop/web-deployment", "Unknown", 0),
     ]
-    assert next(f.key for f in facts if isinstance(f.data, WorkloadObserved)) == "hamar/workloads/shop/web-deployment"
+    assert (
+        next(f.key for f in facts if isinstance(f.data, WorkloadObserved))
+        == "hamar/workloads/shop/web-deployment"
+    )
 
 
 @pytest.mark.parametrize(
     "said",
     [
         "{}",
-        "{application: {decisionConditions: {tolerationSeconds: 7}, purgeMode: Gracefully, gracePeriodSeconds: 8}}",
+        (
+            "{application: {decisionConditions: {tolerationSeconds: 7}, purgeMode: Gracefully, "
+            "gracePeriodSeconds: 8}}"
+        ),
         "{application: {purgeMode: Never}, cluster: {purgeMode: Gracefully}}",
     ],
 )

@@ -1,4 +1,5 @@
-"""No text and no object makes the reader fail: there are manifests, or there are errors of one line each."""
+"""No text and no object makes the reader fail: there are manifests, or there are errors of one line
+each."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.hunting import examples
 
 from wharfinger.events.intake import compile_deletions, compile_manifests
 from wharfinger.manifests.document import read_documents
@@ -26,11 +28,25 @@ OBJECTS: list[dict[str, object]] = [
 ]
 
 strange = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.just([]), st.just({}), st.just([None]),
-    st.just([[]]), st.just({"": {}}), st.just({"name": []}), st.sampled_from(["1e99", "Never", "any", "9" * 300, "-1", ""]),
-    st.sampled_from(["a" * 253, "a" * 254, "oslo=1,*=2"]), st.just({"cpu": "-1"}), st.just({"requests.cpu": "8E"}),
-    st.integers(2**60, 2**70), st.lists(st.integers(), max_size=2), st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
-)  # fmt: skip
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=5),
+    st.just([]),
+    st.just({}),
+    st.just([None]),
+    st.just([[]]),
+    st.just({"": {}}),
+    st.just({"name": []}),
+    st.sampled_from(["1e99", "Never", "any", "9" * 300, "-1", ""]),
+    st.sampled_from(["a" * 253, "a" * 254, "oslo=1,*=2"]),
+    st.just({"cpu": "-1"}),
+    st.just({"requests.cpu": "8E"}),
+    st.integers(2**60, 2**70),
+    st.lists(st.integers(), max_size=2),
+    st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+)
 
 
 def check(text: str) -> None:
@@ -59,22 +75,36 @@ def make_strange(value: object, data: st.DataObject) -> object:
     return value
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.sampled_from(OBJECTS), st.data())
-def test_an_example_with_a_strange_value_somewhere(example: dict[str, object], data: st.DataObject) -> None:
+def test_an_example_with_a_strange_value_somewhere(
+    example: dict[str, object], data: st.DataObject
+) -> None:
     changed = copy.deepcopy(example)
     make_strange(changed, data)
     check(json.dumps(changed))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.sampled_from(KINDS), strange, strange, strange)
-def test_any_kind_with_strange_parts(kind: object, metadata: object, spec: object, status: object) -> None:
+def test_any_kind_with_strange_parts(
+    kind: object, metadata: object, spec: object, status: object
+) -> None:
     api_version, name = getattr(kind, "api_version", ""), getattr(kind, "kind", "")
-    check(json.dumps({"apiVersion": api_version, "kind": name, "metadata": metadata, "spec": spec, "status": status}))
+    check(
+        json.dumps(
+            {
+                "apiVersion": api_version,
+                "kind": name,
+                "metadata": metadata,
+                "spec": spec,
+                "status": status,
+            }
+        )
+    )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.text(alphabet="a:-[]{}&*!|>'\"%@`#,? \n\t\\0123.~<", max_size=60))
 def test_any_text_of_yaml_signs(text: str) -> None:
     check(text)

@@ -1,4 +1,5 @@
-"""Every kind that is read, once with most of its fields: it is taken, and what is not acted on is told by name."""
+"""Every kind that is read, once with most of its fields: it is taken, and what is not acted on is
+told by name."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from wharfinger.events.cluster_state import ObjectsObserved, QuotasObserved
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.intake import UNACTED_MAX, Intake, compile_deletions, compile_manifests
 from wharfinger.events.policies import PolicyApplied
-from wharfinger.manifests import karmada
+from wharfinger.manifests.karmada import objects as karmada
 from wharfinger.manifests.kinds import KINDS
 from wharfinger.manifests.parse import Loaded, load_files, load_manifests, read_object
 
@@ -44,13 +45,19 @@ def applied(loaded: Loaded) -> Intake:
 
 
 def binding(applied: Intake, name: str) -> Binding:
-    (found,) = [f.data.binding for f in applied.facts if isinstance(f.data, BindingRequested) and f.key == name]
+    (found,) = [
+        f.data.binding
+        for f in applied.facts
+        if isinstance(f.data, BindingRequested) and f.key == name
+    ]
     return found
 
 
 def policy(applied: Intake, name: str) -> Policy:
     (found,) = [
-        f.data.policy for f in applied.facts if isinstance(f.data, PolicyApplied) and f.data.policy.name == name
+        f.data.policy
+        for f in applied.facts
+        if isinstance(f.data, PolicyApplied) and f.data.policy.name == name
     ]
     return found
 
@@ -61,12 +68,26 @@ def test_every_kind_is_among_them(loaded: Loaded) -> None:
 
 
 def test_what_hamar_has_besides_nodes_is_told_by_kind_and_namespace(applied: Intake) -> None:
-    told = [f.key.removeprefix("hamar/objects/") for f in applied.facts if isinstance(f.data, ObjectsObserved)]
+    told = [
+        f.key.removeprefix("hamar/objects/")
+        for f in applied.facts
+        if isinstance(f.data, ObjectsObserved)
+    ]
     assert [key for key in told if not key.startswith("molde/")] == [
-        "NodeClaim/", "DaemonSet/ns", "ReplicaSet/ns", "ReplicationController/ns", "PersistentVolume/",
-        "PersistentVolumeClaim/ns", "StorageClass/", "CSINode/", "CSIDriver/", "CSIStorageCapacity/ns",
-        "DeviceClass/", "ResourceSlice/", "ResourceClaim/ns",
-    ]  # fmt: skip
+        "NodeClaim/",
+        "DaemonSet/ns",
+        "ReplicaSet/ns",
+        "ReplicationController/ns",
+        "PersistentVolume/",
+        "PersistentVolumeClaim/ns",
+        "StorageClass/",
+        "CSINode/",
+        "CSIDriver/",
+        "CSIStorageCapacity/ns",
+        "DeviceClass/",
+        "ResourceSlice/",
+        "ResourceClaim/ns",
+    ]
     sent = [f.key for f in applied.facts if isinstance(f.data, BindingRequested)]
     assert {"slow-storageclass", "ns/lantern-service"} <= set(sent)
 
@@ -106,12 +127,16 @@ def test_what_is_not_acted_on_is_told_by_name(applied: Intake) -> None:
 def test_a_binding_carries_what_of_its_workload_is_not_acted_on(applied: Intake) -> None:
     assert binding(applied, "ns/db-statefulset").unacted == ("spec.volumeClaimTemplates",)
     assert binding(applied, "ns/tariff-configmap").unacted == ()
-    claims = [{"name": f"c{i}", "resourceClaimTemplateName": "one-each"} for i in range(UNACTED_MAX + 5)]
+    claims = [
+        {"name": f"c{i}", "resourceClaimTemplateName": "one-each"} for i in range(UNACTED_MAX + 5)
+    ]
     raw = {
         "spec": {"resourceClaims": claims},
         "metadata": {"name": "p", "annotations": {"wharfinger.io/placement": "any"}},
     }
-    wide = load_manifests(msgspec.json.encode({"apiVersion": "v1", "kind": "Pod", **raw}).decode(), "file.yaml")
+    wide = load_manifests(
+        msgspec.json.encode({"apiVersion": "v1", "kind": "Pod", **raw}).decode(), "file.yaml"
+    )
     carried = binding(compile_manifests(wide.manifests), "default/p-pod").unacted
     assert (len(carried), carried[-1]) == (UNACTED_MAX + 1, "and 5 more")
 
@@ -126,11 +151,15 @@ def test_a_cluster_tells_its_grades_and_its_conditions(applied: Intake) -> None:
     )
 
 
-def a_cluster(models: list[object], modelings: list[object]) -> karmada.Cluster:
+def a_cluster(models: list[object], modelings: list[object]) -> karmada.ClusterManifest:
     summary = {"allocatable": {"cpu": "4"}, "allocatableModelings": modelings}
-    raw = {"metadata": {"name": "a"}, "spec": {"resourceModels": models}, "status": {"resourceSummary": summary}}
+    raw = {
+        "metadata": {"name": "a"},
+        "spec": {"resourceModels": models},
+        "status": {"resourceSummary": summary},
+    }
     model = read_object(raw, "Cluster")
-    assert isinstance(model, karmada.Cluster)
+    assert isinstance(model, karmada.ClusterManifest)
     return model
 
 
@@ -155,23 +184,38 @@ def test_grades_that_no_node_is_of_are_there_and_numbers_without_models_say_noth
 def test_a_policy_says_all_that_it_can_say(applied: Intake) -> None:
     found = policy(applied, "everything-a-policy-can-say").propagation
     assert found is not None
-    assert (found.priority, found.preempts, found.lazy, found.scheduler) == (7, True, True, "default-scheduler")
+    assert (found.priority, found.preempts, found.lazy, found.scheduler) == (
+        7,
+        True,
+        True,
+        "default-scheduler",
+    )
     placement = found.placement
     home = placement.affinities[0]
     assert [group.name for group in home.overflow] == ["cloud", "far"]
-    assert home.overflow[1] == ClusterAffinity("far", fields=(Requirement("region", "NotIn", ("inland",)),))
-    assert home.fields == (Requirement("provider", "In", ("own-metal",)), Requirement("zone", "Exists"))
+    assert home.overflow[1] == ClusterAffinity(
+        "far", fields=(Requirement("region", "NotIn", ("inland",)),)
+    )
+    assert home.fields == (
+        Requirement("provider", "In", ("own-metal",)),
+        Requirement("zone", "Exists"),
+    )
     assert (placement.affinity_label, placement.anti_affinity_label) == ("team", "app")
     assert placement.replicas.limits == (ReplicaLimit("hamar", 2, 10), ReplicaLimit("*", 1, 5))
     assert placement.steadiness == Steadiness(60, 600)
     assert placement.strict
     web = binding(applied, "ns/web-deployment")
-    assert (web.affinity_group, web.anti_affinity_group, web.priority_class) == ("team=harbour", "app=web", "high")
+    assert (web.affinity_group, web.anti_affinity_group, web.priority_class) == (
+        "team=harbour",
+        "app=web",
+        "high",
+    )
 
 
 def test_quota_and_taints_are_policies(applied: Intake) -> None:
     assert policy(applied, "quota").quota == FederatedQuota(
-        {"cpu": 40_000, "memory": 96 * GI, "nvidia.com/gpu": 4}, {"hamar": {"cpu": 4000, "requests.nvidia.com/gpu": 1}}
+        {"cpu": 40_000, "memory": 96 * GI, "nvidia.com/gpu": 4},
+        {"hamar": {"cpu": 4000, "requests.nvidia.com/gpu": 1}},
     )
     assert policy(applied, "not-ready").taints == ConditionTaints(
         ClusterAffinity(exclude=("oslo",)),
@@ -197,11 +241,18 @@ def test_a_binding_of_components_says_where_it_already_runs(applied: Intake) -> 
         ),
     )
     assert stream.clusters == (TargetCluster("hamar", 0),)
-    assert (stream.scheduler, stream.priority, stream.priority_class) == ("default-scheduler", 12, "high")
+    assert (stream.scheduler, stream.priority, stream.priority_class) == (
+        "default-scheduler",
+        12,
+        "high",
+    )
     assert (stream.affinity_group, stream.anti_affinity_group) == ("team=harbour", "app=stream")
     assert stream.suspended
     role = binding(applied, "reader-clusterrole")
-    assert (role.policy, role.resource.namespace) == ("ClusterResourceBinding/reader-clusterrole", "")
+    assert (role.policy, role.resource.namespace) == (
+        "ClusterResourceBinding/reader-clusterrole",
+        "",
+    )
 
 
 def test_a_quota_of_a_cluster_says_what_is_enforced_there(applied: Intake) -> None:
@@ -218,7 +269,10 @@ def test_a_job_has_no_more_replicas_than_are_to_complete(applied: Intake) -> Non
 
 def test_a_priority_class_is_told_only_where_its_number_is_missing(applied: Intake) -> None:
     with_number = "{priority: 9, priorityClassName: high}"
-    text = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p, annotations: {{wharfinger.io/placement: any}}}}\nspec: {with_number}\n"
+    text = (
+        f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p, annotations: "
+        f"{{wharfinger.io/placement: any}}}}\nspec: {with_number}\n"
+    )
     intake = compile_manifests(load_manifests(text, "file.yaml").manifests)
     assert intake.unacted == ()
     one = binding(intake, "default/p-pod")

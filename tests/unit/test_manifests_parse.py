@@ -1,4 +1,5 @@
-"""Files to checked manifests: every mistake of a file at once, with its line; nothing unknown and nothing dropped in silence."""
+"""Files to checked manifests: every mistake of a file at once, with its line; nothing unknown and
+nothing dropped in silence."""
 
 from __future__ import annotations
 
@@ -8,16 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from wharfinger.events.intake import compile_manifests
 from wharfinger.manifests.kinds import BY_NAME, KINDS
 from wharfinger.manifests.parse import Manifest, load_files, load_manifests
 
 DATA = Path(os.environ.get("WHARFINGER_DATA") or Path(__file__).parents[3] / "shared" / "data")
 
 needs_manifests = pytest.mark.skipif(
-    not (DATA / "k8s_manifests").is_dir(), reason=f"manifests not at {DATA / 'k8s_manifests'} (set WHARFINGER_DATA)"
+    not (DATA / "k8s_manifests").is_dir(),
+    reason=f"manifests not at {DATA / 'k8s_manifests'} (set WHARFINGER_DATA)",
 )
 CRANE_POLICIES = DATA.parent / "conformance" / "crane" / "policy.json"
-needs_vectors = pytest.mark.skipif(not CRANE_POLICIES.is_file(), reason=f"crane's policies not at {CRANE_POLICIES}")
+needs_vectors = pytest.mark.skipif(
+    not CRANE_POLICIES.is_file(), reason=f"crane's policies not at {CRANE_POLICIES}"
+)
 
 POD_TOP = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"
 
@@ -60,20 +65,32 @@ metadata: {labels: {a: 1}}
 a: [
 """
     assert told(text) == [
-        "file.yaml:4: metadata.name: expected a name of at most 253 lower-case letters, digits, '-' and '.', "
+        "file.yaml:4: metadata.name: expected a name of at most 253 lower-case letters, digits, "
+        "'-' and '.', "
         "got 'Web_1'",
-        "file.yaml:6: spec.replica: expected a field of Deployment (did you mean replicas?), got 'replica'",
+        (
+            "file.yaml:6: spec.replica: expected a field of Deployment (did you mean replicas?), "
+            "got 'replica'"
+        ),
         "file.yaml:7: spec.replicas: expected an integer, got '3'",
-        "file.yaml:12: spec.template.spec.containers[0].resources.requests.cpu: expected a quantity such as 500m, "
+        "file.yaml:12: spec.template.spec.containers[0].resources.requests.cpu: "
+        "expected a quantity such as 500m, "
         "2 or 1.5Gi,"
         " got '1 core'",
         "f"
-        "ile.yaml:12: spec.template.spec.containers[0].resources.requests.memory: expected a quantity that is not negative,"
+        "ile.yaml:12: spec.template.spec.containers[0].resources.requests.memory: "
+        "expected a quantity that is not negative,"
         " got '-1Gi'",
-        "file.yaml:14: spec.template.spec.tolerations[0].operator: expected 'Equal', 'Exists', 'Gt', 'Lt' or '', got 'Sometimes'",
+        (
+            "file.yaml:14: spec.template.spec.tolerations[0].operator: expected 'Equal', 'Exists', "
+            "'Gt', 'Lt' or '', got 'Sometimes'"
+        ),
         "file.yaml:18: metadata.labels.a: expected a string, got 1",
         "file.yaml:20: expected an object with apiVersion and kind, got a list",
-        "file.yaml:23: expected YAML, got an error: expected the node content, but found '<stream end>'",
+        (
+            "file.yaml:23: expected YAML, got an error: expected the node content, "
+            "but found '<stream end>'"
+        ),
     ]
 
 
@@ -84,35 +101,58 @@ a: [
         ("apiVersion: v1\nkind: [Pod]\n", "file.yaml:2: kind: expected a string, got a list"),
         (
             "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\n",
-            "file.yaml:1: apiVersion: expected batch/v1 for the kind Job, got 'batch.volcano.sh/v1alpha1'",
+            (
+                "file.yaml:1: apiVersion: expected batch/v1 for the kind Job, "
+                "got 'batch.volcano.sh/v1alpha1'"
+            ),
         ),
         ("apiVersion: v1\nkind: Pod\n", "file.yaml:1: metadata: expected a value, got nothing"),
-        ("apiVersion: v1\nkind: Pod\nmetadata: {}\n", "file.yaml:3: metadata.name: expected a name, got nothing"),
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata: {}\n",
+            "file.yaml:3: metadata.name: expected a name, got nothing",
+        ),
         (
             "apiVersion: v1\nkind: Pod\nmetadata: {generateName: Not/A/Name-}\n",
-            "file.yaml:3: metadata.generateName: expected a name of at most 253 lower-case letters, digits, '-' and '.',"
+            "file.yaml:3: metadata.generateName: expected a name of at most 253 lower-case "
+            "letters, digits, '-' and '.',"
             " got 'Not/A/Name-'",
         ),
         (POD_TOP + "spec: []\n", "file.yaml:4: spec: expected a mapping, got a list"),
-        (POD_TOP + "spec: {priority: 1.5}\n", "file.yaml:4: spec.priority: expected an integer, got 1.5"),
-        (POD_TOP + "spec: {priority: true}\n", "file.yaml:4: spec.priority: expected an integer, got true"),
+        (
+            POD_TOP + "spec: {priority: 1.5}\n",
+            "file.yaml:4: spec.priority: expected an integer, got 1.5",
+        ),
+        (
+            POD_TOP + "spec: {priority: true}\n",
+            "file.yaml:4: spec.priority: expected an integer, got true",
+        ),
         (
             POD_TOP + "spec: {priority: 3000000000}\n",
-            "file.yaml:4: spec.priority: expected an integer from -2147483648 to 2147483647, got 3000000000",
+            (
+                "file.yaml:4: spec.priority: expected an integer from -2147483648 to 2147483647, "
+                "got 3000000000"
+            ),
         ),
-        (POD_TOP + "spec: {hostname: .nan}\n", "file.yaml:4: spec.hostname: expected a finite number, got nan"),
+        (
+            POD_TOP + "spec: {hostname: .nan}\n",
+            "file.yaml:4: spec.hostname: expected a finite number, got nan",
+        ),
         (
             POD_TOP + "spec: {nodeSelector: {7: x}}\n",
             "file.yaml:4: spec.nodeSelector.7: expected a string as key, got 7; put it in quotes",
         ),
         (
             POD_TOP + "spec:\n  containers:\n  - resources:\n      limits: {cpu: 99999999999T}\n",
-            "file.yaml:7: spec.containers[0].resources.limits.cpu: expected a quantity below 2^63, got '99999999999T'",
+            (
+                "file.yaml:7: spec.containers[0].resources.limits.cpu: "
+                "expected a quantity below 2^63, got '99999999999T'"
+            ),
         ),
         (
             POD_TOP + "spec:\n  containers:\n  - resources:\n      limits: {cpu: 10P}\n",
             "f"
-            "ile.yaml:7: spec.containers[0].resources.limits.cpu: expected a number of cores whose thousandths are below 2^63,"
+            "ile.yaml:7: spec.containers[0].resources.limits.cpu: "
+            "expected a number of cores whose thousandths are below 2^63,"
             " got '10P'",
         ),
     ],
@@ -136,6 +176,76 @@ def test_null_is_absent_and_an_unknown_null_is_still_unknown() -> None:
     ]
 
 
+NEWER = (
+    POD_TOP
+    + """\
+spec:
+  evictionInterceptors: [{name: a}]
+  containers:
+  - {name: a, restartRules: {}}
+"""
+)
+
+
+def test_fields_of_newer_releases_are_reported_and_not_refused() -> None:
+    manifest = one(NEWER)
+    assert manifest.unacted == ["spec.containers[0].restartRules", "spec.evictionInterceptors"]
+    said = [str(found) for found in compile_manifests([manifest]).unacted]
+    assert said[0] == (
+        "file.yaml:5: spec.evictionInterceptors: Pod has no such field in the releases known "
+        "here; accepted, not acted on"
+    )
+    assert said[1].startswith("file.yaml:7: spec.containers[0].restartRules: Pod has no such field")
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "nodeSelectors",
+        "nodeselector",
+        "node_selector",
+        "nodeSlector",
+        "nodeSelectro",
+        "hostNetwrk",
+        "toleration",
+    ],
+)
+def test_misspelt_fields_are_refused(spelling: str) -> None:
+    (error,) = told(POD_TOP + f"spec: {{{spelling}: {{}}}}\n")
+    assert error.startswith(f"file.yaml:4: spec.{spelling}: expected a field of Pod (did you mean ")
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        (
+            "apiVersion: wharfinger.io/v1alpha1\nkind: RebalancePolicy\nmetadata: {name: a}\n"
+            "spec: {fallingStar: 1}\n"
+        ),
+        (
+            "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+            "fallingStar: 1\n"
+        ),
+        "apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy\nfallingStar: 1\n",
+        (
+            "apiVersion: scheduler.policy.crane.io/v1alpha1\nkind: DynamicSchedulerPolicy\n"
+            "spec: {fallingStar: 1}\n"
+        ),
+    ],
+)
+def test_our_own_kinds_and_configurations_of_schedulers_take_no_unknown_field(
+    document: str,
+) -> None:
+    assert any("fallingStar: expected a field of " in error for error in told(document))
+
+
+def test_a_name_that_no_yaml_can_have_is_refused() -> None:
+    (error,) = told(
+        '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "\\u0000others": ["spec"]}'
+    )
+    assert "control characters" in error
+
+
 def test_fields_that_are_not_acted_on_are_listed_and_empty_ones_are_not() -> None:
     manifest = one(
         POD_TOP + "spec:\n"
@@ -157,7 +267,8 @@ def test_fields_that_are_not_acted_on_are_listed_and_empty_ones_are_not() -> Non
 
 def test_the_items_of_a_list_are_manifests_with_their_own_lines() -> None:
     text = (
-        "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: a}}\n"
+        "apiVersion: v1\nkind: List\nitems:\n"
+        "- {apiVersion: v1, kind: ConfigMap, metadata: {name: a}}\n"
         "- apiVersion: v1\n  kind: Sevice\n"
     )
     loaded = load_manifests(text, "file.yaml")
@@ -168,13 +279,18 @@ def test_the_items_of_a_list_are_manifests_with_their_own_lines() -> None:
 
 def test_a_manifest_keeps_the_users_object() -> None:
     manifest = one("kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\ndata: {b: c}\n")
-    assert manifest.json == '{"apiVersion":"v1","data":{"b":"c"},"kind":"ConfigMap","metadata":{"name":"a"}}'
+    assert (
+        manifest.json
+        == '{"apiVersion":"v1","data":{"b":"c"},"kind":"ConfigMap","metadata":{"name":"a"}}'
+    )
 
 
 def test_folders_are_read_in_order_of_name_and_broken_files_say_so(tmp_path: Path) -> None:
     (tmp_path / "b.yml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n")
     (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "a.json").write_text('{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}')
+    (tmp_path / "a" / "a.json").write_text(
+        '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}'
+    )
     (tmp_path / "notes.txt").write_text("not read")
     (tmp_path / "c.yaml").write_bytes(b"a: 1\nb: \xff\n")
     (tmp_path / "d.yaml").write_bytes(b" " * (5 * 1024 * 1024))
@@ -194,7 +310,10 @@ def test_every_kind_is_listed_once() -> None:
 @needs_manifests
 @pytest.mark.data
 def test_manifests_as_projects_ship_them_are_read_or_refused_by_the_name_of_their_kind() -> None:
-    rows = [json.loads(line) for line in (DATA / "k8s_manifests" / "manifests.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line)
+        for line in (DATA / "k8s_manifests" / "manifests.jsonl").read_text().splitlines()
+    ]
     assert len(rows) == 148
     read = 0
     for row in rows:
@@ -219,7 +338,10 @@ def test_load_policies_are_taken_and_refused_as_crane_does() -> None:
         loaded = load_manifests(case["input"], case["name"])
         assert (bool(loaded.manifests) and not loaded.errors) == case["expect"]["ok"], case["name"]
         if case["expect"]["ok"]:
-            spec, expected = loaded.manifests[0].model.model_dump()["spec"], case["expect"]["policy"]
+            spec, expected = (
+                loaded.manifests[0].model.model_dump()["spec"],
+                case["expect"]["policy"],
+            )
             assert [(s["name"], s["period"]) for s in spec["sync_policy"]] == [
                 (s["name"], s["periodNs"]) for s in expected["syncPolicy"]
             ]

@@ -1,4 +1,5 @@
-"""What makes it worth trying a pod again that one node's rules refused: only what can have helped."""
+"""What makes it worth trying a pod again that one node's rules refused: only what can have
+helped."""
 
 from __future__ import annotations
 
@@ -14,18 +15,37 @@ from wharfinger.engine.framework.protocols import ClusterEvent, Requeue
 
 
 def helps(
-    plugin: str, event: ClusterEvent, pod: Pod, old: object, new: object, arguments: Arguments | None = None
+    plugin: str,
+    event: ClusterEvent,
+    pod: Pod,
+    old: object,
+    new: object,
+    arguments: Arguments | None = None,
 ) -> bool:
     asked = only(plugin, arguments=arguments).plugins[plugin]
     assert isinstance(asked, Requeue)
-    return any(hint.event == event and (hint.helps is None or hint.helps(pod, old, new)) for hint in asked.hints())
+    return any(
+        hint.event == event and (hint.helps is None or hint.helps(pod, old, new))
+        for hint in asked.hints()
+    )
 
 
 @pytest.mark.parametrize(
     "plugin",
-    ["NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit", "VolumeZone",
-     "VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "DynamicResources"],
-)  # fmt: skip
+    [
+        "NodeUnschedulable",
+        "NodeName",
+        "TaintToleration",
+        "NodeAffinity",
+        "NodePorts",
+        "NodeResourcesFit",
+        "VolumeZone",
+        "VolumeRestrictions",
+        "NodeVolumeLimits",
+        "VolumeBinding",
+        "DynamicResources",
+    ],
+)
 def test_a_new_node_may_help_any_pod(plugin: str) -> None:
     assert helps(plugin, "node/add", a_pod("p"), None, a_node("n"))
 
@@ -60,17 +80,25 @@ def test_a_pod_that_goes_helps_when_it_had_what_is_waited_for() -> None:
     def with_volume(claim: str, namespace: str = "") -> Pod:
         return a_pod("p", namespace=namespace, volumes=(VolumeUse(claim),))
 
-    assert helps("VolumeRestrictions", "pod/remove", with_volume("a"), with_volume("a", "default"), None)
-    assert not helps("VolumeRestrictions", "pod/remove", with_volume("a"), with_volume("a", "other"), None)
+    assert helps(
+        "VolumeRestrictions", "pod/remove", with_volume("a"), with_volume("a", "default"), None
+    )
+    assert not helps(
+        "VolumeRestrictions", "pod/remove", with_volume("a"), with_volume("a", "other"), None
+    )
     assert not helps("VolumeRestrictions", "pod/remove", with_volume("a"), with_volume("b"), None)
     assert helps("NodeVolumeLimits", "pod/remove", with_volume("a"), with_volume("b"), None)
     assert not helps("NodeVolumeLimits", "pod/remove", with_volume("a"), a_pod("q"), None)
-    assert not helps("DynamicResources", "pod/remove", a_pod("p", resource_claims=("c",)), a_pod("q"), None)
+    assert not helps(
+        "DynamicResources", "pod/remove", a_pod("p", resource_claims=("c",)), a_pod("q"), None
+    )
 
 
 @pytest.mark.parametrize(
     ("plugin", "event"),
     [("NodeResourcesFit", "node/add"), ("NodeAffinity", "node/label"), ("NodePorts", "pod/remove")],
 )
-def test_an_event_without_its_objects_is_no_reason_to_leave_a_pod_waiting(plugin: str, event: ClusterEvent) -> None:
+def test_an_event_without_its_objects_is_no_reason_to_leave_a_pod_waiting(
+    plugin: str, event: ClusterEvent
+) -> None:
     assert helps(plugin, event, a_pod("p", cpu=10**6), None, None)

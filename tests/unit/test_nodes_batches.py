@@ -1,4 +1,5 @@
-"""Batches of pods placed in sight of each other, and what is asked of the framework's own plugins on the way."""
+"""Batches of pods placed in sight of each other, and what is asked of the framework's own plugins
+on the way."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from wharfinger.engine.framework.profile import default_profile
 from wharfinger.engine.framework.snapshot import Snapshot
 from wharfinger.engine.nodes.count import Counter
 from wharfinger.engine.nodes.occupancy import Occupancy
-from wharfinger.engine.nodes.place import Choice, Placer
+from wharfinger.engine.nodes.place import NodeChoice, Placer
 from wharfinger.events.cluster_state import PodsObserved
 from wharfinger.events.decisions import NodeShare
 
@@ -27,12 +28,13 @@ def book_of(*nodes: Node) -> Occupancy:
     return book
 
 
-def names(found: list[list[Choice]]) -> list[list[str]]:
+def names(found: list[list[NodeChoice]]) -> list[list[str]]:
     return [[choice.row.name for choice in choices] for choices in found]
 
 
 def test_together_fits_what_one_at_a_time_does_not() -> None:
-    """The small ones spread over both nodes first, and leave no room for the large one; placed after it, they all fit."""
+    """The small ones spread over both nodes first, and leave no room for the large one; placed
+    after it, they all fit."""
     book = book_of(a_node("a", cpu=2000, pods=2), a_node("b", cpu=2000, pods=2))
     small, large = book.class_of(needs(cpu=500)), book.class_of(needs(cpu=2000))
     placer = Placer(book.table, default_profile())
@@ -59,7 +61,9 @@ def test_a_batch_sees_what_it_has_placed_of_others() -> None:
     nodes = [Node(name, {"cpu": 8000, "memory": 2**34}, labels={HOST: name}) for name in "abc"]
     book = book_of(*nodes)
     first = Requirements({"cpu": 100}, pod=PodTraits(labels={"app": "first"}))
-    avoiding = PodTraits(labels={"app": "second"}, anti_affinity=(PodTerm(HOST, LabelSelector({"app": "first"})),))
+    avoiding = PodTraits(
+        labels={"app": "second"}, anti_affinity=(PodTerm(HOST, LabelSelector({"app": "first"})),)
+    )
     seeking = PodTraits(affinity=(PodTerm(HOST, LabelSelector({"app": "second"})),))
     requests = [
         (book.class_of(first), 2),
@@ -73,11 +77,14 @@ def test_a_batch_sees_what_it_has_placed_of_others() -> None:
 
 
 def a_disk(name: str) -> Requirements:
-    return Requirements({"cpu": 100}, pod=PodTraits(volumes=(VolumeUse(disk=f"gcePersistentDisk/{name}"),)))
+    return Requirements(
+        {"cpu": 100}, pod=PodTraits(volumes=(VolumeUse(disk=f"gcePersistentDisk/{name}"),))
+    )
 
 
 def test_volumes_are_asked_of_the_plugins_that_know_them() -> None:
-    """A disk goes to one node at a time: whoever holds it already keeps its node from the next, in the batch, too."""
+    """A disk goes to one node at a time: whoever holds it already keeps its node from the next, in
+    the batch, too."""
     nodes = [a_node("a"), a_node("b")]
     held = Pod("p", "p", a_disk("data"), "a")
     book = book_of(*nodes)
@@ -98,8 +105,12 @@ def test_a_new_look_of_pods_is_charged_to_the_same_nodes() -> None:
     """Labels changed, needs did not: replicas stay, and others count them by their new labels."""
     nodes = [Node(name, {"cpu": 8000, "memory": 2**34}, labels={HOST: name}) for name in "ab"]
     book = book_of(*nodes)
-    blue, green = (Requirements({"cpu": 100}, pod=PodTraits(labels={"colour": c})) for c in ("blue", "green"))
-    shy = Requirements(pod=PodTraits(anti_affinity=(PodTerm(HOST, LabelSelector({"colour": "green"})),)))
+    blue, green = (
+        Requirements({"cpu": 100}, pod=PodTraits(labels={"colour": c})) for c in ("blue", "green")
+    )
+    shy = Requirements(
+        pod=PodTraits(anti_affinity=(PodTerm(HOST, LabelSelector({"colour": "green"})),))
+    )
     book.assign("web", "u", "a1", 1, blue, 0)
     placer = Placer(book.table, default_profile())
     choice = placer.place_batch([(book.class_of(blue), 1)])[0][0]

@@ -13,14 +13,15 @@ from wharfinger.domain.scheduler import FitArgs, WeightedResource
 from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.value import stable_hash
 from wharfinger.domain.workload import Requirements
-from wharfinger.engine.nodes.classes import bears_taints
 from wharfinger.engine.nodes.columns import AMOUNT_MAX, ChangeLog, NodeTable
 from wharfinger.engine.nodes.count import COUNT_MAX, Counter
+from wharfinger.engine.nodes.message import message
 from wharfinger.engine.nodes.occupancy import Occupancy
 from wharfinger.engine.nodes.place import Diagnosis, Placer
 from wharfinger.engine.nodes.score import profile_of
 from wharfinger.events.cluster_state import NodesObserved
 from wharfinger.events.decisions import NodeShare
+from wharfinger.rules.nodes.taint_toleration import tolerates
 
 
 def book_of(*nodes: Node) -> Occupancy:
@@ -49,7 +50,9 @@ def test_columns_follow_rows_through_growth_and_reuse_of_slots() -> None:
     book = book_of(*nodes)
     for bucket in observed(nodes[50:]):
         book.observe_nodes(bucket, 0)
-    for bucket in observed([*nodes[50:], a_node("late", cpu=7, gpus=5, extended={"example.com/fpga": 2})]):
+    for bucket in observed(
+        [*nodes[50:], a_node("late", cpu=7, gpus=5, extended={"example.com/fpga": 2})]
+    ):
         book.observe_nodes(bucket, 0)
     table = book.table
     assert len(table.rows) == 151
@@ -72,7 +75,9 @@ def test_ties_are_ordered_by_hash_then_name_and_never_by_arrival(seed: int) -> N
             table.set_usage(table.put(a_node(name), closed=False), {}, [])
         ranks = table.tie_ranks(seed)
         orders.append(sorted(names, key=lambda name: int(ranks[table.rows[name].slot])))
-    assert orders[0] == orders[1] == sorted(names, key=lambda name: (stable_hash(name) ^ seed, name))
+    assert (
+        orders[0] == orders[1] == sorted(names, key=lambda name: (stable_hash(name) ^ seed, name))
+    )
 
 
 def test_nodes_whose_hashes_collide_are_ordered_by_name() -> None:
@@ -110,17 +115,24 @@ MIB = 2**20
         ("least-allocated", 1, 1, (99 + 99) // 2),
     ],
 )
-def test_scores_are_the_integers_of_kube_scheduler(strategy: str, cpu: int, memory: int, score: int) -> None:
-    """Of what is free once the pod is there; beside it stand how evenly that is taken, and that no taint is unwelcome."""
+def test_scores_are_the_integers_of_kube_scheduler(
+    strategy: str, cpu: int, memory: int, score: int
+) -> None:
+    """Of what is free once the pod is there; beside it stand how evenly that is taken, and that no
+    taint is unwelcome."""
     book = book_of(a_node("a", cpu=4000, memory=100))
-    placer = Placer(book.table, "least-allocated" if strategy.startswith("least") else "most-allocated")
+    placer = Placer(
+        book.table, "least-allocated" if strategy.startswith("least") else "most-allocated"
+    )
     cls = book.class_of(needs(cpu=cpu, memory=memory))
     choice = placer.choose(cls)
     assert choice is not None
     parts = placer.score_parts(choice.row, cls)
     assert parts.get("NodeResourcesFit", 0) == score
     assert parts["TaintToleration"] == 300
-    assert parts["NodeResourcesBalancedAllocation"] == int((1 - abs(cpu / 4000 - memory / 100) / 2) * 100)
+    assert parts["NodeResourcesBalancedAllocation"] == int(
+        (1 - abs(cpu / 4000 - memory / 100) / 2) * 100
+    )
     assert choice.score == sum(parts.values())
 
 
@@ -137,21 +149,28 @@ def test_a_pod_that_asks_for_nothing_counts_a_little_in_the_score_of_the_next() 
 
 
 def test_devices_enter_the_score_where_the_profile_names_them() -> None:
-    """By default a pod's devices are no part of it; whole ones are a resource by the name of their kind."""
+    """By default a pod's devices are no part of it; whole ones are a resource by the name of their
+    kind."""
     book = book_of(a_node("a", cpu=4000, memory=1000 * MIB, gpus=4))
     asking = book.class_of(needs(cpu=2000, gpus=1))
     row = book.table.rows["a"]
     plain = profile_of("least-allocated")
     fit = FitArgs(resources=(WeightedResource("cpu"), WeightedResource("nvidia.com/gpu", 3)))
-    named = msgspec.structs.replace(plain, arguments=msgspec.structs.replace(plain.arguments, fit=fit))
+    named = msgspec.structs.replace(
+        plain, arguments=msgspec.structs.replace(plain.arguments, fit=fit)
+    )
     assert Placer(book.table, plain).score_parts(row, asking)["NodeResourcesFit"] == (50 + 80) // 2
-    assert Placer(book.table, named).score_parts(row, asking)["NodeResourcesFit"] == (50 + 3 * 75) // 4
+    assert (
+        Placer(book.table, named).score_parts(row, asking)["NodeResourcesFit"] == (50 + 3 * 75) // 4
+    )
 
 
 def test_several_device_requests_are_served_from_what_the_others_leave() -> None:
     node = Node("a", {}, (Device("T4"), Device("T4"), Device("V100")))
     book = book_of(node)
-    asks = Requirements({}, (DeviceRequest(1, 400), DeviceRequest(1, 1000, ("T4",)), DeviceRequest(2, 100)))
+    asks = Requirements(
+        {}, (DeviceRequest(1, 400), DeviceRequest(1, 1000, ("T4",)), DeviceRequest(2, 100))
+    )
     cls = book.class_of(asks)
     choice = Placer(book.table, "least-allocated").choose(cls)
     assert choice is not None
@@ -198,9 +217,9 @@ def test_a_model_seen_later_joins_the_views_that_allow_it() -> None:
 
 def test_a_toleration_of_no_seconds_bears_nothing() -> None:
     taint = (Taint("a", "NoExecute"),)
-    assert bears_taints(taint, (Toleration("a", "Exists", seconds=5),))
-    assert not bears_taints(taint, (Toleration("a", "Exists", seconds=0),))
-    assert bears_taints((Taint("a", "PreferNoSchedule"),), ())
+    assert tolerates(taint, (Toleration("a", "Exists", seconds=5),))
+    assert not tolerates(taint, (Toleration("a", "Exists", seconds=0),))
+    assert tolerates((Taint("a", "PreferNoSchedule"),), ())
 
 
 def test_a_bucket_outside_its_count_says_nothing() -> None:
@@ -211,7 +230,8 @@ def test_a_bucket_outside_its_count_says_nothing() -> None:
 
 
 def test_the_best_few_outlast_what_was_kept_of_them() -> None:
-    """Each placing takes the best node from the top; when too few of the kept ones are left, the others are ranked anew."""
+    """Each placing takes the best node from the top; when too few of the kept ones are left, the
+    others are ranked again."""
     book = book_of(*[a_node(f"n{i:02}", cpu=1000 + 10 * i, memory=100) for i in range(80)])
     cls = book.class_of(needs(cpu=900))
     kept = Placer(book.table, "least-allocated")
@@ -232,5 +252,7 @@ def test_a_slot_whose_node_went_is_no_candidate_whatever_is_asked() -> None:
     placer = Placer(book.table, "least-allocated")
     nobody_has = book.class_of(Requirements({"example.com/port": 1}))
     assert placer.diagnose(nobody_has) == Diagnosis(1, 0, {"InsufficientResources": 1})
-    assert placer.message(nobody_has) == "0/1 nodes are available: 1 Insufficient example.com/port."
+    assert (
+        message(placer, nobody_has) == "0/1 nodes are available: 1 Insufficient example.com/port."
+    )
     assert placer.diagnose(book.class_of(Requirements())) == Diagnosis(1, 1, {})

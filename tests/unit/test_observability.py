@@ -1,4 +1,5 @@
-"""What a process tells: log lines that a machine can read, figures per service, and whether it is ready."""
+"""What a process tells: log lines that a machine can read, figures per service, and whether it is
+ready."""
 
 from __future__ import annotations
 
@@ -33,10 +34,20 @@ class _Service:
     def failed(self) -> str:
         return self.failure
 
+    def stalled_s(self) -> float:
+        return 0.0
+
+    def oldest_s(self) -> float:
+        return 0.0
+
 
 @pytest.fixture
 def output() -> Iterator[io.StringIO]:
-    root, handlers, level = logging.getLogger(), logging.getLogger().handlers, logging.getLogger().level
+    root, handlers, level = (
+        logging.getLogger(),
+        logging.getLogger().handlers,
+        logging.getLogger().level,
+    )
     yield io.StringIO()
     root.handlers, root.level = handlers, level
     structlog.reset_defaults()
@@ -52,7 +63,12 @@ def test_a_log_line_is_one_json_object_with_keys(output: io.StringIO) -> None:
     log.debug("unheard")
     log.bind(binding="web").info("round_committed", seq=3)
     (line,) = _lines(output)
-    assert (line["event"], line["binding"], line["seq"], line["level"]) == ("round_committed", "web", 3, "info")
+    assert (line["event"], line["binding"], line["seq"], line["level"]) == (
+        "round_committed",
+        "web",
+        3,
+        "info",
+    )
     assert "timestamp" in line
 
 
@@ -69,8 +85,12 @@ def test_a_traceback_stays_in_its_line(output: io.StringIO) -> None:
     assert "torn" in json.dumps(theirs["exception"])
 
 
-@pytest.mark.parametrize("name", ["faust.app.base", "aiokafka.conn", "mode.services", "wharfinger.runtime.faust_app"])
-def test_what_libraries_say_comes_the_same_way_but_only_from_warning_up(output: io.StringIO, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["faust.app.base", "aiokafka.conn", "mode.services", "wharfinger.runtime.faust_app"]
+)
+def test_what_libraries_say_comes_the_same_way_but_only_from_warning_up(
+    output: io.StringIO, name: str
+) -> None:
     configure_logging("debug", "json", output)
     logging.getLogger(name).info("chatter %s", 1)
     logging.getLogger(name).warning("lost %s", "broker")
@@ -92,7 +112,10 @@ def test_services_share_metrics_and_keep_their_own_figures() -> None:
     metrics.of("publisher").decisions.inc()
     metrics.of("scheduler").decisions.inc()
     for service, expected in (("scheduler", 4), ("publisher", 1)):
-        assert metrics.registry.get_sample_value("wharfinger_decisions_total", {"service": service}) == expected
+        assert (
+            metrics.registry.get_sample_value("wharfinger_decisions_total", {"service": service})
+            == expected
+        )
 
 
 @pytest.fixture
@@ -113,7 +136,16 @@ async def test_a_process_is_ready_when_all_its_services_are(
     services += [_Service("scheduler"), _Service("publisher", is_ready=False, behind=7)]
     answer = await client.get("/readyz")
     assert answer.status_code == 503
-    assert answer.json()["services"]["publisher"] == {"ready": False, "lag": 7, "failed": ""}
+    assert answer.json()["services"]["publisher"] == {
+        "ready": False,
+        "lag": 7,
+        "failed": "",
+        "stalled_s": 0.0,
+        "oldest_s": 0.0,
+        "divergences": 0,
+        "requests": 0,
+        "requests_since_us": 0,
+    }
     assert answer.json()["services"]["scheduler"]["ready"] is True
     services[1].is_ready = True
     answer = await client.get("/readyz")

@@ -55,7 +55,9 @@ def test_pods_come_in_order_of_arrival_and_file_order_breaks_ties(tmp_path: Path
 
 def test_a_shared_gpu_is_asked_for_in_thousandths_of_one_allowed_device(tmp_path: Path) -> None:
     pods = openb.read_pods(written(tmp_path / "pods.csv", PODS))
-    shared, whole, late = [requested(e).binding for e in openb.bindings(pods, openb.PLACEMENTS["dynamic"])]
+    shared, whole, late = [
+        requested(e).binding for e in openb.bindings(pods, openb.PLACEMENTS["dynamic"])
+    ]
     assert shared.name == "openb/shared"
     assert shared.replicas == 1
     assert shared.requirements.devices == (DeviceRequest(1, 460, ("T4", "V100M16")),)
@@ -64,8 +66,12 @@ def test_a_shared_gpu_is_asked_for_in_thousandths_of_one_allowed_device(tmp_path
     assert late.requirements.requests == {"cpu": 1000, "memory": 1024 << 20}
 
 
-@pytest.mark.parametrize(("strategy", "preference"), [("dynamic", "Weighted"), ("aggregated", "Aggregated")])
-def test_the_caller_chooses_how_replicas_are_divided(tmp_path: Path, strategy: str, preference: str) -> None:
+@pytest.mark.parametrize(
+    ("strategy", "preference"), [("dynamic", "Weighted"), ("aggregated", "Aggregated")]
+)
+def test_the_caller_chooses_how_replicas_are_divided(
+    tmp_path: Path, strategy: str, preference: str
+) -> None:
     pods = openb.read_pods(written(tmp_path / "pods.csv", PODS))
     placed = requested(next(openb.bindings(pods, openb.PLACEMENTS[strategy]))).binding.placement
     assert (placed.replicas.type, placed.replicas.preference) == ("Divided", preference)
@@ -98,20 +104,34 @@ def test_clusters_partition_the_nodes_and_are_the_same_for_the_same_count(tmp_pa
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ("p,x,1,0,0,", "pods.csv:2: cpu_milli: expected a whole number of at most 12 digits, got 'x'"),
-        ("p,-1,1,0,0,", "pods.csv:2: cpu_milli: expected a whole number of at most 12 digits, got '-1'"),
-        ("p,1,,0,0,", "pods.csv:2: memory_mib: expected a whole number of at most 12 digits, got ''"),
+        (
+            "p,x,1,0,0,",
+            "pods.csv:2: cpu_milli: expected a whole number of at most 12 digits, got 'x'",
+        ),
+        (
+            "p,-1,1,0,0,",
+            "pods.csv:2: cpu_milli: expected a whole number of at most 12 digits, got '-1'",
+        ),
+        (
+            "p,1,,0,0,",
+            "pods.csv:2: memory_mib: expected a whole number of at most 12 digits, got ''",
+        ),
         (",1,1,0,0,", "pods.csv:2: name: expected a name, got ''"),
         ("p,1,1,1,0,", "pods.csv:2: gpu_milli: expected 1 to 1000 thousandths of a GPU, got '0'"),
         ("p,1,1,2,500,", "pods.csv:2: gpu_milli: expected 1000, because num_gpu is 2, got '500'"),
         ("p,1,1,5000,1000,", "pods.csv:2: num_gpu: expected at most 1024 devices, got '5000'"),
         ("p,1,1,0,0", "pods.csv:2: expected 6 columns, got 5"),
-        ("p,1,1,0,0,\np,1,1,0,0,", "pods.csv:3: name: expected a name not used before (line 2), got 'p'"),
+        (
+            "p,1,1,0,0,\np,1,1,0,0,",
+            "pods.csv:3: name: expected a name not used before (line 2), got 'p'",
+        ),
         ('"p', "pods.csv:2: not CSV: unexpected end of data"),
     ],
 )
 def test_a_bad_row_is_named_by_file_line_and_column(tmp_path: Path, row: str, said: str) -> None:
-    path = written(tmp_path / "pods.csv", f"name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n{row}\n")
+    path = written(
+        tmp_path / "pods.csv", f"name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n{row}\n"
+    )
     with pytest.raises(CommandError) as caught:
         openb.read_pods(path)
     assert str(caught.value).removeprefix(f"{tmp_path}/") == said
@@ -122,15 +142,19 @@ def test_a_bad_row_is_named_by_file_line_and_column(tmp_path: Path, row: str, sa
     ("name", "content", "said"),
     [
         ("n.csv", b"", "n.csv:1: sn: expected this column in the header, got []"),
-        ("n.csv", b"sn,gpu\n", "n.csv:1: cpu_milli: expected this column in the header, got ['sn', 'gpu']"),
-        ("n.csv", NODES.split("\n")[0].encode(), "n.csv: expected at least one row below the header"),
+        (
+            "n.csv",
+            b"sn,gpu\n",
+            "n.csv:1: cpu_milli: expected this column in the header, got ['sn', 'gpu']",
+        ),
+        (
+            "n.csv",
+            NODES.split("\n")[0].encode(),
+            "n.csv: expected at least one row below the header",
+        ),
         ("n.csv", NODES.encode() + b"\xff\xfe", "n.csv: not UTF-8 text: invalid start byte"),
         ("n.csv.gz", b"plain", "n.csv.gz: Not a gzipped file (b'pl')"),
-        (
-            "n.csv.gz",
-            TRUNCATED,
-            "n.csv.gz: Compressed file ended before the end-of-stream",
-        ),
+        ("n.csv.gz", TRUNCATED, "n.csv.gz: Compressed file ended before the end-of-stream"),
     ],
     ids=["empty", "columns", "no-rows", "not-utf8", "not-gzip", "cut-short"],
 )

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from wharfinger.domain.cluster import Managed
+from wharfinger.domain.cluster import ManagedClusterFacts
 from wharfinger.domain.selection import ClusterScores, ScoreValue
 from wharfinger.domain.value import canonical
-from wharfinger.engine.placement.expressions import LENGTH_MAX, ExpressionError, compiled
-from wharfinger.engine.placement.fleet import Facts
+from wharfinger.engine.cluster_sets.expressions import LENGTH_MAX, ExpressionError, compiled
+from wharfinger.engine.cluster_sets.fleet import OcmClusterFacts
 
 MANIFEST = {
     "apiVersion": "cluster.open-cluster-management.io/v1",
@@ -27,9 +27,9 @@ MANIFEST = {
         "clusterClaims": [{"name": "region", "value": "eu-1"}, {"name": "site", "value": "north"}],
     },
 }
-OSLO = Facts(
+OSLO = OcmClusterFacts(
     "oslo",
-    managed=Managed(manifest=canonical(MANIFEST).decode()),
+    managed=ManagedClusterFacts(manifest=canonical(MANIFEST).decode()),
     scores={"load": ClusterScores((ScoreValue("cpu", 50), ScoreValue("disk", -20)))},
 )
 
@@ -60,28 +60,53 @@ def holds(text: str) -> bool:
         "quantity('500m').isLessThan(quantity('1'))",
         "quantity('1.5').compareTo(quantity('1500m')) == 0",
         "quantity('1').add(quantity('500m')).sub(1) == quantity('0.5')",
-        "quantity('-2').sign() == -1 && quantity('3').asInteger() == 3 && !quantity('0.5').isInteger()",
+        (
+            "quantity('-2').sign() == -1 && quantity('3').asInteger() == 3 && "
+            "!quantity('0.5').isInteger()"
+        ),
         "quantity('50k').asApproximateFloat() == 50000.0",
         "isQuantity('1Gi') && !isQuantity('one')",
         # versions
         "semver(managedCluster.status.version.kubernetes.substring(1)).isGreaterThan(semver('1.30.0'))",
         "semver('v1.31', true) == semver('1.31.0')",
-        "semver('1.0.0-rc.2').isLessThan(semver('1.0.0-rc.11')) && semver('1.0.0-rc.1').isLessThan(semver('1.0.0'))",
-        "semver('1.2.3').major() == 1 && semver('1.2.3').minor() == 2 && semver('1.2.3').patch() == 3",
+        (
+            "semver('1.0.0-rc.2').isLessThan(semver('1.0.0-rc.11')) && "
+            "semver('1.0.0-rc.1').isLessThan(semver('1.0.0'))"
+        ),
+        (
+            "semver('1.2.3').major() == 1 && semver('1.2.3').minor() == 2 && "
+            "semver('1.2.3').patch() "
+            "== 3"
+        ),
         "isSemver('1.0.0') && !isSemver('v1.0.0') && isSemver('v1.0', true)",
         # addresses
         "ip(managedCluster.metadata.annotations['address']).family() == 4",
-        "cidr('10.0.0.0/8').containsIP('10.1.2.3') && !cidr('10.0.0.0/8').containsIP(ip('11.0.0.1'))",
-        "cidr('10.0.0.0/8').containsCIDR('10.1.0.0/16') && cidr('10.1.2.3/8').masked() == cidr('10.0.0.0/8')",
+        (
+            "cidr('10.0.0.0/8').containsIP('10.1.2.3') && "
+            "!cidr('10.0.0.0/8').containsIP(ip('11.0.0.1'))"
+        ),
+        (
+            "cidr('10.0.0.0/8').containsCIDR('10.1.0.0/16') && cidr('10.1.2.3/8').masked() == "
+            "cidr('10.0.0.0/8')"
+        ),
         "cidr('10.1.2.3/8').ip() == ip('10.1.2.3') && cidr('10.1.2.3/8').prefixLength() == 8",
-        "ip('::1').isLoopback() && ip('0.0.0.0').isUnspecified() && ip('fe80::1').isLinkLocalUnicast()",
+        (
+            "ip('::1').isLoopback() && ip('0.0.0.0').isUnspecified() && "
+            "ip('fe80::1').isLinkLocalUnicast()"
+        ),
         "ip('224.0.0.1').isLinkLocalMulticast() && ip('10.0.0.1').isGlobalUnicast()",
         "isIP('1.2.3.4') && !isIP('1.2.3') && ip.isCanonical('::1') && !ip.isCanonical('0:0::1')",
         "isCIDR('::/0') && !isCIDR('10.0.0.0')",
         # URLs
         "url('https://me@hub.example:8443/a%20b?x=1&x=2').getHost() == 'hub.example:8443'",
-        "url('https://hub.example:8443/').getHostname() == 'hub.example' && url('https://hub/').getPort() == ''",
-        "url('https://hub/a?x=1&x=2').getQuery()['x'] == ['1', '2'] && url('/a/b').getEscapedPath() == '/a/b'",
+        (
+            "url('https://hub.example:8443/').getHostname() == 'hub.example' && "
+            "url('https://hub/').getPort() == ''"
+        ),
+        (
+            "url('https://hub/a?x=1&x=2').getQuery()['x'] == ['1', '2'] && "
+            "url('/a/b').getEscapedPath() == '/a/b'"
+        ),
         "isURL('https://hub') && !isURL('hub')",
         # formats
         "!format.dns1123Label().validate('a-name').hasValue()",
@@ -96,14 +121,23 @@ def holds(text: str) -> bool:
         "[1, 2, 3].isSorted() && ![2, 1].isSorted() && [1, 2, 3].sum() == 6",
         "[3, 1, 2].min() == 1 && ['a', 'c', 'b'].max() == 'c'",
         "[1, 2, 1].indexOf(1) == 0 && [1, 2, 1].lastIndexOf(1) == 2 && ['a'].indexOf('b') == -1",
-        "'abcabc'.indexOf('b') == 1 && 'abcabc'.indexOf('b', 2) == 4 && 'abcabc'.lastIndexOf('b') == 4",
+        (
+            "'abcabc'.indexOf('b') == 1 && 'abcabc'.indexOf('b', 2) == 4 && "
+            "'abcabc'.lastIndexOf('b') == 4"
+        ),
         "'a,b,c'.split(',') == ['a', 'b', 'c'] && 'a,b,c'.split(',', 2) == ['a', 'b,c']",
         "['a', 'b'].join('-') == 'a-b' && 'aXbX'.replace('X', 'y', 1) == 'aybX'",
-        "' Å Ab '.trim().lowerAscii() == 'Å ab' && 'ab'.upperAscii() == 'AB' && 'abc'.charAt(1) == 'b'",
+        (
+            "' Å Ab '.trim().lowerAscii() == 'Å ab' && 'ab'.upperAscii() == 'AB' && "
+            "'abc'.charAt(1) "
+            "== 'b'"
+        ),
         "'%s has %d of %.1f'.format(['oslo', 3, 2.25]) == 'oslo has 3 of 2.2'",
+        "'%s'.format([{'b': 1, 'a': 2.0}]) == '{a: 2, b: 1}'",
+        "'%s'.format([{'b': 1, 2: true, false: null}]) == '{2: true, b: 1, false: null}'",
         "strings.quote('a\"b') == '\"a\\\\\"b\"' && 'abc'.reverse() == 'cba'",
     ],
-)  # fmt: skip
+)
 def test_what_holds_of_the_cluster(text: str) -> None:
     assert holds(text)
 
@@ -134,8 +168,14 @@ def test_an_error_or_anything_but_true_is_no_match(text: str) -> None:
         ("((", "Syntax error: mismatched input '<EOF>'"),
         ("managedCluster.foo()", "undeclared reference to 'foo'"),
         ('"a" + 1 == 2', "found no matching overload for '_+_' applied to '(string, int)'"),
-        ("quantity('1') == 1", "found no matching overload for '_==_' applied to '(kubernetes.Quantity, int)'"),
-        ("quantity('1').isGreaterThan(semver('1.0.0'))", "found no matching overload for 'isGreaterThan'"),
+        (
+            "quantity('1') == 1",
+            "found no matching overload for '_==_' applied to '(kubernetes.Quantity, int)'",
+        ),
+        (
+            "quantity('1').isGreaterThan(semver('1.0.0'))",
+            "found no matching overload for 'isGreaterThan'",
+        ),
         ("now() > 1", "undeclared reference to 'now'"),
         ("x" * (LENGTH_MAX + 1), "exceeds limit"),
     ],
@@ -176,5 +216,8 @@ def test_what_is_too_dear_is_no_match_and_ends(text: str) -> None:
 
 
 def test_processes_that_meet_no_expression_do_not_load_the_language() -> None:
-    code = "import sys, wharfinger.engine.placement.select; sys.exit('cel_expr_python' in str(list(sys.modules)))"
+    code = (
+        "import sys, wharfinger.engine.cluster_sets.select; sys.exit('cel_expr_python' in "
+        "str(list(sys.modules)))"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

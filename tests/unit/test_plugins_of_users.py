@@ -1,4 +1,5 @@
-"""A plugin that somebody else wrote: the example of docs/plugins.md, installed as a distribution of its own, used as it says."""
+"""A plugin that somebody else wrote: the example of docs/plugins.md, installed as a distribution of
+its own, used as it says."""
 
 from __future__ import annotations
 
@@ -7,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.node_rules import Both
 
+from wharfinger.domain.cluster_objects import ClusterObjects
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.pod_traits import PodTraits
 from wharfinger.domain.scheduler import Profile
@@ -15,22 +18,26 @@ from wharfinger.domain.workload import Requirements
 from wharfinger.engine.framework.cycle import Framework
 from wharfinger.engine.framework.profile import default_profile, framework
 from wharfinger.engine.framework.snapshot import Snapshot
+from wharfinger.engine.nodes.message import message
 from wharfinger.events.intake import compile_manifests
 from wharfinger.events.policies import PolicyApplied
-from wharfinger.manifests import installed_plugins
+from wharfinger.manifests.kubernetes import installed_plugins
 from wharfinger.manifests.parse import load_manifests
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text()
 
 
-def block(language: str) -> str:
-    found = re.search(rf"```{language}\n(.*?)```", DOCUMENT, re.DOTALL)
-    assert found is not None
-    return found[1]
+def block(language: str, number: int = 0) -> str:
+    found: list[str] = re.findall(rf"```{language}\n(.*?)```", DOCUMENT, re.DOTALL)
+    return found[number]
 
 
 def forget() -> None:
-    for known in (installed_plugins.installed, installed_plugins.plugin_class, installed_plugins.known_plugins):
+    for known in (
+        installed_plugins.installed,
+        installed_plugins.plugin_class,
+        installed_plugins.known_plugins,
+    ):
         known.cache_clear()
 
 
@@ -55,6 +62,15 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     forget()
 
 
+@pytest.fixture
+def _installed_with_a_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "racks_in_service.py").write_text(block("python", 1))
+    install(tmp_path, "RacksInService = racks_in_service:RacksInService", monkeypatch)
+    yield
+    monkeypatch.undo()
+    forget()
+
+
 def profile(text: str) -> Profile:
     loaded = load_manifests(text, "scheduler.yaml")
     made = compile_manifests(loaded.manifests)
@@ -67,7 +83,8 @@ def profile(text: str) -> Profile:
 def only_racks(found: Profile) -> Framework:
     """Without the others, whose scores are not in question."""
     points = {
-        p: tuple(u for u in uses if u.name == "Racks" or p in ("queueSort", "bind")) for p, uses in found.points.items()
+        p: tuple(u for u in uses if u.name == "Racks" or p in ("queueSort", "bind"))
+        for p, uses in found.points.items()
     }
     return framework(Profile(points=points, arguments=found.arguments))
 
@@ -76,7 +93,10 @@ def web(uid: str, node: str = "") -> Pod:
     return Pod(uid, uid, Requirements(pod=PodTraits("shop", {"app": "web"})), node)
 
 
-NODES = [Node(f"n{i}", {"cpu": 4000}, labels={"example.com/rack": rack}) for i, rack in enumerate(["r1", "r2", "r7"])]
+NODES = [
+    Node(f"n{i}", {"cpu": 4000}, labels={"example.com/rack": rack})
+    for i, rack in enumerate(["r1", "r2", "r7"])
+]
 
 
 @pytest.mark.usefixtures("_installed")
@@ -101,7 +121,8 @@ def test_a_plugin_that_is_not_installed_is_refused_at_its_line() -> None:
     loaded = load_manifests(block("yaml"), "scheduler.yaml")
     (error,) = compile_manifests(loaded.manifests).errors
     assert str(error).startswith(
-        "scheduler.yaml:8: profiles[0].plugins.multiPoint.enabled[0].name: expected one of the plugins"
+        "scheduler.yaml:8: profiles[0].plugins.multiPoint.enabled[0].name: "
+        "expected one of the plugins"
     )
 
 
@@ -126,3 +147,16 @@ def test_an_entry_point_that_is_no_plugin_is_one_line(
     finally:
         monkeypatch.undo()
         forget()
+
+
+@pytest.mark.usefixtures("_installed_with_a_form")
+def test_a_plugin_with_an_array_form_is_read_from_arrays_and_decides_the_same() -> None:
+    found = profile(block("yaml").replace("Racks", "RacksInService"))
+    both = Both(NODES, ClusterObjects(), found)
+    assert [both.agree(Requirements({"cpu": 3000})) for _ in range(3)].count(None) == 1
+    cls = both.book.class_of(Requirements({"cpu": 3000}))
+    assert both.placer.fallback.of(cls) is None, "it is not asked node by node"
+    assert message(both.placer, cls) == (
+        "0/3 nodes are available: 1 node(s) were in a rack that is out of service, "
+        "2 Insufficient cpu."
+    )

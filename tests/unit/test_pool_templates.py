@@ -21,7 +21,12 @@ from wharfinger.engine.provisioning.filtering import filtered, no_type, slots
 from wharfinger.engine.provisioning.limits import Left
 from wharfinger.engine.provisioning.problem import Problem
 from wharfinger.engine.provisioning.requirements import NO_LABELS, LabelSet
-from wharfinger.engine.provisioning.templates import Template, prefers_away, template_of, templates_of
+from wharfinger.engine.provisioning.templates import (
+    Template,
+    prefers_away,
+    template_of,
+    templates_of,
+)
 
 ZONE = "topology.kubernetes.io/zone"
 SMALL = a_type("c-small", 2, 4, offered(0.1, 0.04), family="c")
@@ -93,10 +98,15 @@ def test_pools_are_tried_by_weight_then_the_last_name_first_and_fixed_ones_not_a
 
 
 def test_a_pool_whose_catalogue_nobody_knows_can_make_nothing_and_says_so() -> None:
-    (found,) = templates_of(Problem((), [NodePoolPolicy("a", catalogue="lost")], {"default": CATALOGUE}))
+    (found,) = templates_of(
+        Problem((), [NodePoolPolicy("a", catalogue="lost")], {"default": CATALOGUE})
+    )
     assert not found.able.any()
     nothing = np.zeros(3, dtype=np.int64)
-    assert filtered(found, found.labels, nothing).refusal == "no instance types are known of catalogue lost"
+    assert (
+        filtered(found, found.labels, nothing).refusal
+        == "no instance types are known of catalogue lost"
+    )
     narrow = template(general(PoolRequirement("family", "In", ("x",))))
     assert filtered(narrow, narrow.labels, nothing).refusal == (
         "no instance type of catalogue default that is offered suits the pool and holds its daemons"
@@ -107,13 +117,23 @@ def test_a_zone_that_no_instance_type_of_the_pool_is_offered_in_is_no_domain() -
     everywhere = general(PoolRequirement(ZONE, "In", ("bergen-1", "oslo-1", "oslo-2")))
     assert template(everywhere).domains(ZONE) == ("oslo-1", "oslo-2")
     assert template(general(PoolRequirement("gpu", "Exists"))).domains(ZONE) == ("oslo-1",)
-    assert template(general(*[PoolRequirement(*in_zones("oslo-2"))])).domains("family") == ("c", "m")
-    assert template(general(PoolRequirement(*bought_as("spot")))).domains("karpenter.sh/capacity-type") == ("spot",)
-    assert template(general(PoolRequirement("rack", "In", ("7", "6")))).domains("rack") == ("6", "7")
+    assert template(general(*[PoolRequirement(*in_zones("oslo-2"))])).domains("family") == (
+        "c",
+        "m",
+    )
+    assert template(general(PoolRequirement(*bought_as("spot")))).domains(
+        "karpenter.sh/capacity-type"
+    ) == ("spot",)
+    assert template(general(PoolRequirement("rack", "In", ("7", "6")))).domains("rack") == (
+        "6",
+        "7",
+    )
     assert template().domains("rack") == ()
 
 
-def test_only_taints_that_stay_keep_pods_away_and_preferred_ones_do_until_they_are_given_up() -> None:
+def test_only_taints_that_stay_keep_pods_away_and_preferred_ones_do_until_they_are_given_up() -> (
+    None
+):
     pool = template(
         general(
             taints=(Taint("gpu", "NoSchedule", "t4"), Taint("old", "PreferNoSchedule")),
@@ -140,7 +160,9 @@ def test_prices_of_one_pool_can_be_laid_over() -> None:
 
 
 def test_what_daemons_take_is_taken_off_each_type_they_come_to() -> None:
-    pool = template(None, daemon("agent", 100), daemon("gpu-agent", 500, node_selector={"gpu": "t4"}))
+    pool = template(
+        None, daemon("agent", 100), daemon("gpu-agent", 500, node_selector={"gpu": "t4"})
+    )
     by_name = dict(zip(pool.types.names, pool.room, strict=True))
     assert (by_name["c-small"][CPU], by_name["c-small"][PODS]) == (1900, 109)
     assert (by_name["g-one"][CPU], by_name["g-one"][PODS]) == (7400, 108)
@@ -162,7 +184,10 @@ def test_what_daemons_take_is_taken_off_each_type_they_come_to() -> None:
         ({"requests": {"cpu": 4000}}, ["g-one", "m-large"]),
         ({"requests": {"example.com/dongle": 1}}, []),
         ({"devices": (DeviceRequest(1),)}, ["g-one"]),
-        ({"pod": PodTraits(preferences=(WeightedNodeTerm(9, on(family="x")[0]),))}, ["c-small", "g-one", "m-large"]),
+        (
+            {"pod": PodTraits(preferences=(WeightedNodeTerm(9, on(family="x")[0]),))},
+            ["c-small", "g-one", "m-large"],
+        ),
     ],
 )
 def test_a_daemon_comes_where_one_of_its_terms_can_be_met_and_it_fits_at_all(
@@ -173,7 +198,7 @@ def test_a_daemon_comes_where_one_of_its_terms_can_be_met_and_it_fits_at_all(
     assert named(pool, pool.room[:, PODS] < 110) == comes
 
 
-def test_a_daemon_that_does_not_tolerate_the_pool_stays_away_but_a_preference_does_not_keep_it() -> None:
+def test_a_daemon_without_the_toleration_stays_away_but_a_preference_does_not_keep_it() -> None:
     hard = template(general(taints=(Taint("gpu", "NoSchedule"),)), daemon("agent", 100))
     soft = template(general(taints=(Taint("gpu", "PreferNoSchedule"),)), daemon("agent", 100))
     assert hard.room[0, CPU] == 2000
@@ -188,11 +213,17 @@ def test_a_type_that_is_filled_by_its_daemons_is_not_able() -> None:
 def test_ports_and_devices_of_daemons_are_taken_on_their_types_only() -> None:
     port = HostPort(9100)
     exporter = DaemonPods(
-        "kube-system", "dcgm", Requirements(devices=(DeviceRequest(1, milli=300),), pod=PodTraits(ports=(port,)))
+        "kube-system",
+        "dcgm",
+        Requirements(devices=(DeviceRequest(1, milli=300),), pod=PodTraits(ports=(port,))),
     )
     pool = template(None, exporter)
     assert named(pool, pool.free_of((port,))) == ["c-small", "m-large"]
-    assert named(pool, pool.free_of((HostPort(9100, "UDP"), HostPort(9101)))) == ["c-small", "g-one", "m-large"]
+    assert named(pool, pool.free_of((HostPort(9100, "UDP"), HostPort(9101)))) == [
+        "c-small",
+        "g-one",
+        "m-large",
+    ]
     assert named(pool, pool.holding((DeviceRequest(1, milli=700),))) == ["g-one"]
     assert named(pool, pool.holding((DeviceRequest(1),))) == []
 
@@ -206,19 +237,39 @@ def test_a_node_keeps_room_for_daemons_that_have_not_come_yet() -> None:
             daemon("choosy", 30),
         ]
     )
-    node = Node("n", {}, taints=(Taint("node.kubernetes.io/not-ready", "NoExecute"),), unschedulable=True)
-    there = Pod(
-        "u", "agent-x", Requirements({"cpu": 100}), "n", upkeep=PodUpkeep(owners=(Owner("DaemonSet", "agent"),))
+    node = Node(
+        "n", {}, taints=(Taint("node.kubernetes.io/not-ready", "NoExecute"),), unschedulable=True
     )
-    web = Pod("v", "web-x", Requirements({"cpu": 400}), "n", upkeep=PodUpkeep(owners=(Owner("ReplicaSet", "web"),)))
-    assert still_to_come(node, [], objects.daemons) == ({"cpu": 180, "pods": 3}, (DeviceRequest(1),))
-    assert still_to_come(node, [there, web], objects.daemons) == ({"cpu": 80, "pods": 2}, (DeviceRequest(1),))
+    there = Pod(
+        "u",
+        "agent-x",
+        Requirements({"cpu": 100}),
+        "n",
+        upkeep=PodUpkeep(owners=(Owner("DaemonSet", "agent"),)),
+    )
+    web = Pod(
+        "v",
+        "web-x",
+        Requirements({"cpu": 400}),
+        "n",
+        upkeep=PodUpkeep(owners=(Owner("ReplicaSet", "web"),)),
+    )
+    assert still_to_come(node, [], objects.daemons) == (
+        {"cpu": 180, "pods": 3},
+        (DeviceRequest(1),),
+    )
+    assert still_to_come(node, [there, web], objects.daemons) == (
+        {"cpu": 80, "pods": 2},
+        (DeviceRequest(1),),
+    )
     tainted = Node("n", {}, taints=(Taint("mine", "NoSchedule"),))
     assert still_to_come(tainted, [], objects.daemons) == ({}, ())
 
 
 def test_daemons_are_counted_on_what_is_sold_out_as_well() -> None:
-    gone = frozenset(("c-small", zone, way) for zone in ("oslo-1", "oslo-2") for way in ("spot", "on-demand"))
+    gone = frozenset(
+        ("c-small", zone, way) for zone in ("oslo-1", "oslo-2") for way in ("spot", "on-demand")
+    )
     pool = template_of(general(), CATALOGUE, (), (daemon("agent", 100),), gone)
     assert named(pool, pool.able) == ["g-one", "m-large"]
     assert pool.room[0, CPU] == 1900, "one of it may be on its way"
@@ -229,8 +280,15 @@ def test_daemons_are_counted_on_what_is_sold_out_as_well() -> None:
 
 def test_types_must_have_labels_room_and_an_offering() -> None:
     pool = template()
-    assert named(pool, filtered(pool, pool.labels, amounts(pool, 1000)).remaining) == ["c-small", "g-one", "m-large"]
-    assert named(pool, filtered(pool, pool.labels, amounts(pool, 4000)).remaining) == ["g-one", "m-large"]
+    assert named(pool, filtered(pool, pool.labels, amounts(pool, 1000)).remaining) == [
+        "c-small",
+        "g-one",
+        "m-large",
+    ]
+    assert named(pool, filtered(pool, pool.labels, amounts(pool, 4000)).remaining) == [
+        "g-one",
+        "m-large",
+    ]
     second = pool.labels.intersect(asks(in_zones("oslo-2")))
     assert named(pool, filtered(pool, second, amounts(pool, 4000)).remaining) == ["m-large"]
     only = pool.types.fitting(asks(("family", "In", ("g",))))
@@ -239,7 +297,9 @@ def test_types_must_have_labels_room_and_an_offering() -> None:
 
 
 def test_zone_and_capacity_type_must_be_offered_together() -> None:
-    apart = a_type("x", offerings=(*offered(0.2, zones=["oslo-1"]), *offered(spot=0.1, zones=["oslo-2"])))
+    apart = a_type(
+        "x", offerings=(*offered(0.2, zones=["oslo-1"]), *offered(spot=0.1, zones=["oslo-2"]))
+    )
     pool = template_of(general(), (apart,))
     labels = pool.labels.intersect(asks(in_zones("oslo-1"), bought_as("spot")))
     found = filtered(pool, labels, amounts(pool, 1000))
@@ -249,9 +309,12 @@ def test_zone_and_capacity_type_must_be_offered_together() -> None:
 
 def test_what_is_asked_is_told_with_its_amounts() -> None:
     pool = template()
-    found = filtered(pool, pool.labels, amounts(pool, 16000, 8, pods=3), devices=(DeviceRequest(1, milli=500),))
+    found = filtered(
+        pool, pool.labels, amounts(pool, 16000, 8, pods=3), devices=(DeviceRequest(1, milli=500),)
+    )
     assert found.refusal == (
-        "no instance type satisfied resources cpu 16, memory 8Gi, pods 3, 1x nvidia.com/gpu of 500m and requirements "
+        "no instance type satisfied resources cpu 16, memory 8Gi, pods 3, "
+        "1x nvidia.com/gpu of 500m and requirements "
         "karpenter.sh/nodepool In [general] (no instance type had enough resources)"
     )
 
@@ -259,9 +322,24 @@ def test_what_is_asked_is_told_with_its_amounts() -> None:
 @pytest.mark.parametrize(
     ("labelled", "roomy", "offered_", "said"),
     [
-        ("000", "000", "000", "met the scheduling requirements or had enough resources or had a required offering"),
-        ("000", "000", "100", "no instance type met the scheduling requirements or had enough resources"),
-        ("000", "100", "000", "no instance type met the scheduling requirements or had a required offering"),
+        (
+            "000",
+            "000",
+            "000",
+            "met the scheduling requirements or had enough resources or had a required offering",
+        ),
+        (
+            "000",
+            "000",
+            "100",
+            "no instance type met the scheduling requirements or had enough resources",
+        ),
+        (
+            "000",
+            "100",
+            "000",
+            "no instance type met the scheduling requirements or had a required offering",
+        ),
         ("100", "000", "000", "no instance type had enough resources or had a required offering"),
         ("000", "100", "010", "no instance type met the scheduling requirements"),
         ("100", "000", "010", "no instance type had enough resources"),
@@ -270,19 +348,28 @@ def test_what_is_asked_is_told_with_its_amounts() -> None:
             "110",
             "010",
             "001",
-            "that met the scheduling requirements and had enough resources also had a required offering",
+            (
+                "that met the scheduling requirements and had enough resources also had a required "
+                "offering"
+            ),
         ),
         (
             "001",
             "010",
             "110",
-            "that had enough resources and had a required offering also met the scheduling requirements",
+            (
+                "that had enough resources and had a required offering also met the scheduling "
+                "requirements"
+            ),
         ),
         (
             "100",
             "010",
             "101",
-            "that met the scheduling requirements and had a required offering also had enough resources",
+            (
+                "that met the scheduling requirements and had a required offering also had enough "
+                "resources"
+            ),
         ),
         ("100", "010", "001", "no instance type met even two of"),
     ],
@@ -324,7 +411,9 @@ def test_zones_count_for_min_values_as_far_as_they_are_open() -> None:
 
 def test_ports_that_daemons_take_count_as_no_room() -> None:
     port = HostPort(9100)
-    pool = template(None, DaemonPods("kube-system", "e", Requirements(pod=PodTraits(ports=(port,)))))
+    pool = template(
+        None, DaemonPods("kube-system", "e", Requirements(pod=PodTraits(ports=(port,))))
+    )
     assert not filtered(pool, pool.labels, amounts(pool), ports=(port,)).remaining.any()
 
 
@@ -361,7 +450,10 @@ def test_the_number_of_nodes_is_limited_too() -> None:
     after = left.after(types, left.within(types))
     assert after.closed
     assert not after.within(types).any()
-    assert after.refusal(types, after.within(types) | True) == "pool general has reached its limit of 3 nodes"
+    assert (
+        after.refusal(types, after.within(types) | True)
+        == "pool general has reached its limit of 3 nodes"
+    )
     assert Left.of(limited(nodes=0), {}).closed
 
 

@@ -1,4 +1,5 @@
-"""Quantities: what Kubernetes' own case tables say, and cases of ours for what the tables leave out."""
+"""Quantities: what Kubernetes' own case tables say, and cases of ours for what the tables leave
+out."""
 
 from __future__ import annotations
 
@@ -19,9 +20,14 @@ from wharfinger.domain.quantities import (
     parse_units,
 )
 
-DATA = Path(os.environ.get("WHARFINGER_DATA") or Path(__file__).parents[3] / "shared" / "data") / "k8s_quantities"
+DATA = (
+    Path(os.environ.get("WHARFINGER_DATA") or Path(__file__).parents[3] / "shared" / "data")
+    / "k8s_quantities"
+)
 
-needs_tables = pytest.mark.skipif(not DATA.is_dir(), reason=f"quantity tables not at {DATA} (set WHARFINGER_DATA)")
+needs_tables = pytest.mark.skipif(
+    not DATA.is_dir(), reason=f"quantity tables not at {DATA} (set WHARFINGER_DATA)"
+)
 
 
 def rows(name: str) -> list[dict[str, str]]:
@@ -62,10 +68,23 @@ def test_canonical_texts_are_those_of_the_tables() -> None:
 @pytest.mark.parametrize(
     ("text", "milli"),
     [
-        ("1", 1000), ("500m", 500), ("0.5", 500), (".5", 500), ("1.", 1000), ("1e3", 1_000_000), ("2k", 2_000_000),
-        ("100u", 1), ("1n", 1), ("1001u", 2), ("-1n", -1), ("-1001u", -2), ("0", 0), ("+3", 3000), ("00.10", 100),
+        ("1", 1000),
+        ("500m", 500),
+        ("0.5", 500),
+        (".5", 500),
+        ("1.", 1000),
+        ("1e3", 1_000_000),
+        ("2k", 2_000_000),
+        ("100u", 1),
+        ("1n", 1),
+        ("1001u", 2),
+        ("-1n", -1),
+        ("-1001u", -2),
+        ("0", 0),
+        ("+3", 3000),
+        ("00.10", 100),
     ],
-)  # fmt: skip
+)
 def test_milli_rounds_away_from_zero(text: str, milli: int) -> None:
     assert parse_milli(text) == milli
 
@@ -73,10 +92,22 @@ def test_milli_rounds_away_from_zero(text: str, milli: int) -> None:
 @pytest.mark.parametrize(
     ("text", "units"),
     [
-        ("1Ki", 1024), ("1.5Gi", 3 * 2**29), ("128M", 128_000_000), ("1m", 1), ("1001m", 2), ("-1001m", -2), ("0.1Ki", 103),
-        ("7Ei", 7 * 2**60), ("8Ei", LIMIT), ("99999Ei", LIMIT), ("1E", 10**18), ("1E1", 10), ("1E+1", 10), ("12e-1", 2),
+        ("1Ki", 1024),
+        ("1.5Gi", 3 * 2**29),
+        ("128M", 128_000_000),
+        ("1m", 1),
+        ("1001m", 2),
+        ("-1001m", -2),
+        ("0.1Ki", 103),
+        ("7Ei", 7 * 2**60),
+        ("8Ei", LIMIT),
+        ("99999Ei", LIMIT),
+        ("1E", 10**18),
+        ("1E1", 10),
+        ("1E+1", 10),
+        ("12e-1", 2),
     ],
-)  # fmt: skip
+)
 def test_units_round_away_from_zero_and_binary_suffixes_saturate(text: str, units: int) -> None:
     assert parse_units(text) == units
 
@@ -84,10 +115,36 @@ def test_units_round_away_from_zero_and_binary_suffixes_saturate(text: str, unit
 @pytest.mark.parametrize(
     "text",
     [
-        "", " ", ".", "+", "-", "--1", "1 Gi", " 1", "1\n", "1GB", "512MB", "1gi", "1K", "m", "Ki", "1.2.3", "1e", "1e+", "1e1.5",
-        "1_000", "0x10", "\u0661", "NaN", "inf", "1e100", "1e-100", "1" * 129, "1e99999999999999999999",
+        "",
+        " ",
+        ".",
+        "+",
+        "-",
+        "--1",
+        "1 Gi",
+        " 1",
+        "1\n",
+        "1GB",
+        "512MB",
+        "1gi",
+        "1K",
+        "m",
+        "Ki",
+        "1.2.3",
+        "1e",
+        "1e+",
+        "1e1.5",
+        "1_000",
+        "0x10",
+        "\u0661",
+        "NaN",
+        "inf",
+        "1e100",
+        "1e-100",
+        "1" * 129,
+        "1e99999999999999999999",
     ],
-)  # fmt: skip
+)
 def test_bad_text_is_refused_in_one_sentence(text: str) -> None:
     with pytest.raises(QuantityError) as caught:
         parse_units(text)
@@ -115,7 +172,18 @@ def test_amounts_are_printed_as_kubernetes_would() -> None:
         "2k",
         "-250m",
     ]
-    assert [format_units(n) for n in (0, 7, 1000, 1024, 5_000_000)] == ["0", "7", "1k", "1024", "5M"]
+    assert [format_units(n) for n in (0, 7, 1000, 1024, 5_000_000)] == [
+        "0",
+        "7",
+        "1k",
+        "1024",
+        "5M",
+    ]
     assert [format_units(n, "BinarySI") for n in (0, 1000, 1024, 1536, 2**30, 3 * 2**20)] == [
-        "0", "1k", "1Ki", "1536", "1Gi", "3Mi",
-    ]  # fmt: skip
+        "0",
+        "1k",
+        "1Ki",
+        "1536",
+        "1Gi",
+        "3Mi",
+    ]

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from wharfinger.domain.pod_traits import PodTerm, PodTraits, TopologySpread, WeightedNodeTerm, WeightedPodTerm
+from wharfinger.domain.pod_traits import (
+    PodTerm,
+    PodTraits,
+    TopologySpread,
+    WeightedNodeTerm,
+    WeightedPodTerm,
+)
 from wharfinger.domain.selectors import NodeTerm, Requirement
 from wharfinger.domain.taints import Toleration
 from wharfinger.domain.workload import Requirements
@@ -22,10 +28,17 @@ CHOOSY = Requirements(
     pod=PodTraits(
         labels={"app": "web"},
         preferences=(WeightedNodeTerm(5, zone("a")), WeightedNodeTerm(50, zone("b"))),
-        spread=(TopologySpread(ZONE, 1), TopologySpread(HOST, 2, hard=False), TopologySpread(ZONE, 3, hard=False)),
+        spread=(
+            TopologySpread(ZONE, 1),
+            TopologySpread(HOST, 2, hard=False),
+            TopologySpread(ZONE, 3, hard=False),
+        ),
         affinity=(PodTerm(ZONE),),
         preferred_affinity=(WeightedPodTerm(1, PodTerm(ZONE)), WeightedPodTerm(9, PodTerm(HOST))),
-        preferred_anti_affinity=(WeightedPodTerm(7, PodTerm(HOST)), WeightedPodTerm(7, PodTerm(ZONE))),
+        preferred_anti_affinity=(
+            WeightedPodTerm(7, PodTerm(HOST)),
+            WeightedPodTerm(7, PodTerm(ZONE)),
+        ),
     ),
 )
 

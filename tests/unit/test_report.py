@@ -1,4 +1,5 @@
-"""What a what-if says: thresholds, the verdict, where two decisions part, prices, what may be changed, and the page."""
+"""What a what-if says: thresholds, the verdict, where two decisions part, prices, what may be
+changed, and the page."""
 
 from __future__ import annotations
 
@@ -18,30 +19,33 @@ from wharfinger.domain.selectors import LabelSelector
 from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.decisions import (
+    ComparedKind,
     Explanation,
     NodeShare,
     ReplicasPlaced,
     ReplicasRefused,
     ScheduleDecided,
     ScheduleRefused,
-    Scored,
+    ScoredCandidate,
 )
 from wharfinger.history.changes import SETTINGS, ChangeError, Changes, changes_of
 from wharfinger.history.compare import (
     BindingDifference,
     Pairing,
+    Parting,
     Side,
+    Taken,
     ThresholdError,
     figures,
-    first_difference,
     judged,
+    parting,
     threshold_of,
 )
 from wharfinger.history.plots import plots, png, svg
 from wharfinger.history.prices import PricesError, read_prices
-from wharfinger.history.report import Asked, changed_text, page, verdict
-from wharfinger.history.tally import Final, Sample, Tally, Totals, tenant_by
-from wharfinger.history.whatif import Run, WhatIf
+from wharfinger.history.report import ReportCommand, changed_text, page, verdict
+from wharfinger.history.run_metrics import Final, RunMetrics, Sample, Totals, tenant_by
+from wharfinger.history.whatif import WhatIf, WhatIfRun
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "whatif"
 HOUR = 3_600_000_000
@@ -52,14 +56,25 @@ def totals(**values: object) -> Totals:
 
 
 def sample(at: int, share: int, tenants: Mapping[str, int]) -> Sample:
-    return Sample(at, {"east": (share, share, None), "west": (share + 100, 0, None)}, (share, share, None),
-                  (50, 50, None), tenants, 3, 4, 5, 0)  # fmt: skip
+    return Sample(
+        at,
+        {"east": (share, share, None), "west": (share + 100, 0, None)},
+        (share, share, None),
+        (50, 50, None),
+        tenants,
+        3,
+        4,
+        5,
+        0,
+    )
 
 
-def a_result(recorded: Totals, unchanged: Totals, changed: Totals, name: str = "shop/web-deployment") -> WhatIf:
+def a_result(
+    recorded: Totals, unchanged: Totals, changed: Totals, name: str = "shop/web-deployment"
+) -> WhatIf:
     tenants = {"shop": 100, "<lab>": 50}
     one, two, three = [
-        Run(t, tuple(sample(k * HOUR, 300 + 10 * n, tenants) for k in range(4)))
+        WhatIfRun(t, tuple(sample(k * HOUR, 300 + 10 * n, tenants) for k in range(4)))
         for n, t in enumerate((recorded, unchanged, changed))
     ]
     pairing = Pairing()
@@ -68,14 +83,30 @@ def a_result(recorded: Totals, unchanged: Totals, changed: Totals, name: str = "
     parting = pairing.close()["shop/web-deployment"]
     ends = Final({"east": 2}, {}, "", 0), Final({"west": 2}, {}, "", 0)
     return WhatIf(
-        UUID(int=7), ("policy.yaml",), 0, 3 * HOUR, 10, 1, 1, one, two, three, figures(recorded, unchanged, changed),
-        (BindingDifference(name, False, False, *ends, parting),), 0, 0, {}, ("a note",),
-    )  # fmt: skip
+        UUID(int=7),
+        ("policy.yaml",),
+        0,
+        3 * HOUR,
+        10,
+        1,
+        1,
+        one,
+        two,
+        three,
+        figures(recorded, unchanged, changed),
+        (BindingDifference(name, False, False, *ends, parting),),
+        0,
+        0,
+        {},
+        ("a note",),
+    )
 
 
 def decided(**targets: int) -> ScheduleDecided:
     placed = tuple(TargetCluster(name, n) for name, n in targets.items())
-    return ScheduleDecided("shop/web-deployment", "u", "FirstSchedule", sum(targets.values()), placed)
+    return ScheduleDecided(
+        "shop/web-deployment", "u", "FirstSchedule", sum(targets.values()), placed
+    )
 
 
 # --- thresholds
@@ -105,7 +136,11 @@ def test_a_threshold_is_a_share_of_the_unchanged_run_or_a_number(
 
 @pytest.mark.parametrize(
     ("text", "changed", "failed"),
-    [("wait-p99>2.5", 2_500_000, False), ("wait-p99>2.5", 2_500_001, True), ("node-hours>1", HOUR + 1, True)],
+    [
+        ("wait-p99>2.5", 2_500_000, False),
+        ("wait-p99>2.5", 2_500_001, True),
+        ("node-hours>1", HOUR + 1, True),
+    ],
 )
 def test_numbers_are_in_the_unit_that_is_shown(text: str, changed: int, failed: bool) -> None:
     found = figures(totals(), totals(), totals(wait_p99=changed, node_us=changed))
@@ -118,14 +153,21 @@ def test_whether_it_is_beyond_the_error_bar_is_said() -> None:
     assert (judgement.failed, judgement.beyond) == (True, False)
 
 
-@pytest.mark.parametrize("text", ["moves", "moves>", "moves>five", "moves=5", "5%>moves", "moves>5%%", "moves>1e9", ""])
+@pytest.mark.parametrize(
+    "text", ["moves", "moves>", "moves>five", "moves=5", "5%>moves", "moves>5%%", "moves>1e9", ""]
+)
 def test_what_is_no_threshold_is_one_line(text: str) -> None:
-    with pytest.raises(ThresholdError, match=r"^--fail-if .*expected NAME, one of > >= < <=, and a number"):
+    with pytest.raises(
+        ThresholdError, match=r"^--fail-if .*expected NAME, one of > >= < <=, and a number"
+    ):
         threshold_of(text)
 
 
 def test_an_unknown_figure_is_answered_with_those_there_are() -> None:
-    with pytest.raises(ThresholdError, match="--fail-if speed: expected one of decisions, moves, refusals, unplaced"):
+    with pytest.raises(
+        ThresholdError,
+        match="--fail-if speed: expected one of decisions, moves, refusals, unplaced",
+    ):
         threshold_of("speed>5%")
     with pytest.raises(ThresholdError, match="there is no figure cost here; give --prices"):
         judged(threshold_of("cost>5%"), figures(totals(), totals(), totals()))
@@ -135,9 +177,13 @@ def test_an_unknown_figure_is_answered_with_those_there_are() -> None:
 
 
 def test_a_change_within_the_drift_is_neither_better_nor_worse() -> None:
-    within, beyond = (figures(totals(moves=90), totals(moves=100), totals(moves=n)) for n in (110, 111))
+    within, beyond = (
+        figures(totals(moves=90), totals(moves=100), totals(moves=n)) for n in (110, 111)
+    )
     assert [f.verdict for f in (*within, *beyond) if f.name == "moves"] == ["within error", "worse"]
-    (fewer,) = [f for f in figures(totals(), totals(moves=0), totals(decisions=5)) if f.name == "decisions"]
+    (fewer,) = [
+        f for f in figures(totals(), totals(moves=0), totals(decisions=5)) if f.name == "decisions"
+    ]
     assert fewer.verdict == "other"  # more decisions are neither good nor bad
 
 
@@ -153,7 +199,8 @@ def test_the_verdict_is_one_sentence() -> None:
 
 def test_changes_are_shown_with_their_share() -> None:
     shown = {
-        f.name: changed_text(f) for f in figures(totals(), totals(moves=200), totals(moves=100, used=(512, 400, None)))
+        f.name: changed_text(f)
+        for f in figures(totals(), totals(moves=200), totals(moves=100, used=(512, 400, None)))
     }
     assert shown["moves"] == "−100 (−50 %)"
     assert shown["cpu-used"] == "+1.2 points"
@@ -164,22 +211,58 @@ def test_changes_are_shown_with_their_share() -> None:
 
 
 def test_the_first_step_that_differs_is_named() -> None:
-    two = Explanation(4, 2, {"TaintToleration": 2}, (Scored("a", 80, 5, "class"),), (Scored("b", 60, 9, "class"),))
+    two = Explanation(
+        4,
+        2,
+        {"TaintToleration": 2},
+        (ScoredCandidate("a", 80, 5, "class"),),
+        (ScoredCandidate("b", 60, 9, "class"),),
+    )
     left = replace_explanation(decided(a=1), two)
     fewer = Explanation(4, 1, {"TaintToleration": 3}, two.chosen)
-    assert first_difference(left, replace_explanation(decided(b=1), fewer)) == (
-        "filter", "2 feasible, 2 TaintToleration", "1 feasible, 3 TaintToleration"
-    )  # fmt: skip
-    fuller = Explanation(4, 2, two.refused, (Scored("b", 60, 9, "class"),), (Scored("a", 80, 3, "class"),))
-    assert first_difference(left, replace_explanation(decided(b=1), fuller)) == ("estimate", "a 5", "a 3")
-    other = Explanation(4, 2, two.refused, (Scored("b", 90, 9, "class"),), (Scored("a", 80, 5, "class"),))
-    assert first_difference(left, replace_explanation(decided(b=1), other)) == ("score", "b 60", "b 90")
-    assert first_difference(left, replace_explanation(decided(b=1), two)) == ("outcome", "a 1", "b 1")
-    assert first_difference(None, left) == ("whether to decide", "nothing", "decided")
+    cases = (
+        (fewer, "filter", "feasible 2, TaintToleration 2", "feasible 1, TaintToleration 3"),
+        (
+            Explanation(4, 2, two.refused, two.runners_up, (ScoredCandidate("a", 80, 3, "class"),)),
+            "estimate",
+            "a 5 (class)",
+            "a 3 (class)",
+        ),
+        (
+            Explanation(4, 2, two.refused, (ScoredCandidate("b", 90, 9, "class"),), two.chosen),
+            "score",
+            "b 60",
+            "b 90",
+        ),
+        (two, "selection", "a", "b"),
+    )
+    for explanation, step, ours, theirs in cases:
+        found = parted(left, replace_explanation(decided(b=1), explanation))
+        assert (found.step, found.left_step, found.right_step) == (step, ours, theirs)
+        assert (found.left, found.right) == ("scheduled: a 1", "scheduled: b 1"), (
+            "the sentence that every table has of it"
+        )
+    alone = parted(None, left)
+    assert (alone.step, alone.left_step, alone.right_step) == ("trigger", "nothing", "decided")
+
+
+def test_ids_of_events_are_no_difference_between_two_runs() -> None:
+    left = ReplicasPlaced("east", "web", "assignment-1", (NodeShare("n1", (0,)),))
+    right = ReplicasPlaced("east", "web", "assignment-2", (NodeShare("n2", (0,)),))
+    found = parted(left, right)
+    assert (found.step, found.left_step, found.right_step) == ("selection", "n1", "n2")
+
+
+def parted(left: ComparedKind | None, right: ComparedKind | None) -> Parting:
+    return parting(
+        "fleet/0", *(None if data is None else Taken(1, 1, data) for data in (left, right))
+    )
 
 
 def replace_explanation(data: ScheduleDecided, explanation: Explanation) -> ScheduleDecided:
-    return ScheduleDecided(data.binding, data.uid, data.trigger, 1, data.targets, explanation=explanation)
+    return ScheduleDecided(
+        data.binding, data.uid, data.trigger, 1, data.targets, explanation=explanation
+    )
 
 
 def test_decisions_are_paired_in_order_whoever_comes_first() -> None:
@@ -191,7 +274,11 @@ def test_decisions_are_paired_in_order_whoever_comes_first() -> None:
     assert pairing.close() == {}
     pairing.take("left", "fleet/0", 3, 3, decided(east=3))
     (parting,) = pairing.close().values()
-    assert (parting.left, parting.right, parting.right_seq) == ("east 3", "no decision", None)
+    assert (parting.left, parting.right, parting.right_seq) == (
+        "scheduled: east 3",
+        "no decision",
+        None,
+    )
 
 
 def test_where_the_fleet_parts_goes_before_where_nodes_do() -> None:
@@ -208,8 +295,8 @@ def test_where_the_fleet_parts_goes_before_where_nodes_do() -> None:
 # --- moves and waits, by hand
 
 
-def a_book() -> Tally:
-    return Tally(0, 10, 2, tenant_by(""))
+def a_book() -> RunMetrics:
+    return RunMetrics(0, 10, 2, tenant_by(""))
 
 
 def moves_of(*decisions: ScheduleDecided | ScheduleRefused | ReplicasRefused) -> int:
@@ -219,9 +306,13 @@ def moves_of(*decisions: ScheduleDecided | ScheduleRefused | ReplicasRefused) ->
     return book.finish(10).moves
 
 
-def moved(previous: Mapping[str, int], suspect: tuple[str, ...] = (), **targets: int) -> ScheduleDecided:
+def moved(
+    previous: Mapping[str, int], suspect: tuple[str, ...] = (), **targets: int
+) -> ScheduleDecided:
     before = tuple(TargetCluster(name, n) for name, n in previous.items())
-    return ScheduleDecided("b", "u", "ReconcileSchedule", 4, decided(**targets).targets, before, suspect)
+    return ScheduleDecided(
+        "b", "u", "ReconcileSchedule", 4, decided(**targets).targets, before, suspect
+    )
 
 
 def test_growth_is_no_move() -> None:
@@ -270,13 +361,20 @@ def test_prices_are_read_as_the_clouds_write_them(tmp_path: Path) -> None:
     assert read_prices(str(ours)).of_type == {"m5.large": 96_000}
     theirs = tmp_path / "theirs.csv"
     theirs.write_text("region,instance_type,price_per_hour,currency\nus,a,1.5,USD\neu,a,2,USD\n")
-    assert (read_prices(f"{theirs}@eu").of_type, read_prices(f"{theirs}@eu").currency) == ({"a": 2_000_000}, "USD")
+    assert (read_prices(f"{theirs}@eu").of_type, read_prices(f"{theirs}@eu").currency) == (
+        {"a": 2_000_000},
+        "USD",
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "where", "says"),
     [
-        ("region,instance_type,price_per_hour\nus,a,1\neu,a,2\n", "", "prices of 2 regions; choose one"),
+        (
+            "region,instance_type,price_per_hour\nus,a,1\neu,a,2\n",
+            "",
+            "prices of 2 regions; choose one",
+        ),
         ("instance_type,price_per_hour\na,cheap\n", "", "2: expected a price an hour, got 'cheap'"),
         ("instance_type,price_per_hour\na,nan\n", "", "expected a price an hour"),
         ("instance_type,price_per_hour\na,-1\n", "", "expected a price an hour"),
@@ -303,8 +401,17 @@ def test_a_missing_file_of_prices_is_said(tmp_path: Path) -> None:
 
 def test_settings_are_those_of_the_profiles() -> None:
     changes = changes_of(["strategy=most-allocated", "round-limit=100"])
-    assert (changes.settings.strategy, changes.settings.round_limit, changes.policies) == ("most-allocated", 100, ())
-    assert {setting.name for setting in SETTINGS} == {"strategy", "round-limit", "repeat-after"}
+    assert (changes.settings.strategy, changes.settings.round_limit, changes.policies) == (
+        "most-allocated",
+        100,
+        (),
+    )
+    assert {setting.name for setting in SETTINGS} == {
+        "strategy",
+        "round-limit",
+        "repeat-after",
+        "provides-after",
+    }
 
 
 @pytest.mark.parametrize(
@@ -312,7 +419,10 @@ def test_settings_are_those_of_the_profiles() -> None:
     [
         (
             "colour=red",
-            "expected a manifest file or one of strategy=least-allocated|most-allocated, round-limit=NUMBER",
+            (
+                "expected a manifest file or one of strategy=least-allocated|most-allocated, "
+                "round-limit=NUMBER"
+            ),
         ),
         ("strategy=best", "expected least-allocated or most-allocated, got 'best'"),
         ("round-limit=0", "expected a number from 1 to 1,000,000, got '0'"),
@@ -330,13 +440,24 @@ def test_a_file_has_to_hold_policies_alone(tmp_path: Path) -> None:
     path = tmp_path / "web.yaml"
     path.write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n")
     classes = tmp_path / "classes.yaml"
-    classes.write_text("apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: high}\nvalue: 5\n")
-    with pytest.raises(ChangeError, match=r"expected policies that decide, got a PriorityClass \(.*classes.yaml:2\)"):
+    classes.write_text(
+        "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: high}\nvalue: 5\n"
+    )
+    with pytest.raises(
+        ChangeError,
+        match=r"expected policies that decide, got a PriorityClass \(.*classes.yaml:2\)",
+    ):
         changes_of([str(classes)])
-    with pytest.raises(ChangeError, match=r"web.yaml: expected policies only, got a ConfigMap \(.*web.yaml:2\)"):
+    with pytest.raises(
+        ChangeError, match=r"web.yaml: expected policies only, got a ConfigMap \(.*web.yaml:2\)"
+    ):
         changes_of([str(path)])
     assert (
-        len(changes_of([str(EXAMPLES / "pack-everything.yaml"), str(EXAMPLES / "spread-the-packed.yaml")]).policies)
+        len(
+            changes_of(
+                [str(EXAMPLES / "pack-everything.yaml"), str(EXAMPLES / "spread-the-packed.yaml")]
+            ).policies
+        )
         == 2
     )
     assert "s4" in read_prices(str(EXAMPLES / "prices.csv")).of_type
@@ -350,7 +471,13 @@ def a_policy(name: str, packed: bool, **labels: str) -> Policy:
 
 def a_pod(policy: str = "", placement: Placement | None = None, **labels: str) -> Binding:
     return Binding(
-        "b", "u", ObjectRef("v1", "Pod", "b"), 1, placement=placement or Placement(), policy=policy, labels=labels
+        "b",
+        "u",
+        ObjectRef("v1", "Pod", "b"),
+        1,
+        placement=placement or Placement(),
+        policy=policy,
+        labels=labels,
     )
 
 
@@ -365,11 +492,11 @@ def test_which_bindings_a_changed_policy_takes() -> None:
     assert taken(a_pod(old.key, tier="web"))
     assert not taken(a_pod("P//other", tier="db"))
     assert not taken(a_pod("ResourceBinding/by-hand", tier="web"))
-    assert taken(a_pod("", Placement(replicas=ReplicaScheduling("Divided")), tier="web"))  # it came without a policy
+    # it came without a policy
+    assert taken(a_pod("", Placement(replicas=ReplicaScheduling("Divided")), tier="web"))
     assert taken(a_pod(old.key))  # under the policy, though its labels were never told
-    assert not taken(
-        a_pod(old.key, tier="web"), Changes((a_policy("where", True, tier="db"),))
-    )  # not selected any more
+    # not selected any more
+    assert not taken(a_pod(old.key, tier="web"), Changes((a_policy("where", True, tier="db"),)))
 
 
 # --- the page
@@ -383,7 +510,11 @@ class _Links(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags[tag] = self.tags.get(tag, 0) + 1
-        self.found += [v for k, v in attrs if k in ("src", "href", "xlink:href") and v and not v.startswith("#")]
+        self.found += [
+            v
+            for k, v in attrs
+            if k in ("src", "href", "xlink:href") and v and not v.startswith("#")
+        ]
 
 
 EVIL = "</table><script>alert(1)</script>"
@@ -392,7 +523,12 @@ EVIL = "</table><script>alert(1)</script>"
 @pytest.fixture(scope="module")
 def text() -> str:
     result = a_result(totals(), totals(), totals(refusals=7), name=EVIL)
-    return page(result, Asked("wharfinger replay --with <b>", [judged(threshold_of("refusals>5%"), result.figures)]))
+    return page(
+        result,
+        ReportCommand(
+            "wharfinger replay --with <b>", [judged(threshold_of("refusals>5%"), result.figures)]
+        ),
+    )
 
 
 def test_the_page_stands_alone(text: str) -> None:

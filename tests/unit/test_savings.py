@@ -1,4 +1,5 @@
-"""The savings ledger adds up what decisions say: what was promised, what came of it, and what was taken back."""
+"""The savings ledger adds up what decisions say: what was promised, what came of it, and what was
+taken back."""
 
 from __future__ import annotations
 
@@ -8,15 +9,21 @@ from uuid import UUID, uuid5
 
 import pytest
 
-from wharfinger.domain.instance_types import PRICE_UNIT, dollars
+from wharfinger.domain.instance_types import PRICE_UNIT
+from wharfinger.domain.text import dollars
 from wharfinger.domain.value import Value, canonical
-from wharfinger.events.decisions import NodeShare, ReplicasPlaced, ReplicasReleased
-from wharfinger.events.disruption import DisruptionDecided, DisruptionEnded, PricedNode
+from wharfinger.events.decisions import (
+    DisruptionDecided,
+    DisruptionEnded,
+    NodeShare,
+    PricedNode,
+    ReplicasPlaced,
+    ReplicasReleased,
+)
 from wharfinger.events.registry import type_of
 from wharfinger.history.savings import Savings, added_up, by_method
 from wharfinger.runtime.ledger import LedgerRow
 from wharfinger_cli.savings import savings_page, savings_plain
-from wharfinger_cli.summary import summary
 
 HOUR = 3600 * 1_000_000
 CENT = PRICE_UNIT // 100
@@ -26,7 +33,18 @@ OSLO = "cluster/oslo"
 def rows(*steps: tuple[int, Value, UUID | None], stream: str = OSLO) -> list[LedgerRow]:
     """(when in hours, what was decided, because of what)"""
     return [
-        LedgerRow(stream, seq, seq, hours * HOUR, id_of(seq, stream), type_of(data), "-", "-", cause, canonical(data))
+        LedgerRow(
+            stream,
+            seq,
+            seq,
+            hours * HOUR,
+            id_of(seq, stream),
+            type_of(data),
+            "-",
+            "-",
+            cause,
+            canonical(data),
+        )
         for seq, (hours, data, cause) in enumerate(steps, start=1)
     ]
 
@@ -48,12 +66,22 @@ def decided(command: str, saving: int, *nodes: str) -> DisruptionDecided:
     return DisruptionDecided("oslo", command, "single-node", priced, 0, saving=saving)
 
 
-def ended(command: str, outcome: str, realised: int = 0, moved: int = 0, *removed: str) -> DisruptionEnded:
+def ended(
+    command: str, outcome: str, realised: int = 0, moved: int = 0, *removed: str
+) -> DisruptionEnded:
     done = outcome == "done"
     return DisruptionEnded(
-        "oslo", command, "single-node", "done" if done else "rolled-back", removed or ("n1",), removed, 10 * CENT,
-        realised, moved, "" if done else "no node came",
-    )  # fmt: skip
+        "oslo",
+        command,
+        "single-node",
+        "done" if done else "rolled-back",
+        removed or ("n1",),
+        removed,
+        10 * CENT,
+        realised,
+        moved,
+        "" if done else "no node came",
+    )
 
 
 def left(ordinal: int, node: str, why: str = "Consolidated") -> ReplicasReleased:
@@ -75,7 +103,12 @@ def test_what_was_promised_stands_beside_what_came_of_it() -> None:
         until=12,
     )
     (account,) = found.done
-    assert (account.predicted, account.realised, account.gap, account.moved) == (10 * CENT, 8 * CENT, 2 * CENT, 1)
+    assert (account.predicted, account.realised, account.gap, account.moved) == (
+        10 * CENT,
+        8 * CENT,
+        2 * CENT,
+        1,
+    )
     assert found.saved == 80 * CENT, "ten hours at eight cents"
     assert found.moves_per_dollar == 12.5
     assert found.moves == {"Consolidated": 1}
@@ -83,7 +116,12 @@ def test_what_was_promised_stands_beside_what_came_of_it() -> None:
 
 
 def test_a_command_that_was_rolled_back_saves_nothing_and_keeps_its_reason() -> None:
-    found = read(rows((1, decided("one", 10 * CENT, "n1"), None), (2, ended("one", "rolled-back"), id_of(1))), until=9)
+    found = read(
+        rows(
+            (1, decided("one", 10 * CENT, "n1"), None), (2, ended("one", "rolled-back"), id_of(1))
+        ),
+        until=9,
+    )
     assert [account.reason for account in found.rolled_back] == ["no node came"]
     assert (found.predicted, found.realised, found.saved, found.moves_per_dollar) == (0, 0, 0, None)
 
@@ -97,11 +135,13 @@ def test_a_command_that_goes_on_is_counted_nowhere_yet() -> None:
 def test_a_replica_that_upkeep_brings_back_was_moved_in_vain() -> None:
     found = read(
         rows(
-            (1, left(0, "n1"), None), (1, came(0, "n2"), None),
-            (3, left(0, "n2", "RemoveDuplicates"), None), (3, came(0, "n1"), None),
+            (1, left(0, "n1"), None),
+            (1, came(0, "n2"), None),
+            (3, left(0, "n2", "RemoveDuplicates"), None),
+            (3, came(0, "n1"), None),
         ),
         until=9,
-    )  # fmt: skip
+    )
     (reversal,) = found.reversals
     assert (reversal.node, reversal.left, reversal.back) == ("n1", 1 * HOUR, 3 * HOUR)
     assert (reversal.left_by, reversal.back_by) == ("Consolidated", "RemoveDuplicates")
@@ -111,7 +151,10 @@ def test_a_replica_that_upkeep_brings_back_was_moved_in_vain() -> None:
 def test_who_comes_back_for_another_reason_was_not_brought_back(why: str) -> None:
     found = read(
         rows(
-            (1, left(0, "n1"), None), (1, came(0, "n2"), None), (2, left(0, "n2", why), None), (3, came(0, "n1"), None)
+            (1, left(0, "n1"), None),
+            (1, came(0, "n2"), None),
+            (2, left(0, "n2", why), None),
+            (3, came(0, "n1"), None),
         ),
         until=9,
     )
@@ -126,7 +169,9 @@ def test_a_query_by_prefix_finds_other_clusters_and_they_do_not_count() -> None:
 
 def test_commands_of_equal_names_in_two_clusters_are_two() -> None:
     bergen = [
-        DisruptionDecided("bergen", "one", "emptiness", (PricedNode("n9", "general"),), 0, saving=CENT),
+        DisruptionDecided(
+            "bergen", "one", "emptiness", (PricedNode("n9", "general"),), 0, saving=CENT
+        ),
         DisruptionEnded("bergen", "one", "emptiness", "done", ("n9",), ("n9",), CENT, CENT),
     ]
     both = [
@@ -141,14 +186,20 @@ def test_commands_of_equal_names_in_two_clusters_are_two() -> None:
 def test_the_page_says_all_of_it_and_programs_get_the_same() -> None:
     found = read(
         rows(
-            (1, decided("one", 10 * CENT, "n1"), None), (1, left(0, "n1"), id_of(1)), (1, came(0, "n2"), id_of(1)),
-            (2, ended("one", "done", 8 * CENT, 1, "n1"), id_of(1)), (3, left(0, "n2"), None), (3, came(0, "n1"), None),
+            (1, decided("one", 10 * CENT, "n1"), None),
+            (1, left(0, "n1"), id_of(1)),
+            (1, came(0, "n2"), id_of(1)),
+            (2, ended("one", "done", 8 * CENT, 1, "n1"), id_of(1)),
+            (3, left(0, "n2"), None),
+            (3, came(0, "n1"), None),
         ),
         until=12,
-    )  # fmt: skip
+    )
     lines = [str(part) for part in savings_page(found)]
     assert lines[0].startswith("saves 0.08 $/h (0.1 $/h predicted), 0.80 $ so far  1 command done")
-    assert "  shop/web 0 left n1 by Consolidated and was back after 7,200 s by Consolidated" in lines
+    assert (
+        "  shop/web 0 left n1 by Consolidated and was back after 7,200 s by Consolidated" in lines
+    )
     plain = savings_plain(found)
     assert plain["realised"] == 8 * CENT
     assert plain["moves_per_dollar"] == 12.5
@@ -161,14 +212,15 @@ def test_nothing_yet_is_said_in_a_sentence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nanos", "said"), [(96_000_000, "0.096 $/h"), (0, "0 $/h"), (12_345_600, "0.0123456 $/h"), (-CENT, "-0.01 $/h")]
+    ("nanos", "said"),
+    [(96_000_000, "0.096 $/h"), (0, "0 $/h"), (12_345_600, "0.0123456 $/h"), (-CENT, "-0.01 $/h")],
 )
 def test_prices_are_told_exactly(nanos: int, said: str) -> None:
     assert dollars(nanos) == said
 
 
 def test_a_command_in_a_table_is_one_line() -> None:
-    assert summary(ended("one", "done", 8 * CENT, 1, "n1")) == (
+    assert ended("one", "done", 8 * CENT, 1, "n1").sentence() == (
         "1 node removed, 1 replica moved; saves 0.08 $/h (0.1 $/h predicted)"
     )
-    assert summary(ended("one", "rolled-back")) == "rolled back: no node came"
+    assert ended("one", "rolled-back").sentence() == "rolled back: no node came"

@@ -1,4 +1,5 @@
-"""Names on the broker: planes that share one do not meet, and a broker that forgot is read by groups that know nothing."""
+"""Names on the broker: planes that share one do not meet, and a broker that forgot is read by
+groups that know nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ CONTEXT = ServiceContext(
 def test_a_group_is_another_after_the_broker_lost_everything() -> None:
     reborn = replace(CONTEXT, incarnations={"a": 1, "b": 2})
     assert CONTEXT.group("scheduler") != CONTEXT.group("estimator")
-    assert CONTEXT.group("scheduler") == replace(CONTEXT, incarnations={"b": 1, "a": 1}).group("scheduler")
+    assert CONTEXT.group("scheduler") == replace(CONTEXT, incarnations={"b": 1, "a": 1}).group(
+        "scheduler"
+    )
     assert reborn.group("scheduler") != CONTEXT.group("scheduler")
 
 

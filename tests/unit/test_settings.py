@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from wharfinger.runtime.backends import DURABLE, MEMORY, BackendError, KafkaSecurity, shown_database_url
+from wharfinger.runtime.backends import (
+    DURABLE,
+    MEMORY,
+    BackendError,
+    KafkaSecurity,
+    shown_database_url,
+)
 from wharfinger.runtime.plane import Plane, PlaneError, holding, read_plane, write_plane
 from wharfinger.runtime.settings import Settings, SettingsError, load_settings, unknown_environment
 
@@ -37,14 +43,20 @@ def _write(path: Path, text: str) -> Path:
 def test_defaults_hold_when_nothing_is_said() -> None:
     settings = load_settings()
     assert settings.data_dir == Path(".wharfinger")
-    assert (settings.fleet_shards, settings.cluster_partitions, settings.http_host) == (1, 4, "127.0.0.1")
+    assert (settings.fleet_shards, settings.cluster_partitions, settings.http_host) == (
+        None,
+        4,
+        "127.0.0.1",
+    )
     assert settings.kafka is None
 
 
 def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    config = _write(tmp_path / "w.toml", "fleet_shards = 2\ncluster_partitions = 8\nhttp_port = 1000\n")
+    config = _write(
+        tmp_path / "w.toml", "fleet_shards = 2\ncluster_partitions = 8\nhttp_port = 1000\n"
+    )
     monkeypatch.setenv("WHARFINGER_CONFIG", str(config))
     monkeypatch.setenv("WHARFINGER_CLUSTER_PARTITIONS", "9")
     monkeypatch.setenv("WHARFINGER_HTTP_PORT", "2000")
@@ -95,7 +107,9 @@ def test_an_error_never_repeats_a_secret(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(SettingsError) as raised:
         load_settings()
     assert "hunter2" not in str(raised.value)
-    settings = load_settings({"database": "postgres://me:hunter2@h/d", "kafka": "h:1", "prometheus_bearer": "t0ken"})
+    settings = load_settings(
+        {"database": "postgres://me:hunter2@h/d", "kafka": "h:1", "prometheus_bearer": "t0ken"}
+    )
     assert "t0ken" not in repr(settings)
     assert "hunter2" not in repr(settings.backend())
     assert shown_database_url("postgresql+asyncpg://me:hunter2@h:5/d") == "h:5/d"
@@ -110,7 +124,9 @@ def test_an_error_never_repeats_a_secret(monkeypatch: pytest.MonkeyPatch) -> Non
         ("w.ini", "", "expected a name that ends in"),
     ],
 )
-def test_a_file_that_is_no_settings_file_is_one_line(tmp_path: Path, name: str, text: str, expected: str) -> None:
+def test_a_file_that_is_no_settings_file_is_one_line(
+    tmp_path: Path, name: str, text: str, expected: str
+) -> None:
     with pytest.raises(SettingsError) as raised:
         load_settings({"config": _write(tmp_path / name, text)})
     assert len(raised.value.lines) == 1
@@ -132,7 +148,9 @@ def test_a_missing_file_is_named() -> None:
         ({"prometheus_bearer": "a", "prometheus_bearer_file": "b"}, "one of"),
     ],
 )
-def test_credentials_that_do_not_fit_together_are_refused(flags: dict[str, str], expected: str) -> None:
+def test_credentials_that_do_not_fit_together_are_refused(
+    flags: dict[str, str], expected: str
+) -> None:
     with pytest.raises(SettingsError, match=expected):
         load_settings(flags)
 
@@ -140,11 +158,17 @@ def test_credentials_that_do_not_fit_together_are_refused(flags: dict[str, str],
 def test_a_running_plane_is_found_by_its_data_directory(tmp_path: Path) -> None:
     write_plane(tmp_path / "d", A_PLANE)
     backend = load_settings({"data_dir": tmp_path / "d"}).backend()
-    assert (backend.bootstrap, backend.database_url, backend.boot_id) == ("127.0.0.1:9092", A_PLANE.database_url, "b-1")
+    assert (backend.bootstrap, backend.database_url, backend.boot_id) == (
+        "127.0.0.1:9092",
+        A_PLANE.database_url,
+        "b-1",
+    )
     assert backend.capabilities == MEMORY
 
 
-def test_the_environment_says_otherwise_than_the_plane(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_environment_says_otherwise_than_the_plane(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     write_plane(tmp_path / "d", A_PLANE)
     monkeypatch.setenv("WHARFINGER_DATA_DIR", str(tmp_path / "d"))
     monkeypatch.setenv("WHARFINGER_KAFKA", "kafka:9092")
@@ -157,7 +181,11 @@ def test_without_a_plane_the_missing_addresses_are_named() -> None:
     with pytest.raises(SettingsError) as raised:
         load_settings({"kafka": "h:1"}).backend()
     assert raised.value.lines == (
-        "database: not set, and no plane is up in .wharfinger: start one with `wharfinger up` or set WHARFINGER_DATABASE",
+        (
+            "database: not set, and no plane is up in .wharfinger: "
+            "start one with `wharfinger up` or "
+            "set WHARFINGER_DATABASE"
+        ),
     )
 
 
@@ -174,16 +202,20 @@ def test_a_plane_file_holds_what_was_written(tmp_path: Path) -> None:
 
 
 def test_a_data_directory_has_one_holder(tmp_path: Path) -> None:
-    with holding(tmp_path), pytest.raises(PlaneError, match="another plane holds this directory"), holding(tmp_path):
+    with (
+        holding(tmp_path),
+        pytest.raises(PlaneError, match="another plane holds this directory"),
+        holding(tmp_path),
+    ):
         pass
     with holding(tmp_path):
         assert stat.S_IMODE((tmp_path / "lock").stat().st_mode) == 0o600
 
 
 def test_a_misspelt_variable_is_found() -> None:
-    assert unknown_environment({"WHARFINGER_DATABSE": "x", "WHARFINGER_KAFKA": "h:1", "HOME": "/"}) == [
-        "WHARFINGER_DATABSE"
-    ]
+    assert unknown_environment(
+        {"WHARFINGER_DATABSE": "x", "WHARFINGER_KAFKA": "h:1", "HOME": "/"}
+    ) == ["WHARFINGER_DATABSE"]
 
 
 def test_broker_security_becomes_client_options() -> None:
@@ -199,7 +231,10 @@ def test_broker_security_becomes_client_options() -> None:
     )
     options = settings.backend().client_options()
     assert options["bootstrap_servers"] == ["h:1", "i:2"]
-    assert (options["security_protocol"], options["sasl_mechanism"]) == ("SASL_SSL", "SCRAM-SHA-512")
+    assert (options["security_protocol"], options["sasl_mechanism"]) == (
+        "SASL_SSL",
+        "SCRAM-SHA-512",
+    )
     assert (options["sasl_plain_username"], options["sasl_plain_password"]) == ("u", "p")
     assert options["ssl_context"] is not None
     assert options["ssl_context"].check_hostname
@@ -226,7 +261,9 @@ def test_matchers_are_written_as_in_promql(
     assert load_settings().prometheus_matchers == matchers
 
 
-@pytest.mark.parametrize("text", ["job", "job=x", 'job="a" env="b"', 'job="a', r'job="\q"', '{job="a"}', ',job="a"'])
+@pytest.mark.parametrize(
+    "text", ["job", "job=x", 'job="a" env="b"', 'job="a', r'job="\q"', '{job="a"}', ',job="a"']
+)
 def test_what_is_no_matcher_is_one_line(text: str) -> None:
     with pytest.raises(SettingsError) as raised:
         load_settings({"prometheus_matchers": text})
@@ -257,7 +294,11 @@ def test_a_setting_that_cannot_work_is_refused_at_the_start(flags: dict[str, obj
 def test_no_setting_is_without_a_reader() -> None:
     """A knob that turns nothing is worse than none."""
     root = Path(__file__).parents[2]
-    sources = [path for part in ("shared", "services") for path in sorted((root / part).rglob("*.py"))]
+    sources = [
+        path for part in ("shared", "services") for path in sorted((root / part).rglob("*.py"))
+    ]
     text = "\n".join(path.read_text(encoding="utf-8") for path in sources)
-    idle = {name for name in Settings.model_fields if not re.search(rf"(settings|self)\.{name}\b", text)}
+    idle = {
+        name for name in Settings.model_fields if not re.search(rf"(settings|self)\.{name}\b", text)
+    }
     assert idle == {"config"}  # which names the file itself, and is read before there are settings

@@ -1,4 +1,5 @@
-"""Where Solve sends pods, told case by case. That what it says holds together is `tests.properties.test_provisioning_laws`."""
+"""Where Solve sends pods, told case by case. That what it says holds together is
+`tests.properties.test_provisioning_laws`."""
 
 from __future__ import annotations
 
@@ -9,7 +10,12 @@ from tests.provisioning_oracle import faults
 from wharfinger.domain.cluster_objects import ClusterObjects, DaemonPods
 from wharfinger.domain.instance_types import InstanceType, Offering
 from wharfinger.domain.node import Node, Pod
-from wharfinger.domain.node_pool import CAPACITY_TYPE_LABEL, ZONE_LABEL, NodePoolPolicy, PoolRequirement
+from wharfinger.domain.node_pool import (
+    CAPACITY_TYPE_LABEL,
+    ZONE_LABEL,
+    NodePoolPolicy,
+    PoolRequirement,
+)
 from wharfinger.domain.pod_traits import (
     HostPort,
     PodTerm,
@@ -24,7 +30,13 @@ from wharfinger.domain.selectors import LabelSelector, NodeTerm, Requirement
 from wharfinger.domain.storage import CSINode, PersistentVolume, PersistentVolumeClaim
 from wharfinger.domain.taints import Taint
 from wharfinger.domain.workload import Requirements
-from wharfinger.engine.provisioning.problem import InFlight, Options, Problem, Solution, Wanted
+from wharfinger.engine.provisioning.problem import (
+    InFlight,
+    Problem,
+    Solution,
+    SolveOptions,
+    WantedPods,
+)
 from wharfinger.engine.provisioning.solve import solve
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -38,23 +50,29 @@ def offered(price: int, zones: str = "abc", mode: str = "on-demand") -> tuple[Of
 
 def a_type(name: str, cpu: int, price: int, zones: str = "abc", devices: int = 0) -> InstanceType:
     capacity = {"cpu": cpu * 1000, "memory": cpu * 4096, "pods": 20}
-    return InstanceType(name, capacity, offerings=offered(price, zones), devices=(Device("A", GPU),) * devices)
+    return InstanceType(
+        name, capacity, offerings=offered(price, zones), devices=(Device("A", GPU),) * devices
+    )
 
 
 TYPES = (a_type("small", 2, 20), a_type("middle", 4, 40), a_type("large", 8, 80))
 
 
 def pods(
-    count: int = 1, cpu_milli: int = 1000, traits: PodTraits | None = None, name: str = "shop", **more: object
-) -> Wanted:
-    return Wanted(name, Requirements({"cpu": cpu_milli}, pod=traits, **more), count)  # type: ignore[arg-type]
+    count: int = 1,
+    cpu_milli: int = 1000,
+    traits: PodTraits | None = None,
+    name: str = "shop",
+    **more: object,
+) -> WantedPods:
+    return WantedPods(name, Requirements({"cpu": cpu_milli}, pod=traits, **more), count)  # type: ignore[arg-type]
 
 
 def shop(**more: object) -> PodTraits:
     return PodTraits("default", {"app": "shop"}, **more)  # type: ignore[arg-type]
 
 
-def a_problem(*wanted: Wanted, **more: object) -> Problem:
+def a_problem(*wanted: WantedPods, **more: object) -> Problem:
     return Problem(wanted, **{"pools": (POOL,), "types": {"default": TYPES}, **more})  # type: ignore[arg-type]
 
 
@@ -65,7 +83,10 @@ def solved(problem: Problem) -> Solution:
 
 
 def zones(solution: Solution) -> list[tuple[str, ...]]:
-    return sorted(next(r.values for r in claim.requirements if r.key == ZONE_LABEL) for claim in solution.claims)
+    return sorted(
+        next(r.values for r in claim.requirements if r.key == ZONE_LABEL)
+        for claim in solution.claims
+    )
 
 
 # --- where to first
@@ -86,7 +107,9 @@ def test_a_node_that_is_not_ready_yet_is_tried_after_the_others() -> None:
 
 def test_what_a_node_is_not_ready_by_keeps_nobody_off_it() -> None:
     node = Node(
-        "n", {"cpu": 1000, "memory": 9999, "pods": 9}, taints=(Taint("node.kubernetes.io/not-ready", "NoSchedule"),)
+        "n",
+        {"cpu": 1000, "memory": 9999, "pods": 9},
+        taints=(Taint("node.kubernetes.io/not-ready", "NoSchedule"),),
     )
     problem = a_problem(pods(), nodes=(node,), not_initialized=frozenset(("n",)))
     assert solve(problem).placed == {"n": {"shop": 1}}
@@ -94,7 +117,9 @@ def test_what_a_node_is_not_ready_by_keeps_nobody_off_it() -> None:
 
 
 def test_a_claim_on_its_way_is_filled_as_far_as_each_type_it_may_become_holds() -> None:
-    claim = InFlight("claim-1", "general", (), ("small", "large"), ((Requirements({"cpu": 500}), 1),))
+    claim = InFlight(
+        "claim-1", "general", (), ("small", "large"), ((Requirements({"cpu": 500}), 1),)
+    )
     solution = solved_with_claims(a_problem(pods(2), in_flight=(claim,)))
     assert solution.joined == {"claim-1": {"shop": 1}}
     assert len(solution.claims) == 1
@@ -105,7 +130,9 @@ def solved_with_claims(problem: Problem) -> Solution:
 
 
 def test_a_closed_node_takes_nothing_and_its_pods_count() -> None:
-    node = Node("n", {"cpu": 9000, "memory": 9999, "pods": 9}, labels={ZONE_LABEL: "a"}, unschedulable=True)
+    node = Node(
+        "n", {"cpu": 9000, "memory": 9999, "pods": 9}, labels={ZONE_LABEL: "a"}, unschedulable=True
+    )
     apart = shop(anti_affinity=(PodTerm(ZONE_LABEL, SHOP),))
     there = Pod("p", "p", Requirements({"cpu": 1}, pod=shop()), node="n")
     solution = solved(a_problem(pods(traits=apart), nodes=(node,), pods=(there,)))
@@ -117,7 +144,9 @@ def test_a_node_that_is_to_go_counts_as_gone() -> None:
     node = Node("n", {"cpu": 9000, "memory": 9999, "pods": 9}, labels={ZONE_LABEL: "a"})
     there = Pod("p", "p", Requirements({"cpu": 1}, pod=shop()), node="n")
     apart = shop(anti_affinity=(PodTerm(ZONE_LABEL, SHOP),))
-    solution = solved(a_problem(pods(3, traits=apart), nodes=(node,), pods=(there,), avoid=frozenset(("n",))))
+    solution = solved(
+        a_problem(pods(3, traits=apart), nodes=(node,), pods=(there,), avoid=frozenset(("n",)))
+    )
     assert zones(solution) == [("a",), ("b",), ("c",)]
 
 
@@ -129,7 +158,10 @@ def test_the_heaviest_pool_goes_first_and_of_equal_ones_the_last_by_name_or_the_
     heavy = NodePoolPolicy("heavy", catalogue="dear", weight=5)
     catalogues = {"default": TYPES, "dear": (a_type("gold", 2, 999),)}
     problem = a_problem(pods(), pools=(POOL, dear), types=catalogues)
-    assert solved(replace(problem, options=Options(packing="first-fit"))).claims[0].pool == "z-dear"
+    assert (
+        solved(replace(problem, options=SolveOptions(packing="first-fit"))).claims[0].pool
+        == "z-dear"
+    )
     assert solved(problem).claims[0].pool == "general"
     assert solved(replace(problem, pools=(POOL, dear, heavy))).claims[0].pool == "heavy"
 
@@ -142,7 +174,7 @@ def test_looking_ahead_fills_nodes_to_the_edge() -> None:
 
 def test_first_fit_takes_the_largest_pod_first_and_the_emptiest_claim_before_the_others() -> None:
     wanted = (pods(1, 5000, name="big"), pods(1, 4500, name="next"), pods(1, 1000, name="last"))
-    first_fit = solved(a_problem(*wanted, options=Options(packing="first-fit")))
+    first_fit = solved(a_problem(*wanted, options=SolveOptions(packing="first-fit")))
     assert [claim.pods for claim in first_fit.claims] == [{"big": 1, "last": 1}, {"next": 1}]
 
 
@@ -152,7 +184,9 @@ def test_a_claim_lists_all_types_that_hold_it_the_cheapest_first() -> None:
 
 
 def test_daemons_take_their_share_before_pods_come() -> None:
-    daemons = ClusterObjects(daemons=(DaemonPods("kube-system", "agent", Requirements({"cpu": 100})),))
+    daemons = ClusterObjects(
+        daemons=(DaemonPods("kube-system", "agent", Requirements({"cpu": 100})),)
+    )
     claim = solved(a_problem(pods(2), objects=daemons)).claims[0]
     assert claim.instance_types == ("middle", "large")
     assert claim.requests["cpu"] == 2100
@@ -160,14 +194,21 @@ def test_daemons_take_their_share_before_pods_come() -> None:
 
 def test_a_port_that_a_daemon_holds_is_free_on_no_new_node() -> None:
     port = PodTraits("kube-system", {}, ports=(HostPort(9100),))
-    daemons = ClusterObjects(daemons=(DaemonPods("kube-system", "agent", Requirements({"cpu": 100}, pod=port)),))
+    daemons = ClusterObjects(
+        daemons=(DaemonPods("kube-system", "agent", Requirements({"cpu": 100}, pod=port)),)
+    )
     assert solve(a_problem(pods(traits=shop(ports=(HostPort(9100),))), objects=daemons)).unplaced
-    assert len(solved(a_problem(pods(2, 100, shop(ports=(HostPort(80),))), objects=daemons)).claims) == 2
+    assert (
+        len(solved(a_problem(pods(2, 100, shop(ports=(HostPort(80),))), objects=daemons)).claims)
+        == 2
+    )
 
 
 def test_limits_count_a_claim_as_the_largest_it_may_become() -> None:
     pool = NodePoolPolicy("general", limits={"cpu": 9000})
-    solution = solved(a_problem(pods(2, 2000, shop(anti_affinity=(PodTerm(HOSTNAME, SHOP),))), pools=(pool,)))
+    solution = solved(
+        a_problem(pods(2, 2000, shop(anti_affinity=(PodTerm(HOSTNAME, SHOP),))), pools=(pool,))
+    )
     assert len(solution.claims) == 1
     assert "limits of pool general" in solution.unplaced[0].reason
 
@@ -203,7 +244,9 @@ def test_whole_devices_are_counted_with_what_is_on_the_claim_already() -> None:
 
 def test_shares_of_devices_are_not_added_up_over_devices() -> None:
     types = (a_type("gpu", 8, 100, devices=2),)
-    solution = solved(a_problem(pods(3, devices=(DeviceRequest(1, 600),)), types={"default": types}))
+    solution = solved(
+        a_problem(pods(3, devices=(DeviceRequest(1, 600),)), types={"default": types})
+    )
     assert sorted(claim.pods["shop"] for claim in solution.claims) == [1, 2]
 
 
@@ -213,7 +256,9 @@ def test_the_zone_of_a_volume_is_the_zone_of_its_node() -> None:
         volumes=(PersistentVolume("disk", node_terms=(term,)),),
         claims=(PersistentVolumeClaim("default", "data", volume="disk", bound=True),),
     )
-    assert zones(solved(a_problem(pods(traits=shop(volumes=(VolumeUse("data"),))), objects=objects))) == [("b",)]
+    assert zones(
+        solved(a_problem(pods(traits=shop(volumes=(VolumeUse("data"),))), objects=objects))
+    ) == [("b",)]
 
 
 def test_a_volume_that_is_not_there_is_told() -> None:
@@ -223,12 +268,19 @@ def test_a_volume_that_is_not_there_is_told() -> None:
 
 def test_a_node_takes_no_more_volumes_than_its_driver_attaches() -> None:
     objects = ClusterObjects(
-        volumes=tuple(PersistentVolume(f"disk-{n}", driver="ebs", handle=f"vol-{n}") for n in range(2)),
-        claims=tuple(PersistentVolumeClaim("default", f"data-{n}", volume=f"disk-{n}", bound=True) for n in range(2)),
+        volumes=tuple(
+            PersistentVolume(f"disk-{n}", driver="ebs", handle=f"vol-{n}") for n in range(2)
+        ),
+        claims=tuple(
+            PersistentVolumeClaim("default", f"data-{n}", volume=f"disk-{n}", bound=True)
+            for n in range(2)
+        ),
         csi_nodes=(CSINode("n", {"ebs": 1}),),
     )
     node = Node("n", {"cpu": 9000, "memory": 9999, "pods": 9})
-    wanted = (pods(traits=shop(volumes=(VolumeUse(f"data-{n}"),)), name=f"shop-{n}") for n in range(2))
+    wanted = (
+        pods(traits=shop(volumes=(VolumeUse(f"data-{n}"),)), name=f"shop-{n}") for n in range(2)
+    )
     solution = solved(a_problem(*wanted, nodes=(node,), objects=objects))
     assert (solution.placed, len(solution.claims)) == ({"n": {"shop-0": 1}}, 1)
 
@@ -240,7 +292,7 @@ def test_reserved_capacity_goes_first_and_is_not_promised_twice() -> None:
     strict = solved(problem)
     assert (len(strict.claims), strict.claims[0].reserved, strict.claims[0].price) == (1, ("r",), 1)
     assert "reserved capacity" in strict.unplaced[0].reason
-    lenient = solved(replace(problem, options=Options(reserved_strict=False)))
+    lenient = solved(replace(problem, options=SolveOptions(reserved_strict=False)))
     assert sorted(claim.price for claim in lenient.claims) == [1, 20]
 
 
@@ -262,7 +314,12 @@ def test_spread_over_zones_counts_what_is_there_and_fixes_the_zone_of_each_claim
 def test_spread_over_zones_that_no_pool_allows_does_not_wait_for_them() -> None:
     pool = NodePoolPolicy("general", requirements=(PoolRequirement(ZONE_LABEL, "In", ("a", "b")),))
     spread = shop(spread=(TopologySpread(ZONE_LABEL, 1, selector=SHOP),))
-    assert zones(solved(a_problem(pods(4, 8000, spread), pools=(pool,)))) == [("a",), ("a",), ("b",), ("b",)]
+    assert zones(solved(a_problem(pods(4, 8000, spread), pools=(pool,)))) == [
+        ("a",),
+        ("a",),
+        ("b",),
+        ("b",),
+    ]
 
 
 def test_fewer_domains_than_asked_for_hold_as_many_as_the_skew() -> None:
@@ -301,13 +358,17 @@ def test_pods_that_others_do_not_bear_stay_away_from_them() -> None:
 
 
 def test_a_preferred_zone_is_kept_where_there_is_a_place_in_it() -> None:
-    liked = shop(preferences=(WeightedNodeTerm(1, NodeTerm((Requirement(ZONE_LABEL, "In", ("c",)),))),))
+    liked = shop(
+        preferences=(WeightedNodeTerm(1, NodeTerm((Requirement(ZONE_LABEL, "In", ("c",)),))),)
+    )
     solution = solved(a_problem(pods(traits=liked)))
     assert (zones(solution), solution.relaxed) == ([("c",)], {})
 
 
 def test_a_preferred_zone_is_given_up_where_there_is_none() -> None:
-    liked = shop(preferences=(WeightedNodeTerm(1, NodeTerm((Requirement(ZONE_LABEL, "In", ("x",)),))),))
+    liked = shop(
+        preferences=(WeightedNodeTerm(1, NodeTerm((Requirement(ZONE_LABEL, "In", ("x",)),))),)
+    )
     solution = solved(a_problem(pods(traits=liked)))
     assert not solution.unplaced
     assert "preferred node affinity" in solution.relaxed["shop"][0]
@@ -317,7 +378,7 @@ def test_preferences_are_not_looked_at_where_they_shall_not_be() -> None:
     away = (WeightedPodTerm(1, PodTerm(HOSTNAME, SHOP)),)
     problem = a_problem(pods(2, 1000, shop(preferred_anti_affinity=away)))
     assert len(solved(problem).claims) == 2
-    assert len(solved(replace(problem, options=Options(preferences="Ignore"))).claims) == 1
+    assert len(solved(replace(problem, options=SolveOptions(preferences="Ignore"))).claims) == 1
 
 
 def test_soft_spread_is_kept_until_it_cannot_be() -> None:
@@ -338,7 +399,9 @@ def test_a_taint_that_would_rather_not_is_tolerated_in_the_end() -> None:
 
 def test_each_pool_says_why() -> None:
     tainted = NodePoolPolicy("tainted", taints=(Taint("dedicated", "NoSchedule", "x"),))
-    spot = NodePoolPolicy("spot", requirements=(PoolRequirement(CAPACITY_TYPE_LABEL, "In", ("spot",)),))
+    spot = NodePoolPolicy(
+        "spot", requirements=(PoolRequirement(CAPACITY_TYPE_LABEL, "In", ("spot",)),)
+    )
     solution = solved(a_problem(pods(1, 9000), pools=(POOL, tainted, spot)))
     reason = solution.unplaced[0].reason
     assert "pool tainted: did not tolerate taint dedicated=x:NoSchedule" in reason
@@ -353,3 +416,55 @@ def test_without_pools_nothing_is_made() -> None:
 
 def test_nothing_wanted_is_nothing_done() -> None:
     assert solved(a_problem()) == Solution({}, {}, ())
+
+
+def both_ways(*wanted: WantedPods, **more: object) -> list[dict[str, str]]:
+    """Why each pod is left over, with the pods in this order and in the other."""
+    return [
+        {u.name: u.reason for u in solve(a_problem(*order, **more)).unplaced}
+        for order in (wanted, wanted[::-1])
+    ]
+
+
+def test_pods_that_share_a_spread_are_told_their_own_skew_in_whatever_order_they_come() -> None:
+    spreads = [
+        shop(spread=(TopologySpread(ZONE_LABEL, skew, True, SHOP, min_domains=9),))
+        for skew in (1, 2)
+    ]
+    near, far = (
+        pods(9, traits=traits, name=name)
+        for name, traits in zip(("near", "far"), spreads, strict=True)
+    )
+    one, other = both_ways(near, far)
+    assert one == other
+    assert one["near"].endswith(f"no domain satisfies spread over {ZONE_LABEL} (maxSkew 1)")
+    assert one["far"].endswith(f"no domain satisfies spread over {ZONE_LABEL} (maxSkew 2)")
+
+
+def test_what_others_have_against_a_pod_is_told_in_the_same_order_in_whatever_order_they_come() -> (
+    None
+):
+    over = (ZONE_LABEL, CAPACITY_TYPE_LABEL)
+    away = [
+        pods(
+            traits=PodTraits("default", {"app": key}, anti_affinity=(PodTerm(key, SHOP),)),
+            name=key,
+            cpu_milli=2000,
+        )
+        for key in over
+    ]
+    only = {
+        "pools": (
+            NodePoolPolicy(
+                "general",
+                requirements=(
+                    PoolRequirement(ZONE_LABEL, "In", ("a",)),
+                    PoolRequirement(CAPACITY_TYPE_LABEL, "In", ("on-demand",)),
+                ),
+            ),
+        )
+    }
+    one, other = both_ways(*away, pods(traits=shop()), **only)
+    assert one == other
+    assert len(one) == 1
+    assert all(f"anti-affinity of other pods over {key}" in one["shop"] for key in over)

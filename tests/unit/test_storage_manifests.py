@@ -1,4 +1,5 @@
-"""Volumes, claims and devices as they are read: what of a manifest says where a pod may run, and what is refused or left aside."""
+"""Volumes, claims and devices as they are read: what of a manifest says where a pod may run, and
+what is refused or left aside."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def test_a_volume_is_read_with_its_nodes_and_its_driver() -> None:
     found = meant("""
 apiVersion: v1
 kind: PersistentVolume
-metadata: {name: disk, labels: {tier: gold}, annotations: {volume.beta.kubernetes.io/storage-class: old}}
+metadata: {name: disk, labels: {tier: gold},
+  annotations: {volume.beta.kubernetes.io/storage-class: old}}
 spec:
   capacity: {storage: 10Gi}
   accessModes: [ReadWriteOnce, ReadOnlyMany]
@@ -89,7 +91,10 @@ status: {phase: Bound}
 def test_built_in_disks_are_volumes_of_the_driver_that_has_taken_them_over(
     source: str, driver: str, handle: str
 ) -> None:
-    text = f"apiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: v}}\nspec: {{{source}}}\nstatus: {{phase: Available}}"
+    text = (
+        f"apiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: v}}\nspec: {{{source}}}\n"
+        f"status: {{phase: Available}}"
+    )
     assert meant(text) == PersistentVolume("v", driver=driver, handle=handle, available=True)
 
 
@@ -137,8 +142,13 @@ allowedTopologies: [{matchLabelExpressions: [{key: zone, values: [x, y]}]}]
 parameters: {type: ssd}
 reclaimPolicy: Delete
 """)
-    assert found == StorageClass("fast", "csi.example.com", True, (NodeTerm((Requirement("zone", "In", ("x", "y")),)),))
-    plain = "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: now}\nprovisioner: csi.example.com"
+    assert found == StorageClass(
+        "fast", "csi.example.com", True, (NodeTerm((Requirement("zone", "In", ("x", "y")),)),)
+    )
+    plain = (
+        "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: now}\n"
+        "provisioner: csi.example.com"
+    )
     assert meant(plain) == StorageClass("now", "csi.example.com")
 
 
@@ -153,7 +163,10 @@ spec:
     - {name: unlimited.example.com, nodeID: i-1}
 """
     assert meant(node) == CSINode("north", {"csi.example.com": 3})
-    driver = "apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: csi.example.com}\nspec: {storageCapacity: true}"
+    driver = (
+        "apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: csi.example.com}\n"
+        "spec: {storageCapacity: true}"
+    )
     assert meant(driver) == CSIDriver("csi.example.com", True)
     capacity = """
 apiVersion: storage.k8s.io/v1
@@ -182,21 +195,31 @@ spec:
   pool: {name: north, generation: 3, resourceSliceCount: 2}
   devices:
     - name: d0
-      attributes: {index: {int: 0}, cooled: {bool: false}, model: {string: m1}, firmware: {version: 1.2.0}}
+      attributes: {index: {int: 0}, cooled: {bool: false},
+        model: {string: m1}, firmware: {version: 1.2.0}}
       capacity: {memory: {value: 80Gi}}
 """
 
 
 def test_offered_devices_are_read_with_all_that_can_be_asked_of_them() -> None:
     device = OfferedDevice(
-        "d0", {"index": 0, "cooled": False, "model": "m1"}, {"firmware": "1.2.0"}, {"memory": "80Gi"}
+        "d0",
+        {"index": 0, "cooled": False, "model": "m1"},
+        {"firmware": "1.2.0"},
+        {"memory": "80Gi"},
     )
-    assert meant(SLICE) == ResourceSlice("s", "gpu.example.com", "north", 3, 2, "north", devices=(device,))
+    assert meant(SLICE) == ResourceSlice(
+        "s", "gpu.example.com", "north", 3, 2, "north", devices=(device,)
+    )
 
 
 def test_devices_that_share_counters_are_told_and_not_handed_out() -> None:
     found = read(
-        SLICE + "    - name: d1\n      consumesCounters: [{counterSet: c, counters: {memory: {value: 1Gi}}}]\n"
+        SLICE
+        + (
+            "    - name: d1\n      consumesCounters: [{counterSet: c, counters: {memory: {value: "
+            "1Gi}}}]\n"
+        )
     )
     slice_ = found.to_domain()
     assert isinstance(slice_, ResourceSlice)
@@ -222,12 +245,14 @@ spec:
       - {name: one, exactly: {deviceClassName: gpu, selectors: [{cel: {expression: "true"}}]}}
       - {name: every, exactly: {deviceClassName: gpu, allocationMode: All, adminAccess: true}}
       - name: some
-        firstAvailable: [{name: large, deviceClassName: gpu, count: 1}, {name: small, deviceClassName: gpu, count: 2}]
+        firstAvailable: [{name: large, deviceClassName: gpu, count: 1},
+          {name: small, deviceClassName: gpu, count: 2}]
     constraints: [{matchAttribute: gpu.example.com/numa, requests: [one]}]
 status:
   allocation:
     devices: {results: [{request: one, driver: gpu.example.com, pool: north, device: d0}]}
-    nodeSelector: {nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: In, values: [north]}]}]}
+    nodeSelector: {nodeSelectorTerms: [
+      {matchFields: [{key: metadata.name, operator: In, values: [north]}]}]}
   reservedFor: [{resource: pods, name: p, uid: u1}]
 """
     assert meant(claim) == ResourceClaim(
@@ -237,7 +262,11 @@ status:
             WantedDevices("one", "gpu", ("true",)),
             WantedDevices("every", "gpu", all=True, monitoring=True),
             WantedDevices(
-                "some", alternatives=(WantedDevices("some/large", "gpu"), WantedDevices("some/small", "gpu", count=2))
+                "some",
+                alternatives=(
+                    WantedDevices("some/large", "gpu"),
+                    WantedDevices("some/small", "gpu", count=2),
+                ),
             ),
         ),
         (Alike("gpu.example.com/numa", ("one",)),),
@@ -248,7 +277,10 @@ status:
     )
 
 
-CLAIM = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\nspec:\n  devices:\n    requests:\n"
+CLAIM = (
+    "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\nspec:\n"
+    "  devices:\n    requests:\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -256,42 +288,76 @@ CLAIM = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c
     [
         (
             CLAIM + "    - name: r\n",
-            "file.yaml:7: spec.devices.requests[0]: expected either exactly or firstAvailable, got a mapping",
+            (
+                "file.yaml:7: spec.devices.requests[0]: expected either exactly or firstAvailable, "
+                "got a mapping"
+            ),
         ),
         (
-            CLAIM + "    - name: r\n      exactly: {deviceClassName: gpu, allocationMode: All, count: 2}\n",
-            "file.yaml:8: spec.devices.requests[0].exactly.count: expected no count where allocationMode is All, got 2",
+            CLAIM
+            + (
+                "    - name: r\n      exactly: {deviceClassName: gpu, allocationMode: All, "
+                "count: 2}\n"
+            ),
+            (
+                "file.yaml:8: spec.devices.requests[0].exactly.count: "
+                "expected no count where allocationMode is All, got 2"
+            ),
         ),
         (
             CLAIM + "    - name: r\n      exactly: {deviceClassName: gpu, count: 0}\n",
-            "file.yaml:8: spec.devices.requests[0].exactly.count: expected an integer from 1 to 2147483647, got 0",
+            (
+                "file.yaml:8: spec.devices.requests[0].exactly.count: "
+                "expected an integer from 1 to 2147483647, got 0"
+            ),
         ),
         (
             SLICE.replace("nodeName: north", "allNodes: false"),
-            "file.yaml:5: spec: expected exactly one of nodeName, nodeSelector, allNodes and perDeviceNodeSelection, "
+            "file.yaml:5: spec: expected exactly one of nodeName, nodeSelector, "
+            "allNodes and perDeviceNodeSelection, "
             "got a mapping",
         ),
         (
             SLICE.replace("{int: 0}", "{int: 0, string: zero}"),
-            "file.yaml:11: spec.devices[0].attributes.index: expected exactly one of int, bool, string and version, "
+            "file.yaml:11: spec.devices[0].attributes.index: expected exactly one of int, bool, "
+            "string and version, "
             "got a mapping",
         ),
         (
             SLICE.replace("80Gi", "much"),
-            "file.yaml:12: spec.devices[0].capacity.memory.value: expected a quantity such as 500m, 2 or 1.5Gi, got 'much'",
+            (
+                "file.yaml:13: spec.devices[0].capacity.memory.value: "
+                "expected a quantity such as 500m, 2 or 1.5Gi, got 'much'"
+            ),
         ),
         (
-            "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: s}\nprovisioner: p\nvolumeBindingMode: Later",
-            "file.yaml:5: volumeBindingMode: expected 'Immediate' or 'WaitForFirstConsumer', got 'Later'",
+            (
+                "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: s}\n"
+                "provisioner: p\nvolumeBindingMode: Later"
+            ),
+            (
+                "file.yaml:5: volumeBindingMode: expected 'Immediate' or 'WaitForFirstConsumer', "
+                "got 'Later'"
+            ),
         ),
         (
-            "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: c}\nspec: {accessModes: [ReadWriteTwice]}",
-            "file.yaml:4: spec.accessModes[0]: expected 'ReadWriteOnce', 'ReadOnlyMany', 'ReadWriteMany' or "
+            (
+                "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: c}\n"
+                "spec: {accessModes: [ReadWriteTwice]}"
+            ),
+            "file.yaml:4: spec.accessModes[0]: expected 'ReadWriteOnce', 'ReadOnlyMany', "
+            "'ReadWriteMany' or "
             "'ReadWriteOncePod', got 'ReadWriteTwice'",
         ),
         (
-            "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: v}\nspec: {capasity: {storage: 1Gi}}",
-            "file.yaml:4: spec.capasity: expected a field of PersistentVolume (did you mean capacity?), got 'capasity'",
+            (
+                "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: v}\n"
+                "spec: {capasity: {storage: 1Gi}}"
+            ),
+            (
+                "file.yaml:4: spec.capasity: expected a field of PersistentVolume (did you mean "
+                "capacity?), got 'capasity'"
+            ),
         ),
     ],
 )

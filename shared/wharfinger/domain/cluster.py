@@ -2,69 +2,86 @@
 
 from __future__ import annotations
 
+from wharfinger.domain.ids import (
+    AmountText,
+    ApiKind,
+    Bounded,
+    ClusterName,
+    LabelKey,
+    LabelText,
+    Manifest,
+    ProviderName,
+    RegionName,
+    ResourceName,
+    Word,
+    ZoneName,
+)
 from wharfinger.domain.taints import Taint
-from wharfinger.domain.value import Name, Value
+from wharfinger.domain.value import Value
 
 
 class NodeGrade(Value, frozen=True):
-    """`count` nodes that each have at least `minimum` free (a grade of a Karmada resource model). Units: `domain.resources`."""
+    """`count` nodes that each have at least `minimum` free (a grade of a Karmada resource model).
+    Units: `domain.resources`."""
 
-    minimum: dict[str, int]
+    minimum: dict[ResourceName, int]
     count: int
 
 
 class ResourceSummary(Value, frozen=True):
-    """A cluster's totals as its agent reports them, used where no nodes are reported. Units: `domain.resources`.
+    """A cluster's totals as its agent reports them, used where no nodes are reported. Units:
+    `domain.resources`.
 
     `grades`: how the free room lies scattered over nodes, where that is reported; empty: it is not.
     """
 
-    allocatable: dict[str, int] = {}
-    allocated: dict[str, int] = {}
-    allocating: dict[str, int] = {}
+    allocatable: dict[ResourceName, int] = {}
+    allocated: dict[ResourceName, int] = {}
+    allocating: dict[ResourceName, int] = {}
     grades: tuple[NodeGrade, ...] = ()
 
 
 class ManagedTaint(Value, frozen=True):
     """OCM's taint. `added_us`: since when, in microseconds of the epoch; None: not said."""
 
-    key: str
-    effect: str
-    value: str = ""
+    key: LabelKey
+    effect: Word
+    value: LabelText = ""
     added_us: int | None = None
 
 
-class Managed(Value, frozen=True):
+class ManagedClusterFacts(Value, frozen=True):
     """What Open Cluster Management's placements read of a cluster beyond its labels.
 
-    `allocatable` and `capacity` are quantities as they were written; `manifest` is the whole ManagedCluster as JSON text, which CEL
-    expressions are asked about.
+    `allocatable` and `capacity` are quantities as they were written; `manifest` is the whole
+    ManagedCluster as JSON text, which CEL expressions are asked about.
     """
 
-    claims: dict[str, str] = {}
+    claims: dict[LabelKey, LabelText] = {}
     taints: tuple[ManagedTaint, ...] = ()
-    allocatable: dict[str, str] = {}
-    capacity: dict[str, str] = {}
-    manifest: str = ""
+    allocatable: dict[ResourceName, AmountText] = {}
+    capacity: dict[ResourceName, AmountText] = {}
+    manifest: Manifest = ""
 
 
 class Cluster(Value, frozen=True):
     """A member cluster's facts: the whole state of its key on `wharfinger.clusters`.
 
-    `api_kinds`: enabled kinds as `group/version/Kind` (`v1/Pod`, `apps/v1/Deployment`); None: not reported, so unknown
-    and not filtered on. `conditions`: type -> status, by which taint policies go. `managed`: where it is a ManagedCluster.
-    `lease_s`: how long its silence is normal; None: it promised nothing and is never called silent.
+    `api_kinds`: enabled kinds as `group/version/Kind` (`v1/Pod`, `apps/v1/Deployment`); None: not
+    reported, so unknown and not filtered on. `conditions`: type -> status, by which taint policies
+    go. `managed`: where it is a ManagedCluster. `lease_s`: how long its silence is normal; None: it
+    promised nothing and is never called silent.
     """
 
-    name: Name
-    labels: dict[str, str] = {}
-    provider: str = ""
-    region: str = ""
-    zones: tuple[str, ...] = ()
+    name: Bounded[ClusterName]
+    labels: dict[LabelKey, LabelText] = {}
+    provider: ProviderName = ""
+    region: RegionName = ""
+    zones: tuple[ZoneName, ...] = ()
     taints: tuple[Taint, ...] = ()
-    api_kinds: tuple[str, ...] | None = None
+    api_kinds: tuple[ApiKind, ...] | None = None
     lease_s: int | None = None
     deleting: bool = False
     summary: ResourceSummary | None = None
-    conditions: dict[str, str] = {}
-    managed: Managed | None = None
+    conditions: dict[LabelKey, LabelText] = {}
+    managed: ManagedClusterFacts | None = None

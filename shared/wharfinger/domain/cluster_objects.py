@@ -1,6 +1,8 @@
-"""Objects of a member cluster that are neither nodes nor pods, and by which the placing of pods on nodes goes.
+"""Objects of a member cluster that are neither nodes nor pods, and by which the placing of pods on
+nodes goes.
 
-Each is the whole state of its name. `ClusterObjects` is all of them together, as one decision sees them.
+Each is the whole state of its name. `ClusterObjects` is all of them together, as one decision sees
+them.
 """
 
 from __future__ import annotations
@@ -10,6 +12,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar, cast
 
 from wharfinger.domain.device_claims import DeviceClass, ResourceClaim, ResourceSlice
+from wharfinger.domain.ids import (
+    AmountText,
+    Bounded,
+    LabelKey,
+    LabelText,
+    NamespaceName,
+    PodName,
+    Word,
+    WorkloadName,
+)
 from wharfinger.domain.selectors import LabelSelector
 from wharfinger.domain.storage import (
     CSIDriver,
@@ -26,48 +38,48 @@ T = TypeVar("T")
 
 
 class NamespaceLabels(Value, frozen=True, tag="Namespace"):
-    name: Name
-    labels: dict[str, str] = {}
+    name: Bounded[NamespaceName]
+    labels: dict[LabelKey, LabelText] = {}
 
 
 class PodSelecting(Value, frozen=True, tag="PodSelecting"):
-    """A Service, ReplicaSet, ReplicationController or StatefulSet, of which only matters which pods it selects: by them the
-    pods of one application are spread by default."""
+    """A Service, ReplicaSet, ReplicationController or StatefulSet, of which only matters which pods
+    it selects: by them the pods of one application are spread by default."""
 
-    kind: str
-    namespace: str
-    name: Name
+    kind: Word
+    namespace: NamespaceName
+    name: Bounded[WorkloadName]
     selector: LabelSelector
 
 
 class DisruptionBudget(Value, frozen=True, tag="PodDisruptionBudget"):
-    """`allowed`: how many of the pods that `selector` matches may be disrupted now, as the cluster reports it; None:
-    it has not, and the number follows from `min_available` or `max_unavailable` (a count, or a percentage as `30%`).
-    `disrupted`: names of pods whose disruption was let through and is not done yet. `selector` None matches no pod,
-    an empty one all of the namespace."""
+    """`allowed`: how many of the pods that `selector` matches may be disrupted now, as the cluster
+    reports it; None: it has not, and the number follows from `min_available` or `max_unavailable`
+    (a count, or a percentage as `30%`). `disrupted`: names of pods whose disruption was let through
+    and is not done yet. `selector` None matches no pod, an empty one all of the namespace."""
 
-    namespace: str
-    name: Name
+    namespace: NamespaceName
+    name: Bounded[WorkloadName]
     selector: LabelSelector | None = None
     allowed: int | None = None
-    min_available: str = ""
-    max_unavailable: str = ""
-    disrupted: tuple[str, ...] = ()
+    min_available: AmountText = ""
+    max_unavailable: AmountText = ""
+    disrupted: tuple[PodName, ...] = ()
 
 
 class DaemonPods(Value, frozen=True, tag="DaemonSet"):
     """A DaemonSet, of which matters what one pod of it asks of each node that will have it."""
 
-    namespace: str
-    name: Name
+    namespace: NamespaceName
+    name: Bounded[WorkloadName]
     requirements: Requirements
     priority: int = 0
 
 
 class NodeClaimStatus(Value, frozen=True, tag="NodeClaim"):
-    """A Karpenter NodeClaim as its cluster has it. `launched`, `registered`, `initialized`: its conditions; None: not
-    said. `failure`: why it was not launched, as `InsufficientCapacityError`. `node`: what became of it. `requests`:
-    what it was made to hold."""
+    """A Karpenter NodeClaim as its cluster has it. `launched`, `registered`, `initialized`: its
+    conditions; None: not said. `failure`: why it was not launched, as `InsufficientCapacityError`.
+    `node`: what became of it. `requests`: what it was made to hold."""
 
     name: Name
     pool: str
@@ -87,9 +99,21 @@ class NodeClaimStatus(Value, frozen=True, tag="NodeClaim"):
 
 
 ClusterObject = (
-    NamespaceLabels | PodSelecting | DisruptionBudget | PersistentVolume | PersistentVolumeClaim | StorageClass | CSINode
-    | CSIDriver | CSIStorageCapacity | DeviceClass | ResourceSlice | ResourceClaim | DaemonPods | NodeClaimStatus
-)  # fmt: skip
+    NamespaceLabels
+    | PodSelecting
+    | DisruptionBudget
+    | PersistentVolume
+    | PersistentVolumeClaim
+    | StorageClass
+    | CSINode
+    | CSIDriver
+    | CSIStorageCapacity
+    | DeviceClass
+    | ResourceSlice
+    | ResourceClaim
+    | DaemonPods
+    | NodeClaimStatus
+)
 
 
 class ClusterObjects(Value, frozen=True):

@@ -1,10 +1,12 @@
-"""Rules by which pods are taken off nodes they should not be on: the descheduler's policy, as the stages read it.
+"""Rules by which pods are taken off nodes they should not be on: the descheduler's policy, as the
+stages read it.
 
-Strategies stand in the order in which they run: first all that deschedule, of all profiles, then all that balance.
-Every argument has its own type, with the defaults filled in; which limits hold between profiles stands in the policy.
+Strategies stand in the order in which they run: first all that deschedule, of all profiles, then
+all that balance. Every argument has its own type, with the defaults filled in; which limits hold
+between profiles stands in the policy.
 
-Percentages are doubles, as the manifests write them. They are only ever compared, or multiplied once: nothing is
-summed in them."""
+Percentages are doubles, as the manifests write them. They are only ever compared, or multiplied
+once: nothing is summed in them."""
 
 from __future__ import annotations
 
@@ -43,9 +45,9 @@ Protection = Literal[
     "PodsWithoutPDB",
     "PodsWithResourceClaims",
 ]
-"""What keeps a pod where it is, in the descheduler's words. The first four hold unless they are turned off: for pods
-with an emptyDir or hostPath, of system-critical priority, without an owner (turned off: only those that have failed
-may go), of DaemonSets."""
+"""What keeps a pod where it is, in the descheduler's words. The first four hold unless they are
+turned off: for pods with an emptyDir or hostPath, of system-critical priority, without an owner
+(turned off: only those that have failed may go), of DaemonSets."""
 
 DEFAULT_PROTECTIONS: tuple[Protection, ...] = (
     "PodsWithLocalStorage",
@@ -58,11 +60,12 @@ DEFAULT_PROTECTIONS: tuple[Protection, ...] = (
 class EvictorArgs(Value, frozen=True):
     """Which pods may be evicted at all (DefaultEvictor).
 
-    `node_fit`: only where another node would take the pod; None: as the policy has it (`DeschedulingPolicy.strict`).
-    `node_selector`: labels of the nodes that count for that. `protections`: those that hold. `storage_classes`:
-    claims of these alone are protected; empty: all claims. `priority`: pods of at least this priority stay,
-    `priority_class`: of at least that of this class; not both. `min_replicas`: pods of owners that have fewer stay
-    (up to 1: no such rule). `min_age_s`: younger ones stay. `no_eviction`: what the annotation prefer-no-eviction
+    `node_fit`: only where another node would take the pod; None: as the policy has it
+    (`DeschedulingPolicy.strict`). `node_selector`: labels of the nodes that count for that.
+    `protections`: those that hold. `storage_classes`: claims of these alone are protected; empty:
+    all claims. `priority`: pods of at least this priority stay, `priority_class`: of at least that
+    of this class; not both. `min_replicas`: pods of owners that have fewer stay (up to 1: no such
+    rule). `min_age_s`: younger ones stay. `no_eviction`: what the annotation prefer-no-eviction
     means: another comes first, or never."""
 
     node_fit: bool | None = None
@@ -84,10 +87,11 @@ UsageSource = Literal["requests", "KubernetesMetrics", "Prometheus"]
 
 
 class LowNodeUtilization(Value, frozen=True, tag="LowNodeUtilization"):
-    """From nodes above any of `targets` to nodes at or below all of `thresholds` (percent of allocatable, by
-    resource; with `deviation` that far above and below the mean). `number_of_nodes`: nothing is done unless more
-    nodes than that are low. `excluded`: namespaces whose pods stay. `per_node`: evictions of one node and pass at
-    most. `source`: what usage is; `query`: of Prometheus."""
+    """From nodes above any of `targets` to nodes at or below all of `thresholds` (percent of
+    allocatable, by resource; with `deviation` that far above and below the mean).
+    `number_of_nodes`: nothing is done unless more nodes than that are low. `excluded`: namespaces
+    whose pods stay. `per_node`: evictions of one node and pass at most. `source`: what usage is;
+    `query`: of Prometheus."""
 
     thresholds: dict[str, float]
     targets: dict[str, float]
@@ -100,8 +104,8 @@ class LowNodeUtilization(Value, frozen=True, tag="LowNodeUtilization"):
 
 
 class HighNodeUtilization(Value, frozen=True, tag="HighNodeUtilization"):
-    """Off nodes that are at or below all of `thresholds`, so that they can go. `only_thresholding`: only pods that
-    request one of the resources of the thresholds."""
+    """Off nodes that are at or below all of `thresholds`, so that they can go. `only_thresholding`:
+    only pods that request one of the resources of the thresholds."""
 
     thresholds: dict[str, float]
     number_of_nodes: int = 0
@@ -117,8 +121,8 @@ class RemoveDuplicates(Value, frozen=True, tag="RemoveDuplicates"):
 
 
 class TopologySpread(Value, frozen=True, tag="RemovePodsViolatingTopologySpreadConstraint"):
-    """Until the topology spread constraints of pods hold again. `node_fit`: only pods for which a node of a smaller domain has
-    room."""
+    """Until the topology spread constraints of pods hold again. `node_fit`: only pods for which a
+    node of a smaller domain has room."""
 
     namespaces: Namespaces = Namespaces()
     label_selector: LabelSelector | None = None
@@ -128,12 +132,12 @@ class TopologySpread(Value, frozen=True, tag="RemovePodsViolatingTopologySpreadC
 
 
 class CraneWatermarks(Value, frozen=True, tag="CraneWatermarks"):
-    """Off nodes that have been loaded beyond a high watermark for `samples` measurements in a row, until they are
-    below the low one.
+    """Off nodes that have been loaded beyond a high watermark for `samples` measurements in a row,
+    until they are below the low one.
 
-    `watermarks`: by metric of the load policy; empty: each limit of the load policy is the high one, and nine tenths
-    of it the low one. A node whose measurement is missing or too old is held: nothing leaves it and nothing is sent
-    to it."""
+    `watermarks`: by metric of the load policy; empty: each limit of the load policy is the high
+    one, and nine tenths of it the low one. A node whose measurement is missing or too old is held:
+    nothing leaves it and nothing is sent to it."""
 
     watermarks: tuple[Watermark, ...] = ()
     samples: int = 3
@@ -161,8 +165,8 @@ class NodeAffinity(Value, frozen=True, tag="RemovePodsViolatingNodeAffinity"):
 
 
 class NodeTaints(Value, frozen=True, tag="RemovePodsViolatingNodeTaints"):
-    """`excluded`, `included`: taints as `key` or `key=value`; not both (`included` None: all, empty: none). `prefer`:
-    PreferNoSchedule counts too."""
+    """`excluded`, `included`: taints as `key` or `key=value`; not both (`included` None: all,
+    empty: none). `prefer`: PreferNoSchedule counts too."""
 
     namespaces: Namespaces = Namespaces()
     label_selector: LabelSelector | None = None
@@ -177,7 +181,8 @@ class InterPodAntiAffinity(Value, frozen=True, tag="RemovePodsViolatingInterPodA
 
 
 class ConditionFilter(Value, frozen=True):
-    """A condition of a pod; what is empty is not asked. `since_s`: it has been so for at least that long."""
+    """A condition of a pod; what is empty is not asked. `since_s`: it has been so for at least that
+    long."""
 
     type: str = ""
     status: str = ""
@@ -186,9 +191,9 @@ class ConditionFilter(Value, frozen=True):
 
 
 class PodLifeTime(Value, frozen=True, tag="PodLifeTime"):
-    """Pods that meet everything that is said: older than `max_s`, in one of `states` (phase, reason, or what a
-    container waits for or ended with), with one of `conditions`, with a container that ended with one of
-    `exit_codes`, of such owners. The oldest first."""
+    """Pods that meet everything that is said: older than `max_s`, in one of `states` (phase,
+    reason, or what a container waits for or ended with), with one of `conditions`, with a container
+    that ended with one of `exit_codes`, of such owners. The oldest first."""
 
     namespaces: Namespaces = Namespaces()
     label_selector: LabelSelector | None = None
@@ -201,7 +206,8 @@ class PodLifeTime(Value, frozen=True, tag="PodLifeTime"):
 
 
 class RemoveFailedPods(Value, frozen=True, tag="RemoveFailedPods"):
-    """Pods of the phase Failed, for one of `reasons` (empty: any), with one of `exit_codes`, older than `min_age_s`."""
+    """Pods of the phase Failed, for one of `reasons` (empty: any), with one of `exit_codes`, older
+    than `min_age_s`."""
 
     namespaces: Namespaces = Namespaces()
     label_selector: LabelSelector | None = None
@@ -213,7 +219,8 @@ class RemoveFailedPods(Value, frozen=True, tag="RemoveFailedPods"):
 
 
 class TooManyRestarts(Value, frozen=True, tag="RemovePodsHavingTooManyRestarts"):
-    """`threshold`: so many restarts of its containers together, or more. `states`: the phase, or what a container waits for."""
+    """`threshold`: so many restarts of its containers together, or more. `states`: the phase, or
+    what a container waits for."""
 
     threshold: int
     namespaces: Namespaces = Namespaces()
@@ -223,12 +230,27 @@ class TooManyRestarts(Value, frozen=True, tag="RemovePodsHavingTooManyRestarts")
 
 
 Strategy = (
-    NodeTaints | NodeAffinity | InterPodAntiAffinity | PodLifeTime | RemoveFailedPods | TooManyRestarts
-    | RemoveDuplicates | TopologySpread | LowNodeUtilization | HighNodeUtilization | CraneWatermarks
-)  # fmt: skip
+    NodeTaints
+    | NodeAffinity
+    | InterPodAntiAffinity
+    | PodLifeTime
+    | RemoveFailedPods
+    | TooManyRestarts
+    | RemoveDuplicates
+    | TopologySpread
+    | LowNodeUtilization
+    | HighNodeUtilization
+    | CraneWatermarks
+)
 """One plugin with its arguments."""
 
-BALANCES = (RemoveDuplicates, TopologySpread, LowNodeUtilization, HighNodeUtilization, CraneWatermarks)
+BALANCES = (
+    RemoveDuplicates,
+    TopologySpread,
+    LowNodeUtilization,
+    HighNodeUtilization,
+    CraneWatermarks,
+)
 """Those that look at nodes together; the others look at pods one by one."""
 
 
@@ -245,14 +267,16 @@ class DeschedulerProfile(Value, frozen=True):
 
 
 class DeschedulingPolicy(Value, frozen=True):
-    """`per_node`, `per_namespace`, `total`: evictions of one pass at most; None: no limit. `every_s`: between two
-    passes. `clusters`: where it holds; empty: everywhere. `nodes`: those that are looked at at all; None: all.
-    `strict`: as the descheduler does it, where we do better (`docs/deviations.md`).
+    """`per_node`, `per_namespace`, `total`: evictions of one pass at most; None: no limit.
+    `every_s`: between two passes. `clusters`: where it holds; empty: everywhere. `nodes`: those
+    that are looked at at all; None: all. `strict`: as the descheduler does it, where we do better
+    (`docs/deviations.md`).
 
-    Against moves that come to nothing: `steady`: so many passes in a row a node must have been found too full, or
-    pods too unevenly spread by it, before balancing takes anything off it; `cooldown_s`: so long no pod of a workload
-    is moved again after one was, twice as long after each further move; `return_s`: so long nothing is sent back to a
-    node that its workload was taken off. None of the three holds where `strict`."""
+    Against moves that come to nothing: `steady`: so many passes in a row a node must have been
+    found too full, or pods too unevenly spread by it, before balancing takes anything off it;
+    `cooldown_s`: so long no pod of a workload is moved again after one was, twice as long after
+    each further move; `return_s`: so long nothing is sent back to a node that its workload was
+    taken off. None of the three holds where `strict`."""
 
     profiles: tuple[DeschedulerProfile, ...] = ()
     per_node: int | None = None

@@ -1,7 +1,8 @@
-"""Devices that are claimed by name and quality rather than counted: classes of devices, what drivers offer on which nodes, and
-claims for them (Kubernetes' dynamic resource allocation).
+"""Devices that are claimed by name and quality rather than counted: classes of devices, what
+drivers offer on which nodes, and claims for them (Kubernetes' dynamic resource allocation).
 
-Devices that are counted as extended resources (`nvidia.com/gpu`) are in `resources`; the two do not meet.
+Devices that are counted as extended resources (`nvidia.com/gpu`) are in `resources`; the two do not
+meet.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ class DeviceClass(Value, frozen=True, tag="DeviceClass"):
 
 
 class OfferedDevice(Value, frozen=True):
-    """`attributes`, `versions` (semantic versions), `capacity` (quantities as text): by name, which is of the driver's domain
-    where it has no `domain/` before it."""
+    """`attributes`, `versions` (semantic versions), `capacity` (quantities as text): by name, which
+    is of the driver's domain where it has no `domain/` before it."""
 
     name: str
     attributes: dict[str, Attribute] = {}
@@ -30,8 +31,9 @@ class OfferedDevice(Value, frozen=True):
 
 
 class ResourceSlice(Value, frozen=True, tag="ResourceSlice"):
-    """What a driver offers of a pool. A pool may be told in `slices` of them; those of an older `generation` than the newest do
-    not count any more. Offered on one `node`, on `all_nodes`, or where one of `node_terms` matches."""
+    """What a driver offers of a pool. A pool may be told in `slices` of them; those of an older
+    `generation` than the newest do not count any more. Offered on one `node`, on `all_nodes`, or
+    where one of `node_terms` matches."""
 
     name: Name
     driver: str
@@ -45,10 +47,12 @@ class ResourceSlice(Value, frozen=True, tag="ResourceSlice"):
 
 
 class WantedDevices(Value, frozen=True):
-    """One request of a claim: `count` devices of the class that meet `selectors` (CEL), or `all` of them there are on the node.
-    `monitoring`: access for administrators, to devices that others may hold, and without taking them.
+    """One request of a claim: `count` devices of the class that meet `selectors` (CEL), or `all` of
+    them there are on the node. `monitoring`: access for administrators, to devices that others may
+    hold, and without taking them.
 
-    With `alternatives` it is the first of those that can be had; the rest of it says nothing then."""
+    With `alternatives` it is the first of those that can be had; the rest of it says nothing
+    then."""
 
     name: str
     device_class: str = ""
@@ -60,7 +64,8 @@ class WantedDevices(Value, frozen=True):
 
 
 class Alike(Value, frozen=True):
-    """All devices for `requests` (none named: for all of the claim) have the same value of `attribute` (`domain/name`)."""
+    """All devices for `requests` (none named: for all of the claim) have the same value of
+    `attribute` (`domain/name`)."""
 
     attribute: str
     requests: tuple[str, ...] = ()
@@ -76,8 +81,8 @@ class HeldDevice(Value, frozen=True):
 
 
 class ResourceClaim(Value, frozen=True, tag="ResourceClaim"):
-    """`allocated`: it has its `devices`, for pods on the nodes that `node_terms` match (None: on any). `reserved_for`: uids of
-    the pods that use it."""
+    """`allocated`: it has its `devices`, for pods on the nodes that `node_terms` match (None: on
+    any). `reserved_for`: uids of the pods that use it."""
 
     namespace: str
     name: Name

@@ -1,7 +1,8 @@
 """What nodes can be bought: instance types, where and how they are offered, and for how much.
 
-A catalogue comes in parts, since all of a provider's types are too much for one message; it is known when every part is.
-Prices are integers, in billionths of a dollar an hour: exact for what providers publish, and summed in any order.
+A catalogue comes in parts, since all of a provider's types are too much for one message; it is
+known when every part is. Prices are integers, in billionths of a dollar an hour: exact for what
+providers publish, and summed in any order.
 """
 
 from __future__ import annotations
@@ -9,17 +10,15 @@ from __future__ import annotations
 from typing import Literal
 
 from wharfinger.domain.resources import Device
+from wharfinger.domain.text import PRICE_UNIT as PRICE_UNIT
 from wharfinger.domain.value import Name, Value
-
-PRICE_UNIT = 1_000_000_000
-"""One dollar an hour."""
 
 CapacityType = Literal["reserved", "spot", "on-demand"]
 
 
 class Offering(Value, frozen=True, array_like=True):
-    """An instance type in a zone, bought in one way. `reservation`: of which reservation, where it is reserved, and
-    `left`: how many more instances that one holds."""
+    """An instance type in a zone, bought in one way. `reservation`: of which reservation, where it
+    is reserved, and `left`: how many more instances that one holds."""
 
     zone: str
     capacity_type: CapacityType
@@ -30,9 +29,9 @@ class Offering(Value, frozen=True, array_like=True):
 
 
 class InstanceType(Value, frozen=True):
-    """`capacity`: of the machine; `overhead`: what of it pods cannot have (units: `domain.resources`). `labels`:
-    label -> the values nodes of it can have; those of zone and capacity type follow from the offerings and are not
-    among them."""
+    """`capacity`: of the machine; `overhead`: what of it pods cannot have (units:
+    `domain.resources`). `labels`: label -> the values nodes of it can have; those of zone and
+    capacity type follow from the offerings and are not among them."""
 
     name: Name
     capacity: dict[str, int]
@@ -44,7 +43,10 @@ class InstanceType(Value, frozen=True):
     @property
     def allocatable(self) -> dict[str, int]:
         """Never below zero."""
-        return {name: max(0, amount - self.overhead.get(name, 0)) for name, amount in self.capacity.items()}
+        return {
+            name: max(0, amount - self.overhead.get(name, 0))
+            for name, amount in self.capacity.items()
+        }
 
 
 class Catalogue(Value, frozen=True):
@@ -54,11 +56,3 @@ class Catalogue(Value, frozen=True):
     types: tuple[InstanceType, ...]
     part: int = 0
     parts: int = 1
-
-
-def dollars(price: int) -> str:
-    """A price in words, exactly: `0.192 $/h`."""
-    whole, rest = divmod(abs(price), PRICE_UNIT)
-    part = f"{rest:09d}".rstrip("0")
-    sign = "-" if price < 0 else ""
-    return f"{sign}{whole}.{part} $/h" if part else f"{sign}{whole} $/h"

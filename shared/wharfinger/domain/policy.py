@@ -1,7 +1,7 @@
-"""Policies as the stages read them, whatever manifest kind they came from.
+"""Policies as the stages read them, in one form for all manifest kinds.
 
-One `Policy` is the whole state of its key (`kind/namespace/name`) on `wharfinger.policies`. Exactly one of its parts
-is set; `manifest` keeps the user's own object for `get policies -o yaml`.
+One `Policy` is the whole state of its key (`kind/namespace/name`) on `wharfinger.policies`. Exactly
+one of its parts is set; `manifest` keeps the user's own object for `get policies -o yaml`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,19 @@ from __future__ import annotations
 from typing import Literal
 
 from wharfinger.domain.descheduling import DeschedulingPolicy
+from wharfinger.domain.ids import (
+    ApiVersion,
+    ClusterName,
+    LabelKey,
+    LabelText,
+    Manifest,
+    MetricName,
+    NamespaceName,
+    PolicyName,
+    ResourceName,
+    Word,
+    WorkloadName,
+)
 from wharfinger.domain.instance_types import Catalogue
 from wharfinger.domain.node_pool import NodeOverlay, NodePoolPolicy
 from wharfinger.domain.placement import ClusterAffinity, Placement
@@ -23,19 +36,20 @@ from wharfinger.domain.value import Value
 class ResourceSelector(Value, frozen=True):
     """Selects workloads by kind and, where given, namespace, name and labels."""
 
-    api_version: str
-    kind: str
-    namespace: str = ""
-    name: str = ""
+    api_version: ApiVersion
+    kind: Word
+    namespace: NamespaceName = ""
+    name: WorkloadName = ""
     labels: LabelSelector | None = None
 
 
 class Propagation(Value, frozen=True):
     """Which workloads a placement is for (Karmada's PropagationPolicy, OCM's Placement).
 
-    `suspended`: the bindings it selects are not scheduled for now. `preempts`: it takes over workloads that a policy of lower
-    priority has claimed. `lazy`: a change of it reaches a workload only when the workload itself changes next. `scheduler` and
-    `binding_priority` are handed on to the bindings (None: the workload's own).
+    `suspended`: the bindings it selects are not scheduled for now. `preempts`: it takes over
+    workloads that a policy of lower priority has claimed. `lazy`: a change of it reaches a workload
+    only when the workload itself changes next. `scheduler` and `binding_priority` are handed on to
+    the bindings (None: the workload's own).
     """
 
     selectors: tuple[ResourceSelector, ...]
@@ -49,24 +63,25 @@ class Propagation(Value, frozen=True):
 
 
 class FederatedQuota(Value, frozen=True):
-    """Karmada's FederatedResourceQuota: what all bindings of its namespace may ask for together (`overall`), and what they may in
-    single clusters (`clusters`). Units: `domain.resources`."""
+    """Karmada's FederatedResourceQuota: what all bindings of its namespace may ask for together
+    (`overall`), and what they may in single clusters (`clusters`). Units: `domain.resources`."""
 
-    overall: dict[str, int]
-    clusters: dict[str, dict[str, int]] = {}
+    overall: dict[ResourceName, int]
+    clusters: dict[ClusterName, dict[ResourceName, int]] = {}
 
 
 class ConditionMatch(Value, frozen=True):
     """The cluster's condition `type` has one of `statuses`, or, with NotIn, none of them."""
 
-    type: str
+    type: LabelKey
     operator: Literal["In", "NotIn"]
-    statuses: tuple[str, ...]
+    statuses: tuple[LabelText, ...]
 
 
 class ConditionTaints(Value, frozen=True):
-    """Karmada's ClusterTaintPolicy: clusters that `target` matches get `taints` when all of `add_on` hold, and lose them when all
-    of `remove_on` hold. Between the two they stay as they are; an empty list never holds."""
+    """Karmada's ClusterTaintPolicy: clusters that `target` matches get `taints` when all of
+    `add_on` hold, and lose them when all of `remove_on` hold. Between the two they stay as they
+    are; an empty list never holds."""
 
     target: ClusterAffinity
     taints: tuple[Taint, ...]
@@ -77,21 +92,22 @@ class ConditionTaints(Value, frozen=True):
 class SyncPeriod(Value, frozen=True):
     """Ask for `metric` every `period_s` seconds (crane's syncPolicy)."""
 
-    metric: str
+    metric: MetricName
     period_s: int
 
 
 class LoadLimit(Value, frozen=True):
-    """A node whose `metric` exceeds `limit` (hundred-thousandths of the whole) is not feasible (crane's predicate)."""
+    """A node whose `metric` exceeds `limit` (hundred-thousandths of the whole) is not feasible
+    (crane's predicate)."""
 
-    metric: str
+    metric: MetricName
     limit: int
 
 
 class LoadWeight(Value, frozen=True):
     """`weight` in thousandths (crane's priority)."""
 
-    metric: str
+    metric: MetricName
     weight: int
 
 
@@ -120,16 +136,16 @@ class PriorityLevel(Value, frozen=True):
 
 
 class PodGroups(Value, frozen=True):
-    """Groups of pods in the policy's namespace. `min_counts`: group -> how many of its pods are placed together or not at all;
-    0: each by itself."""
+    """Groups of pods in the policy's namespace. `min_counts`: group -> how many of its pods are
+    placed together or not at all; 0: each by itself."""
 
-    min_counts: dict[str, int] = {}
+    min_counts: dict[PolicyName, int] = {}
 
 
 class Policy(Value, frozen=True):
-    kind: str
-    name: str
-    namespace: str = ""
+    kind: Word
+    name: PolicyName
+    namespace: NamespaceName = ""
     propagation: Propagation | None = None
     load: LoadPolicy | None = None
     node_pool: NodePoolPolicy | None = None
@@ -146,7 +162,7 @@ class Policy(Value, frozen=True):
     catalogue: Catalogue | None = None
     descheduling: DeschedulingPolicy | None = None
     rebalancing: RebalancePolicy | None = None
-    manifest: str = ""
+    manifest: Manifest = ""
     """The user's object as JSON text."""
 
     @property

@@ -1,8 +1,9 @@
 """Kubernetes quantities: `500m`, `1.5Gi`, `1e3` as exact integers, and back.
 
-A quantity is held as whole nanos, the finest part Kubernetes keeps; what is finer is rounded away from zero on reading, as
-there. Nothing passes through floating point. Amounts in the plane are then taken as `milli` (cpu) or `units` (everything else),
-each rounded away from zero, so that a request is never counted smaller than it is.
+A quantity is held as whole nanos, the finest part Kubernetes keeps; what is finer is rounded away
+from zero on reading, as there. Nothing passes through floating point. Amounts in the plane are then
+taken as `milli` (cpu) or `units` (everything else), each rounded away from zero, so that a request
+is never counted smaller than it is.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ Format = Literal["DecimalSI", "BinarySI", "DecimalExponent"]
 
 NANOS = 10**9
 LIMIT = 2**63 - 1
-"""The largest amount the plane counts with; also where Kubernetes caps quantities with a binary suffix."""
+"""The largest amount the plane counts with; also where Kubernetes caps quantities with a binary
+suffix."""
 
 _TEXT = re.compile(
     r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?"
@@ -71,7 +73,9 @@ def parse_quantity(text: str) -> Quantity:
     if match["exponent"] is not None:
         exponent = int(match["exponent"])
         if abs(exponent) > _EXPONENT_MAX:
-            raise QuantityError(f"expected a quantity with an exponent up to {_EXPONENT_MAX}, got {text[:40]!r}")
+            raise QuantityError(
+                f"expected a quantity with an exponent up to {_EXPONENT_MAX}, got {text[:40]!r}"
+            )
         format_: Format = "DecimalExponent"
         nanos = _scaled(digits, scale + exponent + 9)
     elif match["binary"]:
@@ -90,7 +94,8 @@ def parse_milli(text: str) -> int:
 
 
 def parse_units(text: str) -> int:
-    """Whole units, rounded away from zero (bytes, counts). Raises QuantityError, also beyond 63 bits."""
+    """Whole units, rounded away from zero (bytes, counts). Raises QuantityError, also beyond 63
+    bits."""
     return _within_limit(parse_quantity(text).units, text)
 
 

@@ -1,18 +1,21 @@
-"""Quotas: how much the pods of one namespace may ask for together in one cluster (Kubernetes' ResourceQuota).
+"""Quotas: how much the pods of one namespace may ask for together in one cluster (Kubernetes'
+ResourceQuota).
 
-A quota limits some resources of some pods: those of its namespace that its scope covers. What it leaves is hard less used;
-a quota that is over-used leaves nothing, not a debt, because nobody has to give anything back for it.
+A quota limits some resources of some pods: those of its namespace that its scope covers. What it
+leaves is hard less used. A quota that is over-used leaves zero, not a negative amount, because no
+pod is evicted for it.
 
-A workload's limits are not known here, so quotas on limits bound nothing; objects that are counted (`count/...`) are not replicas,
-except pods.
+A workload's limits are not known here, so quotas on limits bound nothing; objects that are counted
+(`count/...`) are not replicas, except pods.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from wharfinger.domain.ids import Bounded, NamespaceName, PolicyName
 from wharfinger.domain.selectors import Requirement
-from wharfinger.domain.value import Name, Value
+from wharfinger.domain.value import Value
 
 PRIORITY_CLASS = "PriorityClass"
 
@@ -22,12 +25,13 @@ _STANDARD = ("cpu", "memory", "ephemeral-storage")
 
 
 class Quota(Value, frozen=True):
-    """`hard`, `used`: by the names Kubernetes gives them (`cpu`, `requests.memory`, `requests.nvidia.com/gpu`, `pods`), in the
-    units of `domain.resources`: cpu by whichever name in milli-cores. `scope`: all of it must hold; the key is the scope's
-    name. Of a bare scope (`scopes`) the operator is Exists."""
+    """`hard`, `used`: by the names Kubernetes gives them (`cpu`, `requests.memory`,
+    `requests.nvidia.com/gpu`, `pods`), in the units of `domain.resources`: cpu by whichever name in
+    milli-cores. `scope`: all of it must hold; the key is the scope's name. Of a bare scope
+    (`scopes`) the operator is Exists."""
 
-    namespace: Name
-    name: Name
+    namespace: Bounded[NamespaceName]
+    name: Bounded[PolicyName]
     hard: dict[str, int]
     used: dict[str, int] = {}
     scope: tuple[Requirement, ...] = ()
@@ -39,12 +43,17 @@ def in_milli(limit: str) -> bool:
 
 
 def limited_resource(limit: str) -> str:
-    """The resource whose requests a name of a quota limits (`requests.cpu` and `cpu` both limit cpu); empty: no requests."""
+    """The resource whose requests a name of a quota limits (`requests.cpu` and `cpu` both limit
+    cpu); empty: no requests."""
     if limit in _PODS:
         return "pods"
     if limit in _STANDARD:
         return limit
-    return limit.removeprefix(_REQUESTS) if limit.startswith(_REQUESTS) and limit != "requests.storage" else ""
+    return (
+        limit.removeprefix(_REQUESTS)
+        if limit.startswith(_REQUESTS) and limit != "requests.storage"
+        else ""
+    )
 
 
 def left_of(quota: Quota) -> dict[str, int]:
@@ -58,11 +67,15 @@ def left_of(quota: Quota) -> dict[str, int]:
     return left
 
 
-def covers(scope: tuple[Requirement, ...], requests: Mapping[str, int], priority_class: str) -> bool:
-    """Whether pods that request this and are of this priority class (empty: none) are under a quota of this scope.
+def covers(
+    scope: tuple[Requirement, ...], requests: Mapping[str, int], priority_class: str
+) -> bool:
+    """Whether pods that request this and are of this priority class (empty: none) are under a quota
+    of this scope.
 
-    Replicas here run until they are told otherwise and look for no pods of other namespaces, so they are never Terminating
-    and never CrossNamespacePodAffinity. A scope this does not know covers nothing.
+    Replicas here have no deadline and no affinity to pods of other namespaces, so
+    they are never Terminating and never CrossNamespacePodAffinity. A scope this does not know
+    covers nothing.
     """
     return all(_in_scope(part, requests, priority_class) for part in scope)
 

@@ -1,7 +1,8 @@
-"""How pods are placed on nodes, as users configure it: profiles of plugins with their weights and arguments.
+"""How pods are placed on nodes, as users configure it: profiles of plugins with their weights and
+arguments.
 
-The values of a KubeSchedulerConfiguration, whatever shape it was written in. Which plugins there are and what they do is the
-engine's business (`engine.framework`); the names are theirs.
+The values of a KubeSchedulerConfiguration of any API version. Which plugins there
+are and what they do is the engine's business (`engine.framework`); the names are theirs.
 """
 
 from __future__ import annotations
@@ -15,9 +16,19 @@ from wharfinger.domain.value import Value
 DEFAULT_SCHEDULER = "default-scheduler"
 
 Point = Literal[
-    "queueSort", "preEnqueue", "preFilter", "filter", "postFilter", "preScore", "score", "reserve", "permit", "preBind", "bind",
+    "queueSort",
+    "preEnqueue",
+    "preFilter",
+    "filter",
+    "postFilter",
+    "preScore",
+    "score",
+    "reserve",
+    "permit",
+    "preBind",
+    "bind",
     "postBind",
-]  # fmt: skip
+]
 
 ScoringType = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
 
@@ -45,7 +56,7 @@ DEFAULT_RESOURCES = (WeightedResource("cpu"), WeightedResource("memory"))
 
 
 class FitArgs(Value, frozen=True):
-    """NodeResourcesFit. `shape`: of RequestedToCapacityRatio."""
+    """Of the fit of amounts. `shape`: of RequestedToCapacityRatio."""
 
     strategy: ScoringType = "LeastAllocated"
     resources: tuple[WeightedResource, ...] = DEFAULT_RESOURCES
@@ -53,42 +64,55 @@ class FitArgs(Value, frozen=True):
     ignored_resources: tuple[str, ...] = ()
     ignored_groups: tuple[str, ...] = ()
 
+    def ignores(self, resource: str) -> bool:
+        """Whether the profile leaves the resource to another component. Resources of Kubernetes
+        itself cannot be left."""
+        if "/" not in resource or "kubernetes.io/" in resource:
+            return False
+        return (
+            resource in self.ignored_resources or resource.partition("/")[0] in self.ignored_groups
+        )
+
 
 class BalancedArgs(Value, frozen=True):
-    """NodeResourcesBalancedAllocation. `by_change`: the formula of Kubernetes 1.36 and later, which scores by how much the pod
-    changes the balance; before it was how balanced the node is with it."""
+    """Of the balance of amounts. `by_change`: the formula of Kubernetes 1.36 and later, which
+    scores by how much the pod changes the balance; before it was how balanced the node is with
+    it."""
 
     resources: tuple[WeightedResource, ...] = DEFAULT_RESOURCES
     by_change: bool = False
 
 
 class InterPodArgs(Value, frozen=True):
-    """InterPodAffinity."""
+    """Of affinity between pods."""
 
     hard_weight: int = 1
     ignores_preferences_of_others: bool = False
 
 
 class SpreadArgs(Value, frozen=True):
-    """PodTopologySpread. `system`: pods without constraints of their own get the built-in ones instead of `constraints`."""
+    """Of topology spread. `system`: pods without constraints of their own get the built-in ones
+    instead of `constraints`."""
 
     system: bool = True
     constraints: tuple[TopologySpread, ...] = ()
 
 
 class NodeAffinityArgs(Value, frozen=True):
-    """NodeAffinity: what the profile adds to every pod. `required` None: nothing; terms are alternatives."""
+    """Of affinity to nodes: what the profile adds to every pod. `required` None: nothing; terms are
+    alternatives."""
 
     required: tuple[NodeTerm, ...] | None = None
     preferred: tuple[WeightedNodeTerm, ...] = ()
 
 
 class PreemptionArgs(Value, frozen=True):
-    """DefaultPreemption: on how many nodes victims are sought, the larger of a percentage and a number.
+    """DefaultPreemption: on how many nodes victims are sought, the larger of a percentage and a
+    number.
 
-    Ours: `whole_groups`: pods of a group that is only of use whole are evicted together or not at all. `across_nodes`: where
-    nothing else helps, pods on other nodes of the same zone (or whatever domain the pod is kept out of) may be
-    evicted, too."""
+    Ours: `whole_groups`: pods of a group that is only of use whole are evicted together or not at
+    all. `across_nodes`: where nothing else helps, pods on other nodes of the same zone (or of
+    another domain that the pod is kept out of) may be evicted, too."""
 
     min_candidates_percent: int = 10
     min_candidates: int = 100
@@ -106,30 +130,39 @@ class DynamicResourcesArgs(Value, frozen=True):
 
 
 class DynamicArgs(Value, frozen=True):
-    """Dynamic, the plugin that goes by measured load. `stale`: what a node counts as whose measurements are missing
-    or too old: `crane`: it passes the filter and a missing metric scores 0 (as crane-scheduler has it); `open`: it
-    passes, and is scored by the metrics there are; `closed`: it is refused. `damped`: replicas placed since the last
-    measurement count as hot at once."""
+    """Of measured load. `stale`: what a node counts as whose measurements are missing or too old:
+    `crane`: it passes the filter and a missing metric scores 0 (as crane-scheduler has it); `open`:
+    it passes, and is scored by the metrics there are; `closed`: it is refused. `damped`: replicas
+    placed since the last measurement count as hot at once."""
 
     stale: Literal["crane", "open", "closed"] = "open"
     damped: bool = True
 
 
 class DevicesArgs(Value, frozen=True):
-    """Devices: how the devices of a node are preferred. Which names there are is said by `engine.devices`."""
+    """How the devices of a node are preferred. Which names there are is said by
+    `engine.devices`."""
 
     strategy: str = ""
 
 
 PluginArgs = (
-    FitArgs | BalancedArgs | InterPodArgs | SpreadArgs | NodeAffinityArgs | PreemptionArgs | VolumeBindingArgs
-    | DynamicResourcesArgs | DynamicArgs | DevicesArgs
-)  # fmt: skip
+    FitArgs
+    | BalancedArgs
+    | InterPodArgs
+    | SpreadArgs
+    | NodeAffinityArgs
+    | PreemptionArgs
+    | VolumeBindingArgs
+    | DynamicResourcesArgs
+    | DynamicArgs
+    | DevicesArgs
+)
 
 
 class Arguments(Value, frozen=True):
-    """The arguments of the plugins of one profile; those not given are the defaults. `others`: plugin name -> JSON
-    text, for plugins that users have added."""
+    """The arguments of the plugins of one profile; those not given are the defaults. `others`:
+    plugin name -> JSON text, for plugins that users have added."""
 
     fit: FitArgs = FitArgs()
     balanced: BalancedArgs = BalancedArgs()
@@ -145,9 +178,9 @@ class Arguments(Value, frozen=True):
 
 
 class Profile(Value, frozen=True):
-    """`points`: extension point -> plugins in order, complete: defaults are filled in and `*` is resolved.
-    `percentage`: of nodes to score, None: the configuration's (Wharfinger looks at all nodes and keeps the number for
-    whoever asks)."""
+    """`points`: extension point -> plugins in order, complete: defaults are filled in and `*` is
+    resolved. `percentage`: of nodes to score, None: the configuration's. It is stored and has no
+    effect: Wharfinger scores all nodes."""
 
     name: str = DEFAULT_SCHEDULER
     points: dict[Point, tuple[PluginUse, ...]] = {}
@@ -164,9 +197,9 @@ class ManagedResource(Value, frozen=True):
 
 
 class Extender(Value, frozen=True):
-    """An HTTP extender of the scheduler: asked at `url` / verb; an empty verb: not asked that. `ignorable`: its
-    failures refuse nobody. `resources`: asked only for pods that request one of them; none: for all. `ca_file`,
-    `cert_file`, `key_file`, `insecure`, `server_name`: of TLS."""
+    """An HTTP extender of the scheduler, called at `url` / verb; an empty verb: not called for it.
+    `ignorable`: its failure rejects no pod. `resources`: called only for pods that request one of
+    them; none: for all. `ca_file`, `cert_file`, `key_file`, `insecure`, `server_name`: of TLS."""
 
     url: str
     filter_verb: str = ""
@@ -186,8 +219,8 @@ class Extender(Value, frozen=True):
 
 
 class SchedulerConfig(Value, frozen=True):
-    """`profiles` by name; a pod names its profile, without a name it is the one called `default-scheduler`.
-    `percentage`: of nodes to score, 0: adaptive."""
+    """`profiles` by name; a pod names its profile, without a name it is the one called
+    `default-scheduler`. `percentage`: of nodes to score, 0: adaptive."""
 
     profiles: tuple[Profile, ...] = ()
     extenders: tuple[Extender, ...] = ()

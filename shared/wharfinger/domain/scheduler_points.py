@@ -1,7 +1,9 @@
-"""Which plugins stand at which extension point, once a configuration has been joined with the defaults.
+"""Which plugins stand at which extension point, once a configuration has been joined with the
+defaults.
 
-Users write what differs: plugins off, on, in another order, with another weight, for one point or for all of a plugin's
-points at once (`multiPoint`). `complete` gives every point its list, by kube-scheduler's rules.
+Users write what differs: plugins off, on, in another order, with another weight, for one point or
+for all of a plugin's points at once (`multiPoint`). `complete` gives every point its list, by
+kube-scheduler's rules.
 """
 
 from __future__ import annotations
@@ -30,9 +32,12 @@ NOTHING_SAID = PluginSet()
 def complete(
     everywhere: PluginSet, points: Mapping[Point, PluginSet], known: Mapping[str, KnownPlugin]
 ) -> dict[Point, tuple[PluginUse, ...]]:
-    """All points that have any plugin. `everywhere`: what `multiPoint` says. Names are of `known`."""
+    """All points that have any plugin. `everywhere`: what `multiPoint` says. Names are of
+    `known`."""
     standing = _joined(_defaults(known), everywhere)
-    found = {point: _at(point, standing, points.get(point, NOTHING_SAID), known) for point in POINTS}
+    found = {
+        point: _at(point, standing, points.get(point, NOTHING_SAID), known) for point in POINTS
+    }
     return {point: uses for point, uses in found.items() if uses}
 
 
@@ -43,7 +48,8 @@ PREPARED: tuple[tuple[Point, Point], ...] = (("filter", "preFilter"), ("score", 
 def unprepared(
     points: Mapping[Point, tuple[PluginUse, ...]], known: Mapping[str, KnownPlugin]
 ) -> tuple[str, Point, Point] | None:
-    """The first plugin that stands at a point and is off at the one where it prepares for it: (plugin, point, missing point)."""
+    """The first plugin that stands at a point and is off at the one where it prepares for it:
+    (plugin, point, missing point)."""
     for point, before in PREPARED:
         ready = {use.name for use in points.get(before, ())}
         for use in points.get(point, ()):
@@ -53,22 +59,33 @@ def unprepared(
 
 
 def _defaults(known: Mapping[str, KnownPlugin]) -> tuple[PluginUse, ...]:
-    return tuple(PluginUse(plugin.name, plugin.weight) for plugin in known.values() if plugin.by_default)
+    return tuple(
+        PluginUse(plugin.name, plugin.weight) for plugin in known.values() if plugin.by_default
+    )
 
 
 def _joined(defaults: Iterable[PluginUse], said: PluginSet) -> tuple[PluginUse, ...]:
-    """Defaults that are not off, with the weights that are said for them, in their order; then those that are on besides."""
+    """Defaults that are not off, with the weights that are said for them, in their order; then
+    those that are on besides."""
     wanted = {use.name: use for use in said.enabled}
-    kept = () if ALL in said.disabled else tuple(use for use in defaults if use.name not in said.disabled)
+    kept = (
+        ()
+        if ALL in said.disabled
+        else tuple(use for use in defaults if use.name not in said.disabled)
+    )
     names = {use.name for use in kept}
-    return (*(wanted.get(use.name, use) for use in kept), *(use for use in said.enabled if use.name not in names))
+    return (
+        *(wanted.get(use.name, use) for use in kept),
+        *(use for use in said.enabled if use.name not in names),
+    )
 
 
 def _at(
     point: Point, standing: Iterable[PluginUse], said: PluginSet, known: Mapping[str, KnownPlugin]
 ) -> tuple[PluginUse, ...]:
-    """First those of `standing` that the point names itself, in its order: that is how a user changes weight or place
-    of one. Then the rest of `standing` that works here and is not off. Then what only the point names."""
+    """First those of `standing` that the point names itself, in its order: that is how a user
+    changes weight or place of one. Then the rest of `standing` that works here and is not off. Then
+    what only the point names."""
     works = {use.name: use for use in standing if point in known[use.name].points}
     here = [use for use in said.enabled if point in known[use.name].points]
     if ALL in said.disabled:

@@ -1,11 +1,13 @@
-"""What users say of choosing clusters as clusters: Open Cluster Management's Placement and what it refers to.
+"""What users say of choosing clusters as clusters: Open Cluster Management's Placement and what it
+refers to.
 
-A placement selects a set of clusters and says nothing of replicas. Its values keep what the API server of that system would let
-through, so wrong ones (an unknown mode, a selector with an operator nobody knows) can be said here: they are reported as a
-condition of the placement, by `engine.placement`, and not refused while reading.
+A placement selects a set of clusters and says nothing of replicas. It can hold every value that the
+API server of that system accepts, also wrong ones: an unknown mode, or a selector with an unknown
+operator. `engine.cluster_sets` reports those as a condition of the placement; reading does not
+refuse them.
 
-`Selection` is the placement; `ClusterSet`, `SetBinding` and `ClusterScores` are the other things it depends on. All of them come
-as parts of a `Policy` under the keys of their manifests.
+`Selection` is the placement; `ClusterSet`, `SetBinding` and `ClusterScores` are the other things it
+depends on. All of them come as parts of a `Policy` under the keys of their manifests.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from wharfinger.domain.value import Value
 
 
 class Condition(Value, frozen=True):
-    """One `matchExpressions` entry. `operator` is whatever was written."""
+    """One `matchExpressions` entry. `operator`: as written, not validated."""
 
     key: str
     operator: str
@@ -39,8 +41,8 @@ class Predicate(Value, frozen=True):
 
 
 class ClusterToleration(Value, frozen=True):
-    """OCM's toleration. `operator`: Equal, Exists or what else was written; an empty `effect`: every effect. `seconds`: for how
-    long since the taint was put on; None for ever."""
+    """OCM's toleration. `operator`: Equal, Exists or what else was written; an empty `effect`:
+    every effect. `seconds`: for how long since the taint was put on; None forever."""
 
     key: str = ""
     operator: str = "Equal"
@@ -57,7 +59,8 @@ class AddOnScore(Value, frozen=True):
 
 
 class Priority(Value, frozen=True):
-    """One prioritizer with its weight. `type`: BuiltIn or AddOn; empty: no coordinate was given at all."""
+    """One prioritizer with its weight. `type`: BuiltIn or AddOn; empty: no coordinate was given at
+    all."""
 
     type: str = "BuiltIn"
     builtin: str = ""
@@ -76,14 +79,16 @@ class DecisionGroup(Value, frozen=True):
 class Selection(Value, frozen=True):
     """OCM's Placement.
 
-    `cluster_sets`: of the bound sets only these; empty: all. `wanted`: how many clusters; None: all that pass. `predicates` are
-    alternatives. `mode`: Additive (the default priorities, changed by these) or Exact (only these). `per_group`: how many clusters
-    a decision group holds: a number, or `"<percent>%"` of the chosen. `disabled`: nothing is decided while its annotation says so.
+    `cluster_sets`: of the bound sets only these; empty: all. `wanted`: how many clusters; None: all
+    that pass. `predicates` are alternatives. `mode`: Additive (the default priorities, changed by
+    these) or Exact (only these). `per_group`: how many clusters a decision group holds: a number,
+    or `"<percent>%"` of the chosen. `disabled`: nothing is decided while its annotation says so.
 
-    Beyond OCM, by annotation: `expired_scores`: what a score is worth that is past its time: 0 as there, or as if it had never
-    been given (`unknown`). `hysteresis`: a newcomer takes the place of a cluster that is held only when it is better by more than
-    so many points. `window_s`: how long others must have ranked higher, without a break, before the set moves to them. `strict`:
-    as OCM does it, where we do better.
+    Beyond OCM, by annotation: `expired_scores`: what a score is worth that is past its time: 0 as
+    there, or as if it had never been given (`unknown`). `hysteresis`: a newcomer takes the place of
+    a cluster that is held only when it is better by more than so many points. `window_s`: how long
+    others must have ranked higher, without a break, before the set moves to them. `strict`: as OCM
+    does it, where we do better.
     """
 
     cluster_sets: tuple[str, ...] = ()
@@ -103,16 +108,17 @@ class Selection(Value, frozen=True):
 
 
 class ClusterSet(Value, frozen=True):
-    """OCM's ManagedClusterSet. `kind`: ExclusiveClusterSetLabel (the clusters labelled with its name) or LabelSelector (those that
-    `selector` matches; None matches none)."""
+    """OCM's ManagedClusterSet. `kind`: ExclusiveClusterSetLabel (the clusters labelled with its
+    name) or LabelSelector (those that `selector` matches; None matches none)."""
 
     kind: str = "ExclusiveClusterSetLabel"
     selector: Selector | None = None
 
 
 class SetBinding(Value, frozen=True):
-    """OCM's ManagedClusterSetBinding: placements of its namespace may use the set that has the binding's own name, as OCM has it;
-    `cluster_set` is what its spec says, which must be the same there."""
+    """OCM's ManagedClusterSetBinding: placements of its namespace may use the set that has the
+    binding's own name, as OCM has it; `cluster_set` is what its spec says, which must be the same
+    there."""
 
     cluster_set: str = ""
 
@@ -123,8 +129,8 @@ class ScoreValue(Value, frozen=True):
 
 
 class ClusterScores(Value, frozen=True):
-    """OCM's AddOnPlacementScore: the cluster is the namespace of its key. `until_us`: past it the scores are expired; microseconds
-    of the epoch, None: never."""
+    """OCM's AddOnPlacementScore: the cluster is the namespace of its key. `until_us`: past it the
+    scores are expired; microseconds of the epoch, None: never."""
 
     scores: tuple[ScoreValue, ...] = ()
     until_us: int | None = None

@@ -1,6 +1,7 @@
 """Label and field selectors, as Kubernetes writes them.
 
-`Requirement` is one `matchExpressions` entry. Operators: In, NotIn, Exists, DoesNotExist, and, for node terms, Gt and Lt.
+`Requirement` is one `matchExpressions` entry. Operators: In, NotIn, Exists, DoesNotExist, and, for
+node terms, Gt and Lt.
 """
 
 from __future__ import annotations
@@ -8,17 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from wharfinger.domain.ids import LabelKey, LabelText
 from wharfinger.domain.value import Value
 
 Operator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
 
 
 class Requirement(Value, frozen=True):
-    """One condition on one label. For Gt and Lt `values` holds a single integer, compared as an integer."""
+    """One condition on one label. For Gt and Lt `values` holds a single integer, compared as an
+    integer."""
 
-    key: str
+    key: LabelKey
     operator: Operator
-    values: tuple[str, ...] = ()
+    values: tuple[LabelText, ...] = ()
 
     def holds(self, labels: Mapping[str, str]) -> bool:
         value = labels.get(self.key)
@@ -32,16 +35,20 @@ class Requirement(Value, frozen=True):
             case "DoesNotExist":
                 return value is None
             case "Gt" | "Lt":
-                bound, actual = _integer(self.values[0] if len(self.values) == 1 else None), _integer(value)
+                bound, actual = (
+                    _integer(self.values[0] if len(self.values) == 1 else None),
+                    _integer(value),
+                )
                 if bound is None or actual is None:
                     return False
                 return actual > bound if self.operator == "Gt" else actual < bound
 
 
 class LabelSelector(Value, frozen=True):
-    """All of `match_labels` and all of `match_expressions`. An empty selector matches everything."""
+    """All of `match_labels` and all of `match_expressions`. An empty selector matches
+    everything."""
 
-    match_labels: dict[str, str] = {}
+    match_labels: dict[LabelKey, LabelText] = {}
     match_expressions: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
@@ -51,7 +58,8 @@ class LabelSelector(Value, frozen=True):
 
 
 class NodeTerm(Value, frozen=True):
-    """One nodeSelectorTerm: all expressions and all fields hold. A term with neither matches no node."""
+    """One nodeSelectorTerm: all expressions and all fields hold. A term with neither matches no
+    node."""
 
     expressions: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()

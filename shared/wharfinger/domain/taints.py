@@ -1,10 +1,12 @@
-"""Taints and tolerations of nodes and clusters. Which effects block whom is the engine's business; here only matching."""
+"""Taints and tolerations of nodes and clusters. Which effects block whom is the engine's business;
+here only matching."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Literal
 
+from wharfinger.domain.ids import LabelKey, LabelText
 from wharfinger.domain.selectors import Requirement
 from wharfinger.domain.value import Value
 
@@ -12,21 +14,21 @@ Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 
 class Taint(Value, frozen=True):
-    key: str
+    key: LabelKey
     effect: Effect
-    value: str = ""
+    value: LabelText = ""
 
 
 class Toleration(Value, frozen=True):
     """An empty `key` with Exists tolerates every taint; an empty `effect` every effect.
 
     Gt and Lt: the taint's value is an integer above, or below, `value`.
-    `seconds` bounds how long a NoExecute taint is borne: None for ever, zero or less not at all.
+    `seconds`: how long a NoExecute taint is tolerated; None: forever, zero or less: not at all.
     """
 
-    key: str = ""
+    key: LabelKey = ""
     operator: Literal["Equal", "Exists", "Gt", "Lt"] = "Equal"
-    value: str = ""
+    value: LabelText = ""
     effect: Effect | Literal[""] = ""
     seconds: int | None = None
 
@@ -49,7 +51,8 @@ class Toleration(Value, frozen=True):
 def first_untolerated(
     taints: Iterable[Taint], tolerations: Iterable[Toleration], effects: Iterable[Effect]
 ) -> Taint | None:
-    """The first taint with one of `effects` that no toleration covers, in the order the taints are listed."""
+    """The first taint with one of `effects` that no toleration covers, in the order the taints are
+    listed."""
     tolerations, effects = tuple(tolerations), tuple(effects)
     for taint in taints:
         if taint.effect in effects and not any(t.tolerates(taint) for t in tolerations):
@@ -58,9 +61,10 @@ def first_untolerated(
 
 
 def toleration_seconds(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> int | None:
-    """How long all NoExecute `taints` together are borne: 0 not at all, None for ever.
+    """How long all NoExecute `taints` together are tolerated; 0: not at all, None: forever.
 
-    The shortest finite time over the matching tolerations counts, as the taint manager of Kubernetes does.
+    The shortest finite time over the matching tolerations counts, as the taint manager of
+    Kubernetes does.
     """
     tolerations = tuple(tolerations)
     shortest: int | None = None

@@ -1,8 +1,8 @@
 """The one base of all domain values: frozen, ordered fields, encodable as canonical JSON.
 
-Values are msgspec structs rather than dataclasses because the same value travels through the engine and
-over the wire, and decoding must not be what limits a service. `canonical` is the only encoder whose bytes
-are ever hashed: fields in declared order, mapping keys sorted, defaults left out.
+Values are msgspec structs rather than dataclasses because the same value travels through the engine
+and over the wire, and decoding must not be what limits a service. `canonical` is the only encoder
+whose bytes are ever hashed: fields in declared order, mapping keys sorted, defaults left out.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ T = TypeVar("T")
 
 NAME_LENGTH_MAX = 512
 Name = Annotated[str, msgspec.Meta(max_length=NAME_LENGTH_MAX)]
-"""The name of a thing that decisions are about. They are found by it, and an index entry holds 2,704 bytes; the longest name
-that Kubernetes can make (namespace, name and kind) has 381 characters."""
+"""The name of a thing that decisions are about. They are found by it, and an index entry holds
+2,704 bytes; the longest name that Kubernetes can make (namespace, name and kind) has 381
+characters."""
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 
@@ -27,7 +28,8 @@ class Value(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def canonical(value: object) -> bytes:
-    """The canonical JSON of a value: same value, same bytes, in every process and on every machine."""
+    """The canonical JSON of a value: same value, same bytes, in every process and on every
+    machine."""
     return _encoder.encode(value)
 
 
@@ -38,4 +40,6 @@ def digest(value: object, length: int = 16) -> str:
 
 def stable_hash(*parts: str) -> int:
     """A 64-bit hash of names for tie breaks; independent of `PYTHONHASHSEED`."""
-    return int.from_bytes(hashlib.blake2b("\x00".join(parts).encode(), digest_size=8).digest(), "big")
+    return int.from_bytes(
+        hashlib.blake2b("\x00".join(parts).encode(), digest_size=8).digest(), "big"
+    )

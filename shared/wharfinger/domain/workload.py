@@ -1,4 +1,5 @@
-"""What one replica of a workload needs. Equal requirements form a *requirement class*, named by their digest."""
+"""What one replica of a workload needs. Equal requirements form a *requirement class*, named by
+their digest."""
 
 from __future__ import annotations
 
@@ -7,6 +8,15 @@ from functools import lru_cache
 
 import msgspec
 
+from wharfinger.domain.ids import (
+    ApiVersion,
+    LabelKey,
+    LabelText,
+    NamespaceName,
+    ResourceName,
+    Word,
+    WorkloadName,
+)
 from wharfinger.domain.pod_traits import NO_TRAITS, PodTraits
 from wharfinger.domain.resources import DeviceRequest
 from wharfinger.domain.selectors import NodeTerm
@@ -17,20 +27,21 @@ from wharfinger.domain.value import Value, canonical
 class Requirements(Value, frozen=True):
     """Requests and node claims of one replica.
 
-    `node_selector` and `node_terms` (terms are alternatives, required) restrict nodes; `tolerations` are the pod's.
-    `pod`: what else its node depends on; None: nothing, not even labels by which others could select it."""
+    `node_selector` and `node_terms` (terms are alternatives, required) restrict nodes;
+    `tolerations` are the pod's. `pod`: what else its node depends on; None: nothing, not even
+    labels by which others could select it."""
 
-    requests: dict[str, int] = {}
+    requests: dict[ResourceName, int] = {}
     devices: tuple[DeviceRequest, ...] = ()
-    node_selector: dict[str, str] = {}
+    node_selector: dict[LabelKey, LabelText] = {}
     node_terms: tuple[NodeTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     pod: PodTraits | None = None
 
     @property
     def class_key(self) -> str:
-        """The name of this requirement class: as many fit of requirements with equal keys. Pods that differ only in what others
-        see of them (labels, images, preferences) are one class."""
+        """The name of this requirement class: as many fit of requirements with equal keys. Pods
+        that differ only in what others see of them (labels, images, preferences) are one class."""
         if self.pod is not None and not self.pod.restrictive:
             return _class_key(canonical(msgspec.structs.replace(self, pod=None)))
         return _class_key(canonical(self))
@@ -58,10 +69,10 @@ def _class_key(requirements: bytes) -> str:
 class ObjectRef(Value, frozen=True):
     """The workload a binding places."""
 
-    api_version: str
-    kind: str
-    name: str
-    namespace: str = ""
+    api_version: ApiVersion
+    kind: Word
+    name: WorkloadName
+    namespace: NamespaceName = ""
 
     @property
     def gvk(self) -> str:

@@ -1,1 +1,2 @@
-"""The arithmetic of placement: which cluster, which node, how many. Pure; knows no stream and no event."""
+"""The algorithms of placement: which cluster, which node, how many replicas. Pure functions; no
+stream or event is known here."""

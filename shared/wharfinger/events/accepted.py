@@ -1,12 +1,14 @@
-"""A fact that somebody hands in, with the keys under which it travels. The one place that knows the keys of intake's topics.
+"""A fact that is submitted to the intake, with its topic and its keys. Only this module knows the
+keys of the intake's topics.
 
-It has no id yet: whoever accepts it gives it one.
+The fact has no id yet: the code that accepts it assigns one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from wharfinger.domain.binding import range_key
 from wharfinger.domain.value import Value
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.cluster_state import (
@@ -17,6 +19,7 @@ from wharfinger.events.cluster_state import (
     WorkloadObserved,
 )
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
+from wharfinger.events.envelope import NO_VERSION, FactVersion
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.registry import LATEST
 from wharfinger.events.streams import Topic
@@ -38,12 +41,14 @@ Fact = (
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """`key`: the record's key, whose latest value compaction keeps; `partition_key`: what chooses the partition."""
+    """`key`: the record's key, whose latest value compaction keeps; `partition_key`: what chooses
+    the partition. `version`: which state of its key the fact is (`events.versions`)."""
 
     data: Value
     subject: str
     key: str
     partition_key: str
+    version: FactVersion = NO_VERSION
 
     @property
     def topic(self) -> Topic:
@@ -57,8 +62,10 @@ def accepted(data: Fact) -> Accepted:
     match data:
         case ClusterObserved(cluster=cluster):
             return _keyed(data, cluster.name)
-        case ClusterForgotten(name=name) | BindingWithdrawn(name=name):
+        case ClusterForgotten(name=name):
             return _keyed(data, name)
+        case BindingWithdrawn(name=name):
+            return _of_binding(data, name)
         case NodesObserved(cluster=name, bucket=bucket):
             return Accepted(data, name, f"{name}/nodes/{bucket}", name)
         case PodsObserved(cluster=name, node=node):
@@ -74,7 +81,12 @@ def accepted(data: Fact) -> Accepted:
         case PolicyRemoved(kind=kind, namespace=namespace, name=name):
             return _keyed(data, f"{kind}/{namespace}/{name}")
         case BindingRequested(binding=binding):
-            return _keyed(data, binding.name)
+            return _of_binding(data, binding.name)
+
+
+def _of_binding(data: Value, name: str) -> Accepted:
+    """All bindings of a namespace go to one fleet shard."""
+    return Accepted(data, name, name, range_key(name))
 
 
 def _keyed(data: Value, key: str) -> Accepted:

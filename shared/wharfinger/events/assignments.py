@@ -1,26 +1,38 @@
-"""Topic `wharfinger.assignments`: every decision that touches a cluster, in stream order, on that cluster's partition.
+"""Topic `wharfinger.assignments`: every decision that touches a cluster, in stream order, on that
+cluster's partition.
 
-Written by the publisher: one event a round (or merged run of rounds) of a stream and cluster, up to 100 items. `seq` and `decision`
-of each item name the decision it came from. FIFO of the partition is what makes `accounted_through` sound.
+Written by the publisher: one event a round (or merged run of rounds) of a stream and cluster, up to
+100 items. `seq` and `decision` of each item name the decision it came from. FIFO of the partition
+is what makes `accounted_through` sound.
 """
 
 from __future__ import annotations
 
+from wharfinger.domain.ids import (
+    BindingName,
+    ClassKey,
+    ClusterName,
+    FleetDecisionId,
+    NodeName,
+    StreamName,
+    Word,
+    WorkloadUid,
+)
 from wharfinger.domain.node_pool import PoolRequirement
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import Requirements
-from wharfinger.events.decisions import NodeShare
+from wharfinger.events.node_share import NodeShare
 
 MAX_ITEMS = 100
 
 
 class Assigned(Value, frozen=True, tag="assigned"):
-    """The binding shall have `replicas` replicas in this cluster, all told (0: none any more)."""
+    """The binding shall have `replicas` replicas in this cluster in total (0: none any more)."""
 
     seq: int
     decision: str
-    binding: str
-    uid: str
+    binding: BindingName
+    uid: WorkloadUid
     replicas: int
     requirements: Requirements = Requirements()
     priority: int = 0
@@ -29,7 +41,7 @@ class Assigned(Value, frozen=True, tag="assigned"):
 class Placed(Value, frozen=True, tag="placed"):
     seq: int
     decision: str
-    binding: str
+    binding: BindingName
     placed: tuple[NodeShare, ...]
     requirements: Requirements = Requirements()
 
@@ -37,17 +49,17 @@ class Placed(Value, frozen=True, tag="placed"):
 class Refused(Value, frozen=True, tag="refused"):
     seq: int
     decision: str
-    binding: str
-    assignment: str
+    binding: BindingName
+    assignment: FleetDecisionId
     count: int
-    class_key: str
-    reason: str
+    class_key: ClassKey
+    reason: Word
 
 
 class Released(Value, frozen=True, tag="released"):
     seq: int
     decision: str
-    binding: str
+    binding: BindingName
     released: tuple[NodeShare, ...] = ()
     unbound: int = 0
 
@@ -55,7 +67,7 @@ class Released(Value, frozen=True, tag="released"):
 class NodeClosed(Value, frozen=True, tag="node-closed"):
     seq: int
     decision: str
-    node: str
+    node: NodeName
 
 
 class Silenced(Value, frozen=True, tag="silenced"):
@@ -84,7 +96,8 @@ class Claimed(Value, frozen=True, tag="claimed"):
 
 
 class ClaimEnded(Value, frozen=True, tag="claim-ended"):
-    """`instance_type`, `zone`, `capacity_type`: what came, or what could not be had; empty where that is not known."""
+    """`instance_type`, `zone`, `capacity_type`: what came, or what could not be had; empty where
+    that is not known."""
 
     seq: int
     decision: str
@@ -120,15 +133,24 @@ class Disrupted(Value, frozen=True, tag="disrupted"):
 
 
 AssignmentItem = (
-    Assigned | Placed | Refused | Released | NodeClosed | Silenced | Recovered | Claimed | ClaimEnded
-    | Disrupting | Disrupted
-)  # fmt: skip
+    Assigned
+    | Placed
+    | Refused
+    | Released
+    | NodeClosed
+    | Silenced
+    | Recovered
+    | Claimed
+    | ClaimEnded
+    | Disrupting
+    | Disrupted
+)
 
 
 class AssignmentsDecided(Value, frozen=True):
     """`stream`: the stream whose decisions these are; `through`: the highest seq among them."""
 
-    cluster: str
-    stream: str
+    cluster: ClusterName
+    stream: StreamName
     through: int
     items: tuple[AssignmentItem, ...]

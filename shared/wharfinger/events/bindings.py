@@ -1,13 +1,14 @@
 """Topic `wharfinger.bindings`: what is to be placed.
 
-State model: key = binding name; each BindingRequested is the whole state of its key. BindingWithdrawn ends it and lets its
-replicas go.
+State model: key = binding name; each BindingRequested is the whole state of its key.
+BindingWithdrawn ends it and lets its replicas go.
 """
 
 from __future__ import annotations
 
 from wharfinger.domain.binding import Binding
-from wharfinger.domain.value import Name, Value
+from wharfinger.domain.ids import BindingName, Bounded
+from wharfinger.domain.value import Value
 
 
 class BindingRequested(Value, frozen=True):
@@ -15,4 +16,4 @@ class BindingRequested(Value, frozen=True):
 
 
 class BindingWithdrawn(Value, frozen=True):
-    name: Name
+    name: Bounded[BindingName]

@@ -1,12 +1,19 @@
 """Topic `wharfinger.cluster-state`: the nodes, pods, quotas and other objects of member clusters.
 
-State model: nodes lie in `buckets` fixed buckets by stable hash of the node's name, key = cluster/nodes/bucket; a node
-absent from its bucket is gone. Pods lie by node, key = cluster/pods/node; a pod absent is gone. A cluster's nodes are
-known only once every bucket has been seen. Quotas lie by namespace, key = cluster/quotas/namespace; a quota absent is gone.
-Whatever else pods are placed by (services, budgets, namespaces, volumes, claims) lies by kind and namespace, key =
-cluster/objects/kind/namespace; an object absent is gone. How a binding fares lies by binding, key = cluster/workloads/binding.
+State model, one key for each group:
 
-Who reports both tells pods before the quotas that count them: what a quota says is used is taken to hold the pods seen by then.
+- Nodes: cluster/nodes/bucket. There are `buckets` buckets, chosen by a stable hash of the node's
+  name. A cluster's nodes are known only after every bucket has been received.
+- Pods: cluster/pods/node.
+- Quotas: cluster/quotas/namespace.
+- Other objects that placement depends on (services, budgets, namespaces, volumes, claims):
+  cluster/objects/kind/namespace.
+- The health of a binding: cluster/workloads/binding.
+
+A node, pod, quota or object that is absent from the newest event of its key no longer exists.
+
+A collector that reports pods and quotas reports the pods first. The used amounts of a quota are
+assumed to include all pods reported before it.
 """
 
 from __future__ import annotations
@@ -15,39 +22,44 @@ from collections.abc import Iterable
 from typing import Literal
 
 from wharfinger.domain.cluster_objects import ClusterObject
+from wharfinger.domain.ids import BindingName, Bounded, ClusterName, NamespaceName, NodeName, Word
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.quota import Quota
-from wharfinger.domain.value import Name, Value, stable_hash
+from wharfinger.domain.value import Value, canonical, stable_hash
+
+NODES_BYTES_MAX = 400_000
+"""Of one bucket of nodes. Well below what a record may have, so that a few more nodes do not change
+the number of buckets: then all of them are reported again."""
 
 
 class NodesObserved(Value, frozen=True):
-    cluster: Name
+    cluster: Bounded[ClusterName]
     bucket: int
     buckets: int
     nodes: tuple[Node, ...]
 
 
 class PodsObserved(Value, frozen=True):
-    cluster: Name
-    node: Name
+    cluster: Bounded[ClusterName]
+    node: Bounded[NodeName]
     pods: tuple[Pod, ...]
 
 
 class QuotasObserved(Value, frozen=True):
     """All quotas of one namespace of a cluster."""
 
-    cluster: Name
-    namespace: Name
+    cluster: Bounded[ClusterName]
+    namespace: Bounded[NamespaceName]
     quotas: tuple[Quota, ...]
 
 
 class ObjectsObserved(Value, frozen=True):
-    """All objects of one kind in one namespace of a cluster, in order of name. `kind`: as the cluster calls it; `namespace`: empty
-    for kinds that are of the whole cluster."""
+    """All objects of one kind in one namespace of a cluster, in order of name. `kind`: as the
+    cluster calls it; `namespace`: empty for kinds that are of the whole cluster."""
 
-    cluster: Name
-    kind: str
-    namespace: str
+    cluster: Bounded[ClusterName]
+    kind: Word
+    namespace: NamespaceName
     objects: tuple[ClusterObject, ...]
 
 
@@ -55,17 +67,32 @@ Health = Literal["Healthy", "Unhealthy", "Unknown"]
 
 
 class WorkloadObserved(Value, frozen=True):
-    """How what a binding has in a cluster fares there. `health`: as whoever watches it there judges. `ready`: replicas that
-    serve; `unschedulable`: replicas for which no node has been found. `ill_since_us`, `unschedulable_since_us`: since when without
-    a break; 0: it was not said, and time counts from when this was heard."""
+    """The health of a binding's workload in a cluster. `health`: as the collector there reports
+    it. `ready`: ready replicas; `unschedulable`: replicas for which no node has been found.
+    `ill_since_us`, `unschedulable_since_us`: since when without a break; 0: not reported, and time
+    counts from when the stage received this event."""
 
-    cluster: Name
-    binding: Name
+    cluster: Bounded[ClusterName]
+    binding: Bounded[BindingName]
     health: Health = "Unknown"
     ready: int = 0
     unschedulable: int = 0
     ill_since_us: int = 0
     unschedulable_since_us: int = 0
+
+
+def buckets_for(cluster: str, nodes: Iterable[Node], at_least: int) -> list[NodesObserved]:
+    """As `into_buckets`, into `at_least` buckets, or twice, four times, ... as many: so many that
+    no bucket is larger than `NODES_BYTES_MAX`. One node alone may be."""
+    found = list(nodes)
+    count = at_least
+    while True:
+        buckets = into_buckets(cluster, found, count)
+        if all(
+            len(bucket.nodes) < 2 or len(canonical(bucket)) <= NODES_BYTES_MAX for bucket in buckets
+        ):
+            return buckets
+        count *= 2
 
 
 def into_buckets(cluster: str, nodes: Iterable[Node], buckets: int) -> list[NodesObserved]:

@@ -1,6 +1,7 @@
-"""Topic `wharfinger.dead-letters`: messages nobody could read, for people.
+"""Topic `wharfinger.dead-letters`: messages that could not be read, for people.
 
-First a row of the stream `intake`, so that none is lost; `dead-letters retry` sends the original bytes again.
+First a row of the stream `intake`, so that none is lost; `dead-letters retry` sends the original
+bytes again.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """From manifests to the facts they state: what `apply -f` and `delete -f` hand in.
 
-Lies in `events` and not beside the models because it makes events, and imports only go down. Reads manifests and what is
-known (policies, bindings, nodes), and returns facts, or, where anything at all is wrong, only errors.
+Lies in `events` and not beside the models because it makes events, and imports only go down. Reads
+manifests and what is known (policies, bindings, nodes), and returns facts, or, where anything at
+all is wrong, only errors.
 
-A workload becomes a binding as soon as a policy selects it. The binding carries the policy's placement, so a policy that
-is applied, changed or removed later requests anew every known binding whose policy it changes; nothing else is needed
-to have them scheduled again. The binding also says which policy has claimed it (`manifests.selection`). What a lazy policy says
-reaches a workload only when the workload itself is applied and is another than before.
+A workload becomes a binding as soon as a policy selects it. The binding carries the policy's
+placement, so a policy that is applied, changed or removed later requests again every known binding
+whose policy it changes; nothing else is needed to have them scheduled again. The binding also says
+which policy has claimed it (`manifests.selection`). What a lazy policy says reaches a workload only
+when the workload itself is applied and is another than before.
 """
 
 from __future__ import annotations
@@ -33,39 +35,44 @@ from wharfinger.events.cluster_state import (
     PodsObserved,
     QuotasObserved,
     WorkloadObserved,
-    into_buckets,
+    buckets_for,
 )
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.envelope import derived_id
+from wharfinger.events.fact_groups import Shelves
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
-from wharfinger.events.shelves import Shelves
-from wharfinger.manifests import (
-    cluster_objects,
-    crane,
-    descheduler,
-    karmada,
-    karmada_upkeep,
-    karpenter,
-    kube_policy,
-    kube_scheduler,
-    kubernetes,
-    node_claims,
-    ocm,
-    rebalancing,
+from wharfinger.manifests import crane, ocm
+from wharfinger.manifests.cluster_fact import (
+    CLUSTER,
+    DEFAULT_NAMESPACE,
+    ClusterFact,
+    cluster_of,
+    required_cluster,
 )
-from wharfinger.manifests.cluster_fact import CLUSTER, DEFAULT_NAMESPACE, ClusterFact, cluster_of, required_cluster
+from wharfinger.manifests.descheduler import policy as descheduler
 from wharfinger.manifests.errors import ManifestError, Path, dotted, shown
+from wharfinger.manifests.karmada import objects as karmada
+from wharfinger.manifests.karmada import upkeep as karmada_upkeep
+from wharfinger.manifests.karmada.selection import policy_for
+from wharfinger.manifests.karpenter import node_claims
+from wharfinger.manifests.karpenter import pools as karpenter
 from wharfinger.manifests.kinds import BY_NAME
-from wharfinger.manifests.levels import Levels
+from wharfinger.manifests.kubernetes import cluster_objects
+from wharfinger.manifests.kubernetes import core as kubernetes
+from wharfinger.manifests.kubernetes import scheduler as kube_scheduler
+from wharfinger.manifests.kubernetes import scheduler_policy as kube_policy
+from wharfinger.manifests.kubernetes.levels import Levels
 from wharfinger.manifests.model import ExpectedError, Object, Resource
 from wharfinger.manifests.parse import Manifest
-from wharfinger.manifests.selection import policy_for
+from wharfinger.manifests.wharfinger import rebalancing
 
 PLACEMENT = "wharfinger.io/placement"
 """Annotation of a workload: `any` places it without a policy, on any cluster."""
 ANY = "any"
 NODE_BUCKETS = 8
-"""Into how many events the nodes of a new cluster are cut. Fixed for a cluster's life: a bucket not rewritten stays as it was."""
+"""Into how many events the nodes of a new cluster are cut. Their number only grows, where a bucket
+would be too large for one event; then all buckets are reported again, and the old ones hold until
+the last of the new has come."""
 BY_HAND = ("ResourceBinding/", "ClusterResourceBinding/")
 """How `Binding.policy` begins where the binding itself was applied."""
 
@@ -73,36 +80,41 @@ ANYWHERE = Placement(replicas=ReplicaScheduling("Divided", "Aggregated"))
 """Where no policy says otherwise: all replicas in as few clusters as hold them."""
 
 UNACTED_MAX = 32
-"""Of a workload's fields that are not acted on so many go with its binding, so that one with very many makes no large event."""
+"""Of a workload's fields that are not acted on so many go with its binding, so that one with very
+many makes no large event."""
 
-ClusterModel = karmada.Cluster | ocm.ManagedCluster
-SchedulerModel = kube_scheduler.KubeSchedulerConfiguration | kube_policy.PolicyFile | kube_policy.ProviderConfiguration
+ClusterModel = karmada.ClusterManifest | ocm.ManagedCluster
+SchedulerModel = (
+    kube_scheduler.KubeSchedulerConfiguration
+    | kube_policy.PolicyFile
+    | kube_policy.ProviderConfiguration
+)
 LevelModel = cluster_objects.PriorityClass | cluster_objects.PodGroup | cluster_objects.GangWorkload
 PolicyModel = (
     karmada.ClusterPropagationPolicy
     | karmada_upkeep.FederatedResourceQuota
     | karmada_upkeep.ClusterTaintPolicy
-    | ocm.Placement
+    | ocm.PlacementManifest
     | ocm.ManagedClusterSet
     | ocm.ManagedClusterSetBinding
     | ocm.AddOnPlacementScore
     | crane.DynamicSchedulerPolicy
     | karpenter.NodePool
     | karpenter.BetaNodePool
-    | karpenter.NodeOverlay
+    | karpenter.NodeOverlayManifest
     | descheduler.DeschedulerPolicy
     | descheduler.OldDeschedulerPolicy
-    | rebalancing.RebalancePolicy
+    | rebalancing.RebalancePolicyManifest
     | SchedulerModel
     | LevelModel
 )
 
 Place = tuple[str, str]
-"""A cluster and a namespace: whose quotas are told together."""
+"""A cluster and a namespace. One event reports all quotas of it."""
 Drawer = tuple[str, str, str]
-"""A cluster, a kind and a namespace: whose objects are told together."""
+"""A cluster, a kind and a namespace. One event reports all objects of it."""
 Berth = tuple[str, str]
-"""A cluster and a node of it: whose pods are told together."""
+"""A cluster and a node of it. One event reports all pods of it."""
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -110,7 +122,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """`facts` in the order in which they are useful: clusters, nodes, quotas, policies, bindings. Empty where there are errors.
+    """`facts` in the order in which they are useful: clusters, nodes, quotas, policies, bindings.
+    Empty where there are errors.
 
     `unacted`: one entry a field that is accepted and not acted on in this version.
     """
@@ -130,15 +143,23 @@ def compile_manifests(
     known_objects: Mapping[Drawer, Iterable[ClusterObject]] | None = None,
     known_pods: Mapping[Berth, Iterable[Pod]] | None = None,
 ) -> Intake:
-    """What applying `manifests` states. Nodes join the known ones of their cluster, replacing those of the same name, and so do the
-    quotas of a namespace, the objects of a kind and the pods of a node.
+    """What applying `manifests` states. Nodes join the known ones of their cluster, replacing those
+    of the same name, and so do the quotas of a namespace, the objects of a kind and the pods of a
+    node.
 
-    `known_buckets`: cluster -> into how many buckets its known nodes are cut; a cluster not named there is new.
+    `known_buckets`: cluster -> into how many buckets its known nodes are cut; a cluster not named
+    there is new.
     """
-    run = _Run(
-        manifests, known_policies, known_bindings, known_nodes or {}, known_buckets or {}, known_quotas or {},
-        known_objects or {}, known_pods or {},
-    )  # fmt: skip
+    run = _CompileRun(
+        manifests,
+        known_policies,
+        known_bindings,
+        known_nodes or {},
+        known_buckets or {},
+        known_quotas or {},
+        known_objects or {},
+        known_pods or {},
+    )
     run.refuse_repeats()
     clusters = run.clusters_observed()
     nodes = run.nodes_observed()
@@ -148,7 +169,9 @@ def compile_manifests(
     run.move_bindings()
     run.level_bindings()
     run.rebalance()
-    return run.intake([*clusters, *nodes, *state, *policies, *run.bindings_requested(), *run.workloads_observed()])
+    return run.intake(
+        [*clusters, *nodes, *state, *policies, *run.bindings_requested(), *run.workloads_observed()]
+    )
 
 
 def compile_deletions(
@@ -161,21 +184,35 @@ def compile_deletions(
     known_objects: Mapping[Drawer, Iterable[ClusterObject]] | None = None,
     known_pods: Mapping[Berth, Iterable[Pod]] | None = None,
 ) -> Intake:
-    """What deleting `manifests` states. Bindings of a removed policy go to the next one that selects them, or stay as they are."""
-    run = _Run(
-        manifests, known_policies, known_bindings, known_nodes or {}, known_buckets or {}, known_quotas or {},
-        known_objects or {}, known_pods or {},
-    )  # fmt: skip
+    """What deleting `manifests` states. Bindings of a removed policy go to the next one that
+    selects them, or stay as they are."""
+    run = _CompileRun(
+        manifests,
+        known_policies,
+        known_bindings,
+        known_nodes or {},
+        known_buckets or {},
+        known_quotas or {},
+        known_objects or {},
+        known_pods or {},
+    )
     run.refuse_repeats()
     run.tell_what_cannot_be_taken_back()
     bindings = run.bindings_withdrawn()
     policies = run.policies_removed()
     run.move_bindings()
-    gone = [*run.pods_removed(), *run.objects_removed(), *run.nodes_removed(), *run.quotas_removed()]
-    return run.intake([*bindings, *policies, *run.bindings_requested(), *gone, *run.clusters_forgotten()])
+    gone = [
+        *run.pods_removed(),
+        *run.objects_removed(),
+        *run.nodes_removed(),
+        *run.quotas_removed(),
+    ]
+    return run.intake(
+        [*bindings, *policies, *run.bindings_requested(), *gone, *run.clusters_forgotten()]
+    )
 
 
-class _Run:
+class _CompileRun:
     """One pass over the manifests, with what is known so far and the errors so far."""
 
     def __init__(
@@ -194,9 +231,15 @@ class _Run:
         self.bindings = {b.name: b for b in known_bindings}
         self.nodes = {cluster: {n.name: n for n in nodes} for cluster, nodes in known_nodes.items()}
         self.buckets = known_buckets
-        self.quotas = Shelves({place: [(q.name, q) for q in quotas] for place, quotas in known_quotas.items()})
-        self.objects = Shelves({drawer: [(o.name, o) for o in objects] for drawer, objects in known_objects.items()})
-        self.pods = Shelves({berth: [(p.uid, p) for p in pods] for berth, pods in known_pods.items()})
+        self.quotas = Shelves(
+            {place: [(q.name, q) for q in quotas] for place, quotas in known_quotas.items()}
+        )
+        self.objects = Shelves(
+            {drawer: [(o.name, o) for o in objects] for drawer, objects in known_objects.items()}
+        )
+        self.pods = Shelves(
+            {berth: [(p.uid, p) for p in pods] for berth, pods in known_pods.items()}
+        )
         self.levels = Levels(self.policies.values())
         self.handled: set[str] = set()
         self.requested: dict[str, Binding] = {}
@@ -205,9 +248,7 @@ class _Run:
 
     def intake(self, facts: Iterable[Fact]) -> Intake:
         for manifest in self.manifests:
-            self.unacted += [
-                manifest.error("accepted, not acted on in this version", *path) for path in self._unacted(manifest)
-            ]
+            self.unacted += [_noted(manifest, path) for path in self._unacted(manifest)]
         errors, unacted = _in_order(self.errors), _in_order(self.unacted)
         return Intake(() if errors else tuple(accepted(fact) for fact in facts), errors, unacted)
 
@@ -218,7 +259,11 @@ class _Run:
             for identity in self._said(manifest, _identity, manifest):
                 if (first := seen.setdefault(identity, manifest)) is not manifest:
                     where = f"{first.file}:{first.line_of('kind')}"
-                    self.errors.append(manifest.error(f"expected each object once, got {identity[-1]} again ({where})"))
+                    self.errors.append(
+                        manifest.error(
+                            f"expected each object once, got {identity[-1]} again ({where})"
+                        )
+                    )
 
     # Clusters and nodes.
 
@@ -231,12 +276,16 @@ class _Run:
         ]
 
     def clusters_forgotten(self) -> list[Fact]:
-        return [ClusterForgotten(m.model.name) for m in self.manifests if isinstance(m.model, ClusterModel)]
+        return [
+            ClusterForgotten(m.model.name)
+            for m in self.manifests
+            if isinstance(m.model, ClusterModel)
+        ]
 
     def nodes_observed(self) -> list[Fact]:
         changed: dict[str, None] = {}
         for manifest in self.manifests:
-            if isinstance(model := manifest.model, kubernetes.Node):
+            if isinstance(model := manifest.model, kubernetes.NodeManifest):
                 for cluster, node in self._said(manifest, _node, model):
                     self.nodes.setdefault(cluster, {})[node.name] = node
                     changed[cluster] = None
@@ -246,21 +295,24 @@ class _Run:
         changed: dict[str, None] = {}
         for manifest in self.manifests:
             match manifest.model:
-                case karmada.Cluster() | ocm.ManagedCluster() as cluster:
+                case karmada.ClusterManifest() | ocm.ManagedCluster() as cluster:
                     if self.nodes.pop(cluster.name, None) is not None:
                         changed[cluster.name] = None
-                case kubernetes.Node() as node:
+                case kubernetes.NodeManifest() as node:
                     for name in self._said(manifest, _cluster_of, node):
                         if self.nodes.get(name, {}).pop(node.name, None) is not None:
                             changed[name] = None
         return self._buckets(changed)
 
     def _buckets(self, clusters: Iterable[str]) -> list[Fact]:
-        """All buckets of each cluster, as many as it has always had."""
+        """All buckets of each cluster, as many as it has had, or more where they would be too
+        large."""
         facts: list[Fact] = []
         for cluster in clusters:
-            facts += into_buckets(
-                cluster, self.nodes.get(cluster, {}).values(), self.buckets.get(cluster, NODE_BUCKETS)
+            facts += buckets_for(
+                cluster,
+                self.nodes.get(cluster, {}).values(),
+                self.buckets.get(cluster, NODE_BUCKETS),
             )
         return facts
 
@@ -298,7 +350,7 @@ class _Run:
         return self._drawers()
 
     def _objects(self, manifest: Manifest) -> Iterator[tuple[Drawer, ClusterObject]]:
-        """What the manifest tells of a member cluster, and where that lies."""
+        """The objects of member clusters that the manifest describes, each with its group."""
         if (model := _fact_of_a_cluster(manifest.model)) is not None:
             for cluster in self._said(manifest, required_cluster, model):
                 for found in self._said(manifest, self._object, model):
@@ -308,14 +360,17 @@ class _Run:
         """Raises ExpectedError."""
         found = model.to_domain()
         if isinstance(found, DaemonPods) and isinstance(model, kubernetes.DaemonSet):
-            return msgspec.structs.replace(found, priority=self.levels.value_of(model.spec.template.spec))
+            return msgspec.structs.replace(
+                found, priority=self.levels.value_of(model.spec.template.spec)
+            )
         return found
 
     def _drawers(self) -> list[Fact]:
         return [ObjectsObserved(*drawer, objects) for drawer, objects in self.objects.touched()]
 
     def pods_observed(self) -> list[Fact]:
-        """A pod that has moved is gone from where it was; one that has finished takes nothing any more."""
+        """A pod that has moved is gone from where it was; one that has finished takes nothing any
+        more."""
         for manifest in self.manifests:
             if (model := _pod_of_a_cluster(manifest.model)) is not None:
                 for pod in self._said(manifest, self._pod, model):
@@ -333,7 +388,7 @@ class _Run:
                     self.pods.take_anywhere(cluster_of(model), pod.uid)
         return self._berths()
 
-    def _pod(self, model: kubernetes.Pod) -> Pod:
+    def _pod(self, model: kubernetes.PodManifest) -> Pod:
         """Raises ExpectedError."""
         pod = kubernetes.pod_of(model)
         requirements, priority, _ = self.levels.of(model, pod.requirements)
@@ -358,9 +413,10 @@ class _Run:
         facts: list[Fact] = []
         for manifest in self.manifests:
             if isinstance(model := manifest.model, PolicyModel):
-                removed = PolicyRemoved(_policy_kind(model), model.name, _policy_namespace(model))
-                self.policies.pop(f"{removed.kind}/{removed.namespace}/{removed.name}", None)
-                facts.append(removed)
+                for namespace in self._said(manifest, _policy_namespace, model):
+                    removed = PolicyRemoved(_policy_kind(model), model.name, namespace)
+                    self.policies.pop(f"{removed.kind}/{removed.namespace}/{removed.name}", None)
+                    facts.append(removed)
         return facts
 
     # Bindings.
@@ -385,7 +441,9 @@ class _Run:
     def workloads_observed(self) -> list[Fact]:
         """How bindings fare in their clusters, where their manifests say so."""
         return [
-            WorkloadObserved(item.cluster_name, model.binding_name, item.health or "Unknown", item.ready)
+            WorkloadObserved(
+                item.cluster_name, model.binding_name, item.health or "Unknown", item.ready
+            )
             for manifest in self.manifests
             if isinstance(model := manifest.model, karmada.ClusterResourceBinding)
             for item in model.status.aggregated_status
@@ -397,13 +455,15 @@ class _Run:
         return [BindingWithdrawn(name) for name in names]
 
     def move_bindings(self) -> None:
-        """Known bindings that another policy, or another placement of their own policy, now holds for."""
+        """Known bindings that another policy, or another placement of their own policy, now holds
+        for."""
         left = [known for known in self.bindings.values() if known.name not in self.handled]
         for moved in moved_bindings(left, self.policies.values()):
             self.requested[moved.name] = moved
 
     def level_bindings(self) -> None:
-        """Bindings whose group or priority class was told, or told otherwise, after them."""
+        """Requests known bindings again whose group or priority class was applied or changed after
+        them."""
         if not any(isinstance(manifest.model, LevelModel) for manifest in self.manifests):
             return
         left = [b for b in (self.bindings | self.requested).values() if b.name not in self.handled]
@@ -432,7 +492,8 @@ class _Run:
                 self.unacted.append(manifest.error(text, "metadata", "name"))
 
     def _by_hand(self, model: karmada.ClusterResourceBinding) -> Binding:
-        """Raises ExpectedError. A fresh decision that was asked for otherwise is not asked for again."""
+        """Raises ExpectedError. A fresh decision that was asked for otherwise is not asked for
+        again."""
         binding = model.to_domain()
         known = self.bindings.get(binding.name)
         if known is None or binding.reschedule:
@@ -440,14 +501,20 @@ class _Run:
         return msgspec.structs.replace(binding, reschedule=known.reschedule)
 
     def _bound(self, manifest: Manifest, model: Object) -> list[Binding]:
-        """The binding of a workload or object; none, with an error told, where no policy selects it."""
+        """The binding of a workload or object. Where no policy selects it: no binding, and an error
+        is recorded."""
         for binding in self._said(manifest, self._unplaced, model):
             known = self.bindings.get(binding.name)
             policy = policy_for(
-                binding.resource, binding.labels, self.policies.values(), known.policy if known is not None else ""
+                binding.resource,
+                binding.labels,
+                self.policies.values(),
+                known.policy if known is not None else "",
             )
             if policy is not None:
-                assert policy.propagation is not None, "only policies that propagate select workloads"
+                assert policy.propagation is not None, (
+                    "only policies that propagate select workloads"
+                )
                 if not policy.propagation.lazy:
                     return [under(binding, policy)]
                 template = _template(manifest, model)
@@ -485,32 +552,50 @@ class _Run:
 
     def _without_policy(self, manifest: Manifest, resource: ObjectRef) -> None:
         what = f"{resource.kind} {resource.namespace}/{resource.name}".replace(" /", " ")
-        if isinstance(manifest.model, kubernetes.Namespace):  # files of workloads often bring theirs along
-            self.unacted.append(manifest.error(f"accepted, goes nowhere: no policy selects {what}", "metadata", "name"))
+        if isinstance(manifest.model, kubernetes.Namespace):
+            # files of workloads often bring theirs along
+            self.unacted.append(
+                manifest.error(
+                    f"accepted, goes nowhere: no policy selects {what}", "metadata", "name"
+                )
+            )
             return
-        said = manifest.model.annotations.get(PLACEMENT) if isinstance(manifest.model, Object) else None
+        said = (
+            manifest.model.annotations.get(PLACEMENT)
+            if isinstance(manifest.model, Object)
+            else None
+        )
         if said is not None:
             where = ("metadata", "annotations", PLACEMENT)
             self.errors.append(
-                manifest.error(f"expected '{ANY}' or a policy that selects {what}, got {shown(said)}", *where)
+                manifest.error(
+                    f"expected '{ANY}' or a policy that selects {what}, got {shown(said)}", *where
+                )
             )
             return
         hint = f"apply one, or annotate it with {PLACEMENT}: {ANY}"
         if isinstance(manifest.model, ClusterFact):
             hint += f", or, where a member cluster has it, with {CLUSTER}"
         self.errors.append(
-            manifest.error(f"expected a policy that selects {what}, got none; {hint}", "metadata", "name")
+            manifest.error(
+                f"expected a policy that selects {what}, got none; {hint}", "metadata", "name"
+            )
         )
 
     def _unacted(self, manifest: Manifest) -> list[Path]:
         """A priority class is acted on where it is known."""
         model = manifest.model
-        ranked = model.priority_class if isinstance(model, kubernetes.Workload | kubernetes.DaemonSet) else ""
+        ranked = (
+            model.priority_class
+            if isinstance(model, kubernetes.Workload | kubernetes.DaemonSet)
+            else ""
+        )
         known = ranked in self.levels
         return [path for path in model.unacted() if not (known and path[-1] == "priorityClassName")]
 
     def _said(self, manifest: Manifest, make: Callable[[A], T], of: A) -> list[T]:
-        """What a manifest says when turned into a value; nothing, with the error told, where it cannot be."""
+        """The value that `make` gives for a manifest. If that fails: no value, and the error is
+        recorded."""
         try:
             return [make(of)]
         except ExpectedError as error:
@@ -524,25 +609,31 @@ def _cluster(manifest: Manifest) -> Cluster:
     """A managed cluster keeps its manifest: expressions of placements are asked about all of it."""
     model = manifest.model
     assert isinstance(model, ClusterModel), "only clusters are asked for one"
-    return model.to_domain(manifest.json) if isinstance(model, ocm.ManagedCluster) else model.to_domain()
+    return (
+        model.to_domain(manifest.json)
+        if isinstance(model, ocm.ManagedCluster)
+        else model.to_domain()
+    )
 
 
-def _node(model: kubernetes.Node) -> tuple[str, Node]:
+def _node(model: kubernetes.NodeManifest) -> tuple[str, Node]:
     return model.cluster, model.to_domain()
 
 
-def _cluster_of(model: kubernetes.Node) -> str:
+def _cluster_of(model: kubernetes.NodeManifest) -> str:
     return model.cluster
 
 
 def bound_name(resource: ObjectRef) -> str:
-    """The name of a workload's binding, as Karmada names it: `namespace/name-kind`, the kind in lower case."""
+    """The name of a workload's binding, as Karmada names it: `namespace/name-kind`, the kind in
+    lower case."""
     name = f"{resource.name}-{resource.kind.lower()}"
     return f"{resource.namespace}/{name}" if resource.namespace else name
 
 
 def moved_bindings(bindings: Iterable[Binding], policies: Iterable[Policy]) -> list[Binding]:
-    """Those of `bindings` that `policies` would have otherwise, as they would have them. Lazy policies wait for the workload."""
+    """Those of `bindings` that `policies` would have otherwise, as they would have them. Lazy
+    policies wait for the workload."""
     every, moved = list(policies), []
     for known in bindings:
         if has_own_placement(known):
@@ -563,7 +654,9 @@ def under(binding: Binding, policy: Policy) -> Binding:
     return msgspec.structs.replace(
         binding,
         placement=placement,
-        priority=binding.priority if propagation.binding_priority is None else propagation.binding_priority,
+        priority=binding.priority
+        if propagation.binding_priority is None
+        else propagation.binding_priority,
         suspended=propagation.suspended,
         policy=policy.key,
         scheduler=propagation.scheduler,
@@ -591,28 +684,46 @@ def _template(manifest: Manifest, model: Object) -> str:
 
 
 def _unchanged(binding: Binding, template: str, known: Binding) -> bool:
-    """Whether a workload is as it was. Where nobody has kept how it was, it is as far as it is read."""
+    """Whether a workload has not changed. Where no digest of its template was stored, only the
+    fields that are read are compared."""
     if known.template:
         return known.template == template
     return all(getattr(binding, name) == getattr(known, name) for name in _OWN)
 
 
-_OWN = ("uid", "resource", "replicas", "requirements", "priority", "priority_class", "labels", "components")
+_OWN = (
+    "uid",
+    "resource",
+    "replicas",
+    "requirements",
+    "priority",
+    "priority_class",
+    "labels",
+    "components",
+)
 """Of a binding, what its workload says and no policy."""
 
 
 def has_own_placement(binding: Binding) -> bool:
-    """Applied by hand, or requested by somebody who knew where it should go: no policy takes it over."""
-    return binding.policy.startswith(BY_HAND) or (not binding.policy and binding.placement != ANYWHERE)
+    """Applied by hand, or requested by somebody who knew where it should go: no policy takes it
+    over."""
+    return binding.policy.startswith(BY_HAND) or (
+        not binding.policy and binding.placement != ANYWHERE
+    )
 
 
 def _is_bound(model: Resource) -> TypeGuard[Object]:
-    """Whether it goes to clusters: with replicas, or as it is. Not what a member cluster has told of itself."""
+    """Whether it is to be placed on clusters, with replicas or as it is. Objects that a member
+    cluster reported about itself are not."""
     if _fact_of_a_cluster(model) or _pod_of_a_cluster(model) or _quota_of_a_cluster(model):
         return False
     return isinstance(
         model,
-        kubernetes.Workload | kubernetes.CronJob | kubernetes.ConfigMap | kubernetes.ResourceQuota | ClusterFact,
+        kubernetes.Workload
+        | kubernetes.CronJob
+        | kubernetes.ConfigMap
+        | kubernetes.ResourceQuota
+        | ClusterFact,
     )
 
 
@@ -621,12 +732,20 @@ def _quota_of_a_cluster(model: Resource) -> kubernetes.ResourceQuota | None:
 
 
 def _fact_of_a_cluster(model: Resource) -> ClusterFact | None:
-    return model if isinstance(model, ClusterFact) and (cluster_of(model) or not model.travels) else None
+    return (
+        model
+        if isinstance(model, ClusterFact) and (cluster_of(model) or not model.travels)
+        else None
+    )
 
 
-def _pod_of_a_cluster(model: Resource) -> kubernetes.Pod | None:
+def _pod_of_a_cluster(model: Resource) -> kubernetes.PodManifest | None:
     """One that has its node there; without a node it is something to be placed."""
-    return model if isinstance(model, kubernetes.Pod) and model.spec.node_name and cluster_of(model) else None
+    return (
+        model
+        if isinstance(model, kubernetes.PodManifest) and model.spec.node_name and cluster_of(model)
+        else None
+    )
 
 
 def _not_bound(manifest: Manifest, i: int, resource: ObjectRef) -> ManifestError:
@@ -651,7 +770,7 @@ def _policy_namespace(model: PolicyModel) -> str:
     match model:
         case karmada.ClusterPropagationPolicy() | karmada_upkeep.FederatedResourceQuota():
             return model.namespace
-        case ocm.Placement() | ocm.ManagedClusterSetBinding() | ocm.AddOnPlacementScore():
+        case ocm.PlacementManifest() | ocm.ManagedClusterSetBinding() | ocm.AddOnPlacementScore():
             return model.namespace
         case cluster_objects.PodGroup() | cluster_objects.GangWorkload():
             return model.namespace
@@ -661,10 +780,10 @@ def _policy_namespace(model: PolicyModel) -> str:
             ocm.ManagedClusterSet()
             | karmada_upkeep.ClusterTaintPolicy()
             | crane.DynamicSchedulerPolicy()
-            | karpenter.NodeOverlay()
+            | karpenter.NodeOverlayManifest()
             | descheduler.DeschedulerPolicy()
             | descheduler.OldDeschedulerPolicy()
-            | rebalancing.RebalancePolicy()
+            | rebalancing.RebalancePolicyManifest()
             | cluster_objects.PriorityClass()
             | kube_scheduler.KubeSchedulerConfiguration()
             | kube_policy.PolicyFile()
@@ -674,22 +793,24 @@ def _policy_namespace(model: PolicyModel) -> str:
 
 
 def _policy_kind(model: PolicyModel) -> str:
-    """Under which it is known: how nodes are chosen is one policy, in whichever shape it was written."""
+    """Under which it is known: how nodes are chosen is one policy, in whichever shape it was
+    written."""
     return kube_scheduler.KIND if isinstance(model, SchedulerModel) else model.kind
 
 
 def _identity(manifest: Manifest) -> tuple[str, ...]:
-    """What a manifest is about; the last part is for people. Clusters of both systems share their names."""
+    """What a manifest is about; the last part is for people. Clusters of both systems share their
+    names."""
     model = manifest.model
     match model:
-        case karmada.Cluster() | ocm.ManagedCluster():
+        case karmada.ClusterManifest() | ocm.ManagedCluster():
             return "cluster", model.name, f"cluster {model.name}"
-        case kubernetes.Node():
+        case kubernetes.NodeManifest():
             return "node", model.cluster, model.name, f"node {model.name} of {model.cluster}"
         case kubernetes.ResourceQuota() if model.cluster:
             name = f"{model.namespace}/{model.name}"
             return "quota", model.cluster, name, f"quota {name} of {model.cluster}"
-        case kubernetes.Pod() if _pod_of_a_cluster(model):
+        case kubernetes.PodManifest() if _pod_of_a_cluster(model):
             name = f"{model.whose.namespace}/{model.name}"
             return "pod", cluster_of(model), name, f"pod {name} of {cluster_of(model)}"
         case ClusterFact() if _fact_of_a_cluster(model):
@@ -709,6 +830,16 @@ def _identity(manifest: Manifest) -> tuple[str, ...]:
     name = _binding_name(model) or ""
     assert name, f"{manifest.kind.kind} is neither cluster, node, policy nor bound"
     return "binding", name, f"binding {name}"
+
+
+def _noted(manifest: Manifest, field: Path) -> ManifestError:
+    if manifest.model.unknown(field):
+        text = (
+            f"{manifest.kind.kind} has no such field in the releases known here; accepted, "
+            "not acted on"
+        )
+        return manifest.error(text, *field)
+    return manifest.error("accepted, not acted on in this version", *field)
 
 
 def _in_order(errors: Iterable[ManifestError]) -> tuple[ManifestError, ...]:

@@ -1,14 +1,15 @@
-"""From what is known and decided of nodes back to Karpenter's objects: NodeClaims for whoever makes them, and pools and overlays.
+"""Renders facts and decisions about nodes as Karpenter's objects: NodeClaims for the node provider,
+node pools and overlays.
 
-The way back of `manifests.karpenter` and `manifests.node_claims`: what is written here is read there as the same. A claim carries
-its name as a label, which its node is to have, too: by it the node is known when it comes.
+The inverse of `manifests.karpenter` and `manifests.node_claims`: they read what is written here as
+the same values. A claim has its name as a label, and its node must get the same label: the stream
+recognises the node by it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from wharfinger.domain.instance_types import dollars
 from wharfinger.domain.node_pool import (
     CAPACITY_TYPE_LABEL,
     CLAIM_LABEL,
@@ -24,10 +25,11 @@ from wharfinger.domain.node_pool import (
 )
 from wharfinger.domain.resources import quantity_of
 from wharfinger.domain.taints import Taint
-from wharfinger.events.provisioning import NodeClaimEnded, NodeClaimRequested
+from wharfinger.domain.text import dollars
+from wharfinger.events.decisions import NodeClaim, NodeClaimResult
 from wharfinger.events.rendering import Rendered
-from wharfinger.manifests import options
 from wharfinger.manifests.cluster_fact import CLUSTER
+from wharfinger.manifests.wharfinger import options
 
 VERSION = "karpenter.sh/v1"
 OVERLAY_VERSION = "karpenter.sh/v1alpha1"
@@ -37,17 +39,23 @@ CEILING = options.PREFIX + "price-below"
 """Annotation of a claim: dollars an hour that its node must cost less than."""
 
 
-def node_claim(claim: NodeClaimRequested, ended: NodeClaimEnded | None = None) -> Rendered:
-    """Of any of its instance types, in the order of their prices; Karpenter's provider takes the cheapest it can get. `ended`: what
-    came of it, as its status."""
+def node_claim(claim: NodeClaim, ended: NodeClaimResult | None = None) -> Rendered:
+    """Of any of its instance types, in the order of their prices; Karpenter's provider takes the
+    cheapest it can get. `ended`: what came of it, as its status."""
     labels = {CLUSTER: claim.cluster, **claim.labels, CLAIM_LABEL: claim.claim}
     labels.setdefault(POOL_LABEL, claim.pool)
     annotations = dict(claim.annotations)
-    annotations |= _some(**{COMMAND: claim.command, CEILING: _dollars(claim.ceiling) if claim.ceiling else ""})
+    annotations |= _some(
+        **{COMMAND: claim.command, CEILING: _dollars(claim.ceiling) if claim.ceiling else ""}
+    )
     came = ended if ended is not None and ended.outcome == "registered" else None
     if came is not None:
         labels |= _some(
-            **{INSTANCE_TYPE_LABEL: came.instance_type, ZONE_LABEL: came.zone, CAPACITY_TYPE_LABEL: came.capacity_type}
+            **{
+                INSTANCE_TYPE_LABEL: came.instance_type,
+                ZONE_LABEL: came.zone,
+                CAPACITY_TYPE_LABEL: came.capacity_type,
+            }
         )
     types = {"key": INSTANCE_TYPE_LABEL, "operator": "In", "values": list(claim.instance_types)}
     return {
@@ -55,7 +63,10 @@ def node_claim(claim: NodeClaimRequested, ended: NodeClaimEnded | None = None) -
         "kind": "NodeClaim",
         "metadata": {"name": claim.claim, "labels": labels, **_some(annotations=annotations)},
         "spec": {
-            "requirements": [*_requirements(r for r in claim.requirements if r.key != INSTANCE_TYPE_LABEL), types],
+            "requirements": [
+                *_requirements(r for r in claim.requirements if r.key != INSTANCE_TYPE_LABEL),
+                types,
+            ],
             **_some(resources=_some(requests=_quantities(claim.requests))),
             **_made_by(claim.taints, claim.startup_taints, claim.node_class),
             **_lives(claim.expire_after_s, claim.termination_grace_s),
@@ -64,11 +75,13 @@ def node_claim(claim: NodeClaimRequested, ended: NodeClaimEnded | None = None) -
     }
 
 
-def _claim_status(ended: NodeClaimEnded) -> Rendered:
+def _claim_status(ended: NodeClaimResult) -> Rendered:
     came = ended.outcome == "registered"
     said = [("Launched", "True", "Launched"), ("Registered", "True", "Registered")]
     if not came:
-        said = [("Launched", "False", "".join(word.capitalize() for word in ended.outcome.split("-")))]
+        said = [
+            ("Launched", "False", "".join(word.capitalize() for word in ended.outcome.split("-")))
+        ]
     return {
         **_some(nodeName=ended.node),
         "conditions": [
@@ -80,7 +93,9 @@ def _claim_status(ended: NodeClaimEnded) -> Rendered:
 
 def node_pool(pool: NodePoolPolicy, cluster: str = "") -> Rendered:
     """`cluster`: of which it is the own."""
-    template: Rendered = _some(metadata=_some(labels=dict(pool.labels), annotations=dict(pool.annotations)))
+    template: Rendered = _some(
+        metadata=_some(labels=dict(pool.labels), annotations=dict(pool.annotations))
+    )
     template["spec"] = {
         **_some(requirements=_requirements(pool.requirements)),
         **_made_by(pool.taints, pool.startup_taints, pool.node_class),
@@ -91,13 +106,17 @@ def node_pool(pool: NodePoolPolicy, cluster: str = "") -> Rendered:
         "kind": "NodePool",
         "metadata": {
             "name": pool.name,
-            **_some(labels=_some(**{CLUSTER: cluster}), annotations=_pool_annotations(pool, cluster)),
+            **_some(
+                labels=_some(**{CLUSTER: cluster}), annotations=_pool_annotations(pool, cluster)
+            ),
         },
         "spec": {
             "template": template,
             "disruption": {
                 "consolidationPolicy": pool.consolidation,
-                "consolidateAfter": "Never" if pool.empty_after_s is None else f"{pool.empty_after_s}s",
+                "consolidateAfter": "Never"
+                if pool.empty_after_s is None
+                else f"{pool.empty_after_s}s",
                 "budgets": [_budget(budget) for budget in pool.budgets],
             },
             **_some(limits=_quantities(pool.limits), weight=pool.weight),
@@ -110,7 +129,11 @@ def _pool_annotations(pool: NodePoolPolicy, cluster: str) -> Mapping[str, str]:
     others = () if pool.clusters == (cluster,) else pool.clusters
     theirs = "" if pool.digest.startswith(OUR_DIGEST) else pool.digest
     catalogue = "" if pool.catalogue == "default" else pool.catalogue
-    said = {options.INSTANCE_TYPES: catalogue, options.CLUSTERS: ",".join(others), POOL_HASH: theirs}
+    said = {
+        options.INSTANCE_TYPES: catalogue,
+        options.CLUSTERS: ",".join(others),
+        POOL_HASH: theirs,
+    }
     return {**_some(**said), **_options(pool)}
 
 
@@ -164,7 +187,12 @@ def node_overlay(overlay: NodeOverlay) -> Rendered:
 
 def _requirements(found: Iterable[PoolRequirement]) -> list[Rendered]:
     return [
-        {"key": r.key, "operator": r.operator, **_some(values=list(r.values), minValues=r.min_values)} for r in found
+        {
+            "key": r.key,
+            "operator": r.operator,
+            **_some(values=list(r.values), minValues=r.min_values),
+        }
+        for r in found
     ]
 
 
@@ -179,7 +207,9 @@ def _made_by(taints: Iterable[Taint], startup: Iterable[Taint], node_class: str)
 
 
 def _lives(expire_after_s: int | None, termination_grace_s: int | None) -> Rendered:
-    grace = {} if termination_grace_s is None else {"terminationGracePeriod": f"{termination_grace_s}s"}
+    grace = (
+        {} if termination_grace_s is None else {"terminationGracePeriod": f"{termination_grace_s}s"}
+    )
     return {"expireAfter": "Never" if expire_after_s is None else f"{expire_after_s}s", **grace}
 
 

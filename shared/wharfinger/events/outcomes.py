@@ -1,10 +1,13 @@
-"""Topic `wharfinger.outcomes`: what the cluster stages made of the fleet's assignments, back to the fleet shard.
+"""Topic `wharfinger.outcomes`: what the cluster stages made of the fleet's assignments, back to the
+fleet shard.
 
-Written by the publisher: per round of a cluster stream and fleet shard, up to 100 items, in stream order.
+Written by the publisher: per round of a cluster stream and fleet shard, up to 100 items, in stream
+order.
 """
 
 from __future__ import annotations
 
+from wharfinger.domain.ids import ClusterName, StreamName
 from wharfinger.domain.value import Value
 from wharfinger.events.assignments import Placed, Refused, Released
 
@@ -12,10 +15,11 @@ OutcomeItem = Placed | Refused | Released
 
 
 class OutcomesDecided(Value, frozen=True):
-    """`shard`: the fleet shard addressed; `stream`: the cluster stream whose decisions these are."""
+    """`shard`: the fleet shard addressed; `stream`: the cluster stream whose decisions these
+    are."""
 
-    cluster: str
+    cluster: ClusterName
     shard: int
-    stream: str
+    stream: StreamName
     through: int
     items: tuple[OutcomeItem, ...]

@@ -1,21 +1,28 @@
 """The request that a plan be carried out, on topic `wharfinger.proposals`.
 
-A plan is made beside the plane and writes nothing. Carrying it out is asked of each stream it concerns, by one `PlanRequested`
-a stream. The stream goes through the steps on a copy of its state, in the round in which it would commit them: when what it
-finds is what the plan expects, all of it happens in that round, else nothing does. Every request gets exactly one answer
-(`PlanCommitted` or `PlanRefused`), and each stream answers for its own part.
+A plan is made beside the plane and writes nothing. Carrying it out is asked of each stream it
+concerns, by one `PlanRequested` a stream. The stream goes through the steps on a copy of its state,
+in the round in which it would commit them: when what it finds is what the plan expects, all of it
+happens in that round, else nothing does. Every request gets exactly one answer (`PlanCommitted` or
+`PlanRefused`), and each stream answers for its own part.
 """
 
 from __future__ import annotations
 
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import Cluster
-from wharfinger.domain.value import Name, Value
+from wharfinger.domain.ids import BindingName, Bounded, ClusterName, EventId, Remark, StreamName
+from wharfinger.domain.value import Value
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.cluster_state import NodesObserved
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
-from wharfinger.events.decisions import Outcome
-from wharfinger.events.proposals import EvictionProposed, FailoverProposed, NodeRemovalProposed, RescheduleProposed
+from wharfinger.events.decisions import PlannedOutcome
+from wharfinger.events.proposals import (
+    EvictionProposed,
+    FailoverProposed,
+    NodeRemovalProposed,
+    RescheduleProposed,
+)
 
 StepData = (
     ClusterObserved
@@ -32,13 +39,14 @@ StepData = (
 
 
 class Step(Value, frozen=True):
-    """One step of a plan; exactly one field is set. Use `step_of` to make one and `data` to read it."""
+    """One step of a plan; exactly one field is set. Use `step_of` to make one and `data` to read
+    it."""
 
     cluster: Cluster | None = None
-    forgotten: Name = ""
+    forgotten: Bounded[ClusterName] = ""
     nodes: NodesObserved | None = None
     binding: Binding | None = None
-    withdrawn: Name = ""
+    withdrawn: Bounded[BindingName] = ""
     failover: FailoverProposed | None = None
     eviction: EvictionProposed | None = None
     reschedule: RescheduleProposed | None = None
@@ -90,14 +98,14 @@ def step_of(data: StepData) -> Step:
 class PlanRequested(Value, frozen=True):
     """`stream` shall carry out `steps`, in order, if what comes of them is what is `expected`.
 
-    `plan`: the plan's id. `seq`: of the stream's last decision when the plan was made. `basis`: what the plan
-    looked at (`cluster/oslo facts`, `cluster/oslo capacity`, `binding/shop/web`, ...) -> a digest of it, so that a refusal can name
-    what has changed.
+    `plan`: the plan's id. `seq`: of the stream's last decision when the plan was made. `basis`:
+    what the plan looked at (`cluster/oslo facts`, `cluster/oslo capacity`, `binding/shop/web`, ...)
+    -> a digest of it, so that a refusal can name what has changed.
     """
 
-    stream: Name
-    plan: str
+    stream: Bounded[StreamName]
+    plan: EventId
     steps: tuple[Step, ...]
-    expected: tuple[Outcome, ...] = ()
+    expected: tuple[PlannedOutcome, ...] = ()
     seq: int = 0
-    basis: dict[str, str] = {}
+    basis: dict[Remark, Remark] = {}

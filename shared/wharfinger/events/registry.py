@@ -1,53 +1,28 @@
-"""Every event type, by name and version: the list a newcomer can read aloud.
+"""Every event type, by name and version: the list a newcomer can read aloud. `ledger_types` is the
+part of it that comes from the ledger.
 
-An event that changes gets a new version here and an upcast in `upcasts`; its old class stays for ever, and so does its
-frozen sample in the contract tests.
+An event that changes gets a new version here and an upcast in `upcasts`; its old class stays for
+ever, and so does its frozen sample in the contract tests.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from wharfinger.domain.value import Value
 from wharfinger.events import (
-    acceptance,
-    assignments,
     bindings,
     capacity,
     cluster_state,
     clusters,
-    dead_letters,
-    decisions,
-    disruption,
     extenders,
     node_load,
-    outcomes,
-    placements,
     plans,
     policies,
     proposals,
-    provisioning,
     streams,
     ticks,
 )
-from wharfinger.events.streams import Topic
-
-PREFIX = "io.wharfinger."
-
-
-@dataclass(frozen=True, slots=True)
-class EventType:
-    """`name` without version and prefix; `topic` None: never on a topic of its own."""
-
-    name: str
-    version: int
-    data: type[Value]
-    topic: Topic | None
-
-    @property
-    def type(self) -> str:
-        return f"{PREFIX}{self.name}.v{self.version}"
-
+from wharfinger.events.ledger_types import LEDGER_TYPES
+from wharfinger.events.message_codec import EventType
 
 EVENT_TYPES: tuple[EventType, ...] = (
     EventType("cluster.observed", 1, clusters.ClusterObserved, streams.CLUSTERS),
@@ -69,35 +44,9 @@ EVENT_TYPES: tuple[EventType, ...] = (
     EventType("reschedule.proposed", 1, proposals.RescheduleProposed, streams.PROPOSALS),
     EventType("node-removal.proposed", 1, proposals.NodeRemovalProposed, streams.PROPOSALS),
     EventType("plan.requested", 1, plans.PlanRequested, streams.PROPOSALS),
-    EventType("assignments.decided", 1, assignments.AssignmentsDecided, streams.ASSIGNMENTS),
-    EventType("outcomes.decided", 1, outcomes.OutcomesDecided, streams.OUTCOMES),
     EventType("disruption.proposed", 1, proposals.DisruptionProposed, streams.PROPOSALS),
     EventType("descheduling.proposed", 1, proposals.DeschedulingProposed, streams.PROPOSALS),
-    EventType("schedule.decided", 1, decisions.ScheduleDecided, streams.DECISIONS),
-    EventType("schedule.refused", 1, decisions.ScheduleRefused, streams.DECISIONS),
-    EventType("binding.released", 1, decisions.BindingReleased, streams.DECISIONS),
-    EventType("cluster.silenced", 1, decisions.ClusterSilenced, streams.DECISIONS),
-    EventType("cluster.recovered", 1, decisions.ClusterRecovered, streams.DECISIONS),
-    EventType("failover.held", 1, decisions.FailoverHeld, streams.DECISIONS),
-    EventType("failover.resumed", 1, decisions.FailoverResumed, streams.DECISIONS),
-    EventType("proposal.refused", 1, decisions.ProposalRefused, streams.DECISIONS),
-    EventType("replicas.placed", 1, decisions.ReplicasPlaced, streams.DECISIONS),
-    EventType("replicas.refused", 1, decisions.ReplicasRefused, streams.DECISIONS),
-    EventType("replicas.released", 1, decisions.ReplicasReleased, streams.DECISIONS),
-    EventType("replicas.nominated", 1, decisions.ReplicasNominated, streams.DECISIONS),
-    EventType("extender.asked", 1, decisions.ExtenderAsked, streams.DECISIONS),
-    EventType("node-removal.decided", 1, decisions.NodeRemovalDecided, streams.DECISIONS),
-    EventType("node-claim.requested", 1, provisioning.NodeClaimRequested, streams.DECISIONS),
-    EventType("node-claim.ended", 1, provisioning.NodeClaimEnded, streams.DECISIONS),
-    EventType("disruption.decided", 1, disruption.DisruptionDecided, streams.DECISIONS),
-    EventType("disruption.ended", 1, disruption.DisruptionEnded, streams.DECISIONS),
-    EventType("plan.committed", 1, decisions.PlanCommitted, streams.DECISIONS),
-    EventType("plan.refused", 1, decisions.PlanRefused, streams.DECISIONS),
-    EventType("placement.decided", 1, placements.PlacementDecided, streams.DECISIONS),
-    EventType("placement.held", 1, placements.PlacementHeld, streams.DECISIONS),
-    EventType("placement.released", 1, placements.PlacementReleased, streams.DECISIONS),
-    EventType("message.dead-lettered", 1, dead_letters.MessageDeadLettered, streams.DEAD_LETTERS),
-    EventType("message.accepted", 1, acceptance.MessageAccepted, None),
+    *LEDGER_TYPES,
     EventType("tick.fired", 1, ticks.Ticked, None),
     EventType("extender.answered", 1, extenders.ExtenderAnswered, None),
 )
@@ -105,10 +54,16 @@ EVENT_TYPES: tuple[EventType, ...] = (
 BY_TYPE = {e.type: e for e in EVENT_TYPES}
 
 LATEST: dict[type[Value], EventType] = {}
-for _event_type in EVENT_TYPES:  # later versions stand below earlier ones, so the last entry of a class wins
+for _event_type in EVENT_TYPES:
+    # later versions stand below earlier ones, so the last entry of a class wins
     LATEST[_event_type.data] = _event_type
 
 _LATEST_NAMES = {data: event_type.type for data, event_type in LATEST.items()}
+
+
+def types_of(*kinds: type) -> tuple[str, ...]:
+    """The full type names under which data of these classes is written today."""
+    return tuple([_LATEST_NAMES[kind] for kind in kinds])
 
 
 def type_of(data: Value) -> str:

@@ -1,7 +1,8 @@
 """The one table of topics. Topic creation, the docs and the AsyncAPI document are made from it.
 
-*partitioned*: one consumer group a service, partition = murmur2(partition key) mod count, which every writer must use;
-topics partitioned by the same thing have equal counts. *broadcast*: every process reads all partitions.
+*partitioned*: one consumer group a service, partition = murmur2(partition key) mod count, which
+every writer must use; topics partitioned by the same thing have equal counts. *broadcast*: every
+process reads all partitions.
 """
 
 from __future__ import annotations
@@ -23,10 +24,23 @@ Delivery = Literal["broadcast", "partitioned", "world", "people"]
 
 DAY_MS = 24 * 3600 * 1000
 
+BATCH_BYTES_MAX = 1_048_588
+"""What each topic is made to take (`max.message.bytes`): one batch of records, of one record at
+least. Kafka's own default."""
+
+FOLLOWED = "wharfinger-followed"
+"""Header of a record that was accepted together with others which follow it in the same partition.
+The reader of that partition decides them together."""
+
+RECORD_BYTES_MAX = 1_000_000
+"""What is larger is divided before it is sent. The difference is for the key and for what Kafka
+writes around a record."""
+
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """`retention_ms` None: compacted, the latest of each key stays for ever."""
+    """`retention_ms` None: compacted, the latest of each key stays forever. `ended_by`: the type of
+    the event that ends a key for good; a null record follows it."""
 
     name: str
     key: str
@@ -35,65 +49,154 @@ class Topic:
     written_by: tuple[str, ...]
     retention_ms: int | None
     purpose: str
+    ended_by: str = ""
 
 
 CLUSTERS = Topic(
-    "wharfinger.clusters", "cluster", PartitionBy.CLUSTER, "broadcast", ("intake", "collectors"), None,
+    "wharfinger.clusters",
+    "cluster",
+    PartitionBy.CLUSTER,
+    "broadcast",
+    ("intake", "collectors"),
+    None,
     "facts of member clusters",
-)  # fmt: skip
+    ended_by="io.wharfinger.cluster.forgotten.v1",
+)
 CLUSTER_STATE = Topic(
     "wharfinger.cluster-state",
-    "cluster/nodes/bucket, cluster/pods/node, cluster/quotas/namespace, cluster/objects/kind/namespace, cluster/workloads/binding",
-    PartitionBy.CLUSTER, "partitioned", ("intake", "collectors"), None,
+    "cluster/nodes/bucket, cluster/pods/node, cluster/quotas/namespace, "
+    "cluster/objects/kind/namespace, cluster/workloads/binding",
+    PartitionBy.CLUSTER,
+    "partitioned",
+    ("intake", "collectors"),
+    None,
     "nodes, pods, quotas and other objects of member clusters, and how bindings fare there",
-)  # fmt: skip
+)
 NODE_LOAD = Topic(
-    "wharfinger.node-load", "cluster/metric", PartitionBy.CLUSTER, "partitioned", ("annotator",), DAY_MS,
+    "wharfinger.node-load",
+    "cluster/metric",
+    PartitionBy.CLUSTER,
+    "partitioned",
+    ("annotator", "collectors"),
+    DAY_MS,
     "measured load and hot values of nodes",
-)  # fmt: skip
+)
 POLICIES = Topic(
-    "wharfinger.policies", "kind/namespace/name", PartitionBy.ONE, "broadcast", ("intake",), None,
+    "wharfinger.policies",
+    "kind/namespace/name",
+    PartitionBy.ONE,
+    "broadcast",
+    ("intake",),
+    None,
     "policies that users applied",
-)  # fmt: skip
+    ended_by="io.wharfinger.policy.removed.v1",
+)
 BINDINGS = Topic(
-    "wharfinger.bindings", "binding", PartitionBy.FLEET_SHARD, "partitioned", ("intake", "collectors"), None,
+    "wharfinger.bindings",
+    "binding",
+    PartitionBy.FLEET_SHARD,
+    "partitioned",
+    ("intake", "collectors"),
+    None,
     "what is to be placed",
-)  # fmt: skip
+    ended_by="io.wharfinger.binding.withdrawn.v1",
+)
 CAPACITY = Topic(
-    "wharfinger.capacity", "cluster", PartitionBy.CLUSTER, "broadcast", ("estimator",), None,
+    "wharfinger.capacity",
+    "cluster",
+    PartitionBy.CLUSTER,
+    "broadcast",
+    ("estimator",),
+    None,
     "what still fits into each cluster",
-)  # fmt: skip
+)
 PROPOSALS = Topic(
-    "wharfinger.proposals", "target stream", PartitionBy.TARGET, "broadcast",
-    ("descheduler", "replay", "operators"), 7 * DAY_MS, "changes somebody would like",
-)  # fmt: skip
+    "wharfinger.proposals",
+    "target stream",
+    PartitionBy.TARGET,
+    "broadcast",
+    ("descheduler", "replay", "operators"),
+    7 * DAY_MS,
+    "changes somebody would like",
+)
 ASSIGNMENTS = Topic(
-    "wharfinger.assignments", "cluster", PartitionBy.CLUSTER, "partitioned", ("publisher",), 7 * DAY_MS,
+    "wharfinger.assignments",
+    "cluster",
+    PartitionBy.CLUSTER,
+    "partitioned",
+    ("publisher",),
+    7 * DAY_MS,
     "every decision that touches a cluster, in stream order",
-)  # fmt: skip
+)
+ROOM = Topic(
+    "wharfinger.room",
+    "fleet stream",
+    PartitionBy.ONE,
+    "broadcast",
+    ("publisher",),
+    DAY_MS,
+    "room that a fleet shard has just promised, for the other shards",
+)
 OUTCOMES = Topic(
-    "wharfinger.outcomes", "fleet shard", PartitionBy.FLEET_SHARD, "partitioned", ("publisher",), 7 * DAY_MS,
+    "wharfinger.outcomes",
+    "fleet shard",
+    PartitionBy.FLEET_SHARD,
+    "partitioned",
+    ("publisher",),
+    7 * DAY_MS,
     "what became of the fleet's assignments",
-)  # fmt: skip
+)
 DECISIONS = Topic(
-    "wharfinger.decisions", "binding, node or cluster", PartitionBy.KEY, "world", ("publisher",), 30 * DAY_MS,
+    "wharfinger.decisions",
+    "binding, node or cluster",
+    PartitionBy.KEY,
+    "world",
+    ("publisher",),
+    30 * DAY_MS,
     "every decision, for the world",
-)  # fmt: skip
+)
 DEAD_LETTERS = Topic(
-    "wharfinger.dead-letters", "source", PartitionBy.ONE, "people", ("publisher",), 30 * DAY_MS,
-    "messages nobody could read",
-)  # fmt: skip
+    "wharfinger.dead-letters",
+    "source",
+    PartitionBy.ONE,
+    "people",
+    ("publisher",),
+    30 * DAY_MS,
+    "messages that could not be read",
+)
+TIMELINE = Topic(
+    "wharfinger.timeline",
+    "stream",
+    PartitionBy.ONE,
+    "people",
+    ("publisher",),
+    None,
+    "how far each stream was published: by it a database that goes back is noticed",
+)
 
 TOPICS: tuple[Topic, ...] = (
-    CLUSTERS, CLUSTER_STATE, NODE_LOAD, POLICIES, BINDINGS, CAPACITY, PROPOSALS, ASSIGNMENTS, OUTCOMES, DECISIONS,
+    CLUSTERS,
+    CLUSTER_STATE,
+    NODE_LOAD,
+    POLICIES,
+    BINDINGS,
+    CAPACITY,
+    PROPOSALS,
+    ASSIGNMENTS,
+    ROOM,
+    OUTCOMES,
+    DECISIONS,
     DEAD_LETTERS,
-)  # fmt: skip
+    TIMELINE,
+)
 
 BY_NAME = {t.name: t for t in TOPICS}
 
 FLEET = "fleet/"
 CLUSTER = "cluster/"
 INTAKE = "intake"
+LEDGER = "ledger"
+"""The stream in which the ledger records that it went back; there is none before that."""
 
 
 def fleet_stream(shard: int) -> str:

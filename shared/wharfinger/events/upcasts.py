@@ -1,4 +1,5 @@
-"""How data of an older version becomes the current one: one function a step, applied until none is left.
+"""How data of an older version becomes the current one: one function a step, applied until none is
+left.
 
 Empty while every type is at its first version. A step takes the old class and returns the next one:
 `UPCASTS[OldData] = new_from_old`.

@@ -1,7 +1,8 @@
 """What is asked "what if" about: policies out of manifests, and settings of the deciders.
 
-A change is what stands behind one `--with`: a file of manifests, or `name=value`. Which settings there are is one table below;
-each is a field of the profile that its stage records with every round, so both runs say which ones they were decided under.
+A change is what stands behind one `--with`: a file of manifests, or `name=value`. Which settings
+there are is one table below; each is a field of the profile that its stage records with every
+round, so both runs say which ones they were decided under.
 """
 
 from __future__ import annotations
@@ -16,10 +17,17 @@ import msgspec
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.policy import Policy
 from wharfinger.engine.nodes.score import Strategy
-from wharfinger.events.intake import BY_HAND, LevelModel, PolicyModel, compile_manifests, has_own_placement, under
+from wharfinger.events.intake import (
+    BY_HAND,
+    LevelModel,
+    PolicyModel,
+    compile_manifests,
+    has_own_placement,
+    under,
+)
 from wharfinger.events.policies import PolicyApplied
+from wharfinger.manifests.karmada.selection import policy_for
 from wharfinger.manifests.parse import load_files
-from wharfinger.manifests.selection import policy_for
 from wharfinger.runtime.ledger.errors import LedgerError
 
 COUNT_MAX = 1_000_000
@@ -30,17 +38,35 @@ class ChangeError(LedgerError):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ProfileChanges:
     """What of the deciders' profiles can be changed; None: as it was recorded."""
 
     strategy: Strategy | None = None
     round_limit: int | None = None
     repeat_after_s: int | None = None
+    provides_after_s: int | None = None
+
+    @property
+    def said(self) -> dict[str, object]:
+        """What makes the question. A field that came later is left out where it says nothing, so
+        that the questions of before keep their ids."""
+        fields = asdict(self)
+        return {
+            name: value
+            for name, value in fields.items()
+            if value is not None or name != "provides_after_s"
+        }
+
+    @property
+    def of_both(self) -> ProfileChanges:
+        """What holds in the run without changes as well, since it is about the world around."""
+        return ProfileChanges(provides_after_s=self.provides_after_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """`field`: of `Settings`. `values`: those there are; empty: a whole number above zero. `does`: for people."""
+    """`field`: of `ProfileChanges`. `values`: those there are; empty: a whole number above zero.
+    `does`: for people."""
 
     name: str
     field: str
@@ -49,18 +75,40 @@ class Setting:
 
 
 SETTINGS: tuple[Setting, ...] = (
-    Setting("strategy", "strategy", get_args(Strategy), "which nodes are preferred, emptier or fuller ones"),
-    Setting("round-limit", "round_limit", (), "how many bindings nobody asked about are decided in one fleet round"),
-    Setting("repeat-after", "repeat_after_s", (), "seconds until the descheduler proposes the same again"),
+    Setting(
+        "strategy",
+        "strategy",
+        get_args(Strategy),
+        "which nodes are preferred, emptier or fuller ones",
+    ),
+    Setting(
+        "round-limit",
+        "round_limit",
+        (),
+        "how many bindings without a request are decided in one fleet round",
+    ),
+    Setting(
+        "repeat-after",
+        "repeat_after_s",
+        (),
+        "seconds until the descheduler proposes the same again",
+    ),
+    Setting(
+        "provides-after",
+        "provides_after_s",
+        (),
+        "seconds until a node claim is a node and a removed node is gone, in both closed loops",
+    ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """`policies` replace those of the same key, or are added. `texts`: as it was asked for, for the report."""
+    """`policies` replace those of the same key, or are added. `texts`: as it was asked for, for the
+    report."""
 
     policies: tuple[Policy, ...] = ()
-    settings: Settings = field(default_factory=Settings)
+    settings: ProfileChanges = field(default_factory=ProfileChanges)
     texts: tuple[str, ...] = ()
 
     @property
@@ -70,31 +118,43 @@ class Changes:
     def requested(self, binding: Binding, policies: Mapping[str, Policy]) -> Binding:
         """The binding as it would be asked for: `policies` are those that hold otherwise.
 
-        A binding that one of ours selects goes where it sends it, and so does one whose own policy ours replaces. What was
-        applied by hand stays as it is. A placement that came without any policy gives way to ours: they were named for this
-        very purpose.
+        A binding that one of ours selects goes where it sends it, and so does one whose own policy
+        ours replaces. What was applied by hand stays as it is. A placement that came without any
+        policy gives way to ours: they were named for this very purpose.
         """
         if not self.policies or binding.policy.startswith(BY_HAND):
             return binding
         ours = {policy.key: policy for policy in self.policies}
-        others = {} if has_own_placement(binding) else {k: p for k, p in policies.items() if k not in ours}
+        others = (
+            {}
+            if has_own_placement(binding)
+            else {k: p for k, p in policies.items() if k not in ours}
+        )
         chosen = policy_for(binding.resource, binding.labels, [*others.values(), *ours.values()])
         if chosen is None:
-            chosen = ours.get(binding.policy) if not _selected(binding, policies.get(binding.policy)) else None
+            chosen = (
+                ours.get(binding.policy)
+                if not _selected(binding, policies.get(binding.policy))
+                else None
+            )
         if chosen is None or (chosen.key not in ours and binding.policy not in ours):
             return binding
         return under(binding, chosen)
 
 
 def _selected(binding: Binding, policy: Policy | None) -> bool:
-    """Whether its policy finds it by its labels; a binding requested ready made may be under a policy without bearing them."""
-    return policy is not None and policy_for(binding.resource, binding.labels, (policy,)) is not None
+    """Whether its policy finds it by its labels; a binding requested ready made may be under a
+    policy without bearing them."""
+    return (
+        policy is not None and policy_for(binding.resource, binding.labels, (policy,)) is not None
+    )
 
 
 def changes_of(texts: Sequence[str]) -> Changes:
-    """What the texts of `--with` ask for. ChangeError or the manifests' own errors: one line each."""
+    """What the texts of `--with` ask for. ChangeError or the manifests' own errors: one line
+    each."""
     policies: dict[str, Policy] = {}
-    settings = Settings()
+    settings = ProfileChanges()
     for text in texts:
         name, equals, value = text.partition("=")
         if equals and not Path(text).exists():
@@ -104,22 +164,28 @@ def changes_of(texts: Sequence[str]) -> Changes:
     return Changes(tuple(policies.values()), settings, tuple(texts))
 
 
-def _set(settings: Settings, name: str, value: str) -> Settings:
+def _set(settings: ProfileChanges, name: str, value: str) -> ProfileChanges:
     known = {setting.name: setting for setting in SETTINGS}
     setting = known.get(name)
     if setting is None:
-        raise ChangeError(f"--with {name}={value}: expected a manifest file or one of {_named(SETTINGS)}")
+        raise ChangeError(
+            f"--with {name}={value}: expected a manifest file or one of {_named(SETTINGS)}"
+        )
     if setting.values:
         if value not in setting.values:
-            raise ChangeError(f"--with {name}: expected {' or '.join(setting.values)}, got {value!r}")
+            raise ChangeError(
+                f"--with {name}: expected {' or '.join(setting.values)}, got {value!r}"
+            )
         return _with(settings, setting.field, value)
     if not (value.isascii() and value.isdecimal() and 0 < int(value) <= COUNT_MAX):
-        raise ChangeError(f"--with {name}: expected a number from 1 to {COUNT_MAX:,}, got {value!r}")
+        raise ChangeError(
+            f"--with {name}: expected a number from 1 to {COUNT_MAX:,}, got {value!r}"
+        )
     return _with(settings, setting.field, int(value))
 
 
-def _with(settings: Settings, name: str, value: str | int) -> Settings:
-    return msgspec.convert({**asdict(settings), name: value}, Settings)
+def _with(settings: ProfileChanges, name: str, value: str | int) -> ProfileChanges:
+    return msgspec.convert({**asdict(settings), name: value}, ProfileChanges)
 
 
 def _named(settings: Iterable[Setting]) -> str:
@@ -129,18 +195,21 @@ def _named(settings: Iterable[Setting]) -> str:
 def _policies_in(file: str) -> list[Policy]:
     if not Path(file).exists():
         raise ChangeError(
-            f"--with {file}: there is no such file; expected one with policies, or one of {_named(SETTINGS)}"
+            f"--with {file}: there is no such file; expected one with policies, "
+            f"or one of {_named(SETTINGS)}"
         )
     loaded = load_files([file])
     other = next((m for m in loaded.manifests if not isinstance(m.model, PolicyModel)), None)
     if other is not None:
         raise ChangeError(
-            f"--with {file}: expected policies only, got a {other.kind.kind} ({other.file}:{other.line_of('kind')})"
+            f"--with {file}: expected policies only, got a {other.kind.kind} "
+            f"({other.file}:{other.line_of('kind')})"
         )
     levels = next((m for m in loaded.manifests if isinstance(m.model, LevelModel)), None)
     if levels is not None:
         raise ChangeError(
-            f"--with {file}: expected policies that decide, got a {levels.kind.kind} ({file}:{levels.line_of('kind')}): "
+            f"--with {file}: expected policies that decide, got a {levels.kind.kind} "
+            f"({file}:{levels.line_of('kind')}): "
             "what it said went with the bindings that named it"
         )
     intake = compile_manifests(loaded.manifests)

@@ -1,11 +1,14 @@
-"""A checkpoint: where every stream stood at a moment, signed, to be kept where whoever owns the database cannot reach it.
+"""A checkpoint: the signed heads of all streams at one moment. Keep it where the owner of the
+database cannot change it.
 
-The chain shows every change that was not made by rewriting all that follows it. Whoever knows this code can rewrite what
-follows; then only somebody who remembers a later head can tell, and a checkpoint is that memory. It is bound to its plane
-by the hash of the first round of the intake, which no two planes share.
+The hash chain reveals a changed round, unless all rounds after it were rewritten, too. An owner of
+the database who knows this code can rewrite them. Only a comparison with a head that was stored
+elsewhere reveals that, and a checkpoint stores such heads. The hash of the first round of the
+intake binds it to its plane: no two planes share that hash.
 
-The file is one line of JSON: `checkpoint` (canonical), `public_key` and `signature`. Signed are the bytes of `checkpoint` as
-they stand there, behind a context that no other use of the key shares. Pure: who reads files and clocks is elsewhere.
+The file is one line of JSON: `checkpoint` (canonical), `public_key` and `signature`. The signature
+covers the bytes of `checkpoint` as they are in the file, after a context that no other use of the
+key shares. Pure: other modules read files and clocks.
 """
 
 from __future__ import annotations
@@ -44,7 +47,8 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class CheckpointError(LedgerError):
-    """A key or checkpoint that cannot be used; one line that names the file and what is wrong with it."""
+    """A key or checkpoint that cannot be used; one line that names the file and what is wrong with
+    it."""
 
 
 class SnapshotMark(Value, frozen=True, forbid_unknown_fields=True):
@@ -55,7 +59,8 @@ class SnapshotMark(Value, frozen=True, forbid_unknown_fields=True):
 
 
 class StreamMark(Value, frozen=True, forbid_unknown_fields=True):
-    """Where one stream stood. `hash`: of its last round, which covers all before it. `snapshots`: in order of round."""
+    """Where one stream stood. `hash`: of its last round, which covers all before it. `snapshots`:
+    in order of round."""
 
     stream: str
     round: Count
@@ -70,7 +75,8 @@ class StreamMark(Value, frozen=True, forbid_unknown_fields=True):
 
 
 class Checkpoint(Value, frozen=True, forbid_unknown_fields=True):
-    """`plane`: see `plane_id`. `made_at_us`: by the clock of who signed. `streams`: all there were, in order of name."""
+    """`plane`: see `plane_id`. `made_at_us`: by the clock of who signed. `streams`: all there were,
+    in order of name."""
 
     version: int
     plane: Sha256
@@ -83,7 +89,8 @@ class Checkpoint(Value, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class SignedCheckpoint:
-    """One whose signature is right. `name`: of its file, for people. `fingerprint`: of the key that signed."""
+    """One whose signature is right. `name`: of its file, for people. `fingerprint`: of the key that
+    signed."""
 
     name: str
     checkpoint: Checkpoint
@@ -110,16 +117,21 @@ def plane_id(first_round: bytes) -> str:
     return hashlib.sha256(b"wharfinger plane\x00" + genesis(INTAKE) + first_round).hexdigest()
 
 
-# --- signing -------------------------------------------------------------------------------------------------------------
+# --- signing -------------------------------------------------------------------------------------
 
 
 def signed(checkpoint: Checkpoint, key: Ed25519PrivateKey) -> bytes:
     """The file."""
     body = canonical(checkpoint)
-    return canonical(_File(msgspec.Raw(body), raw_public(key.public_key()), key.sign(_CONTEXT + body))) + b"\n"
+    return (
+        canonical(_File(msgspec.Raw(body), raw_public(key.public_key()), key.sign(_CONTEXT + body)))
+        + b"\n"
+    )
 
 
-def marks(heads: Iterable[Head], snapshots: Iterable[tuple[str, int, bytes]]) -> tuple[StreamMark, ...]:
+def marks(
+    heads: Iterable[Head], snapshots: Iterable[tuple[str, int, bytes]]
+) -> tuple[StreamMark, ...]:
     """`snapshots`: (stream, round, digest) of the whole ones."""
     of_stream: dict[str, list[SnapshotMark]] = {}
     for stream, number, digest in sorted(snapshots):
@@ -130,32 +142,39 @@ def marks(heads: Iterable[Head], snapshots: Iterable[tuple[str, int, bytes]]) ->
     )
 
 
-# --- reading -------------------------------------------------------------------------------------------------------------
+# --- reading -------------------------------------------------------------------------------------
 
 
 def read(name: str, body: bytes, trusted: Ed25519PublicKey | None = None) -> SignedCheckpoint:
-    """The checkpoint in a file's bytes. `trusted`: who must have signed; None: whoever's key is in the file, whose
-    fingerprint then has to be compared by somebody. CheckpointError: one line."""
+    """The checkpoint in a file's bytes. `trusted`: the key that must have signed it. None: the key
+    in the file, whose fingerprint a person then has to compare. CheckpointError: one line."""
     try:
         file = _file_decoder.decode(body)
         version = _version_decoder.decode(file.checkpoint).version
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{name}: expected a checkpoint: {error}") from None
     if version != VERSION:
-        raise CheckpointError(f"{name}: a checkpoint of version {version}; this program reads version {VERSION}")
+        raise CheckpointError(
+            f"{name}: a checkpoint of version {version}; this program reads version {VERSION}"
+        )
     signer = _public_key(name, file.public_key)
     if trusted is not None and raw_public(trusted) != file.public_key:
         raise CheckpointError(
-            f"{name}: signed by {fingerprint(signer)}, and not by the key that was asked for, {fingerprint(trusted)}"
+            f"{name}: signed by {fingerprint(signer)}, and not by the key that was asked for, "
+            f"{fingerprint(trusted)}"
         )
     try:
         signer.verify(file.signature, _CONTEXT + bytes(file.checkpoint))
     except InvalidSignature:
-        raise CheckpointError(f"{name}: the signature does not fit: the file was changed after it was signed") from None
+        raise CheckpointError(
+            f"{name}: the signature does not fit: the file was changed after it was signed"
+        ) from None
     try:
         checkpoint = _checkpoint_decoder.decode(file.checkpoint)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{name}: expected a checkpoint of version {VERSION}: {error}") from None
+        raise CheckpointError(
+            f"{name}: expected a checkpoint of version {VERSION}: {error}"
+        ) from None
     _one_mark_each(name, checkpoint.streams)
     return SignedCheckpoint(name, checkpoint, fingerprint(signer))
 
@@ -173,7 +192,7 @@ def _public_key(name: str, raw: bytes) -> Ed25519PublicKey:
         raise CheckpointError(f"{name}: public key: {error}") from None
 
 
-# --- keys ----------------------------------------------------------------------------------------------------------------
+# --- keys ----------------------------------------------------------------------------------------
 
 
 def new_key() -> Ed25519PrivateKey:
@@ -194,7 +213,9 @@ def private_key(name: str, pem: bytes) -> Ed25519PrivateKey:
     try:
         key = load_pem_private_key(pem, None)
     except (ValueError, UnsupportedAlgorithm):
-        raise CheckpointError(f"{name}: expected an Ed25519 private key in PEM, as `audit key` makes it") from None
+        raise CheckpointError(
+            f"{name}: expected an Ed25519 private key in PEM, as `audit key` makes it"
+        ) from None
     except TypeError:
         raise CheckpointError(f"{name}: expected a private key without a password") from None
     if not isinstance(key, Ed25519PrivateKey):
@@ -207,7 +228,9 @@ def public_key(name: str, pem: bytes) -> Ed25519PublicKey:
     try:
         key = load_pem_public_key(pem)
     except (ValueError, UnsupportedAlgorithm):
-        raise CheckpointError(f"{name}: expected an Ed25519 public key in PEM, as `audit key` makes it") from None
+        raise CheckpointError(
+            f"{name}: expected an Ed25519 public key in PEM, as `audit key` makes it"
+        ) from None
     if not isinstance(key, Ed25519PublicKey):
         raise CheckpointError(f"{name}: expected an Ed25519 public key, got another kind")
     return key

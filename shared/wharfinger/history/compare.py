@@ -1,43 +1,35 @@
-"""Two runs beside each other, decision by decision and figure by figure.
+"""Compares two runs, decision by decision and metric by metric.
 
-Decisions about one binding are paired in their order, those of the fleet and those of each cluster by themselves; the first
-pair with another outcome is the one where the two runs parted, and its recorded explanations say at which step. Whatever
-agreed is forgotten at once, so that two runs that go side by side need no memory for what they have in common.
+Decisions about one binding are paired in their order, separately for the fleet and for each
+cluster. The first pair with different outcomes is the first difference of the two runs, and the
+recorded explanations show at which step. Equal pairs are dropped at once, so two runs that are
+compared while they advance need no memory for their equal part.
 
-A figure of the changed run is held against the unchanged one, and that difference against the error bar: how far the
-unchanged run itself is from what was recorded.
+A metric of the changed run is compared with that of the unchanged run, and the difference with the
+error bar: how far the unchanged run itself is from the record.
 """
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal
 
-from wharfinger.domain.binding import TargetCluster
 from wharfinger.domain.placement import Placement
+from wharfinger.domain.text import some
 from wharfinger.domain.value import Value
-from wharfinger.events.decisions import (
-    BindingReleased,
-    Explanation,
-    NodeShare,
-    ReplicasPlaced,
-    ReplicasRefused,
-    ReplicasReleased,
-    ScheduleDecided,
-    ScheduleRefused,
-)
+from wharfinger.events.decisions import COMPARED, ComparedKind
+from wharfinger.events.decisions.steps import NOTHING, difference
+from wharfinger.events.decisions.wording import targets_text
 from wharfinger.events.streams import FLEET
-from wharfinger.history.tally import RESOURCES, Final, Tally, Totals
+from wharfinger.history.run_metrics import RESOURCES, Final, RunMetrics, Totals
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger.errors import LedgerError
 
 Side = Literal["left", "right"]
-Paired = ScheduleDecided | ScheduleRefused | BindingReleased | ReplicasPlaced | ReplicasRefused | ReplicasReleased
-NAMED = 4
 
 
 # --- decisions
@@ -49,13 +41,14 @@ class Taken:
 
     at: Micros
     seq: int
-    data: Paired
+    data: ComparedKind
 
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """The first decision about a binding that came out differently: the seqs are of `stream` in either run (None: that run has
-    no such decision). `step` is the first step at which the recorded explanations differ, with what either says of it."""
+    """The first decision about a binding that came out differently: the seqs are of `stream` in
+    either run (None: that run has no such decision). `step` is the first step at which the recorded
+    explanations differ, with what either says of it."""
 
     stream: str
     left: str
@@ -71,21 +64,23 @@ class Parting:
 
 @dataclass(slots=True)
 class _Thread:
-    """The decisions of one stream about one binding that one run has taken and the other not yet."""
+    """The decisions of one stream about one binding that one run has taken and the other not
+    yet."""
 
     ahead: Side = "left"
     open: deque[Taken] = field(default_factory=deque)
 
 
 class Pairing:
-    """Pairs the decisions of two runs as they come; `partings` has one entry a binding, the fleet's before the clusters'."""
+    """Pairs the decisions of two runs as they come; `partings` has one entry a binding, the fleet's
+    before the clusters'."""
 
     def __init__(self) -> None:
         self.partings: dict[str, Parting] = {}
         self._threads: dict[tuple[str, str], _Thread] = {}
 
     def take(self, side: Side, stream: str, at: Micros, seq: int, data: Value) -> None:
-        if not isinstance(data, Paired):
+        if not isinstance(data, COMPARED):
             return
         parted = self.partings.get(data.binding)
         if parted is not None and (parted.stream.startswith(FLEET) or not stream.startswith(FLEET)):
@@ -99,14 +94,16 @@ class Pairing:
             return
         other = thread.open.popleft()
         left, right = (taken, other) if side == "left" else (other, taken)
-        if outcome(left.data) != outcome(right.data):
+        if left.data.result() != right.data.result():
             self.partings[data.binding] = parting(stream, left, right)
         if not thread.open or data.binding in self.partings:
             del self._threads[stream, data.binding]
 
     def close(self) -> dict[str, Parting]:
         """What one run decided and the other never did is a difference too."""
-        for (stream, binding), thread in sorted(self._threads.items(), key=lambda item: (not _fleet(item[0]), item[0])):
+        for (stream, binding), thread in sorted(
+            self._threads.items(), key=lambda item: (not _fleet(item[0]), item[0])
+        ):
             if binding not in self.partings:
                 first = thread.open[0]
                 left, right = (first, None) if thread.ahead == "left" else (None, first)
@@ -119,91 +116,51 @@ def _fleet(key: tuple[str, str]) -> bool:
     return key[0].startswith(FLEET)
 
 
-def outcome(data: Paired) -> tuple[object, ...]:
-    """What was decided, without why, when and under which number."""
-    match data:
-        case ScheduleDecided():
-            return "scheduled", data.targets, data.suspect
-        case ScheduleRefused():
-            return "refused", data.targets, data.reason
-        case BindingReleased():
-            return ("released",)
-        case ReplicasPlaced():
-            return "placed", data.placed
-        case ReplicasRefused():
-            return "refused", data.count, data.reason
-        case ReplicasReleased():
-            return "released", data.released, data.unbound, data.reason
-
-
 def parting(stream: str, left: Taken | None, right: Taken | None) -> Parting:
-    step, left_step, right_step = first_difference(
-        None if left is None else left.data, None if right is None else right.data
-    )
+    step, left_step, right_step = _differing_step(left, right)
     left_place = (None, None) if left is None else (left.at, left.seq)
     right_place = (None, None) if right is None else (right.at, right.seq)
     return Parting(
-        stream, _said(left), _said(right), left_place[0], right_place[0], left_place[1], right_place[1], step, left_step,
+        stream,
+        _described(left),
+        _described(right),
+        left_place[0],
+        right_place[0],
+        left_place[1],
+        right_place[1],
+        step,
+        left_step,
         right_step,
-    )  # fmt: skip
+    )
 
 
-def first_difference(left: Paired | None, right: Paired | None) -> tuple[str, str, str]:
-    """(step, left, right): the first step, in the order in which a decision is taken, of which the two say different things."""
+def _differing_step(left: Taken | None, right: Taken | None) -> tuple[str, str, str]:
+    """(step, left, right): the first step of the two decisions with another result, ids of events
+    left out."""
     if left is None or right is None:
-        return "whether to decide", "nothing" if left is None else "decided", "nothing" if right is None else "decided"
-    for (name, mine), (_, theirs) in zip(_steps(left), _steps(right), strict=False):
-        if mine != theirs:
-            only_mine, only_theirs = [m for m in mine if m not in theirs], [t for t in theirs if t not in mine]
-            return name, _few(only_mine or mine) or "none", _few(only_theirs or theirs) or "none"
-    return "outcome", described(left), described(right)
+        return (
+            "trigger",
+            NOTHING if left is None else "decided",
+            NOTHING if right is None else "decided",
+        )
+    found = difference(left.data.step_results(None), right.data.step_results(None), same_run=False)
+    return (
+        ("selection", NOTHING, NOTHING) if found is None else (found.step, found.left, found.right)
+    )
 
 
-def _steps(data: Paired) -> Iterable[tuple[str, list[str]]]:
-    """What a decision records of its steps, in their order, each as a list of what it says."""
-    if isinstance(data, ScheduleDecided | ScheduleRefused):
-        yield "request", [f"{data.replicas} replicas", f"class {data.requirements.class_key}"]
-        yield "trigger", [data.trigger]
-    if isinstance(data, ScheduleDecided | ScheduleRefused | ReplicasPlaced | ReplicasRefused):
-        yield from _explained(data.explanation, data)
+def _described(taken: Taken | None) -> str:
+    """With the outcome word, which no column beside it holds: `refused: Unschedulable; keeps oslo
+    2`."""
+    return "no decision" if taken is None else f"{taken.data.OUTCOMES[0]}: {taken.data.sentence()}"
 
 
-def _explained(e: Explanation, data: Paired) -> Iterable[tuple[str, list[str]]]:
-    yield "candidates", [f"{e.candidates} looked at"]
-    yield "filter", [f"{e.feasible} feasible", *(f"{n} {reason}" for reason, n in sorted(e.refused.items()))]
-    named = sorted((*e.chosen, *e.runners_up), key=lambda s: s.name)
-    if isinstance(data, ScheduleDecided | ScheduleRefused):
-        yield "estimate", [f"{s.name} {s.estimate}" for s in named if s.estimated_by]
-        yield "affinity", [data.affinity]
-    yield "score", [f"{s.name} {s.score}" for s in named]
-    yield "division", [f"{name} {weight}" for name, weight in sorted(e.division.items())]
-
-
-def _said(taken: Taken | None) -> str:
-    return "no decision" if taken is None else described(taken.data)
-
-
-def described(data: Paired) -> str:
-    """An outcome in a few words."""
-    match data:
-        case ScheduleDecided():
-            return targets_text(data.targets)
-        case ScheduleRefused():
-            kept = f", keeps {targets_text(data.targets)}" if data.targets else ""
-            return f"refused: {data.reason}{kept}"
-        case BindingReleased():
-            return "released"
-        case ReplicasPlaced():
-            return _nodes_text(data.placed)
-        case ReplicasRefused():
-            return f"{data.count} refused: {data.reason}"
-        case ReplicasReleased():
-            return f"let go from {_nodes_text(data.released)}"
-
-
-def targets_text(targets: Iterable[TargetCluster] | Mapping[str, int]) -> str:
-    pairs = targets.items() if isinstance(targets, Mapping) else ((t.cluster, t.replicas) for t in targets)
-    return _few([f"{name} {n}" if n else name for name, n in pairs]) or "nowhere"
+def where_text(final: Final | None) -> str:
+    """Where a binding is at the end: `oslo 3, bergen 1`, and why it is not fully placed."""
+    if final is None:
+        return "not there"
+    where = targets_text(final.targets) or "nowhere"
+    return f"{where} ({final.reason})" if final.reason else where
 
 
 def placement_text(placement: Placement) -> str:
@@ -214,18 +171,19 @@ def placement_text(placement: Placement) -> str:
         weighted = "by room" if how.dynamic else "by weights" if how.static else "evenly"
         words.append("packed" if how.preference == "Aggregated" else weighted)
     clusters = [name for affinity in placement.affinities for name in affinity.cluster_names]
-    words += [f"on {_few(clusters)}"] if clusters else ["on some clusters"] if placement.affinities else []
-    words += [f"spread by {_few([c.field or c.label for c in placement.spread])}"] if placement.spread else []
+    words += (
+        [f"on {some(clusters)}"]
+        if clusters
+        else ["on some clusters"]
+        if placement.affinities
+        else []
+    )
+    words += (
+        [f"spread by {some([c.field or c.label for c in placement.spread])}"]
+        if placement.spread
+        else []
+    )
     return " ".join(words)
-
-
-def _nodes_text(shares: Sequence[NodeShare]) -> str:
-    return _few([f"{s.node} x{len(s.ordinals)}" if len(s.ordinals) > 1 else s.node for s in shares]) or "no node"
-
-
-def _few(texts: Sequence[str]) -> str:
-    rest = len(texts) - NAMED
-    return ", ".join(texts[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 # --- where bindings end
@@ -233,7 +191,8 @@ def _few(texts: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BindingDifference:
-    """A binding that went another way. `left`, `right`: where it is at the end of either run; None: it is not there."""
+    """A binding that went another way. `left`, `right`: where it is at the end of either run; None:
+    it is not there."""
 
     binding: str
     same_targets: bool
@@ -245,23 +204,35 @@ class BindingDifference:
     @property
     def replicas_elsewhere(self) -> int:
         """Replicas that are in another cluster at the end."""
-        left, right = self.left.targets if self.left else {}, self.right.targets if self.right else {}
+        left, right = (
+            self.left.targets if self.left else {},
+            self.right.targets if self.right else {},
+        )
         return max(
             sum(max(0, n - left.get(c, 0)) for c, n in right.items()),
             sum(max(0, n - right.get(c, 0)) for c, n in left.items()),
         )
 
 
-def binding_differences(left: Tally, right: Tally, partings: Mapping[str, Parting]) -> tuple[BindingDifference, ...]:
-    """Those that are elsewhere at the end first, by how much of them is; then those that only went another way."""
+def binding_differences(
+    left: RunMetrics, right: RunMetrics, partings: Mapping[str, Parting]
+) -> tuple[BindingDifference, ...]:
+    """Those that are elsewhere at the end first, by how much of them is; then those that only went
+    another way."""
     found: list[BindingDifference] = []
     for name in sorted({*left.bindings, *right.bindings, *partings}):
         a, b = left.final(name), right.final(name)
         same_targets = (a.targets if a else None) == (b.targets if b else None)
         same_nodes = (a.nodes if a else None) == (b.nodes if b else None)
         if not same_targets or not same_nodes or name in partings:
-            found.append(BindingDifference(name, same_targets, same_nodes, a, b, partings.get(name)))
-    return tuple(sorted(found, key=lambda d: (d.same_targets, -d.replicas_elsewhere, d.same_nodes, d.binding)))
+            found.append(
+                BindingDifference(name, same_targets, same_nodes, a, b, partings.get(name))
+            )
+    return tuple(
+        sorted(
+            found, key=lambda d: (d.same_targets, -d.replicas_elsewhere, d.same_nodes, d.binding)
+        )
+    )
 
 
 # --- figures
@@ -286,9 +257,11 @@ MONEY = Unit("", 1_000_000, 4)
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One total of the three runs, all in `unit.divisor`-ths; None where there is nothing to measure.
+    """One total of the three runs, all in `unit.divisor`-ths; None where there is nothing to
+    measure.
 
-    `better`: which way is good; empty: neither. `drift` is the error bar, `beyond` says that the change is larger than it.
+    `better`: which way is good; empty: neither. `drift` is the error bar, `beyond` says that the
+    change is larger than it.
     """
 
     name: str
@@ -324,7 +297,8 @@ class Figure:
     def shown(self, value: int | None) -> str:
         if value is None:
             return "-"
-        return f"{Decimal(value) / self.unit.divisor:,.{self.unit.digits}f} {self.unit.symbol}".rstrip()
+        number = Decimal(value) / self.unit.divisor
+        return f"{number:,.{self.unit.digits}f} {self.unit.symbol}".rstrip()
 
 
 _Better = Literal["less", "more", ""]
@@ -351,7 +325,9 @@ _FIGURES: tuple[tuple[str, str, Unit, _Better], ...] = (
 FIGURES = tuple(name for name, *_ in _FIGURES)
 
 
-def figures(recorded: Totals, unchanged: Totals, changed: Totals, currency: str = "") -> tuple[Figure, ...]:
+def figures(
+    recorded: Totals, unchanged: Totals, changed: Totals, currency: str = ""
+) -> tuple[Figure, ...]:
     """Those that there is something to say about."""
     values = [_values(totals) for totals in (recorded, unchanged, changed)]
     found: list[Figure] = []
@@ -389,7 +365,8 @@ class ThresholdError(LedgerError):
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """`moves>5%`: fails when the changed run has over 5 % more than the unchanged one. `moves>100`: when it has over 100."""
+    """`moves>5%`: fails when the changed run has over 5 % more than the unchanged one. `moves>100`:
+    when it has over 100."""
 
     text: str
     name: str
@@ -400,7 +377,8 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """`failed`: the threshold is crossed; `beyond`: and by more than the drift could have done it."""
+    """`failed`: the threshold is crossed; `beyond`: and by more than the drift could have done
+    it."""
 
     threshold: Threshold
     figure: Figure
@@ -415,7 +393,8 @@ def threshold_of(text: str) -> Threshold:
     match = _THRESHOLD.fullmatch(text)
     if match is None:
         raise ThresholdError(
-            f"--fail-if {text!r}: expected NAME, one of > >= < <=, and a number or percentage, as in moves>5%"
+            f"--fail-if {text!r}: expected NAME, one of > >= < <=, and a number or percentage, "
+            "as in moves>5%"
         )
     name, sign, bound, percent = match.groups()
     if name not in FIGURES:
@@ -428,15 +407,20 @@ def judged(threshold: Threshold, all_figures: Sequence[Figure]) -> Judged:
     figure = next((f for f in all_figures if f.name == threshold.name), None)
     if figure is None:
         hint = "; give --prices" if threshold.name == "cost" else ": nothing in this history has it"
-        raise ThresholdError(f"--fail-if {threshold.text}: there is no figure {threshold.name} here{hint}")
+        raise ThresholdError(
+            f"--fail-if {threshold.text}: there is no figure {threshold.name} here{hint}"
+        )
     left, right = _sides(threshold, figure)
-    failed = {">": left > right, ">=": left >= right, "<": left < right, "<=": left <= right}[threshold.sign]
+    failed = {">": left > right, ">=": left >= right, "<": left < right, "<=": left <= right}[
+        threshold.sign
+    ]
     return Judged(threshold, figure, failed, figure.beyond)
 
 
 def _sides(threshold: Threshold, figure: Figure) -> tuple[Decimal, Decimal]:
-    """What is compared. A percentage is of the unchanged run: of nothing it is nothing, so any growth is over it. A figure that
-    is a share itself (`cpu-used`) is taken in hundredths of it all the same."""
+    """What is compared. A percentage is of the unchanged run: of nothing it is nothing, so any
+    growth is over it. A figure that is a share itself (`cpu-used`) is taken in hundredths of it all
+    the same."""
     if threshold.percent:
         return Decimal(100 * figure.delta), threshold.bound * (figure.unchanged or 0)
     return Decimal(figure.changed or 0), threshold.bound * figure.unit.divisor

@@ -1,4 +1,5 @@
-"""Who decides each kind of stream: the same classes that the scheduler runs, with the settings that each round recorded."""
+"""Who decides each kind of stream: the same classes that the scheduler runs, with the settings that
+each round recorded."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ DECIDERS: Deciders = {FLEET: FleetDecider.of_profile, CLUSTER: ClusterDecider.of
 
 
 def decider_of(stream: str, profile: str = "") -> Decider[Any] | None:
-    """The decider of a stream under a recorded profile; None where nothing is decided (the intake)."""
+    """The decider of a stream under a recorded profile; None where nothing is decided (the
+    intake)."""
     for prefix, make in DECIDERS.items():
         if stream.startswith(prefix):
             return make(profile)

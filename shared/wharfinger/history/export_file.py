@@ -1,16 +1,20 @@
-"""A part of the ledger as one file, written and read as a stream: the format, and what holds it together.
+"""A part of the ledger as one file, written and read as a stream: the format, and what holds it
+together.
 
-    wharfinger ledger 1\\n      the magic, and the version of the format
-    one zstd frame             records: a kind (one letter), a length (four bytes, big endian), and so many bytes
-    32 bytes                   the sha256 of everything before
+    wharfinger ledger 1\\n  the magic, and the version of the format
+    one zstd frame         records: a kind (one letter), a length (four bytes, big endian) and
+                           so many bytes
+    32 bytes               the sha256 of everything before
 
-The records come in this order: `H` the header (JSON); `K` tie values, only where names were replaced; then for each stream
-`R` where its range begins (JSON), `S` a section of its state there, `B` a body that several streams took in, `D` a round; and
-last `E`, where every stream ends (JSON). `docs/export.md` says it field by field, for programs that are not ours.
+The records come in this order: `H` the header (JSON); `K` tie values, only where names were
+replaced; then for each stream `R` where its range begins (JSON), `S` a section of its state there,
+`B` a body that several streams took in, `D` a round; and last `E`, where every stream ends (JSON).
+`docs/export.md` says it field by field, for programs that are not ours.
 
-A reader trusts nothing: the checksum is asked before the first record is read, every body is held against its hash, every
-round against the one before. It holds one round at a time in memory; bodies that several streams share lie in a temporary
-file meanwhile. The same range gives the same bytes: nothing of the moment of writing goes into a file.
+A reader trusts nothing: the checksum is asked before the first record is read, every body is held
+against its hash, every round against the one before. It holds one round at a time in memory; bodies
+that several streams share lie in a temporary file meanwhile. The same range gives the same bytes:
+nothing of the moment of writing goes into a file.
 """
 
 from __future__ import annotations
@@ -34,11 +38,11 @@ from wharfinger.engine.nodes.columns import Ties
 from wharfinger.events.codec import UndecodableError, decode
 from wharfinger.events.envelope import Event
 from wharfinger.kernel.decider import Decision
-from wharfinger.kernel.hashing import round_hash
+from wharfinger.kernel.hashing import hash_of
 from wharfinger.kernel.recover import RecordedRound
 from wharfinger.kernel.round import Basis, Head, InputRef, Round
 from wharfinger.runtime.ledger.errors import LedgerError
-from wharfinger.runtime.ledger.reader import Unread
+from wharfinger.runtime.ledger.rounds import Unread
 
 _T = TypeVar("_T")
 
@@ -61,7 +65,8 @@ class FileError(LedgerError):
 
 
 class StreamRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which rounds of a stream are in the file, and how much that is. Times are microseconds since the epoch."""
+    """Which rounds of a stream are in the file, and how much that is. Times are microseconds since
+    the epoch."""
 
     stream: str
     first: int
@@ -79,9 +84,9 @@ class StreamRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`made_by`: the engine that wrote the file. `plane`: which plane it is from (hexadecimal; empty: one without an intake).
-    `redacted`: names were replaced, and with them everything derived from names: `note` says what. `schemas`: every event type
-    and version that the writer knew."""
+    """`made_by`: the engine that wrote the file. `plane`: which plane it is from (hexadecimal;
+    empty: one without an intake). `redacted`: names were replaced, and with them everything derived
+    from names: `note` says what. `schemas`: every event type and version that the writer knew."""
 
     made_by: str
     plane: str
@@ -101,7 +106,8 @@ class Ending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Base(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The head that the first round of a range follows, and the sections of the state there, in the order they come."""
+    """The head that the first round of a range follows, and the sections of the state there, in the
+    order they come."""
 
     stream: str
     round: int
@@ -130,7 +136,7 @@ class _Input(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     body: bytes | None
 
 
-class _Decision(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class _ExportedDecision(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     seq: int
     id: bytes
     type: str
@@ -152,7 +158,7 @@ class _Round(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     hash: bytes
     basis: Basis
     inputs: tuple[_Input, ...]
-    decisions: tuple[_Decision, ...]
+    decisions: tuple[_ExportedDecision, ...]
 
 
 _to_json = msgspec.json.Encoder(order="deterministic").encode
@@ -182,16 +188,10 @@ class Chain:
             return "it does not follow the hash of the round before"
         if r.at < head.at:
             return f"its time {r.at} lies before {head.at}"
-        if _hash_of(r) != r.hash:
+        if hash_of(r) != r.hash:
             return "its hash is not that of its content"
         self.head = r.head()
         return None
-
-
-def _hash_of(r: Round) -> bytes:
-    return round_hash(
-        r.prev_hash, r.stream, r.number, r.epoch, r.at, r.engine, r.profile, r.inputs, r.basis, r.decisions, r.snapshot
-    )
 
 
 # --- writing
@@ -200,11 +200,17 @@ def _hash_of(r: Round) -> bytes:
 class FileWriter:
     """Writes the records in their order: `begin` each stream, `add` its rounds, then `finish`.
 
-    `shared`: event types of which several of the streams take in the same event; their bodies are written once.
+    `shared`: event types of which several of the streams take in the same event; their bodies are
+    written once.
     """
 
     def __init__(
-        self, raw: BinaryIO, name: str, header: Header, ties: Ties | None = None, shared: Collection[str] = ()
+        self,
+        raw: BinaryIO,
+        name: str,
+        header: Header,
+        ties: Ties | None = None,
+        shared: Collection[str] = (),
     ) -> None:
         self._out = _Hashed(raw)
         self._name = name
@@ -214,31 +220,45 @@ class FileWriter:
         self._ends: list[Ending] = []
         self._out.write(MAGIC + b"%d\n" % VERSION)
         compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True)
-        self._frame = compressor.stream_writer(cast("IO[bytes]", self._out), closefd=False)  # it only writes
+        # it only writes
+        self._frame = compressor.stream_writer(cast("IO[bytes]", self._out), closefd=False)
         self._record(HEADER, _to_json(header))
         if ties is not None:
             self._record(TIES, _to_msgpack(_Ties(dict(ties.nodes), dict(ties.classes))))
 
     def begin(self, head: Head, sections: Mapping[str, bytes]) -> None:
-        """The rounds that follow are those of `head.stream` after `head`; `sections`: its state there, none at the genesis."""
+        """The rounds that follow are those of `head.stream` after `head`; `sections`: its state
+        there, none at the genesis."""
         self._end_stream()
         self._chain = Chain(head)
         names = tuple(sorted(sections))
         base = _Base(
-            head.stream, head.round, head.seq, head.hash.hex(), head.epoch, head.at, head.snapshot.hex(), names
-        )  # fmt: skip
+            head.stream,
+            head.round,
+            head.seq,
+            head.hash.hex(),
+            head.epoch,
+            head.at,
+            head.snapshot.hex(),
+            names,
+        )
         self._record(RANGE, _to_json(base))
         for name in names:
             self._record(SECTION, sections[name])
 
     def add(self, recorded: RecordedRound) -> None:
-        """FileError: the round does not follow the one before, so that no reader could trust the file."""
+        """FileError: the round does not follow the one before, so that no reader could trust the
+        file."""
         assert self._chain is not None, "a stream is begun before its rounds are added"
         r = recorded.round
         why = self._chain.broken(r)
         if why is not None:
-            raise FileError(f"{r.stream} round {r.number}: {why}; `wharfinger audit verify` says more")
-        inputs = [self._input(ref, event) for ref, event in zip(r.inputs, recorded.events, strict=True)]
+            raise FileError(
+                f"{r.stream} round {r.number}: {why}; `wharfinger audit verify` says more"
+            )
+        inputs = [
+            self._input(ref, event) for ref, event in zip(r.inputs, recorded.events, strict=True)
+        ]
         self._record(ROUND, _to_msgpack(_packed(r, tuple(inputs))))
 
     def finish(self) -> int:
@@ -265,7 +285,9 @@ class FileWriter:
 
     def _record(self, kind: bytes, payload: bytes) -> None:
         if len(payload) >= 1 << 32:
-            raise FileError(f"{self._name}: a record of {len(payload):,} bytes is more than the format can hold")
+            raise FileError(
+                f"{self._name}: a record of {len(payload):,} bytes is more than the format can hold"
+            )
         self._frame.write(kind + len(payload).to_bytes(4, "big"))
         self._frame.write(payload)
 
@@ -288,21 +310,38 @@ class _Hashed:
 def _packed(r: Round, inputs: tuple[_Input, ...]) -> _Round:
     decisions = tuple(
         [
-            _Decision(
-                d.seq, d.id.bytes, d.type, d.subject, d.outcome, None if d.cause is None else d.cause.bytes, d.body
+            _ExportedDecision(
+                d.seq,
+                d.id.bytes,
+                d.type,
+                d.subject,
+                d.outcome,
+                None if d.cause is None else d.cause.bytes,
+                d.body,
             )
             for d in r.decisions
         ]
     )
     return _Round(
-        r.number, r.epoch, r.at, r.engine, r.profile, r.first_seq, r.snapshot, r.prev_hash, r.hash, r.basis, inputs,
+        r.number,
+        r.epoch,
+        r.at,
+        r.engine,
+        r.profile,
+        r.first_seq,
+        r.snapshot,
+        r.prev_hash,
+        r.hash,
+        r.basis,
+        inputs,
         decisions,
-    )  # fmt: skip
+    )
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
-    """A file beside `path` that takes its place when all went well, and is gone when anything did not.
+    """A file beside `path` that takes its place when all went well, and is gone when anything did
+    not.
 
     FileError: nothing can be written there.
     """
@@ -326,8 +365,9 @@ def replacing(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
-    """One stream of a file. `rounds` follow `head`, on the state that `sections` hold (none: the stream's beginning). They are
-    read from the file as they are asked for, once, and before the next range. Decisions have bytes, no data."""
+    """One stream of a file. `rounds` follow `head`, on the state that `sections` hold (none: the
+    stream's beginning). They are read from the file as they are asked for, once, and before the
+    next range. Decisions have bytes, no data."""
 
     head: Head
     sections: Mapping[str, bytes]
@@ -335,7 +375,8 @@ class FileRange:
 
 
 class LedgerFile:
-    """An open file, read from front to back. Made by `opened`; every method raises FileError where the file is not sound."""
+    """An open file, read from front to back. Made by `opened`; every method raises FileError where
+    the file is not sound."""
 
     def __init__(self, path: Path, raw: BinaryIO, content_bytes: int) -> None:
         self._records = _Records(path, raw, content_bytes)
@@ -352,12 +393,16 @@ class LedgerFile:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._bodies.close()
 
     def ranges(self) -> Iterator[FileRange]:
-        """Every stream; and when the last was read, whether the file holds what it says it holds."""
+        """Every stream; and when the last was read, whether the file holds what it says it
+        holds."""
         for expected in self.header.streams:
             base = self._json(RANGE, _base)
             head = self._head(base)
@@ -370,15 +415,22 @@ class LedgerFile:
             self._note_end(expected, head, chain.head)
         endings = self._json(END, _endings)
         if list(endings.streams) != self._ends:
-            raise FileError(f"{self._path}: its last record names other heads than its rounds lead to")
+            raise FileError(
+                f"{self._path}: its last record names other heads than its rounds lead to"
+            )
         self._records.expect_end()
 
     def _head(self, base: _Base) -> Head:
         try:
             return Head(
-                base.stream, base.round, base.seq, bytes.fromhex(base.hash), base.epoch, base.at,
+                base.stream,
+                base.round,
+                base.seq,
+                bytes.fromhex(base.hash),
+                base.epoch,
+                base.at,
                 bytes.fromhex(base.snapshot),
-            )  # fmt: skip
+            )
         except ValueError as error:
             raise FileError(f"{self._path}: {base.stream}: {error}") from None
 
@@ -386,7 +438,8 @@ class LedgerFile:
         found = (head.stream, head.round + 1, end.round)
         if found != (expected.stream, expected.first, expected.last):
             raise FileError(
-                f"{self._path}: its header announces {expected.stream} {expected.first}-{expected.last}, "
+                f"{self._path}: its header announces {expected.stream} "
+                f"{expected.first}-{expected.last}, "
                 f"it holds {found[0]} {found[1]}-{found[2]}"
             )
         self._ends.append(Ending(end.stream, end.round, end.seq, end.hash.hex()))
@@ -414,11 +467,22 @@ class LedgerFile:
             raise FileError(f"{self._path}: {stream} round {r.number}: {error}") from None
         return RecordedRound(
             Round(
-                stream, r.number, r.epoch, r.at, r.engine, r.profile, refs, r.basis, decisions, r.snapshot, r.prev_hash,
-                r.hash, r.first_seq,
+                stream,
+                r.number,
+                r.epoch,
+                r.at,
+                r.engine,
+                r.profile,
+                refs,
+                r.basis,
+                decisions,
+                r.snapshot,
+                r.prev_hash,
+                r.hash,
+                r.first_seq,
             ),
             events,
-        )  # fmt: skip
+        )
 
     def _event(self, stored: _Input) -> Event[Value]:
         body = self._bodies.get(stored.sha256) if stored.body is None else stored.body
@@ -430,22 +494,26 @@ class LedgerFile:
     def _json(self, kind: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
         return self._decoded(decoder, self._records.take(kind))
 
-    def _decoded(self, decoder: msgspec.json.Decoder[_T] | msgspec.msgpack.Decoder[_T], payload: bytes) -> _T:
+    def _decoded(
+        self, decoder: msgspec.json.Decoder[_T] | msgspec.msgpack.Decoder[_T], payload: bytes
+    ) -> _T:
         try:
             return decoder.decode(payload)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise FileError(f"{self._path}: a record cannot be read: {error}") from None
 
 
-def _decision(stream: str, d: _Decision) -> Decision:
+def _decision(stream: str, d: _ExportedDecision) -> Decision:
     cause = None if d.cause is None else UUID(bytes=d.cause)
-    return Decision(stream, d.seq, UUID(bytes=d.id), d.type, d.subject, d.outcome, cause, _UNREAD, d.body)
+    return Decision(
+        stream, d.seq, UUID(bytes=d.id), d.type, d.subject, d.outcome, cause, _UNREAD, d.body
+    )
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[LedgerFile]:
-    """The file, once its checksum has been found right. FileError: it is not there, no such file, damaged, or newer than we
-    are."""
+    """The file, once its checksum has been found right. FileError: it is not there, no such file,
+    damaged, or newer than we are."""
     try:
         raw = path.open("rb")
     except OSError as error:
@@ -461,9 +529,14 @@ def _checked(path: Path, raw: BinaryIO) -> int:
     line = raw.readline(len(MAGIC) + _VERSION_DIGITS_MAX + 1)
     digits = line.removeprefix(MAGIC).removesuffix(b"\n")
     if not line.startswith(MAGIC) or not line.endswith(b"\n") or not digits.isdigit():
-        raise FileError(f"{path}: not a ledger file: it does not begin with {(MAGIC + b'1').decode()!r}")
+        raise FileError(
+            f"{path}: not a ledger file: it does not begin with {(MAGIC + b'1').decode()!r}"
+        )
     if int(digits) != VERSION:
-        raise FileError(f"{path}: format {int(digits)} of ledger files is not known here; this version reads {VERSION}")
+        raise FileError(
+            f"{path}: format {int(digits)} of ledger files is not known here; "
+            f"this version reads {VERSION}"
+        )
     end = os.fstat(raw.fileno()).st_size - CHECKSUM_BYTES
     left, sha256 = end - len(line), hashlib.sha256(line)
     content = left
@@ -474,7 +547,10 @@ def _checked(path: Path, raw: BinaryIO) -> int:
         sha256.update(chunk)
         left -= len(chunk)
     if content <= 0 or raw.read() != sha256.digest():
-        raise FileError(f"{path}: damaged or cut off: its last {CHECKSUM_BYTES} bytes are not the sha256 of the rest")
+        raise FileError(
+            f"{path}: damaged or cut off: its last {CHECKSUM_BYTES} bytes are not the sha256 of "
+            "the rest"
+        )
     raw.seek(len(line))
     return content
 
@@ -539,7 +615,8 @@ class _Limited:
 
 
 class _Bodies:
-    """Bodies that several streams took in, on disk until they are asked for: broadcast facts, of which there may be many."""
+    """Bodies that several streams took in, on disk until they are asked for: broadcast facts, of
+    which there may be many."""
 
     def __init__(self) -> None:
         self._file: BinaryIO | None = None

@@ -1,16 +1,18 @@
 """`lineage`: what led to a decision and what it led to, from service to service.
 
     policy told -> binding requested -> fleet decision -> assignments -> placed on nodes
-                                                                      -> refused -> outcomes -> next fleet decision
+                                                                      -> refused -> outcomes -> next
+                                                                      fleet decision
     cluster silenced -> failover proposed -> fleet decision -> ...
 
-Upwards the way is written down: a decision names its cause, a proposal the decision or event it came of, a request its policy.
-Downwards it is looked for where effects are found: among the decisions about the same binding, and in the stretch of a
-stream that follows its taking in what caused it. What lies further away than that stretch is not seen. Every level costs
-a few queries, however many links it has, and both the depth and the number of links are bounded.
+Causes are recorded: a decision names its cause, a proposal the decision or event that led to it, a
+request its policy. Effects are searched for: among the decisions about the same binding, and in a
+limited number of rounds after the one that took the cause in. Effects in later rounds are not
+found. Every level costs a few queries, independent of its number of links. The depth and the number
+of links are bounded.
 
-What streams tell each other travels in messages that carry many decisions at once; each is shown between a decision and
-its effect, where the effect's own round took it in.
+Streams send each other messages that carry many decisions at once. Such a message is shown between
+a decision and its effect if the effect's own round took it in.
 """
 
 from __future__ import annotations
@@ -24,37 +26,46 @@ from wharfinger.domain.binding import Binding
 from wharfinger.domain.value import Value
 from wharfinger.events.assignments import AssignmentsDecided
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.decisions import ClusterRecovered, ClusterSilenced, FailoverHeld, FailoverResumed, PlanCommitted
+from wharfinger.events.decisions import as_decision
 from wharfinger.events.envelope import Event, uuid_of
 from wharfinger.events.outcomes import OutcomesDecided
 from wharfinger.events.policies import PolicyApplied
-from wharfinger.events.proposals import EvictionProposed, FailoverProposed, NodeRemovalProposed, RescheduleProposed
+from wharfinger.events.proposals import (
+    EvictionProposed,
+    FailoverProposed,
+    NodeRemovalProposed,
+    RescheduleProposed,
+)
 from wharfinger.events.registry import LATEST
 from wharfinger.events.streams import INTAKE
 from wharfinger.history.names import UnknownNameError, full_name
 from wharfinger.history.timeline import asked_before
 from wharfinger.kernel.decider import Micros
-from wharfinger.runtime.ledger import Ledger, LedgerRow, trails
+from wharfinger.runtime.ledger import Ledger, LedgerRow, causality
 
 T = TypeVar("T")
 
 DEPTH_MAX = 16
-"""Steps from what was asked about, in each direction. A failover, refused and placed again, is eight."""
+"""Steps from what was asked about, in each direction. A failover, refused and placed again, is
+eight."""
 
 LINKS_MAX = 500
-"""A policy may have requested ten thousand bindings: the first so many links of a level, and then it is said."""
+"""A policy may have requested ten thousand bindings: the first so many links of a level, and then
+it is said."""
 
 DECISIONS_LATEST = 20
 """Of a binding: where a lineage begins."""
 
 DECISIONS_AFTER = 5_000
-"""How far behind the taking in of an event its effects are looked for, where they are about something else."""
+"""How far behind the taking in of an event its effects are looked for, where they are about
+something else."""
 
 INPUTS_AFTER = 5_000
 """And how far behind it the events that came of it are looked for."""
 
 _PROPOSALS = tuple(
-    LATEST[t].type for t in (FailoverProposed, EvictionProposed, RescheduleProposed, NodeRemovalProposed)
+    LATEST[t].type
+    for t in (FailoverProposed, EvictionProposed, RescheduleProposed, NodeRemovalProposed)
 )
 _MESSAGES = (LATEST[AssignmentsDecided].type, LATEST[OutcomesDecided].type)
 _REQUESTS = (LATEST[BindingRequested].type,)
@@ -62,8 +73,9 @@ _REQUESTS = (LATEST[BindingRequested].type,)
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A decision or an event. `at`: when it was decided, accepted, or first taken in by what is shown under it; None: that
-    is not known. `before`: for a request, what was asked for until then. `children`: what it led to, in order of time."""
+    """A decision or an event. `at`: when it was decided, accepted, or first taken in by what is
+    shown under it; None: that is not known. `before`: for a request, what was asked for until then.
+    `children`: what it led to, in order of time."""
 
     id: UUID
     at: Micros | None
@@ -81,7 +93,8 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """`subject`: what was asked about, in words. `asked`: the ids of it. `roots`: where it all began, in order of time.
+    """`subject`: what was asked about, in words. `asked`: the ids of it. `roots`: where it all
+    began, in order of time.
 
     `cut`: there is more than is shown.
     """
@@ -99,45 +112,46 @@ class Lineage:
 async def lineage_of_binding(ledger: Ledger, binding: str) -> Lineage:
     """Around the latest decisions about a binding. UnknownNameError: there are none."""
     name = await full_name(ledger, binding)
-    rows = await trails.latest_about(ledger.database, name, DECISIONS_LATEST)
-    search = _Search(ledger)
+    rows = await causality.latest_about(ledger.database, name, DECISIONS_LATEST)
+    search = _LineageSearch(ledger)
     search.add_decisions(rows)
     return await search.run(name, [row.id for row in rows])
 
 
 async def lineage_of_decision(ledger: Ledger, id_: UUID) -> Lineage:
     """Around one decision. UnknownNameError: there is none with this id."""
-    found = await trails.decisions_named(ledger.database, [id_])
+    found = await causality.decisions_named(ledger.database, [id_])
     if not found:
         raise UnknownNameError(f"no decision has the id {id_}")
-    search = _Search(ledger)
+    search = _LineageSearch(ledger)
     search.add_decisions(found.values())
     return await search.run(f"decision {id_}", [id_])
 
 
 async def lineage_of_event(ledger: Ledger, id_: UUID) -> Lineage:
     """Around one event. UnknownNameError: no stream has taken in any with this id."""
-    found = await trails.events_named(ledger.database, [id_])
+    found = await causality.events_named(ledger.database, [id_])
     if not found:
         raise UnknownNameError(f"no event has the id {id_}")
-    search = _Search(ledger)
+    search = _LineageSearch(ledger)
     event = found[id_]
-    if isinstance(
-        event.data, AssignmentsDecided | OutcomesDecided
-    ):  # it lies between what it carries and what came of it
-        carried = {carried for item in event.data.items if (carried := uuid_of(item.decision)) is not None}
-        search.add_decisions((await trails.decisions_named(ledger.database, carried)).values())
+    if isinstance(event.data, AssignmentsDecided | OutcomesDecided):
+        # it lies between what it carries and what came of it
+        carried = {
+            carried for item in event.data.items if (carried := uuid_of(item.decision)) is not None
+        }
+        search.add_decisions((await causality.decisions_named(ledger.database, carried)).values())
         return await search.run(f"event {id_}", [id_], carried)
     search.add_events([event])
     return await search.run(f"event {id_}", [id_])
 
 
 @dataclass(slots=True)
-class _Search:
+class _LineageSearch:
     """What has been found so far: decisions and events by id, and the parent of each.
 
-    `unrecorded`: parents of which the ledger has no record, such as a run that proposed something. `policies`: requests
-    whose policy was looked for.
+    `unrecorded`: parents of which the ledger has no record, such as a run that proposed something.
+    `policies`: requests whose policy was looked for.
     """
 
     ledger: Ledger
@@ -149,13 +163,20 @@ class _Search:
     policies: set[UUID] = field(default_factory=set)
     cut: bool = False
 
-    async def run(self, subject: str, asked: Collection[UUID], start: Collection[UUID] | None = None) -> Lineage:
-        """Of all trees found those with something in them that was `asked` for. `start`: what to descend from."""
+    async def run(
+        self, subject: str, asked: Collection[UUID], start: Collection[UUID] | None = None
+    ) -> Lineage:
+        """Of all trees found those with something in them that was `asked` for. `start`: what to
+        descend from."""
         await self._climb()
         await self._descend(set(asked if start is None else start))
         await self._accept()
-        forest = _Forest(self, await asked_before(self.ledger, self.events.values()), await self._carriers())
-        roots = tuple(root for root in forest.roots() if any(link.id in asked for link in root.walk()))
+        forest = _Forest(
+            self, await asked_before(self.ledger, self.events.values()), await self._carriers()
+        )
+        roots = tuple(
+            root for root in forest.roots() if any(link.id in asked for link in root.walk())
+        )
         return Lineage(subject, frozenset(asked), roots, self.cut)
 
     # --- what is found
@@ -188,9 +209,13 @@ class _Search:
             missing = {p for p in self.parents.values() if not self._known(p)}
             if not missing:
                 return
-            found = await trails.decisions_named(self.ledger.database, missing)
+            found = await causality.decisions_named(self.ledger.database, missing)
             self.add_decisions(found.values())
-            self.add_events((await trails.events_named(self.ledger.database, missing - found.keys())).values())
+            self.add_events(
+                (
+                    await causality.events_named(self.ledger.database, missing - found.keys())
+                ).values()
+            )
             self.unrecorded |= {id_ for id_ in missing if not self._known(id_)}
         self.cut = True
 
@@ -198,16 +223,25 @@ class _Search:
         return id_ in self.decisions or id_ in self.events or id_ in self.unrecorded
 
     async def _find_policies(self, ids: Collection[UUID]) -> None:
-        """The parent of a request is the policy under which it was made, as that was told last before it."""
+        """The parent of a request is its policy: the last `PolicyApplied` that the intake accepted
+        before the request."""
         under: dict[UUID, str] = {}
         for id_ in set(ids) - self.policies:
             data = self.events[id_].data
-            if isinstance(data, BindingRequested) and data.binding.policy and id_ not in self.parents:
+            if (
+                isinstance(data, BindingRequested)
+                and data.binding.policy
+                and id_ not in self.parents
+            ):
                 under[id_] = data.binding.policy
         self.policies |= under.keys()
-        accepted = await trails.accepted(self.ledger.database, under) if under else {}
+        accepted = await causality.accepted(self.ledger.database, under) if under else {}
         places = {id_: (under[id_], taken.round + 1) for id_, taken in accepted.items()}
-        told = await trails.told_before(self.ledger.database, set(places.values())) if places else {}
+        told = (
+            await causality.told_before(self.ledger.database, set(places.values()))
+            if places
+            else {}
+        )
         for id_, place in places.items():
             self.accepted[id_] = accepted[id_].at
             if place in told and isinstance(told[place][0].data, PolicyApplied):
@@ -230,39 +264,62 @@ class _Search:
 
     async def _effects_about_bindings(self, frontier: set[UUID]) -> set[UUID]:
         subjects = {self.decisions[id_].subject for id_ in frontier if id_ in self.decisions}
-        subjects |= {name for id_ in frontier if id_ in self.events and (name := _binding_of(self.events[id_].data))}
+        subjects |= {
+            name
+            for id_ in frontier
+            if id_ in self.events and (name := _binding_of(self.events[id_].data))
+        }
         if not subjects:
             return set()
         return self.add_decisions(
-            self._first(await trails.caused_about(self.ledger.database, subjects, frontier, LINKS_MAX))
+            self._first(
+                await causality.caused_about(self.ledger.database, subjects, frontier, LINKS_MAX)
+            )
         )
 
     async def _effects_of_facts(self, frontier: set[UUID]) -> set[UUID]:
-        """Of what is about a cluster, a node or the fleet: decisions and proposals about anything, soon after."""
+        """Of what is about a cluster, a node or the fleet: decisions and proposals about anything,
+        soon after."""
         starts = {
-            (row.stream, row.seq, row.round) for row in self._frontier_decisions(frontier) if _is_wide(row.data())
+            (row.stream, row.seq, row.round)
+            for row in self._frontier_decisions(frontier)
+            if _is_wide(row.data())
         }
-        facts = {id_ for id_ in frontier if id_ in self.events and not _binding_of(self.events[id_].data)}
+        facts = {
+            id_ for id_ in frontier if id_ in self.events and not _binding_of(self.events[id_].data)
+        }
         if facts:
-            taken = await trails.taken_in(self.ledger.database, facts)
+            taken = await causality.taken_in(self.ledger.database, facts)
             starts |= {(t.stream, t.seq_before, t.round) for t in taken}
         if not starts:
             return set()
         causes = facts | (frontier & self.decisions.keys())
         after = {(stream, seq) for stream, seq, _ in starts}
-        rows = await trails.caused_after(self.ledger.database, after, causes, DECISIONS_AFTER, LINKS_MAX)
+        rows = await causality.caused_after(
+            self.ledger.database, after, causes, DECISIONS_AFTER, LINKS_MAX
+        )
         rounds = {(stream, number) for stream, _, number in starts}
-        inputs = await trails.inputs_after(self.ledger.database, rounds, _PROPOSALS, INPUTS_AFTER, LINKS_MAX)
-        proposals = [event for _, event in self._first(inputs) if uuid_of(event.causation) in causes]
+        inputs = await causality.inputs_after(
+            self.ledger.database, rounds, _PROPOSALS, INPUTS_AFTER, LINKS_MAX
+        )
+        proposals = [
+            event for _, event in self._first(inputs) if uuid_of(event.causation) in causes
+        ]
         return self.add_decisions(self._first(rows)) | self.add_events(proposals)
 
     async def _requests_of_policies(self, frontier: set[UUID]) -> set[UUID]:
-        policies = {id_ for id_ in frontier if id_ in self.events and isinstance(self.events[id_].data, PolicyApplied)}
+        policies = {
+            id_
+            for id_ in frontier
+            if id_ in self.events and isinstance(self.events[id_].data, PolicyApplied)
+        }
         if not policies:
             return set()
-        accepted = await trails.accepted(self.ledger.database, policies)
+        accepted = await causality.accepted(self.ledger.database, policies)
         places = {(INTAKE, taken.round) for taken in accepted.values()}
-        found = await trails.inputs_after(self.ledger.database, places, _REQUESTS, INPUTS_AFTER, LINKS_MAX)
+        found = await causality.inputs_after(
+            self.ledger.database, places, _REQUESTS, INPUTS_AFTER, LINKS_MAX
+        )
         requests = {event.id: event for _, event in self._first(found)}
         new = self.add_events(requests.values())
         await self._find_policies(requests)
@@ -280,15 +337,16 @@ class _Search:
     async def _accept(self) -> None:
         ids = self.events.keys() - self.accepted.keys()
         if ids:
-            found = await trails.accepted(self.ledger.database, ids)
+            found = await causality.accepted(self.ledger.database, ids)
             self.accepted |= {id_: taken.at for id_, taken in found.items()}
 
     async def _carriers(self) -> dict[UUID, Event[Value]]:
-        """Decision -> the message by which its stream heard of its cause, where another stream had decided that."""
+        """Decision -> the message through which its stream received its cause, if the cause is a
+        decision of another stream."""
         heard = [row for row in self.decisions.values() if self._is_heard(row)]
         places = {(row.stream, row.round) for row in heard}
         messages: dict[tuple[str, int, str], Event[Value]] = {}
-        found = await trails.inputs_of(self.ledger.database, places, _MESSAGES) if places else []
+        found = await causality.inputs_of(self.ledger.database, places, _MESSAGES) if places else []
         for place, event in found:
             if isinstance(event.data, AssignmentsDecided | OutcomesDecided):
                 messages |= {(*place, item.decision): event for item in event.data.items}
@@ -303,7 +361,12 @@ class _Search:
 class _Forest:
     """Links with their children, made of what a search has found."""
 
-    def __init__(self, found: _Search, before: Mapping[UUID, Binding], carriers: Mapping[UUID, Event[Value]]) -> None:
+    def __init__(
+        self,
+        found: _LineageSearch,
+        before: Mapping[UUID, Binding],
+        carriers: Mapping[UUID, Event[Value]],
+    ) -> None:
         self._found = found
         self._before = before
         self._carriers = carriers
@@ -327,7 +390,9 @@ class _Forest:
         if row is not None:
             return Link(id_, row.at, decision=row, children=children)
         at = found.accepted.get(id_, children[0].at if children else None)
-        return Link(id_, at, event=found.events.get(id_), before=self._before.get(id_), children=children)
+        return Link(
+            id_, at, event=found.events.get(id_), before=self._before.get(id_), children=children
+        )
 
     def _below(self, id_: UUID) -> tuple[Link, ...]:
         """The children, those that came by one message under that message."""
@@ -335,11 +400,15 @@ class _Forest:
         carried: dict[UUID, list[Link]] = {}
         for child in self._children.get(id_, ()):
             message = self._carriers.get(child)
-            (links if message is None else carried.setdefault(message.id, [])).append(self._link(child))
+            (links if message is None else carried.setdefault(message.id, [])).append(
+                self._link(child)
+            )
         messages = {message.id: message for message in self._carriers.values()}
         for message_id, below in carried.items():
             ordered = _in_order(below)
-            links.append(Link(message_id, ordered[0].at, event=messages[message_id], children=ordered))
+            links.append(
+                Link(message_id, ordered[0].at, event=messages[message_id], children=ordered)
+            )
         return _in_order(links)
 
 
@@ -349,7 +418,10 @@ def _in_order(links: Iterable[Link]) -> tuple[Link, ...]:
 
 
 def _first_decision(link: Link) -> tuple[str, int]:
-    return next(((below.decision.stream, below.decision.seq) for below in link.walk() if below.decision), ("", 0))
+    return next(
+        ((below.decision.stream, below.decision.seq) for below in link.walk() if below.decision),
+        ("", 0),
+    )
 
 
 def _binding_of(data: Value) -> str:
@@ -366,5 +438,6 @@ def _binding_of(data: Value) -> str:
 
 
 def _is_wide(data: Value) -> bool:
-    """Whether a decision is about more than its binding."""
-    return isinstance(data, ClusterSilenced | ClusterRecovered | FailoverHeld | FailoverResumed | PlanCommitted)
+    """Whether a decision is about more than its binding, and leads to others."""
+    kind = as_decision(data)
+    return kind.ABOUT in ("cluster", "fleet", "plan") and not kind.refusal()

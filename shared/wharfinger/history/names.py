@@ -1,15 +1,16 @@
 """Which binding is meant: its full name, or as much of it as only one binding has.
 
-Bindings are named as their workloads are, with the namespace before and the kind hung on: `web` is `shop/web-deployment`
-where no other binding is called so.
+Bindings are named as their workloads are, with the namespace before and the kind hung on: `web` is
+`shop/web-deployment` where no other binding is called so.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from wharfinger.events.streams import BINDINGS, FLEET
-from wharfinger.runtime.ledger import Ledger, LedgerError, trails
+from wharfinger.runtime.ledger import Ledger, LedgerError, causality
 
 NEAR_MAX = 5
 _ENOUGH = NEAR_MAX + 1
@@ -22,11 +23,12 @@ class UnknownNameError(LedgerError):
 async def full_name(ledger: Ledger, binding: str) -> str:
     """The name of the binding that is meant. UnknownNameError: none; LedgerError: several.
 
-    A full name costs one probe of an index. A short one is looked for among what was told, and where it is not, since
-    collectors need not tell the intake, among the names of all that was ever decided about.
+    A full name costs one index lookup. A short name is searched for among the requests in the
+    intake, and then among all names that decisions were ever made about, because collectors may
+    publish requests without the intake.
     """
     database = ledger.database
-    if await trails.decided_about(database, binding, FLEET):
+    if await causality.decided_about(database, binding, FLEET):
         return binding
     fitting = await _like(ledger, _pattern(binding))
     match fitting:
@@ -34,10 +36,25 @@ async def full_name(ledger: Ledger, binding: str) -> str:
             return only
         case []:
             raise UnknownNameError(
-                f"no decision was ever taken about a binding {binding}{await _hint(ledger, binding)}"
+                "no decision was ever taken about a binding "
+                f"{binding}{await _hint(ledger, binding)}"
             )
         case _:
-            raise LedgerError(f"{binding}: expected one binding, got {', '.join(fitting[:NEAR_MAX])}")
+            raise _ambiguous(binding, fitting)
+
+
+async def requested_name(ledger: Ledger, binding: str) -> str:
+    """The name of the binding that is meant among those that were requested through the intake,
+    decided or not; `binding` itself where none of them fits, since collectors may publish requests
+    without the intake. LedgerError: several fit."""
+    fitting = await causality.told_like(ledger.database, _pattern(binding), BINDINGS.name, _ENOUGH)
+    if len(fitting) > 1 and binding not in fitting:
+        raise _ambiguous(binding, fitting)
+    return fitting[0] if len(fitting) == 1 else binding
+
+
+def _ambiguous(binding: str, fitting: Sequence[str]) -> LedgerError:
+    return LedgerError(f"{binding}: expected one binding, got {', '.join(fitting[:NEAR_MAX])}")
 
 
 def _pattern(binding: str) -> str:
@@ -54,6 +71,6 @@ async def _hint(ledger: Ledger, binding: str) -> str:
 
 async def _like(ledger: Ledger, pattern: str) -> list[str]:
     """Bindings that match and were decided about."""
-    told = await trails.told_like(ledger.database, pattern, BINDINGS.name, _ENOUGH)
-    decided = [name for name in told if await trails.decided_about(ledger.database, name, FLEET)]
-    return decided or await trails.subjects_like(ledger.database, pattern, FLEET, _ENOUGH)
+    told = await causality.told_like(ledger.database, pattern, BINDINGS.name, _ENOUGH)
+    decided = [name for name in told if await causality.decided_about(ledger.database, name, FLEET)]
+    return decided or await causality.subjects_like(ledger.database, pattern, FLEET, _ENOUGH)

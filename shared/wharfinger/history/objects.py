@@ -1,41 +1,48 @@
-"""What was decided, as objects of the systems it is decided for: Placements, PlacementDecisions, ResourceBindings; and what was
-measured, as annotations of Nodes.
+"""What was decided, as objects of the systems it is decided for: Placements, PlacementDecisions,
+ResourceBindings; and what was measured, as annotations of Nodes.
 
-The ledger is asked for what was decided, `events.rendering` makes objects of it. `get` and the publisher's pages show the same.
+The ledger is asked for what was decided, `events.rendering` makes objects of it. `get` and the
+publisher's pages show the same. What needs the state of a stage imports the stages where it does,
+so that who only offers these objects need not load them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from wharfinger.domain.policy import Policy
-from wharfinger.engine.load.annotations import annotated
 from wharfinger.events import rendering
 from wharfinger.events.bindings import BindingRequested
-from wharfinger.events.decisions import BindingReleased, ScheduleDecided, ScheduleRefused
-from wharfinger.events.registry import LATEST
-from wharfinger.events.rendering import PLACEMENT_LABEL, Rendered, Scheduled, placement_decisions, resource_binding
+from wharfinger.events.decisions import SETTLING, ScheduleAnswer
+from wharfinger.events.registry import types_of
+from wharfinger.events.rendering import (
+    PLACEMENT_LABEL,
+    Rendered,
+    Scheduled,
+    placement_decisions,
+    resource_binding,
+)
 from wharfinger.events.streams import BINDINGS as REQUESTS
 from wharfinger.events.streams import FLEET
-from wharfinger.history.picture import REFUSED, WAITING, BindingAt, cluster_states_at, picture_at
-from wharfinger.history.points import Point
-from wharfinger.history.selections import placements_at, selections_at
-from wharfinger.history.states import PRESENT
-from wharfinger.runtime.ledger import Ledger, LedgerRow, trails
+from wharfinger.history.object_kinds import BINDINGS, DECISIONS, LOADS
+from wharfinger.history.outcomes import REFUSED, WAITING
+from wharfinger.history.points import HistoryPoint
+from wharfinger.runtime.ledger import Ledger, LedgerRow, causality
+from wharfinger.runtime.ledger.fact_events import event_of
 
-PLACEMENTS, DECISIONS, BINDINGS = "placements", "placementdecisions", "resourcebindings"
-LOADS = "nodeannotations"
-KINDS = (PLACEMENTS, DECISIONS, BINDINGS, LOADS)
+if TYPE_CHECKING:
+    from wharfinger.history.plane_at import BindingAt
 
-_SETTLING = tuple(LATEST[t].type for t in (ScheduleDecided, ScheduleRefused, BindingReleased))
+_SETTLING = types_of(*SETTLING)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which of them: empty means all. `name`: with or without `<namespace>/` before it; `placement` likewise, of decisions.
-    `cluster`: of nodes."""
+class ObjectFilter:
+    """Which of them: empty means all. `name`: with or without `<namespace>/` before it; `placement`
+    likewise, of decisions. `cluster`: of nodes."""
 
     name: str = ""
     namespace: str = ""
@@ -48,37 +55,57 @@ class Wanted:
         return (
             (not self.name or self.name in (metadata["name"], full_name(found)))
             and (not self.namespace or self.namespace == own)
-            and (not self.placement or self.placement in (of := metadata["labels"][PLACEMENT_LABEL], f"{own}/{of}"))
+            and (
+                not self.placement
+                or self.placement in (of := metadata["labels"][PLACEMENT_LABEL], f"{own}/{of}")
+            )
         )
 
 
-_ALL = Wanted()
+_ALL = ObjectFilter()
 
 
-async def rendered(ledger: Ledger, what: str, wanted: Wanted = _ALL, point: Point | None = None) -> list[Rendered]:
+async def rendered(
+    ledger: Ledger, what: str, wanted: ObjectFilter = _ALL, point: HistoryPoint | None = None
+) -> list[Rendered]:
     """The objects of a kind, in order of name. `point` None: now."""
     if what == LOADS:
-        found = await _node_annotations(ledger, point or PRESENT, wanted.cluster)
+        found = await _node_annotations(ledger, point, wanted.cluster)
     else:
         found = await _every(ledger, what, point)
     return [one for one in found if wanted.takes(one)]
 
 
-async def _every(ledger: Ledger, what: str, point: Point | None) -> list[Rendered]:
+async def _every(ledger: Ledger, what: str, point: HistoryPoint | None) -> list[Rendered]:
     if what == BINDINGS:
         return await (_bindings_now(ledger) if point is None else _bindings_then(ledger, point))
+    from wharfinger.history.selections import placements_at, selections_at
+
     placements = await placements_at(ledger, point)
     selections = await selections_at(ledger, placements, point)
     if what == DECISIONS:
-        return [decision for selection in selections.values() for decision in placement_decisions(selection)]
-    return [rendering.placement(_manifest(policy), selections.get(key)) for key, policy in placements.items()]
+        return [
+            decision
+            for selection in selections.values()
+            for decision in placement_decisions(selection)
+        ]
+    return [
+        rendering.placement(_manifest(policy), selections.get(key))
+        for key, policy in placements.items()
+    ]
 
 
-async def _node_annotations(ledger: Ledger, point: Point, cluster: str) -> list[Rendered]:
+async def _node_annotations(
+    ledger: Ledger, point: HistoryPoint | None, cluster: str
+) -> list[Rendered]:
     """As the cluster streams knew the load of their nodes."""
+    from wharfinger.engine.load.annotations import annotated
+    from wharfinger.history.plane_at import cluster_states_at
+    from wharfinger.history.states import PRESENT
+
     return [
         rendering.annotated_node(state.cluster, node, texts)
-        for state in await cluster_states_at(ledger, point, cluster)
+        for state in await cluster_states_at(ledger, point or PRESENT, cluster)
         for node, texts in annotated(state.load, state.book.nodes, state.at).items()
     ]
 
@@ -94,23 +121,30 @@ def _manifest(policy: Policy) -> Rendered:
 
 
 async def _bindings_now(ledger: Ledger) -> list[Rendered]:
-    told = [fact.event().data async for fact in ledger.facts(REQUESTS.name)]
-    bindings = sorted([data.binding for data in told if isinstance(data, BindingRequested)], key=lambda b: b.name)
-    decided = await trails.latest_of(ledger.database, [b.name for b in bindings], _SETTLING, FLEET)
+    told = [event_of(fact).data async for fact in ledger.facts(REQUESTS.name)]
+    bindings = sorted(
+        [data.binding for data in told if isinstance(data, BindingRequested)], key=lambda b: b.name
+    )
+    decided = await causality.latest_of(
+        ledger.database, [b.name for b in bindings], _SETTLING, FLEET
+    )
     return [resource_binding(b, _scheduled(decided.get(b.name))) for b in bindings]
 
 
 def _scheduled(row: LedgerRow | None) -> Scheduled | None:
     data = None if row is None else row.data()
-    if row is None or not isinstance(data, ScheduleDecided | ScheduleRefused):
+    if row is None or not isinstance(data, ScheduleAnswer):
         return None
-    refused = data.reason if isinstance(data, ScheduleRefused) else ""
-    return Scheduled(data.targets, refused, data.explanation.note, data.affinity, rendering.when(row.at))
+    return Scheduled(
+        data.targets, data.refusal(), data.explanation.note, data.affinity, rendering.when(row.at)
+    )
 
 
-async def _bindings_then(ledger: Ledger, point: Point) -> list[Rendered]:
+async def _bindings_then(ledger: Ledger, point: HistoryPoint) -> list[Rendered]:
     """As the fleet stage held them. When that was decided is in `history`."""
-    bindings = (await picture_at(ledger, point, FLEET)).bindings.values()
+    from wharfinger.history.plane_at import plane_at
+
+    bindings = (await plane_at(ledger, point, FLEET)).bindings.values()
     return [resource_binding(b.spec, _held(b)) for b in bindings]
 
 

@@ -1,9 +1,11 @@
 """Plans: see what a change would do before it happens, and have it happen exactly so or not at all.
 
-A plan is made on a world that begins where the plane stands now (`states.world_at`, `planning.planned`); making one writes nothing
-to any stream, and `save` keeps it in a table of its own. `apply` asks each stream the plan concerns: the stream goes through the
-steps again on the state it has in the committing round, and commits them when the outcome is what the plan expects, else
-refuses and says what has changed. Only then are the facts handed in, so that the rest of the plane learns of them.
+A plan is made on a world that begins where the plane stands now (`states.world_at`,
+`planning.planned`); making one writes nothing to any stream, and `save` keeps it in a table of its
+own. `apply` asks each stream the plan concerns: the stream goes through the steps again on the
+state it has in the committing round, and commits them when the outcome is what the plan expects,
+else refuses and says what has changed. Only then are the facts handed in, so that the rest of the
+plane learns of them.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from typing import get_args
 from uuid import UUID, uuid4
 
 import msgspec
@@ -23,21 +26,22 @@ from wharfinger.events.accepted import Accepted, accepted
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.cluster_state import NodesObserved
 from wharfinger.events.clusters import ClusterObserved
-from wharfinger.events.decisions import PlanCommitted, PlanRefused
+from wharfinger.events.decisions import PlanAnswer, PlanEnd, effect_of
 from wharfinger.events.plans import PlanRequested
-from wharfinger.events.registry import LATEST
+from wharfinger.events.registry import types_of
 from wharfinger.events.streams import PROPOSALS
 from wharfinger.history.names import full_name
 from wharfinger.history.planning import (
+    BindingMove,
+    ClusterUse,
     Figures,
-    Move,
     Plan,
+    PlannedRefusal,
     Proposed,
-    Refusal,
-    Use,
     drained_cluster,
     drained_node,
     fact_event,
+    in_turn,
     planned,
     request_event,
 )
@@ -46,15 +50,29 @@ from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, Submission, plans, wall_clock
 from wharfinger.runtime.ledger.errors import LedgerError
 from wharfinger.runtime.ledger.intake import EVENT_BYTES_MAX
-from wharfinger.stages.cluster.state import ClusterState
+from wharfinger.stages.cluster.state import ClusterStageState
 from wharfinger.stages.world import World
 
 __all__ = [
-    "Applied", "Figures", "Move", "Plan", "Proposed", "Refusal", "Refused", "Use",
-    "apply", "drain", "load", "make_plan", "named", "save", "scale", "too_large",
-]  # fmt: skip
+    "Applied",
+    "BindingMove",
+    "ClusterUse",
+    "Figures",
+    "Plan",
+    "PlanRefusal",
+    "PlannedRefusal",
+    "Proposed",
+    "apply",
+    "drain",
+    "load",
+    "make_plan",
+    "named",
+    "save",
+    "scale",
+    "too_large",
+]
 
-ANSWERS = (LATEST[PlanCommitted].type, LATEST[PlanRefused].type)
+ANSWERS = types_of(*get_args(PlanAnswer))
 REQUEST_BYTES_MAX = EVENT_BYTES_MAX - 1000
 """Without its envelope: some thousands of bindings."""
 POLL_S = 0.25
@@ -63,7 +81,8 @@ POLL_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """Every stream committed its part. `decisions`: ids of the `PlanCommitted`, by stream. `again`: it had happened before."""
+    """Every stream committed its part. `decisions`: ids of the `PlanCommitted`, by stream. `again`:
+    it had happened before."""
 
     plan: UUID
     decisions: dict[str, UUID]
@@ -71,11 +90,12 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """At least one stream refused. `committed`: streams that committed their own part; mostly none."""
+class PlanRefusal:
+    """At least one stream refused. `committed`: streams that committed their own part; mostly
+    none."""
 
     plan: UUID
-    refusals: dict[str, PlanRefused]
+    refusals: dict[str, PlanEnd]
     committed: tuple[str, ...]
 
 
@@ -83,14 +103,19 @@ class Refused:
 
 
 async def make_plan(
-    ledger: Ledger, facts: Sequence[Accepted], proposals: Sequence[Proposed] = (), at: Micros | None = None
+    ledger: Ledger,
+    facts: Sequence[Accepted],
+    proposals: Sequence[Proposed] = (),
+    at: Micros | None = None,
 ) -> Plan:
-    """What `facts` and `proposals` would do to the plane as it is. `at`: when it is made, None: now. LedgerError: one line."""
+    """What `facts` and `proposals` would do to the plane as it is. `at`: when it is made, None:
+    now. LedgerError: one line."""
     return _planned(await world_at(ledger), facts, proposals, at)
 
 
 async def drain(ledger: Ledger, what: str, at: Micros | None = None) -> Plan:
-    """Everything off a cluster, or off a node (`cluster/node`, or its name where only one cluster has it)."""
+    """Everything off a cluster, or off a node (`cluster/node`, or its name where only one cluster
+    has it)."""
     world = await world_at(ledger)
     return _planned(world, _drained(world, what), (), at)
 
@@ -108,7 +133,9 @@ async def scale(ledger: Ledger, binding: str, replicas: int, at: Micros | None =
     return _planned(world, [accepted(BindingRequested(spec))], (), at)
 
 
-def _planned(world: World, facts: Sequence[Accepted], proposals: Sequence[Proposed], at: Micros | None) -> Plan:
+def _planned(
+    world: World, facts: Sequence[Accepted], proposals: Sequence[Proposed], at: Micros | None
+) -> Plan:
     _refuse_unknown(world, facts, proposals)
     return planned(world, facts, proposals, uuid4(), wall_clock() if at is None else at)
 
@@ -121,7 +148,9 @@ def _refuse_unknown(world: World, facts: Sequence[Accepted], proposals: Sequence
         fact.key for fact in facts if isinstance(fact.data, BindingWithdrawn)
     }
     if twice:
-        raise LedgerError(f"{min(twice)}: expected it to be requested or withdrawn, got both in one plan")
+        raise LedgerError(
+            f"{min(twice)}: expected it to be requested or withdrawn, got both in one plan"
+        )
 
 
 def _drained(world: World, what: str) -> list[Accepted]:
@@ -129,7 +158,9 @@ def _drained(world: World, what: str) -> list[Accepted]:
         told = fleet.tainting.told.get(what)
         if told is not None:
             return [accepted(ClusterObserved(drained_cluster(told)))]
-    found = [(state, node) for state in world.cluster_states() for node in _nodes_called(state, what)]
+    found = [
+        (state, node) for state in world.cluster_states() for node in _nodes_called(state, what)
+    ]
     match found:
         case [(state, node)]:
             return [accepted(_with_drained(state, node))]
@@ -140,12 +171,14 @@ def _drained(world: World, what: str) -> list[Accepted]:
             raise LedgerError(f"{what}: expected one node, got {several}")
 
 
-def _nodes_called(state: ClusterState, what: str) -> list[Node]:
-    node = state.book.nodes.get(what) or state.book.nodes.get(what.removeprefix(f"{state.cluster}/"))
+def _nodes_called(state: ClusterStageState, what: str) -> list[Node]:
+    node = state.book.nodes.get(what) or state.book.nodes.get(
+        what.removeprefix(f"{state.cluster}/")
+    )
     return [] if node is None else [node]
 
 
-def _with_drained(state: ClusterState, node: Node) -> NodesObserved:
+def _with_drained(state: ClusterStageState, node: Node) -> NodesObserved:
     """The bucket the node is in, as it is but for the node."""
     book = state.book
     bucket = min(b for b, nodes in book.buckets.items() if node.name in nodes)
@@ -184,31 +217,41 @@ async def named(ledger: Ledger, text: str) -> Plan:
 
 
 def too_large(plan: Plan) -> str:
-    """Why the plan cannot be carried out as one: what a stream is asked has to fit into one message. Empty: it can."""
+    """Why the plan cannot be carried out as one: what a stream is asked has to fit into one
+    message. Empty: it can."""
     for part in plan.parts:
         size = len(canonical(part))
         if size > REQUEST_BYTES_MAX:
-            return f"{part.stream} would be asked {size:,} bytes at once, a message holds {REQUEST_BYTES_MAX:,}: split the change"
+            return (
+                f"{part.stream} would be asked {size:,} bytes at once, "
+                f"a message holds {REQUEST_BYTES_MAX:,}: split the change"
+            )
     return ""
 
 
-async def apply(ledger: Ledger, plan: Plan, timeout_s: float) -> Applied | Refused:
-    """Ask the streams, wait for their answers, and hand in the facts. Interrupted and called again it finishes; called again after
-    that it changes nothing. LedgerError: no answer came in time."""
+async def apply(ledger: Ledger, plan: Plan, timeout_s: float) -> Applied | PlanRefusal:
+    """Ask the streams, wait for their answers, and hand in the facts. Interrupted and called again
+    it finishes; called again after that it changes nothing. LedgerError: no answer came in time."""
     if no := too_large(plan):
         raise LedgerError(f"plan {plan.id}: {no}")
     before = await _answers(ledger, plan)
-    await ledger.accept([_asking(part) for part in plan.parts])
-    answers = await _all_answers(ledger, plan, timeout_s)
-    refusals = {stream: data for stream, (_, data) in answers.items() if isinstance(data, PlanRefused)}
-    committed = {stream: id for stream, (id, data) in answers.items() if isinstance(data, PlanCommitted)}
+    answers: dict[str, tuple[UUID, PlanAnswer]] = {}
+    refusals: dict[str, PlanEnd] = {}
+    for parts in in_turn(plan.parts):
+        await ledger.accept([_asking(part) for part in parts])
+        answers = await _all_answers(ledger, plan, parts, timeout_s)
+        effects = {stream: effect_of(data) for stream, (_, data) in answers.items()}
+        refusals = {stream: end for stream, end in effects.items() if isinstance(end, PlanEnd)}
+        if refusals:
+            break  # the rest is not asked
+    committed = {stream: id for stream, (id, data) in answers.items() if not data.refusal()}
     facts = [fact.accepted for fact in plan.facts]
     if refusals:
         taken = [part for part in plan.parts if part.stream in committed]
         facts = [fact for fact in facts if any(_is_step_of(fact, part) for part in taken)]
     handed_in = await ledger.accept([_handing_in(plan, fact) for fact in facts])
     if refusals:
-        return Refused(plan.id, refusals, tuple(sorted(committed)))
+        return PlanRefusal(plan.id, refusals, tuple(sorted(committed)))
     again = not handed_in.new and len(before) == len(plan.parts)
     return Applied(plan.id, committed, again)
 
@@ -226,14 +269,14 @@ def _is_step_of(fact: Accepted, part: PlanRequested) -> bool:
 
 
 async def _all_answers(
-    ledger: Ledger, plan: Plan, timeout_s: float
-) -> dict[str, tuple[UUID, PlanCommitted | PlanRefused]]:
+    ledger: Ledger, plan: Plan, parts: Sequence[PlanRequested], timeout_s: float
+) -> dict[str, tuple[UUID, PlanAnswer]]:
     async with _woken(ledger) as wakeup:
         end = time.monotonic() + timeout_s
         while True:
             wakeup.clear()
             answers = await _answers(ledger, plan)
-            missing = [part.stream for part in plan.parts if part.stream not in answers]
+            missing = [part.stream for part in parts if part.stream not in answers]
             if not missing:
                 return answers
             if time.monotonic() >= end:
@@ -242,15 +285,16 @@ async def _all_answers(
                     f"is a scheduler up? The request stands: ask again to see what came of it"
                 )
             with suppress(TimeoutError):
-                async with asyncio.timeout(POLL_S):  # not `wait_for`, which may forget that it was cancelled
+                async with asyncio.timeout(POLL_S):
+                    # not `wait_for`, which may forget that it was cancelled
                     await wakeup.wait()
 
 
-async def _answers(ledger: Ledger, plan: Plan) -> dict[str, tuple[UUID, PlanCommitted | PlanRefused]]:
-    found: dict[str, tuple[UUID, PlanCommitted | PlanRefused]] = {}
+async def _answers(ledger: Ledger, plan: Plan) -> dict[str, tuple[UUID, PlanAnswer]]:
+    found: dict[str, tuple[UUID, PlanAnswer]] = {}
     async for row in ledger.decisions(DecisionQuery(types=ANSWERS, subject=str(plan.id))):
         data = row.data()
-        if isinstance(data, PlanCommitted | PlanRefused):
+        if isinstance(data, PlanAnswer):
             found[row.stream] = (row.id, data)
     return found
 

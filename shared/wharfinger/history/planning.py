@@ -1,12 +1,19 @@
-"""What a change would do, worked out on worlds: pure, so that tests can hold thousands of plans against what then happens.
+"""Computes what a change would do, on simulated worlds. Pure, so that tests can compare thousands
+of plans with what then happens.
 
-Three worlds go on from the same present. One is told the facts, to see what the descheduler proposes because of them (a
-drained cluster's evictions): that belongs to the plan, so that it is asked for in the same breath. One carries the plan out
-exactly as the plane would: the streams are asked, they commit, the facts follow, time passes until nothing is due. The last one is
-left alone for as long, because what happens anyway is not the plan's doing.
+Three worlds start from the same present state:
 
-A plan that changes clusters or bindings is asked of the fleet streams, and nodes are facts that follow. One that changes only nodes
-is asked of their clusters' streams. Two streams cannot commit in one breath, so each answers for its own part.
+- The first receives the facts. It shows what the descheduler proposes because of them (the
+  evictions of a drained cluster). These proposals become part of the plan, so that they commit with
+  it.
+- The second carries the plan out exactly as the plane would: it requests the plan, the streams
+  commit it, the facts follow, and time passes until nothing is due.
+- The third is not changed, and runs for the same time. What also happens there is no effect of the
+  plan.
+
+A plan that changes clusters or bindings is requested from the fleet streams, and changes of nodes
+follow as facts. A plan that changes only nodes is requested from the streams of their clusters. Two
+streams cannot commit atomically together, so each stream answers for its own part.
 """
 
 from __future__ import annotations
@@ -29,31 +36,36 @@ from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.cluster_state import NodesObserved
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.codec import decode_data, made
-from wharfinger.events.decisions import PlanCommitted, PlanRefused, ProposalRefused, ScheduleDecided, ScheduleRefused
+from wharfinger.events.decisions import PlanAnswer, ProposalEnd, ScheduleAnswer, effect_of
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.plans import PlanRequested, StepData, step_of
-from wharfinger.events.proposals import EvictionProposed, FailoverProposed, NodeRemovalProposed, RescheduleProposed
+from wharfinger.events.proposals import (
+    EvictionProposed,
+    FailoverProposed,
+    NodeRemovalProposed,
+    RescheduleProposed,
+)
 from wharfinger.events.registry import type_of
 from wharfinger.events.streams import FLEET, cluster_stream
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.recover import RecordedRound
 from wharfinger.stages.cluster import ClusterDecider
-from wharfinger.stages.cluster.state import ClusterState
+from wharfinger.stages.cluster.state import ClusterStageState
 from wharfinger.stages.fleet import FleetDecider
 from wharfinger.stages.fleet.state import FleetState
 from wharfinger.stages.world import World
 
 SECOND: Micros = 1_000_000
 HORIZON_US: Micros = 3600 * SECOND
-"""How far ahead a plan looks: longer than taints are usually borne."""
+"""How far ahead a plan looks: longer than most `tolerationSeconds`."""
 
 AMENDED_MAX = 4
-"""So often a plan is amended so that no cluster has to refuse any of it."""
+"""At most so many times a plan is amended, so that no cluster has to refuse a part of it."""
 
 AMENDED = "where its clusters can hold it"
 
 DRAIN = Taint("wharfinger.io/drain", "NoExecute")
-"""What a drained cluster or node carries. Take it off to undo the drain."""
+"""The taint of a drained cluster or node. Remove it to undo the drain."""
 
 SOURCE = "/wharfinger/plan"
 
@@ -74,8 +86,9 @@ class PlanFact(Value, frozen=True):
         return accepted(data)
 
 
-class Move(Value, frozen=True):
-    """What becomes of one binding: cluster -> replicas, and `cluster/node` -> replicas, before and after."""
+class BindingMove(Value, frozen=True):
+    """What becomes of one binding: cluster -> replicas, and `cluster/node` -> replicas, before and
+    after."""
 
     binding: str
     before: dict[str, int]
@@ -84,8 +97,9 @@ class Move(Value, frozen=True):
     nodes_after: dict[str, int] = {}
 
 
-class Refusal(Value, frozen=True):
-    """A binding that would not get all it asks for: `missing` replicas, for `reason`. `before`: it lacked as many already."""
+class PlannedRefusal(Value, frozen=True):
+    """A binding that would not get all it asks for: `missing` replicas, for `reason`. `before`: it
+    lacked as many already."""
 
     binding: str
     reason: str
@@ -93,9 +107,10 @@ class Refusal(Value, frozen=True):
     before: bool = False
 
 
-class Use(Value, frozen=True):
-    """Of one cluster: the cpu that what lies there asks for and the cpu of its usable nodes, in milli-cores; how many nodes hold
-    something, of how many, and the cpu of those that do; what a core costs there an hour, in millionths, None: not known."""
+class ClusterUse(Value, frozen=True):
+    """Of one cluster: the cpu that what lies there asks for and the cpu of its usable nodes, in
+    milli-cores; how many nodes hold something, of how many, and the cpu of those that do; what a
+    core costs there an hour, in millionths, None: not known."""
 
     cluster: str
     cpu_milli: int
@@ -112,11 +127,12 @@ class Use(Value, frozen=True):
 
 
 class Figures(Value, frozen=True):
-    """`spread`: thousandths of use between the fullest and the emptiest cluster that may be used. `node_cpu_milli`: of all nodes
-    that hold something. `cost_micro`: what these cost an hour, in millionths; None: some cluster in use has no price.
-    `unplaced`: replicas that are asked for and lie nowhere."""
+    """`spread`: thousandths of use between the fullest and the emptiest cluster that may be used.
+    `node_cpu_milli`: of all nodes that hold something. `cost_micro`: what these cost an hour, in
+    millionths; None: some cluster in use has no price. `unplaced`: replicas that are asked for and
+    lie nowhere."""
 
-    clusters: tuple[Use, ...]
+    clusters: tuple[ClusterUse, ...]
     spread: int
     node_cpu_milli: int
     cost_micro: int | None
@@ -124,17 +140,19 @@ class Figures(Value, frozen=True):
 
 
 class Plan(Value, frozen=True):
-    """`facts`: what is handed in once the streams have committed. `parts`: what each stream is asked, and expects. `horizon_us`:
-    how far ahead the plan looked; `within_us`: when the last of it happens, if all goes well. `stuck`: what stays on drained
-    clusters and nodes. `declined`: proposals that would be refused. Both are lines for people. `unsure`: bindings of
-    which a cluster is expected to give something back: where that goes then is shown as it looks now, and is not promised."""
+    """`facts`: what is handed in once the streams have committed. `parts`: what each stream is
+    asked, and expects. `horizon_us`: how far ahead the plan looked; `within_us`: when the last of
+    it happens, if all goes well. `stuck`: what stays on drained clusters and nodes. `declined`:
+    proposals that would be refused. Both are lines for people. `unsure`: bindings of which a
+    cluster is expected to give something back: where that goes then is shown as it looks now, and
+    is not promised."""
 
     id: UUID
     made_at: Micros
     facts: tuple[PlanFact, ...]
     parts: tuple[PlanRequested, ...]
-    moves: tuple[Move, ...]
-    refusals: tuple[Refusal, ...]
+    moves: tuple[BindingMove, ...]
+    refusals: tuple[PlannedRefusal, ...]
     before: Figures
     after: Figures
     horizon_us: Micros = HORIZON_US
@@ -149,10 +167,18 @@ class Plan(Value, frozen=True):
         return bool(self.moves) or any(not refusal.before for refusal in self.refusals)
 
 
-def planned(world: World, facts: Sequence[Accepted], proposals: Sequence[Proposed], id: UUID, made_at: Micros) -> Plan:
+def planned(
+    world: World,
+    facts: Sequence[Accepted],
+    proposals: Sequence[Proposed],
+    id: UUID,
+    made_at: Micros,
+) -> Plan:
     """What `facts` and `proposals` would do to `world`, which is at rest and stays as it is."""
-    facts = [fact for fact in facts if _is_news(world, fact.data)]
-    steps: list[StepData] = [fact.data for fact in facts if isinstance(fact.data, FLEET_FACTS | NodesObserved)]
+    facts = [fact for fact in _last_of_each_key(facts) if _is_news(world, fact.data)]
+    steps: list[StepData] = [
+        fact.data for fact in facts if isinstance(fact.data, FLEET_FACTS | NodesObserved)
+    ]
     steps += [*proposals, *_follows(world, id, facts)]
     kept = tuple(PlanFact(type_of(fact.data), canonical(fact.data).decode()) for fact in facts)
     then, anyway = _carried_out(world, steps, facts, id), world.fork()
@@ -161,26 +187,40 @@ def planned(world: World, facts: Sequence[Accepted], proposals: Sequence[Propose
     live_on(anyway, began + HORIZON_US)
     after = then.world
     return Plan(
-        id, made_at, kept, parts, tuple(_moves(anyway, after)), tuple(_refusals(anyway, after)), _figures(anyway),
-        _figures(after), HORIZON_US, max((r.round.at for r in rounds), default=began) - began, tuple(_stuck(after, facts)),
-        tuple(_declined(rounds, proposals)), unsure,
-    )  # fmt: skip
+        id,
+        made_at,
+        kept,
+        parts,
+        tuple(_moves(anyway, after)),
+        tuple(_refusals(anyway, after)),
+        _figures(anyway),
+        _figures(after),
+        HORIZON_US,
+        max((r.round.at for r in rounds), default=began) - began,
+        tuple(_stuck(after, facts)),
+        tuple(_declined(rounds, proposals)),
+        unsure,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _CarriedOut:
-    """A world on which the plan was carried out, at rest, no time passed; what was asked for that, and what was done."""
+    """A world on which the plan was carried out, at rest, no time passed; what was asked for that,
+    and what was done."""
 
     world: World
     parts: tuple[PlanRequested, ...]
     rounds: list[RecordedRound]
 
 
-def _carried_out(world: World, steps: Sequence[StepData], facts: Sequence[Accepted], id: UUID) -> _CarriedOut:
-    """The fleet stage believes estimates, and where many compete for little some cluster refuses what it was given. What then goes
-    elsewhere goes where it can at that moment, which on a busy plane is another moment each time. So those places are made
-    steps of the plan, as long as that leaves fewer bindings to chance: the streams commit them at once, and no cluster
-    has to refuse anything."""
+def _carried_out(
+    world: World, steps: Sequence[StepData], facts: Sequence[Accepted], id: UUID
+) -> _CarriedOut:
+    """The fleet stage believes estimates, and where many compete for little some cluster refuses
+    what it was given. What then goes elsewhere goes where it can at that moment, which on a busy
+    plane is another moment each time. So those places are made steps of the plan, as long as that
+    leaves fewer bindings to chance: the streams commit them at once, and no cluster has to refuse
+    anything."""
     best = _tried(world, steps, facts, id)
     amends: dict[str, RescheduleProposed] = {}
     for _ in range(AMENDED_MAX):
@@ -200,42 +240,68 @@ def _carried_out(world: World, steps: Sequence[StepData], facts: Sequence[Accept
 
 
 def _amended(steps: Iterable[StepData], amends: Mapping[str, RescheduleProposed]) -> list[StepData]:
-    """A binding that is told where to go need not be evicted first: the room it would take on its way is another's."""
-    kept = [step for step in steps if not isinstance(step, EvictionProposed) or step.binding not in amends]
+    """The steps with the amendments added. An amendment names the targets of its binding, so the
+    eviction of that binding is left out: evicted first, it could take room in a cluster that
+    another binding needs."""
+    kept = [
+        step
+        for step in steps
+        if not isinstance(step, EvictionProposed) or step.binding not in amends
+    ]
     return [*kept, *amends.values()]
 
 
-def _tried(world: World, steps: Sequence[StepData], facts: Sequence[Accepted], id: UUID) -> _CarriedOut:
+def _tried(
+    world: World, steps: Sequence[StepData], facts: Sequence[Accepted], id: UUID
+) -> _CarriedOut:
     parts = _parts(world, steps, id)
     then = world.fork()
-    rounds = then.tell(request_event(part) for part in parts)
+    rounds = [made for asked in in_turn(parts) for made in then.tell(map(request_event, asked))]
     _require_committed(parts, rounds)
     rounds += then.tell(fact_event(id, fact) for fact in facts)
     return _CarriedOut(then, parts, rounds)
 
 
 def _settled_elsewhere(tried: _CarriedOut) -> dict[str, RescheduleProposed]:
-    """Bindings that came to lie in other clusters than those the committing round gave them, and how to give them these."""
+    """Bindings whose final clusters differ from those that the committing round assigned, and the
+    proposal that assigns the final ones directly."""
     found: dict[str, RescheduleProposed] = {}
     for part in tried.parts:
         for outcome in part.expected:
             state = tried.world.state_of_shard(outcome.subject)
             record = state.bindings.get(outcome.subject)
-            if outcome.outcome != "scheduled" or record is None or record.refused or record.targets == outcome.places:
+            if (
+                outcome.outcome != "scheduled"
+                or record is None
+                or record.refused
+                or record.targets == outcome.places
+            ):
                 continue
-            if record.plan.duplicated or sum(record.targets.values()) != record.spec.replicas or not record.targets:
+            if (
+                record.parsed.duplicated
+                or sum(record.targets.values()) != record.spec.replicas
+                or not record.targets
+            ):
                 continue
             targets = tuple(TargetCluster(name, n) for name, n in sorted(record.targets.items()))
-            found[outcome.subject] = RescheduleProposed(part.stream, outcome.subject, AMENDED, targets)
+            found[outcome.subject] = RescheduleProposed(
+                part.stream, outcome.subject, AMENDED, targets
+            )
     return found
 
 
 def _declined_in(parts: Iterable[PlanRequested]) -> set[str]:
-    return {outcome.subject for part in parts for outcome in part.expected if outcome.outcome == "declined"}
+    return {
+        outcome.subject
+        for part in parts
+        for outcome in part.expected
+        if outcome.outcome == "declined"
+    }
 
 
 def live_on(world: World, end: Micros) -> list[RecordedRound]:
-    """Let time pass until nothing is due, `end` at the latest, while all clusters that are heard of go on being heard of."""
+    """Lets time pass until nothing is due, but not beyond `end`. The heartbeats of all clusters
+    that are not silent continue."""
     rounds: list[RecordedRound] = []
     world.keep_hearing()
     while (due := world.next_due()) is not None and due <= end:
@@ -245,7 +311,8 @@ def live_on(world: World, end: Micros) -> list[RecordedRound]:
 
 
 def request_event(part: PlanRequested) -> Event[Value]:
-    """The event that asks a stream for its part. Its id is the plan's and the stream's: asked twice is asked once."""
+    """The event that asks a stream for its part. Its id is the plan's and the stream's: asked twice
+    is asked once."""
     id = derived_id("plan", part.plan, part.stream)
     return made(part, id=id, source=SOURCE, subject=part.plan, key=part.stream)
 
@@ -259,11 +326,22 @@ def fact_event(plan: UUID, fact: Accepted) -> Event[Value]:
 # --- what is asked of whom
 
 
+def _last_of_each_key(facts: Sequence[Accepted]) -> list[Accepted]:
+    """A fact is the whole state of its key, so the last one is what holds in the end. Earlier ones
+    must not be compared with the present state: what is dropped as "no change" there could be what
+    a later fact takes back."""
+    last = {(fact.topic.name, fact.key): fact for fact in facts}
+    return [fact for fact in facts if last[fact.topic.name, fact.key] is fact]
+
+
 def _is_news(world: World, data: Value) -> bool:
-    """Whether some stream would take the fact for news. Policies always: no stream reads them."""
+    """Whether the fact differs from what some stream holds. Policies always do: not every stream
+    keeps them."""
     match data:
         case ClusterObserved(cluster=facts):
-            return any(state.tainting.told.get(facts.name) != facts for state in world.fleet_states())
+            return any(
+                state.tainting.told.get(facts.name) != facts for state in world.fleet_states()
+            )
         case ClusterForgotten(name=name):
             known = [state.clusters.get(name) for state in world.fleet_states()]
             return any(cluster is not None and cluster.facts is not None for cluster in known)
@@ -281,12 +359,13 @@ def _is_news(world: World, data: Value) -> bool:
             return True
 
 
-def _cluster_state(world: World, cluster: str) -> ClusterState | None:
+def _cluster_state(world: World, cluster: str) -> ClusterStageState | None:
     return next((state for state in world.cluster_states() if state.cluster == cluster), None)
 
 
 def _follows(world: World, id: UUID, facts: Sequence[Accepted]) -> list[StepData]:
-    """What the descheduler would propose at once because of the facts and a fleet stream would commit."""
+    """What the descheduler would propose at once because of the facts and a fleet stream would
+    commit."""
     if not any(_drives_away(fact.data) for fact in facts):
         return []
     trial = world.fork()
@@ -303,29 +382,51 @@ def _committed_proposals(recorded: RecordedRound) -> Iterator[StepData]:
     for event in recorded.events:
         came_of_it = answers.get(event.id)
         if isinstance(event.data, EvictionProposed | FailoverProposed) and isinstance(
-            came_of_it, ScheduleDecided | ScheduleRefused
+            came_of_it, ScheduleAnswer
         ):
             yield event.data
 
 
 def _drives_away(data: Value) -> bool:
-    return isinstance(data, ClusterObserved) and any(t.effect == "NoExecute" for t in data.cluster.taints)
+    return isinstance(data, ClusterObserved) and any(
+        t.effect == "NoExecute" for t in data.cluster.taints
+    )
+
+
+def in_turn(parts: Sequence[PlanRequested]) -> list[tuple[PlanRequested, ...]]:
+    """Who is asked at the same time. Fleet streams share the room of clusters, so each is asked
+    once the one before has answered; clusters share nothing."""
+    fleets: list[tuple[PlanRequested, ...]] = [
+        (part,) for part in parts if part.stream.startswith(FLEET)
+    ]
+    others = tuple([part for part in parts if not part.stream.startswith(FLEET)])
+    return [*fleets, others] if others else fleets
 
 
 def _parts(world: World, steps: Sequence[StepData], id: UUID) -> tuple[PlanRequested, ...]:
-    """One request a stream that has something to do, with what comes of it on the present state."""
+    """One request a stream that has something to do, with what comes of it on the present state
+    once the fleet streams before it have carried out their parts."""
     of_stream: dict[str, list[StepData]] = {}
     of_nodes = all(isinstance(data, NodesObserved | NodeRemovalProposed) for data in steps)
     for data in steps:
         for stream in _streams_of(world, data, of_nodes):
             of_stream.setdefault(stream, []).append(data)
+    fleets = [stream for stream in of_stream if stream.startswith(FLEET)]
+    trial = world.fork() if len(fleets) > 1 else world
     parts: list[PlanRequested] = []
-    for stream in sorted(of_stream):
-        running = world.streams[stream]
+    for stream in sorted(of_stream, key=lambda name: (not name.startswith(FLEET), name)):
+        running = trial.streams[stream]
         decider = running.decider
         assert isinstance(decider, FleetDecider | ClusterDecider), "only these are asked"
-        request = PlanRequested(stream, str(id), tuple(map(step_of, of_stream[stream])), seq=running.head.seq)
-        parts.append(decider.expectation(running.state, request, world.at))
+        request = PlanRequested(
+            stream,
+            str(id),
+            tuple(map(step_of, of_stream[stream])),
+            seq=world.streams[stream].head.seq,
+        )
+        parts.append(decider.expectation(running.state, request, trial.at))
+        if stream in fleets and trial is not world:
+            trial.tell([request_event(parts[-1])])
     return tuple(parts)
 
 
@@ -339,7 +440,11 @@ def _streams_of(world: World, data: StepData, of_nodes: bool) -> Sequence[str]:
             return (world.state_of_shard(name).stream,)
         case NodesObserved(cluster=cluster):
             state = _cluster_state(world, cluster)
-            return (cluster_stream(cluster),) if of_nodes and state is not None and state.book.known else ()
+            return (
+                (cluster_stream(cluster),)
+                if of_nodes and state is not None and state.book.known
+                else ()
+            )
         case FailoverProposed() | EvictionProposed() | RescheduleProposed() | NodeRemovalProposed():
             return (data.stream,) if data.stream in world.streams else ()
 
@@ -349,9 +454,9 @@ def _require_committed(parts: Sequence[PlanRequested], rounds: Iterable[Recorded
     committed: set[str] = set()
     for recorded in rounds:
         for decision in recorded.round.decisions:
-            if isinstance(decision.data, PlanRefused):
-                raise AssertionError(f"{decision.stream} refuses its own plan: {decision.data}")
-            if isinstance(decision.data, PlanCommitted):
+            if isinstance(decision.data, PlanAnswer):
+                if decision.data.refusal():
+                    raise AssertionError(f"{decision.stream} refuses its own plan: {decision.data}")
                 committed.add(decision.stream)
     assert committed == {part.stream for part in parts}, "every stream answers"
 
@@ -359,15 +464,18 @@ def _require_committed(parts: Sequence[PlanRequested], rounds: Iterable[Recorded
 # --- what came of it
 
 
-def _moves(anyway: World, then: World) -> Iterator[Move]:
+def _moves(anyway: World, then: World) -> Iterator[BindingMove]:
     before, after = _places(anyway), _places(then)
     on_before, on_after = _nodes(anyway), _nodes(then)
     nothing: dict[str, int] = {}
     for name in sorted({*before, *after, *on_before, *on_after}):
-        move = Move(
-            name, before.get(name, nothing), after.get(name, nothing), on_before.get(name, nothing),
+        move = BindingMove(
+            name,
+            before.get(name, nothing),
+            after.get(name, nothing),
+            on_before.get(name, nothing),
             on_after.get(name, nothing),
-        )  # fmt: skip
+        )
         if move.before != move.after or move.nodes_before != move.nodes_after:
             yield move
 
@@ -391,17 +499,20 @@ def _nodes(world: World) -> dict[str, dict[str, int]]:
     return {name: dict(sorted(places.items())) for name, places in found.items()}
 
 
-def _refusals(anyway: World, then: World) -> Iterator[Refusal]:
+def _refusals(anyway: World, then: World) -> Iterator[PlannedRefusal]:
     before = dict(_lacking(anyway))
     for name, (reason, missing) in sorted(_lacking(then)):
-        yield Refusal(name, reason, missing, name in before and before[name][1] >= missing)
+        yield PlannedRefusal(name, reason, missing, name in before and before[name][1] >= missing)
 
 
 def _lacking(world: World) -> Iterator[tuple[str, tuple[str, int]]]:
     for state in world.fleet_states():
         for name, record in state.bindings.items():
             if record.refused:
-                yield name, (record.refused, _missing(record.spec.replicas, record.targets.values()))
+                yield (
+                    name,
+                    (record.refused, _missing(record.spec.replicas, record.targets.values())),
+                )
 
 
 def _missing(wanted: int, held: Iterable[int]) -> int:
@@ -421,7 +532,9 @@ def _stuck_in_cluster(then: World, cluster: str) -> Iterator[str]:
     for state in then.fleet_states():
         for name in sorted(state.by_cluster.get(cluster, ())):
             n = state.bindings[name].targets.get(cluster, 0)
-            yield f"{name} stays in {cluster}{f' with {n} replicas' if n else ''}: it bears the taint"
+            yield (
+                f"{name} stays in {cluster}{f' with {n} replicas' if n else ''}: it bears the taint"
+            )
 
 
 def _stuck_on_nodes(then: World, observed: NodesObserved) -> Iterator[str]:
@@ -433,20 +546,30 @@ def _stuck_on_nodes(then: World, observed: NodesObserved) -> Iterator[str]:
             here = state.book.on_node.get(node.name, {})
             for name in sorted({binding for binding, _ in here}):
                 n = sum(binding == name for binding, _ in here)
-                yield f"{name} stays on {observed.cluster}/{node.name} with {n} replicas: it bears the taint"
+                yield (
+                    f"{name} stays on {observed.cluster}/{node.name} with {n} replicas: "
+                    "it bears the taint"
+                )
             foreign = [pod for pod in state.book.pods.get(node.name, ()) if not pod.binding]
             if foreign:
-                yield f"{len(foreign)} pods on {observed.cluster}/{node.name} belong to no binding and are not moved"
+                yield (
+                    f"{len(foreign)} pods on {observed.cluster}/{node.name} belong to no binding "
+                    "and are not moved"
+                )
 
 
 def _declined(rounds: Iterable[RecordedRound], proposals: Sequence[Proposed]) -> Iterator[str]:
-    """Of the proposals that were handed in; what the descheduler would propose in vain is its own business."""
-    asked = {(type(p).__name__, p.node if isinstance(p, NodeRemovalProposed) else p.binding) for p in proposals}
+    """Of the proposals that were handed in; what the descheduler would propose in vain is its own
+    business."""
+    asked = {
+        (type(p).__name__, p.node if isinstance(p, NodeRemovalProposed) else p.binding)
+        for p in proposals
+    }
     for recorded in rounds:
         for decision in recorded.round.decisions:
-            data = decision.data
-            if isinstance(data, ProposalRefused) and (data.kind, data.target) in asked:
-                yield f"{data.target}: {data.reason}{f' ({data.detail})' if data.detail else ''}"
+            no = effect_of(decision.data)
+            if isinstance(no, ProposalEnd) and (no.kind, no.target) in asked:
+                yield f"{no.target}: {no.reason}{f' ({no.detail})' if no.detail else ''}"
 
 
 # --- figures
@@ -454,22 +577,37 @@ def _declined(rounds: Iterable[RecordedRound], proposals: Sequence[Proposed]) ->
 
 def _figures(world: World) -> Figures:
     uses = tuple(_uses(world))
-    open_ = [use.permille for use, usable in uses_with_doors(world, uses) if usable and use.cpu_milli_max > 0]
+    open_ = [
+        use.permille
+        for use, usable in uses_with_doors(world, uses)
+        if usable and use.cpu_milli_max > 0
+    ]
     in_use = [use for use in uses if use.nodes]
     priced = all(use.price_micro is not None for use in in_use)
-    cost = sum((use.price_micro or 0) * use.node_cpu_milli // 1000 for use in in_use) if in_use and priced else None
+    cost = (
+        sum((use.price_micro or 0) * use.node_cpu_milli // 1000 for use in in_use)
+        if in_use and priced
+        else None
+    )
     return Figures(
-        uses, max(open_) - min(open_) if open_ else 0, sum(use.node_cpu_milli for use in uses), cost,
+        uses,
+        max(open_) - min(open_) if open_ else 0,
+        sum(use.node_cpu_milli for use in uses),
+        cost,
         sum(missing for _, (_, missing) in _lacking(world)),
-    )  # fmt: skip
+    )
 
 
-def uses_with_doors(world: World, uses: Iterable[Use]) -> Iterator[tuple[Use, bool]]:
-    """Each use, and whether the cluster takes anything in: one that is drained is empty on purpose."""
+def uses_with_doors(world: World, uses: Iterable[ClusterUse]) -> Iterator[tuple[ClusterUse, bool]]:
+    """Each use, and whether the cluster takes anything in: one that is drained is empty on
+    purpose."""
     facts = _clusters(world)
     for use in uses:
         cluster = facts[use.cluster]
-        yield use, not cluster.deleting and all(t.effect == "PreferNoSchedule" for t in cluster.taints)
+        yield (
+            use,
+            not cluster.deleting and all(t.effect == "PreferNoSchedule" for t in cluster.taints),
+        )
 
 
 def _clusters(world: World) -> dict[str, Cluster]:
@@ -479,21 +617,36 @@ def _clusters(world: World) -> dict[str, Cluster]:
     return dict(sorted(found.items()))
 
 
-def _uses(world: World) -> Iterator[Use]:
+def _uses(world: World) -> Iterator[ClusterUse]:
     books = {state.cluster: state for state in world.cluster_states()}
     states = list(world.fleet_states())
     for name, facts in _clusters(world).items():
         cpu, replicas = _asked_for(states, name)
         book = books.get(name)
         if book is not None and book.book.known:
-            usable = [n for n in book.book.nodes.values() if not n.unschedulable and n.name not in book.book.closed]
-            holding = [n for n in book.book.nodes.values() if n.name in book.book.on_node or n.name in book.book.pods]
-            yield Use(
-                name, cpu, _cpu(usable), replicas, len(holding), len(book.book.nodes), _cpu(holding), price_micro(facts)
+            usable = [
+                n
+                for n in book.book.nodes.values()
+                if not n.unschedulable and n.name not in book.book.closed
+            ]
+            holding = [
+                n
+                for n in book.book.nodes.values()
+                if n.name in book.book.on_node or n.name in book.book.pods
+            ]
+            yield ClusterUse(
+                name,
+                cpu,
+                _cpu(usable),
+                replicas,
+                len(holding),
+                len(book.book.nodes),
+                _cpu(holding),
+                price_micro(facts),
             )
         else:
             total: Amounts = facts.summary.allocatable if facts.summary is not None else {}
-            yield Use(name, cpu, total.get("cpu", 0), replicas, 0, 0, 0, price_micro(facts))
+            yield ClusterUse(name, cpu, total.get("cpu", 0), replicas, 0, 0, 0, price_micro(facts))
 
 
 def _asked_for(states: Iterable[FleetState], cluster: str) -> tuple[int, int]:
@@ -515,7 +668,11 @@ def _cpu(nodes: Iterable[Node]) -> int:
 
 
 def drained_cluster(cluster: Cluster) -> Cluster:
-    return cluster if DRAIN in cluster.taints else msgspec.structs.replace(cluster, taints=(*cluster.taints, DRAIN))
+    return (
+        cluster
+        if DRAIN in cluster.taints
+        else msgspec.structs.replace(cluster, taints=(*cluster.taints, DRAIN))
+    )
 
 
 def drained_node(node: Node) -> Node:

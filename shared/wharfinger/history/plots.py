@@ -1,7 +1,9 @@
-"""The plots of a what-if: drawn once, as SVG for a page that is light or dark, or as one PNG for a document.
+"""The plots of a what-if: drawn once, as SVG for a page that is light or dark, or as one PNG for a
+document.
 
-Drawn by matplotlib without a display. Colours of the SVG are CSS variables of the page it stands in, and its text is text, so
-that it takes the page's font and can be selected. The same result gives the same bytes.
+Drawn by matplotlib without a display. Colours of the SVG are CSS variables of the page it stands
+in, and its text is text, so that it takes the page's font and can be selected. The same result
+gives the same bytes.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from wharfinger.history.compare import Figure
-from wharfinger.history.tally import RESOURCES, Sample
-from wharfinger.history.whatif import Run, WhatIf
+from wharfinger.history.run_metrics import RESOURCES, Sample
+from wharfinger.history.whatif import WhatIf, WhatIfRun
 
 INCHES = (4.4, 2.5)
 TENANTS = 6
@@ -28,7 +30,13 @@ CHANGE_MAX = 200  # per cent: what changed by more is drawn at the edge
 
 # What is drawn with, and the CSS variable that takes its place in a page.
 INK, GRID, RECORDED, UNCHANGED, CHANGED = "#24292f", "#d0d7de", "#8c959f", "#1f6feb", "#d9730d"
-_VARIABLES = {INK: "ink", GRID: "grid", RECORDED: "recorded", UNCHANGED: "unchanged", CHANGED: "changed"}
+_VARIABLES = {
+    INK: "ink",
+    GRID: "grid",
+    RECORDED: "recorded",
+    UNCHANGED: "unchanged",
+    CHANGED: "changed",
+}
 _TENANTS = ("#1f6feb", "#d9730d", "#2da44e", "#a475f9", "#cf222e", "#0598bc")
 
 _STYLE: dict[str, object] = {
@@ -59,13 +67,19 @@ _STYLE: dict[str, object] = {
 }
 
 _UNITS: tuple[tuple[int, str], ...] = (
-    (2 * 86_400_000_000, "d"), (2 * 3_600_000_000, "h"), (2 * 60_000_000, "min"), (2_000_000, "s"), (0, "ms"),
-)  # fmt: skip
+    (2 * 86_400_000_000, "d"),
+    (2 * 3_600_000_000, "h"),
+    (2 * 60_000_000, "min"),
+    (2_000_000, "s"),
+    (0, "ms"),
+)
 _MICROS = {"d": 86_400_000_000, "h": 3_600_000_000, "min": 60_000_000, "s": 1_000_000, "ms": 1000}
 
 _RUNS: tuple[tuple[Literal["recorded", "unchanged", "changed"], str, str], ...] = (
-    ("recorded", RECORDED, ":"), ("unchanged", UNCHANGED, "-"), ("changed", CHANGED, "-"),
-)  # fmt: skip
+    ("recorded", RECORDED, ":"),
+    ("unchanged", UNCHANGED, "-"),
+    ("changed", CHANGED, "-"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,35 +93,58 @@ class Plot:
 
 def plots(result: WhatIf) -> list[Plot]:
     """Those that this result has something to show in, in the order in which they are looked at."""
-    chosen = [Plot("change", "Change of each figure in per cent of the unchanged run, with its error bar.", _changes)]
+    chosen = [
+        Plot(
+            "change",
+            "Change of each figure in per cent of the unchanged run, with its error bar.",
+            _changes,
+        )
+    ]
     for r, resource in enumerate(RESOURCES):
         if any(s.total[r] is not None for s in result.unchanged.samples):
-            chosen.append(Plot(f"{resource}-used", f"{resource} in use over time, in per cent.", _used(r)))
+            chosen.append(
+                Plot(f"{resource}-used", f"{resource} in use over time, in per cent.", _used(r))
+            )
     for r, resource in enumerate(RESOURCES):
         if len(result.unchanged.samples[-1].used) > 1 and any(
             s.deviation[r] is not None for s in result.unchanged.samples
         ):
-            about = f"Standard deviation of {resource} use between clusters over time: low is balanced."
+            about = (
+                f"Standard deviation of {resource} use between clusters over time: low is balanced."
+            )
             chosen.append(Plot(f"{resource}-balance", about, _balance(r)))
     chosen.append(
-        Plot("moves", "Replicas moved to another cluster, so far.", _counted("moves", "replicas moved, so far"))
+        Plot(
+            "moves",
+            "Replicas moved to another cluster, so far.",
+            _counted("moves", "replicas moved, so far"),
+        )
     )
     chosen.append(Plot("refusals", "Refusals, so far.", _counted("refusals", "refusals, so far")))
     chosen.append(Plot("cost", "Nodes in use over time, or what they cost an hour.", _cost))
-    chosen.append(Plot("waits", "How long requests waited until all replicas were in place.", _waits))
+    chosen.append(
+        Plot("waits", "How long requests waited until all replicas were in place.", _waits)
+    )
     if len(_tenants(result)) > 1:
-        chosen.append(Plot("tenants", "Dominant share of each tenant over time, in per cent.", _shares))
+        chosen.append(
+            Plot("tenants", "Dominant share of each tenant over time, in per cent.", _shares)
+        )
     return chosen
 
 
 def svg(plot: Plot, result: WhatIf) -> str:
     """An `<svg>` element to stand inline in a page."""
     with rc_context({**_STYLE, "svg.hashsalt": plot.name}):  # type: ignore[dict-item]
-        canvas = Canvas(figsize=INCHES)  # margins by hand: to find them, all would have to be drawn twice
+        # margins by hand: to find them, all would have to be drawn twice
+        canvas = Canvas(figsize=INCHES)
         plot.draw(canvas.add_subplot(), result)
-        canvas.subplots_adjust(left=0.25 if plot.name == "change" else 0.11, right=0.98, top=0.89, bottom=0.19)
+        canvas.subplots_adjust(
+            left=0.25 if plot.name == "change" else 0.11, right=0.98, top=0.89, bottom=0.19
+        )
         out = io.StringIO()
-        canvas.savefig(out, format="svg", metadata={"Date": None, "Creator": None}, facecolor="none")
+        canvas.savefig(
+            out, format="svg", metadata={"Date": None, "Creator": None}, facecolor="none"
+        )
     return _inline(out.getvalue(), plot)
 
 
@@ -116,7 +153,9 @@ def png(result: WhatIf, path: Path, *, columns: int = 3, dpi: int = 110) -> None
     chosen = plots(result)
     rows = -(-len(chosen) // columns)
     with rc_context(_STYLE):  # type: ignore[arg-type]
-        canvas = Canvas(figsize=(INCHES[0] * columns, INCHES[1] * rows), layout="constrained", facecolor="white")
+        canvas = Canvas(
+            figsize=(INCHES[0] * columns, INCHES[1] * rows), layout="constrained", facecolor="white"
+        )
         for place, plot in enumerate(chosen, 1):
             axes = canvas.add_subplot(rows, columns, place)
             axes.set_facecolor("white")
@@ -128,7 +167,9 @@ def _inline(document: str, plot: Plot) -> str:
     element = document[document.index("<svg") :]
     element = re.sub(r"<metadata>.*?</metadata>", "", element, flags=re.DOTALL)
     element = re.sub(r' (width|height)="[\d.]+pt"', "", element, count=2)
-    element = re.sub(r"font: [\d.]+px [^;\"]*", lambda m: re.sub(r"px .*", "px var(--font)", m.group()), element)
+    element = re.sub(
+        r"font: [\d.]+px [^;\"]*", lambda m: re.sub(r"px .*", "px var(--font)", m.group()), element
+    )
     for colour, name in _VARIABLES.items():
         element = element.replace(colour, f"var(--{name})")
     return element.replace("<svg ", f'<svg role="img" aria-label="{plot.about}" class="plot" ', 1)
@@ -145,8 +186,12 @@ def _changes(axes: Axes, result: WhatIf) -> None:
     for place, figure in enumerate(reversed(known)):
         error = min(CHANGE_MAX, 100 * figure.drift / (figure.unchanged or 1))
         change = 100 * figure.delta / (figure.unchanged or 1)
-        axes.barh(place, 2 * error, left=-error, height=0.62, color=RECORDED, alpha=0.3, linewidth=0)
-        axes.plot([max(-CHANGE_MAX, min(CHANGE_MAX, change))], [place], "o", color=CHANGED, markersize=4.5)
+        axes.barh(
+            place, 2 * error, left=-error, height=0.62, color=RECORDED, alpha=0.3, linewidth=0
+        )
+        axes.plot(
+            [max(-CHANGE_MAX, min(CHANGE_MAX, change))], [place], "o", color=CHANGED, markersize=4.5
+        )
     axes.set_yticks(range(len(known)), [f.name for f in reversed(known)], fontsize=7)
     axes.grid(visible=False, axis="y")
     widest = max((_reach(f) for f in known), default=1.0)
@@ -179,7 +224,13 @@ def _balance(resource: int) -> Callable[[Axes, WhatIf], None]:
         for name, colour, dash in _RUNS:
             samples = getattr(result, name).samples
             times, unit = _times(result, samples)
-            axes.plot(times, [_tenth(s.deviation[resource]) for s in samples], dash, color=colour, label=name)
+            axes.plot(
+                times,
+                [_tenth(s.deviation[resource]) for s in samples],
+                dash,
+                color=colour,
+                label=name,
+            )
         _finish(axes, unit)
 
     return draw
@@ -192,7 +243,12 @@ def _counted(what: Literal["moves", "refusals"], title: str) -> Callable[[Axes, 
             samples = getattr(result, name).samples
             times, unit = _times(result, samples)
             axes.plot(
-                times, [getattr(s, what) for s in samples], dash, color=colour, label=name, drawstyle="steps-post"
+                times,
+                [getattr(s, what) for s in samples],
+                dash,
+                color=colour,
+                label=name,
+                drawstyle="steps-post",
             )
         axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
         _finish(axes, unit)
@@ -214,10 +270,12 @@ def _cost(axes: Axes, result: WhatIf) -> None:
 
 def _waits(axes: Axes, result: WhatIf) -> None:
     axes.set_title("wait until in place, s")
-    runs: list[tuple[str, str, Run]] = [(n, c, getattr(result, n)) for n, c, _ in _RUNS]
+    runs: list[tuple[str, str, WhatIfRun]] = [(n, c, getattr(result, n)) for n, c, _ in _RUNS]
     for place, (name, colour, run) in enumerate(runs):
         values = [run.totals.wait_p50 / 1e6, run.totals.wait_p99 / 1e6]
-        bars = axes.bar([0 + place * 0.26, 1 + place * 0.26], values, 0.24, color=colour, label=name)
+        bars = axes.bar(
+            [0 + place * 0.26, 1 + place * 0.26], values, 0.24, color=colour, label=name
+        )
         axes.bar_label(bars, [f"{value:,.2f}" for value in values], fontsize=7, padding=1)
     axes.set_xticks([0.26, 1.26], ["median", "99th percentile"])
     axes.grid(visible=False, axis="x")
@@ -233,7 +291,13 @@ def _shares(axes: Axes, result: WhatIf) -> None:
             samples = getattr(result, name).samples
             times, unit = _times(result, samples)
             label = tenant if name == "changed" else None
-            axes.plot(times, [s.shares.get(tenant, 0) / 10 for s in samples], dash, color=colour, label=label)
+            axes.plot(
+                times,
+                [s.shares.get(tenant, 0) / 10 for s in samples],
+                dash,
+                color=colour,
+                label=label,
+            )
     _finish(axes, unit, "dotted: unchanged")
 
 
@@ -271,7 +335,9 @@ def _range(samples: Sequence[Sample], resource: int) -> tuple[list[float], list[
     low: list[float] = []
     high: list[float] = []
     for sample in samples:
-        known = [share for shares in sample.used.values() if (share := shares[resource]) is not None]
+        known = [
+            share for shares in sample.used.values() if (share := shares[resource]) is not None
+        ]
         low.append(min(known) / 10 if known else float("nan"))
         high.append(max(known) / 10 if known else float("nan"))
     return low, high

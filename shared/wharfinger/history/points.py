@@ -1,7 +1,7 @@
 """A place in history, as people name it: a round of a stream, a round, a time, an age, or now.
 
-Streams number their rounds each for itself. A point that names a round of one stream means, for every other stream, where
-that one stood at the same moment.
+Streams number their rounds each for itself. A point that names a round of one stream means, for
+every other stream, where that one stood at the same moment.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ class PointError(LedgerError):
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """Exactly one of `round` and `at` is set; both None: now. `stream`: whose round, empty where the context says it."""
+class HistoryPoint:
+    """Exactly one of `round` and `at` is set; both None: now. `stream`: whose round, empty where
+    the context says it."""
 
     text: str
     stream: str = ""
@@ -33,25 +34,27 @@ class Point:
     at: Micros | None = None
 
 
-def point_of(text: str, now: Micros) -> Point:
+def point_of(text: str, now: Micros) -> HistoryPoint:
     """`fleet/0:12`, `12`, `2026-11-21T05:00:00Z`, `10m`, or `now`. PointError: none of these."""
     if text == NOW:
-        return Point(text)
+        return HistoryPoint(text)
     if text.isascii() and text.isdecimal():
-        return Point(text, round=int(text))
+        return HistoryPoint(text, round=int(text))
     stream, colon, number = text.rpartition(":")
     if colon and "/" in stream and number.isascii() and number.isdecimal():
-        return Point(text, stream, int(number))
+        return HistoryPoint(text, stream, int(number))
     at = time_in(text, now)
     if at is None:
         raise PointError(
-            f"expected a round such as fleet/0:12, a time such as 2026-11-21T05:00:00Z, an age such as 10m, or now; got {text!r}"
+            "expected a round such as fleet/0:12, a time such as 2026-11-21T05:00:00Z, "
+            f"an age such as 10m, or now; got {text!r}"
         )
-    return Point(text, at=at)
+    return HistoryPoint(text, at=at)
 
 
 def time_in(text: str, now: Micros) -> Micros | None:
-    """`2026-11-21T05:00:00Z`, or an age as `90s`, `10m`, `2h`, `1d`; None: it is neither. Without a zone UTC is meant."""
+    """`2026-11-21T05:00:00Z`, or an age as `90s`, `10m`, `2h`, `1d`; None: it is neither. Without a
+    zone UTC is meant."""
     if age := re.fullmatch(r"(\d{1,9})([smhd])", text):
         return now - int(age[1]) * UNITS_S[age[2]] * 1_000_000
     try:
@@ -61,18 +64,21 @@ def time_in(text: str, now: Micros) -> Micros | None:
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000_000)
 
 
-async def moment_of(ledger: Ledger, point: Point) -> Micros | None:
+async def moment_of(ledger: Ledger, point: HistoryPoint) -> Micros | None:
     """When that was; None: now. PointError: no such stream or round."""
     if point.round is None:
         return point.at
     if not point.stream:
-        raise PointError(f"expected the stream of round {point.text} too, such as fleet/0:{point.text}")
+        raise PointError(
+            f"expected the stream of round {point.text} too, such as fleet/0:{point.text}"
+        )
     await _require(ledger, point.stream, point.round)
     return (await ledger.head_at(point.stream, point.round)).at
 
 
-async def round_of(ledger: Ledger, stream: str, point: Point) -> int:
-    """The last round of `stream` that had taken place then; 0: none. PointError: no such stream or round."""
+async def round_of(ledger: Ledger, stream: str, point: HistoryPoint) -> int:
+    """The last round of `stream` that had taken place then; 0: none. PointError: no such stream or
+    round."""
     if point.round is not None and point.stream in ("", stream):
         await _require(ledger, stream, point.round)
         return point.round

@@ -1,7 +1,7 @@
 """What an hour of a node costs, by its instance type, from a CSV file.
 
-The columns may be named as the clouds' own tables name them. A table with several regions needs one to be chosen, because the
-same type has another price in each.
+The columns may be named as the clouds' own tables name them. A table with several regions needs one
+to be chosen, because the same type has another price in each.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class PricesError(LedgerError):
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class PriceList:
     """`of_type`: instance type -> millionths of `currency` an hour."""
 
     of_type: Mapping[str, int]
     currency: str = ""
 
 
-def read_prices(where: str) -> Prices:
+def read_prices(where: str) -> PriceList:
     """`FILE`, or `FILE@REGION` for a table with several regions. PricesError: one line."""
     path, region = _split(where)
     of_type: dict[str, int] = {}
@@ -55,13 +55,16 @@ def read_prices(where: str) -> Prices:
     if not region and len(regions) > 1:
         some = ", ".join(sorted(regions)[:REGIONS_NAMED])
         raise PricesError(
-            f"{path}: prices of {len(regions)} regions; choose one, as in {path}@{next(iter(regions))} ({some}, ...)"
+            f"{path}: prices of {len(regions)} regions; choose one, "
+            f"as in {path}@{next(iter(regions))} ({some}, ...)"
         )
     if not of_type:
         raise PricesError(f"{path}: no prices{f' of the region {region}' if region else ''}")
     if len(currencies) > 1:
-        raise PricesError(f"{path}: prices in {', '.join(sorted(currencies))}; expected one currency")
-    return Prices(of_type, next(iter(currencies)))
+        raise PricesError(
+            f"{path}: prices in {', '.join(sorted(currencies))}; expected one currency"
+        )
+    return PriceList(of_type, next(iter(currencies)))
 
 
 def _split(where: str) -> tuple[Path, str]:
@@ -77,7 +80,10 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         with _open(path) as file:
             reader = csv.DictReader(file)
             for row in reader:
-                yield reader.line_num, {str(name).strip(): str(cell or "").strip() for name, cell in row.items()}
+                yield (
+                    reader.line_num,
+                    {str(name).strip(): str(cell or "").strip() for name, cell in row.items()},
+                )
     except (OSError, EOFError, zlib.error) as error:
         raise PricesError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     except (csv.Error, UnicodeDecodeError) as error:

@@ -1,18 +1,18 @@
 """A what-if as a page: one file, nothing linked, light or dark as the reader's screen is.
 
-It is read by people who were not there: what was asked, what came of it in one sentence, the figures with their error bars,
-what they look like over time, which bindings went another way and why, and how to ask again.
+It is read by people who were not there: what was asked, what came of it in one sentence, the
+figures with their error bars, what they look like over time, which bindings went another way and
+why, and how to ask again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from decimal import Decimal
 
-from wharfinger.history.compare import BindingDifference, Figure, Judged, targets_text
-from wharfinger.history.tally import Final
+from wharfinger.history.compare import BindingDifference, Figure, Judged, where_text
+from wharfinger.history.html_pages import rendered, utc
 from wharfinger.history.whatif import WhatIf
 
 BINDINGS_SHOWN_MAX = 200
@@ -20,7 +20,7 @@ NAMED_MAX = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReportCommand:
     """`command`: as it can be typed again. `thresholds`: what it was held against."""
 
     command: str
@@ -37,26 +37,29 @@ class _Row:
     changed_step: str
 
 
-def page(result: WhatIf, asked: Asked) -> str:
+def page(result: WhatIf, asked: ReportCommand) -> str:
     """The whole page as HTML."""
-    # What draws takes a second to load, and whoever wants the sentence alone does not need it.
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    # The plotting modules take a second to load; a caller that only needs `verdict` skips that.
     from markupsafe import Markup
 
     from wharfinger.history.plots import plots, svg
 
-    environment = Environment(
-        loader=PackageLoader("wharfinger.history"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
-    )  # fmt: skip
     shown = result.differences[:BINDINGS_SHOWN_MAX]
-    return environment.get_template("whatif.html.j2").render(
-        result=result, asked=asked, verdict=verdict(result), tone=tone(result), begin=_time(max(0, result.begin)),
-        end=_time(result.end),
-        figures=[(f, changed_text(f)) for f in result.figures], plots=[(p, Markup(svg(p, result))) for p in plots(result)],
-        rows=list(_rows(shown)), more=len(result.differences) - len(shown), tenants=_tenants(result),
+    return rendered(
+        "whatif.html.j2",
+        result=result,
+        asked=asked,
+        verdict=verdict(result),
+        tone=tone(result),
+        begin=utc(max(0, result.begin)),
+        end=utc(result.end),
+        figures=[(f, changed_text(f)) for f in result.figures],
+        plots=[(p, Markup(svg(p, result))) for p in plots(result)],
+        rows=list(_rows(shown)),
+        more=len(result.differences) - len(shown),
+        tenants=_tenants(result),
         thresholds=[(one, _judged(one)) for one in asked.thresholds],
-    )  # fmt: skip
+    )
 
 
 def verdict(result: WhatIf) -> str:
@@ -68,20 +71,36 @@ def verdict(result: WhatIf) -> str:
     others = len(result.figures) - len(worse) - len(better)
     if not worse and not better:
         return (
-            f"No figure changes by more than the error bar, though {_bindings(result.elsewhere)} in other clusters."
+            (
+                "No figure changes by more than the error bar, though "
+                f"{_bindings(result.elsewhere)} "
+                "in other clusters."
+            )
             if result.elsewhere
-            else "No figure changes by more than the error bar, and every binding ends in the clusters where it ended."
+            else (
+                "No figure changes by more than the error bar, and every binding ends in the "
+                "clusters where it ended."
+            )
         )
-    parts = [f"{word} {_named(found)}" for word, found in (("worse:", worse), ("better:", better)) if found]
+    parts = [
+        f"{word} {_named(found)}"
+        for word, found in (("worse:", worse), ("better:", better))
+        if found
+    ]
     rest = f"; the other {others} figures within the error bar, or neither" if others else ""
-    return f"Under the change {_bindings(result.elsewhere)} in other clusters; {'; '.join(parts)}{rest}."
+    return (
+        f"Under the change {_bindings(result.elsewhere)} in other clusters; "
+        f"{'; '.join(parts)}{rest}."
+    )
 
 
 def tone(result: WhatIf) -> str:
     """How the verdict is coloured."""
     verdicts = {f.verdict for f in result.figures}
     return (
-        "mixed" if {"worse", "better"} <= verdicts else next((v for v in ("worse", "better") if v in verdicts), "same")
+        "mixed"
+        if {"worse", "better"} <= verdicts
+        else next((v for v in ("worse", "better") if v in verdicts), "same")
     )
 
 
@@ -114,28 +133,25 @@ def _named(found: Sequence[Figure]) -> str:
 def _rows(shown: Sequence[BindingDifference]) -> Iterator[_Row]:
     for d in shown:
         p = d.parting
-        yield _Row(
-            d.binding, _where(d.left), _where(d.right), p.step if p else "", p.left_step if p else "", p.right_step if p else ""
-        )  # fmt: skip
-
-
-def _where(final: Final | None) -> str:
-    if final is None:
-        return "not there"
-    return f"{targets_text(final.targets)} ({final.reason})" if final.reason else targets_text(final.targets)
+        steps = (p.step, p.left_step, p.right_step) if p else ("", "", "")
+        yield _Row(d.binding, where_text(d.left), where_text(d.right), *steps)
 
 
 def _tenants(result: WhatIf) -> list[tuple[str, list[str]]]:
     runs = [run.totals.shares for run in (result.recorded, result.unchanged, result.changed)]
-    tenants = sorted({t for shares in runs for t in shares}, key=lambda t: (-max(s.get(t, 0) for s in runs), t))
-    return [(t, [f"{shares.get(t, 0) / 10:.1f} %" for shares in runs]) for t in tenants] if len(tenants) > 1 else []
+    tenants = sorted(
+        {t for shares in runs for t in shares}, key=lambda t: (-max(s.get(t, 0) for s in runs), t)
+    )
+    return (
+        [(t, [f"{shares.get(t, 0) / 10:.1f} %" for shares in runs]) for t in tenants]
+        if len(tenants) > 1
+        else []
+    )
 
 
 def _judged(one: Judged) -> str:
     f = one.figure
-    size = "beyond the error bar" if one.beyond else "within the error bar" if f.delta else "no change"
+    size = (
+        "beyond the error bar" if one.beyond else "within the error bar" if f.delta else "no change"
+    )
     return f"{f.shown(f.unchanged)} unchanged, {f.shown(f.changed)} changed, {size}"
-
-
-def _time(micros: int) -> str:
-    return datetime.fromtimestamp(micros // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,11 +1,13 @@
-"""The savings ledger: what was promised of each command, what came of it, and what it cost in moves.
+"""The savings ledger: what was promised of each command, what came of it, and what it cost in
+moves.
 
-Everything is read off decisions: a command's prediction stands in `DisruptionDecided`, what the nodes that came really cost in
-`DisruptionEnded`, every move in the releases and placings it caused. So the figures cannot be better than what happened, and
-anybody can add them up again.
+Everything is read off what decisions change: a command says its prediction, its result what the
+nodes that came really cost, and every move is a release and a placing that the command caused.
+So the figures cannot be better than what happened, and anybody can add them up again.
 
-A *reverted* move is one that upkeep took back: a replica was moved off a node and later moved onto it again by another command or
-strategy. Replicas that come back because a person scaled or a node died are nobody's reversal.
+A *reverted* move is one that a later command or strategy undid: a replica was moved off a node, and
+later moved back to it. Replicas that return because a person scaled their workload or a node failed
+do not count as reverted.
 """
 
 from __future__ import annotations
@@ -13,30 +15,50 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import assert_never
 from uuid import UUID
 
 from wharfinger.domain.instance_types import PRICE_UNIT
-from wharfinger.events.decisions import NodeShare, ReplicasPlaced, ReplicasReleased
-from wharfinger.events.disruption import DisruptionDecided, DisruptionEnded
-from wharfinger.events.registry import LATEST
+from wharfinger.events.decisions import (
+    ON_NODES,
+    BindingEnd,
+    DisruptionCommand,
+    DisruptionResult,
+    HeartbeatEnd,
+    NodeClaim,
+    NodeClaimResult,
+    NodeRemoval,
+    NodeShare,
+    PlanEnd,
+    ProposalEnd,
+    ReplicaChange,
+    SelectionEnd,
+    SelectionPart,
+    TimeCorrection,
+    effect_of,
+    kinds_about,
+)
+from wharfinger.events.registry import types_of
 from wharfinger.events.streams import CLUSTER, cluster_stream
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow
 
 HOUR_US: Micros = 3600 * 1_000_000
 
-NOT_UPKEEP = frozenset({"", "RequirementsChanged", "ScaledDown", "NodeGone", "NoExecuteTaint", "Preempted"})
-"""Why replicas leave nodes though nobody set out to tidy up."""
+NOT_UPKEEP = frozenset(
+    {"", "RequirementsChanged", "ScaledDown", "NodeGone", "NoExecuteTaint", "Preempted"}
+)
+"""Reasons of releases that no disruption and no descheduling strategy caused."""
 
-_TYPES = tuple(LATEST[kind].type for kind in (DisruptionDecided, DisruptionEnded, ReplicasReleased, ReplicasPlaced))
+_TYPES = types_of(*kinds_about("command"), *ON_NODES)
 
 
 @dataclass(slots=True)
 class Account:
-    """One command. Prices in billionths of a dollar an hour. `outcome`: empty while it goes on. `moved`: replicas that left its
-    nodes for others so far. `ended`: 0 while it goes on."""
+    """One command. Prices in billionths of a dollar an hour. `outcome`: empty while it goes on.
+    `moved`: replicas that left its nodes for others so far. `ended`: 0 while it goes on."""
 
-    decided: DisruptionDecided
+    decided: DisruptionCommand
     at: Micros
     outcome: str = ""
     reason: str = ""
@@ -55,7 +77,8 @@ class Account:
         return self.predicted - self.realised if self.outcome == "done" else 0
 
     def saved(self, until: Micros) -> int:
-        """What it has saved from its end to `until`, in billionths of a dollar, as if nothing had changed since."""
+        """What it has saved from its end to `until`, in billionths of a dollar, as if nothing had
+        changed since."""
         if self.outcome != "done":
             return 0
         return self.realised * max(0, until - self.ended) // HOUR_US
@@ -63,7 +86,8 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Reversal:
-    """A replica that upkeep moved off `node` at `left` and onto it again at `back`; by what each time."""
+    """A replica that upkeep moved off `node` at `left` and onto it again at `back`; by what each
+    time."""
 
     cluster: str
     binding: str
@@ -77,8 +101,8 @@ class Reversal:
 
 @dataclass(slots=True)
 class Savings:
-    """Commands in the order in which they were decided. `moves`: why -> replicas that upkeep moved, those of commands included.
-    `until`: as of when."""
+    """Commands in the order in which they were decided. `moves`: why -> replicas that upkeep moved,
+    those of commands included. `until`: as of when."""
 
     until: Micros
     accounts: list[Account] = field(default_factory=list)
@@ -107,12 +131,15 @@ class Savings:
 
     @property
     def moves_per_dollar(self) -> float | None:
-        """Moves of commands that are done for each dollar an hour they save; None where they save nothing."""
+        """Moves of commands that are done for each dollar an hour they save; None where they save
+        nothing."""
         moved = sum(account.moved for account in self.done)
         return moved * PRICE_UNIT / self.realised if self.realised > 0 else None
 
 
-async def savings(ledger: Ledger, until: Micros, cluster: str = "", since: Micros | None = None) -> Savings:
+async def savings(
+    ledger: Ledger, until: Micros, cluster: str = "", since: Micros | None = None
+) -> Savings:
     """Of one cluster or all of them. `since`: only what was decided from then on."""
     stream = cluster_stream(cluster) if cluster else CLUSTER
     query = DecisionQuery(stream, since=since, types=_TYPES)
@@ -137,8 +164,9 @@ class _Left:
 
 @dataclass(slots=True)
 class _Book:
-    """`by_decision`: the decision that began a command -> its account. `left`: replica -> the nodes that upkeep took it off, with
-    the last time. `open`: replicas that upkeep has released and that are on no node again yet."""
+    """`by_decision`: the decision that began a command -> its account. `left`: replica -> the nodes
+    that upkeep took it off, with the last time. `open`: replicas that upkeep has released and that
+    are on no node again yet."""
 
     savings: Savings
     commands: dict[tuple[str, str], Account] = field(default_factory=dict)
@@ -147,31 +175,47 @@ class _Book:
     open: dict[tuple[str, str, int], str] = field(default_factory=dict)
 
     def take(self, row: LedgerRow) -> None:
-        match row.data():
-            case DisruptionDecided() as decided:
+        match effect_of(row.data()):
+            case DisruptionCommand() as decided:
                 account = Account(decided, row.at)
                 self.savings.accounts.append(account)
-                self.commands[(decided.cluster, decided.command)] = self.by_decision[row.id] = account
-            case DisruptionEnded() as ended:
+                self.commands[(decided.cluster, decided.command)] = self.by_decision[row.id] = (
+                    account
+                )
+            case DisruptionResult() as ended:
                 self._ended(ended, row.at)
-            case ReplicasReleased() as released if released.reason not in NOT_UPKEEP:
-                self._released(released, row)
-            case ReplicasReleased() as released:
-                for key in _replicas(released.cluster, released.binding, released.released):
-                    self.open.pop(key[1], None)
-            case ReplicasPlaced() as placed:
-                self._placed(placed, row.at)
-            case _:
-                pass
+            case ReplicaChange() as change:
+                if change.reason not in NOT_UPKEEP:
+                    self._released(change, row)
+                else:
+                    for _, key in _replicas(change.cluster, change.binding, change.released):
+                        self.open.pop(key, None)
+                self._placed(change, row.at)
+            case (
+                BindingEnd()
+                | HeartbeatEnd()
+                | NodeRemoval()
+                | NodeClaim()
+                | NodeClaimResult()
+                | SelectionPart()
+                | SelectionEnd()
+                | ProposalEnd()
+                | PlanEnd()
+                | TimeCorrection()
+                | None
+            ):
+                pass  # a command says itself which nodes came and went
+            case other:
+                assert_never(other)
 
-    def _ended(self, ended: DisruptionEnded, at: Micros) -> None:
+    def _ended(self, ended: DisruptionResult, at: Micros) -> None:
         account = self.commands.pop((ended.cluster, ended.command), None)
         if account is not None:  # else it began before what was asked for
             account.outcome, account.reason, account.ended = ended.outcome, ended.reason, at
             account.removed, account.realised = len(ended.removed), ended.realised
             account.moved = max(account.moved, ended.moved)
 
-    def _released(self, released: ReplicasReleased, row: LedgerRow) -> None:
+    def _released(self, released: ReplicaChange, row: LedgerRow) -> None:
         account = self.by_decision.get(row.cause) if row.cause is not None else None
         for node, key in _replicas(released.cluster, released.binding, released.released):
             self.left.setdefault(key, {})[node] = _Left(node, row.at, released.reason)
@@ -179,7 +223,7 @@ class _Book:
             if account is not None:
                 account.moved += 1
 
-    def _placed(self, placed: ReplicasPlaced, at: Micros) -> None:
+    def _placed(self, placed: ReplicaChange, at: Micros) -> None:
         for node, key in _replicas(placed.cluster, placed.binding, placed.placed):
             by = self.open.pop(key, None)
             if by is None:
@@ -187,12 +231,18 @@ class _Book:
             self.savings.moves[by] += 1
             before = self.left.get(key, {}).pop(node, None)
             if before is not None:
-                reversal = Reversal(placed.cluster, key[1], key[2], node, before.at, before.by, at, by)
+                reversal = Reversal(
+                    placed.cluster, key[1], key[2], node, before.at, before.by, at, by
+                )
                 self.savings.reversals.append(reversal)
 
 
-def _replicas(cluster: str, binding: str, shares: Iterable[NodeShare]) -> Iterator[tuple[str, tuple[str, str, int]]]:
-    return ((share.node, (cluster, binding, ordinal)) for share in shares for ordinal in share.ordinals)
+def _replicas(
+    cluster: str, binding: str, shares: Iterable[NodeShare]
+) -> Iterator[tuple[str, tuple[str, str, int]]]:
+    return (
+        (share.node, (cluster, binding, ordinal)) for share in shares for ordinal in share.ordinals
+    )
 
 
 def by_method(accounts: Sequence[Account]) -> dict[str, list[Account]]:

@@ -1,6 +1,7 @@
 """The plane as it was: the state of any stream at any point, and a world begun there.
 
-A state is the nearest whole snapshot before the point and, folded into it, the rounds since; nothing is decided on the way.
+A state is the nearest whole snapshot before the point and, folded into it, the rounds since;
+nothing is decided on the way.
 """
 
 from __future__ import annotations
@@ -10,39 +11,41 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from wharfinger.events.decisions import ReplicasRefused, ReplicasReleased
+from wharfinger.events.decisions import RETURNING
 from wharfinger.events.envelope import Event
 from wharfinger.events.fanout import Fanout
 from wharfinger.events.policies import PolicyApplied
-from wharfinger.events.registry import LATEST
+from wharfinger.events.registry import types_of
 from wharfinger.events.streams import CLUSTER, FLEET, POLICIES
 from wharfinger.history.deciders import decider_of
-from wharfinger.history.points import Point, moment_of, round_of
+from wharfinger.history.points import HistoryPoint, moment_of, round_of
 from wharfinger.kernel.decider import Decider, Micros
 from wharfinger.kernel.recover import recover
 from wharfinger.kernel.round import Head
 from wharfinger.runtime.ledger import DecisionQuery, Ledger
 from wharfinger.runtime.ledger.errors import LedgerError
-from wharfinger.runtime.topics import partition_for
+from wharfinger.runtime.ledger.fact_events import event_of
+from wharfinger.runtime.topics import shard_for
 from wharfinger.stages.cluster import ClusterDecider
 from wharfinger.stages.fleet import FleetDecider
 from wharfinger.stages.world import World
 
-PRESENT = Point("now")
+PRESENT = HistoryPoint("now")
 
 
 @dataclass(frozen=True, slots=True)
 class StreamAt:
-    """A stream after round `head.round`. `state` is the caller's own: nobody else has it. `decider`: of the profile of that
-    round."""
+    """A stream after round `head.round`. `state` is not shared: the caller may change it.
+    `decider`: of the profile of that round."""
 
     decider: Decider[Any]
     state: Any
     head: Head
 
 
-async def state_at(ledger: Ledger, stream: str, point: Point = PRESENT) -> StreamAt:
-    """PointError: no such stream or round. LedgerError: the stream decides nothing. CorruptLedger: it cannot be read."""
+async def state_at(ledger: Ledger, stream: str, point: HistoryPoint = PRESENT) -> StreamAt:
+    """PointError: no such stream or round. LedgerError: the stream decides nothing. CorruptLedger:
+    it cannot be read."""
     number = await round_of(ledger, stream, point)
     decider = decider_of(stream, await ledger.profile_at(stream, number))
     if decider is None:
@@ -54,35 +57,43 @@ async def state_at(ledger: Ledger, stream: str, point: Point = PRESENT) -> Strea
         state, after = decider.load(stream, snapshot.sections), snapshot.round
     if number > after:
         async for recorded in ledger.recorded_rounds(stream, after + 1, number, on_trust=True):
-            recover(decider, state, (recorded,))
+            state = recover(decider, state, (recorded,))
     return StreamAt(decider, state, await ledger.head_at(stream, number))
 
 
 async def world_at(
     ledger: Ledger,
-    point: Point = PRESENT,
+    point: HistoryPoint = PRESENT,
     *,
     fleet: FleetDecider | None = None,
     cluster: ClusterDecider | None = None,
     repeat_after_s: int | None = 60,
+    provides_after_s: int | None = None,
     namespace: str = "world",
 ) -> World:
-    """The plane as it stood then, at rest and ready to be told something. Its streams are cut at one moment; what one had
-    said and another not yet heard is delivered first.
+    """The plane at that point, with nothing left to process and ready for new events. Its streams
+    are cut at the same moment. Messages that one stream had sent and another had not yet received
+    are delivered first.
 
-    `fleet`, `cluster`: other deciders than those of the recorded profiles. Rounds made while it comes to rest are part of
-    the world and of no ledger.
+    `fleet`, `cluster`: other deciders than those of the recorded profiles. The rounds of these
+    deliveries are part of the world and of no ledger.
     """
     at = await moment_of(ledger, point)
     heads = await _cut(ledger, at)
     shards = [head for head in heads if head.stream.startswith(FLEET)]
-    shard_of = partial(_shard, count=max(1, len(shards)))
+    shard_of = partial(shard_for, shards=max(1, len(shards)))
     world = World(
-        shards=max(1, len(shards)), shard_of=shard_of, fleet=fleet, cluster=cluster, repeat_after_s=repeat_after_s,
-        namespace=namespace, at=at or 0,
-    )  # fmt: skip
+        shards=max(1, len(shards)),
+        shard_of=shard_of,
+        fleet=fleet,
+        cluster=cluster,
+        repeat_after_s=repeat_after_s,
+        provides_after_s=provides_after_s,
+        namespace=namespace,
+        at=at or 0,
+    )
     for head in heads:
-        stream = await state_at(ledger, head.stream, Point("", head.stream, head.round))
+        stream = await state_at(ledger, head.stream, HistoryPoint("", head.stream, head.round))
         other = fleet if head.stream.startswith(FLEET) else cluster
         decider, state = stream.decider, stream.state
         if other is not None and other.profile != decider.profile:
@@ -98,22 +109,20 @@ async def _cut(ledger: Ledger, at: Micros | None) -> list[Head]:
     heads = [head for head in await ledger.heads() if head.stream.startswith((FLEET, CLUSTER))]
     if at is None:
         return heads
-    return [await ledger.head_at(head.stream, await ledger.round_at(head.stream, at)) for head in heads]
-
-
-def _shard(binding: str, count: int) -> int:
-    return partition_for(binding, count)
+    return [
+        await ledger.head_at(head.stream, await ledger.round_at(head.stream, at)) for head in heads
+    ]
 
 
 async def _unheard_outcomes(ledger: Ledger, world: World, shard_of: Callable[[str], int]) -> None:
-    """What cluster streams gave back and the fleet had not yet heard of."""
+    """Delivers the outcomes of cluster streams that the fleet streams had not yet received."""
     heard: dict[str, int] = {}
     for state in world.fleet_states():
         for stream, seq in state.outcomes.items():
             heard[stream] = min(seq, heard.get(stream, seq))
     ends = {name: running.head.seq for name, running in world.streams.items()}
     fanout = Fanout(shard_of)
-    types = (LATEST[ReplicasRefused].type, LATEST[ReplicasReleased].type)
+    types = types_of(*RETURNING)
     async for row in ledger.decisions(DecisionQuery(CLUSTER, types=types, after=heard)):
         if row.seq <= ends.get(row.stream, 0):
             world.hand_in(fanout.add(row.stream, row.seq, str(row.id), row.data()))
@@ -126,5 +135,5 @@ async def _policies(ledger: Ledger, at: Micros | None) -> list[Event[Any]]:
         facts = [fact async for fact in ledger.facts(POLICIES.name)]
     else:
         facts = await ledger.facts_at(at, POLICIES.name)
-    events = [fact.event() for fact in facts]
+    events = [event_of(fact) for fact in facts]
     return [event for event in events if isinstance(event.data, PolicyApplied)]

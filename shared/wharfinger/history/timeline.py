@@ -1,8 +1,8 @@
 """`history`: every decision about a binding, in all streams, and what made each of them necessary.
 
-A decision carries the id of its cause: an event that its stream took in, a decision of another stream, or nothing where time
-alone was enough. The causes of all entries are read at once, and only as many entries as are asked for: what this costs
-does not grow with the ledger.
+A decision carries the id of its cause: an event that its stream took in, a decision of another
+stream, or nothing where time alone was enough. The causes of all entries are read at once, and only
+as many entries as are asked for: what this costs does not grow with the ledger.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from wharfinger.events.envelope import Event
 from wharfinger.events.streams import FLEET
 from wharfinger.history.names import full_name
 from wharfinger.kernel.decider import Micros
-from wharfinger.runtime.ledger import Ledger, LedgerRow, trails
+from wharfinger.runtime.ledger import Ledger, LedgerRow, causality
 
 LIMIT = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
-    """Why something was decided. At most one of `event` and `decision` is set; neither, and no `id`: time passed.
+class DecisionCause:
+    """Why something was decided. At most one of `event` and `decision` is set; neither, and no
+    `id`: time passed.
 
-    An id without either is of something this ledger has no record of, such as a run that proposed what was then decided.
-    `before`: for a request, what was asked for until then.
+    An id without either is of something this ledger has no record of, such as a run that proposed
+    what was then decided. `before`: for a request, what was asked for until then.
     """
 
     id: UUID | None = None
@@ -38,11 +39,11 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TimelineEntry:
     """`after`: how long after the entry before it, None for the first one shown."""
 
     row: LedgerRow
-    cause: Cause
+    cause: DecisionCause
     after: Micros | None
 
 
@@ -51,31 +52,41 @@ class Timeline:
     """`entries`: the latest, oldest first. `total`: how many there are."""
 
     binding: str
-    entries: tuple[Entry, ...]
+    entries: tuple[TimelineEntry, ...]
     total: int
 
 
 async def timeline(ledger: Ledger, binding: str, limit: int = LIMIT) -> Timeline:
     """The last `limit` decisions about a binding (its name as `names.full_name` takes it)."""
     name = await full_name(ledger, binding)
-    rows = in_order(await trails.latest_about(ledger.database, name, limit))
+    rows = in_order(await causality.latest_about(ledger.database, name, limit))
     causes = await causes_of(ledger, rows)
-    total = len(rows) if len(rows) < limit else await trails.count_about(ledger.database, name)
+    total = len(rows) if len(rows) < limit else await causality.count_about(ledger.database, name)
     return Timeline(name, tuple(_entries(rows, causes)), total)
 
 
-def _entries(rows: Sequence[LedgerRow], causes: Mapping[UUID, Cause]) -> list[Entry]:
+def _entries(
+    rows: Sequence[LedgerRow], causes: Mapping[UUID, DecisionCause]
+) -> list[TimelineEntry]:
     befores = [None, *(row.at for row in rows)]
     return [
-        Entry(row, causes[row.cause] if row.cause else Cause(), None if before is None else row.at - before)
+        TimelineEntry(
+            row,
+            causes[row.cause] if row.cause else DecisionCause(),
+            None if before is None else row.at - before,
+        )
         for row, before in zip(rows, befores, strict=False)
     ]
 
 
 def in_order(rows: Iterable[LedgerRow]) -> list[LedgerRow]:
-    """By time, and of one moment a cause before its effect; else the fleet's before the clusters', each stream in its own order."""
+    """By time, and of one moment a cause before its effect; else the fleet's before the clusters',
+    each stream in its own order."""
     pending = {
-        row.id: row for row in sorted(rows, key=lambda r: (r.at, not r.stream.startswith(FLEET), r.stream, r.seq))
+        row.id: row
+        for row in sorted(
+            rows, key=lambda r: (r.at, not r.stream.startswith(FLEET), r.stream, r.seq)
+        )
     }
     ordered: list[LedgerRow] = []
 
@@ -91,25 +102,32 @@ def in_order(rows: Iterable[LedgerRow]) -> list[LedgerRow]:
     return ordered
 
 
-async def causes_of(ledger: Ledger, rows: Collection[LedgerRow]) -> dict[UUID, Cause]:
+async def causes_of(ledger: Ledger, rows: Collection[LedgerRow]) -> dict[UUID, DecisionCause]:
     """The cause of each of `rows` that has one, in at most four queries."""
     database = ledger.database
     ids = {row.cause for row in rows if row.cause is not None}
     decided = {row.id: row for row in rows if row.id in ids}
-    decided |= await trails.decisions_named(database, ids - decided.keys())
-    events = await trails.events_named(database, ids - decided.keys())
+    decided |= await causality.decisions_named(database, ids - decided.keys())
+    events = await causality.events_named(database, ids - decided.keys())
     before = await asked_before(ledger, events.values())
-    return {id_: Cause(id_, events.get(id_), decided.get(id_), before.get(id_)) for id_ in ids}
+    return {
+        id_: DecisionCause(id_, events.get(id_), decided.get(id_), before.get(id_)) for id_ in ids
+    }
 
 
 async def asked_before(ledger: Ledger, events: Collection[Event[Value]]) -> dict[UUID, Binding]:
     """Event id of a request -> what was asked for before it, where both came by the intake."""
-    requests = {event.id: event.data.binding.name for event in events if isinstance(event.data, BindingRequested)}
+    requests = {
+        event.id: event.data.binding.name
+        for event in events
+        if isinstance(event.data, BindingRequested)
+    }
     if not requests:
         return {}
     accepted = {
-        id_: (requests[id_], taken.round) for id_, taken in (await trails.accepted(ledger.database, requests)).items()
+        id_: (requests[id_], taken.round)
+        for id_, taken in (await causality.accepted(ledger.database, requests)).items()
     }
-    told = await trails.told_before(ledger.database, set(accepted.values()))
+    told = await causality.told_before(ledger.database, set(accepted.values()))
     before = {id_: told[place][0].data for id_, place in accepted.items() if place in told}
     return {id_: data.binding for id_, data in before.items() if isinstance(data, BindingRequested)}

@@ -1,8 +1,9 @@
-"""Verify a ledger with all witnesses there are: its own chains, signed checkpoints, and what was published.
+"""Verifies a ledger against all evidence: its own hash chains, signed checkpoints, and the
+published topic.
 
-`runtime.ledger.verify` walks the rows; here it is told what checkpoints remember, those that people kept and those under
-which old history was retired. A new checkpoint is only ever made of heads that were walked just before: nobody signs what
-nobody looked at. Next: `checkpoint` (the format), `topic_check` (the topic).
+`runtime.ledger.verify` checks the rows. This module passes it the heads of the checkpoints: those
+that people kept, and those under which old history was retired. A new checkpoint only signs heads
+that were verified just before. Next: `checkpoint` (the format), `topic_check` (the topic).
 """
 
 from __future__ import annotations
@@ -11,24 +12,34 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from wharfinger.events.streams import INTAKE
 from wharfinger.history import checkpoint as file
-from wharfinger.history.checkpoint import VERSION, Checkpoint, CheckpointError, SignedCheckpoint, marks, plane_id
-from wharfinger.history.topic_check import TopicResult, check_topic
+from wharfinger.history.checkpoint import (
+    VERSION,
+    Checkpoint,
+    CheckpointError,
+    SignedCheckpoint,
+    marks,
+    plane_id,
+)
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.ledger import FirstBad, Ledger, VerifyResult, audit_verify
-from wharfinger.runtime.ledger.attest import Retired, first_round, hashes_at, retirements
+from wharfinger.runtime.ledger.attestation import RetiredRange, first_round, hashes_at, retirements
 from wharfinger.runtime.ledger.verify import Remembered
+
+if TYPE_CHECKING:
+    from wharfinger.history.topic_check import TopicResult
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """`checkpoints`: those the ledger was held against, the ones it was retired under among them. `topic`: None when it was
-    not asked about, or when the ledger itself is broken."""
+    """`checkpoints`: those the ledger was held against, the ones it was retired under among them.
+    `topic`: None when it was not asked about, or when the ledger itself is broken."""
 
     ledger: VerifyResult
     checkpoints: tuple[SignedCheckpoint, ...] = ()
@@ -50,8 +61,9 @@ async def verify(
     workers: int = 1,
     pool: Executor | None = None,
 ) -> Verification:
-    """`trusted`: who must have signed the checkpoints under which history was retired; those given were read with it.
-    `topic`: the broker to ask for what was published; `prefix` stands before its topics.
+    """`trusted`: who must have signed the checkpoints under which history was retired; those given
+    were read with it. `topic`: the broker to ask for what was published; `prefix` stands before its
+    topics.
 
     CheckpointError: a checkpoint of another plane. BackendError: the broker cannot be read.
     """
@@ -60,18 +72,26 @@ async def verify(
     await _of_this_plane(ledger, checkpoints, retired)
     result = await audit_verify(ledger, stream, _memories(witnesses), workers=workers, pool=pool)
     result = replace(
-        result, first_bad=result.first_bad or next((b for b in broken if b.stream.startswith(stream)), None)
+        result,
+        first_bad=result.first_bad
+        or next((b for b in broken if b.stream.startswith(stream)), None),
     )
-    published = await check_topic(ledger, topic, prefix) if topic is not None and result.ok else None
+    published = None
+    if topic is not None and result.ok:
+        from wharfinger.history.topic_check import check_topic  # with the broker's client
+
+        published = await check_topic(ledger, topic, prefix)
     return Verification(result, witnesses, published)
 
 
 async def take_checkpoint(
     ledger: Ledger, now: Micros, *, workers: int = 1, pool: Executor | None = None
 ) -> tuple[Verification, Checkpoint | None]:
-    """Verify, and the checkpoint of the very heads that were walked; None when the history is not whole.
+    """Verify, and the checkpoint of the very heads that were walked; None when the history is not
+    whole.
 
-    CheckpointError: nothing was accepted yet, so there is nothing to tell this plane from another by.
+    CheckpointError: nothing was accepted yet, so there is nothing to tell this plane from another
+    by.
     """
     found = await verify(ledger, workers=workers, pool=pool)
     plane = await _plane(ledger, found.checkpoints)
@@ -80,12 +100,15 @@ async def take_checkpoint(
     if plane is None:
         raise CheckpointError("checkpoint: nothing was accepted yet, there is no history to sign")
     walked = found.ledger.walked
-    snapshots = [(one.head.stream, number, digest) for one in walked for number, digest in one.snapshots]
+    snapshots = [
+        (one.head.stream, number, digest) for one in walked for number, digest in one.snapshots
+    ]
     return found, Checkpoint(VERSION, plane, now, marks([one.head for one in walked], snapshots))
 
 
 async def _plane(ledger: Ledger, retired_under: Sequence[SignedCheckpoint]) -> str | None:
-    """By the intake's first round or, where that was retired, by what the checkpoint said that it was retired under."""
+    """By the intake's first round or, where that was retired, by what the checkpoint said that it
+    was retired under."""
     first = await first_round(ledger.database)
     if first is not None:
         return plane_id(first)
@@ -100,16 +123,21 @@ def _memories(witnesses: Sequence[SignedCheckpoint]) -> Iterator[Remembered]:
 
 
 def _retired_under(
-    found: Sequence[Retired], trusted: Ed25519PublicKey | None
+    found: Sequence[RetiredRange], trusted: Ed25519PublicKey | None
 ) -> tuple[list[tuple[SignedCheckpoint, str]], list[FirstBad]]:
-    """The checkpoints that vouch for streams whose beginning is gone, and the streams nobody vouches for."""
+    """The checkpoints that prove where retired streams now begin, and the retired streams without a
+    valid one."""
     vouched: list[tuple[SignedCheckpoint, str]] = []
     broken: list[FirstBad] = []
     for one in found:
         name = f"retirement {one.retirement.hex()[:12]}"
         expected = "a signed checkpoint of a later round"
         if one.checkpoint is None or sha256(one.checkpoint).digest() != one.retirement:
-            broken.append(FirstBad(one.stream, one.round, 0, "horizon", expected, f"{name}, which is not there"))
+            broken.append(
+                FirstBad(
+                    one.stream, one.round, 0, "horizon", expected, f"{name}, which is not there"
+                )
+            )
             continue
         try:
             signed = file.read(name, one.checkpoint, trusted)
@@ -118,25 +146,33 @@ def _retired_under(
             continue
         head = signed.checkpoint.heads().get(one.stream)
         if head is None or head.round < one.round:
-            broken.append(FirstBad(one.stream, one.round, 0, "horizon", expected, f"{name} does not reach it"))
+            broken.append(
+                FirstBad(one.stream, one.round, 0, "horizon", expected, f"{name} does not reach it")
+            )
             continue
         vouched.append((signed, one.stream))
     return vouched, broken
 
 
 async def _of_this_plane(
-    ledger: Ledger, given: Sequence[SignedCheckpoint], retired: Sequence[tuple[SignedCheckpoint, str]]
+    ledger: Ledger,
+    given: Sequence[SignedCheckpoint],
+    retired: Sequence[tuple[SignedCheckpoint, str]],
 ) -> None:
-    """A checkpoint of another plane has nothing in common with this ledger; one of ours that was rewritten mostly has: then
-    the walk says where they part. Where nothing is left in common the two cannot be told apart, and the message says so."""
+    """Refuses checkpoints of other planes: they share no hash with this ledger. If this ledger was
+    rewritten, some hashes mostly still agree, and the verification then reports the first
+    difference. If none agrees, the two cases cannot be distinguished, and the message says so."""
     ours = await _plane(ledger, [signed for signed, stream in retired if stream == INTAKE])
     for signed in given:
         if signed.checkpoint.plane == ours:
             continue
         heads = {stream: head for stream, head in signed.checkpoint.heads().items() if head.round}
-        here = await hashes_at(ledger.database, {stream: head.round for stream, head in heads.items()})
+        here = await hashes_at(
+            ledger.database, {stream: head.round for stream, head in heads.items()}
+        )
         if not any(here.get(stream) == head.hash for stream, head in heads.items()):
             raise CheckpointError(
-                f"{signed.name}: of plane {signed.checkpoint.plane[:12]}, this ledger is of plane {(ours or 'none')[:12]}: "
+                f"{signed.name}: of plane {signed.checkpoint.plane[:12]}, "
+                f"this ledger is of plane {(ours or 'none')[:12]}: "
                 "another plane, or one that was rewritten from its first round on"
             )

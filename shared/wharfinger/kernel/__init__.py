@@ -1,5 +1,6 @@
-"""How a stream is run: deciders, rounds, identity, hashing, and deciding again.
+"""How a stream is run: deciders, rounds, ids, the hash chain, recovery and replay.
 
-Pure. `decider` is what a stage must be, `round` what one step of a stream leaves behind, `hashing` the chain, `step` makes
-a round out of inputs, `recover` brings a state back without deciding, `audit` decides again and compares.
+Pure. `decider` is the interface of a stage, `round` the record of one step, `hashing` the chain,
+`step` makes a round from inputs, `recover` restores a state without deciding, `audit` decides again
+and compares.
 """

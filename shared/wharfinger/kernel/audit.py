@@ -1,8 +1,8 @@
-"""Audit replay: decide every recorded round again, and compare bytes.
+"""Audit replay: decides every recorded round again and compares the bytes.
 
-Two things can be wrong, and they look alike until the hash is asked: the rows are no longer what was written, or the code
-no longer decides what it decided. Where the rows still make the recorded hash, it is the code; where the replayed round
-makes it, it is the rows. `divergence` then says in which step the two parted.
+Two faults are possible: the rows are no longer what was written, or the code decides differently.
+The hash shows which of them it is. If the rows give the recorded hash, the code differs; if the
+replayed round gives it, the rows were changed. `divergence` then names the first step that differs.
 """
 
 from __future__ import annotations
@@ -13,10 +13,18 @@ from itertools import combinations
 from typing import Generic
 
 from wharfinger.kernel.decider import Decider, S
-from wharfinger.kernel.divergence import Blame, Difference, Divergence, Step, alike, first_difference
-from wharfinger.kernel.hashing import round_hash
-from wharfinger.kernel.recover import RecordedRound
-from wharfinger.kernel.round import Head, InputRef, Round
+from wharfinger.kernel.divergence import (
+    Blame,
+    Divergence,
+    RoundDifference,
+    Step,
+    alike,
+    round_difference,
+)
+from wharfinger.kernel.hashing import hash_of
+from wharfinger.kernel.rebase import rebase_of, rebase_round, rebased
+from wharfinger.kernel.recover import RecordedRound, recover
+from wharfinger.kernel.round import Head, Round
 from wharfinger.kernel.step import step
 
 __all__ = ["Audit", "AuditResult", "Divergence", "EngineResult", "audit"]
@@ -27,7 +35,8 @@ EXCHANGED_INPUTS_MAX = 64
 
 @dataclass(slots=True)
 class EngineResult:
-    """The rounds that one version of the engine decided. `differing`: those that today's code decides otherwise."""
+    """The rounds that one version of the engine decided. `differing`: those that today's code
+    decides otherwise."""
 
     rounds: int = 0
     decisions: int = 0
@@ -47,18 +56,24 @@ class AuditResult:
 
 
 class Audit(Generic[S]):
-    """One stream being decided again, a round at a time, on a state that stands where `head` does.
+    """The replay of one stream, round by round, on a state that corresponds to `head`.
 
-    After a divergence the *recorded* history goes on: later rounds are compared from what was recorded. Where the decider
-    decided otherwise its state has `parted` from what was recorded; whoever can bring it there by recovery does so and says
-    `resume`, else what follows is marked as possibly a consequence. It is never quietly mended.
+    After a divergence the *recorded* history continues: later rounds are compared with what was
+    recorded. When the decider's state has `parted` from the history, the caller can restore it by
+    recovery and call `resume`; otherwise later differences are marked as possible consequences. It
+    is never repaired silently.
 
-    `of_profile`: the decider of a recorded profile, for a writer may have been started with other settings since. Without
-    it, and where it knows no such profile, `decider` goes on and the difference is a divergence.
+    `of_profile`: returns the decider of a recorded profile, because the writer may have run with
+    other settings. Without it, or for an unknown profile, `decider` continues and the difference is
+    a divergence.
     """
 
     def __init__(
-        self, decider: Decider[S], state: S, head: Head, of_profile: Callable[[str], Decider[S]] | None = None
+        self,
+        decider: Decider[S],
+        state: S,
+        head: Head,
+        of_profile: Callable[[str], Decider[S]] | None = None,
     ) -> None:
         self.decider = decider
         self.state = state
@@ -70,19 +85,45 @@ class Audit(Generic[S]):
         self._engine = ""
 
     def replay(self, recorded: RecordedRound) -> None:
-        """Decide the round that follows the head again; the head moves to its end."""
+        """Repeats the round after the head, compares the result with the record, and moves the head
+        to the round's end.
+
+        Checked are the profile, the chain of hashes, the order of times, and the decisions. Every
+        difference is added to `result`; exceptions of the decider are differences too.
+        """
         r, head, result = recorded.round, self.head, self.result
         if r.profile != self.decider.profile:
             self._change_profile(r)
         if r.prev_hash != head.hash:
             self.part(r, "chain", r.prev_hash.hex()[:16], head.hash.hex()[:16])
-        if r.at < head.at:
+        rebasing = rebase_of(recorded.events) is not None
+        if r.at < head.at and not rebasing:
             self.part(r, "time", str(r.at), f"not before {head.at}")
-        base = Head(r.stream, r.number - 1, r.first_seq - 1, r.prev_hash, r.epoch, r.at, head.snapshot)
+        base = Head(
+            r.stream, r.number - 1, r.first_seq - 1, r.prev_hash, r.epoch, r.at, head.snapshot
+        )
         tally = self._tally if r.engine == self._engine else self._tally_of(r.engine)
         try:
-            again = step(self.decider, self.state, base, recorded.events, r.at, r.basis, r.snapshot, r.engine)
-        except Exception as error:  # deciders assert what cannot be; a changed record, or a bug, makes it be
+            if rebasing:
+                self.state = rebased(
+                    self.decider, self.state, r.stream, recorded.events, r.at, self.decider.profile
+                )
+                again = rebase_round(
+                    base, recorded.events, r.at, r.basis, self.decider.profile, r.snapshot, r.engine
+                )
+            else:
+                again = step(
+                    self.decider,
+                    self.state,
+                    base,
+                    recorded.events,
+                    r.at,
+                    r.basis,
+                    r.snapshot,
+                    r.engine,
+                )
+        except Exception as error:
+            # deciders assert what cannot be; a changed record, or a bug, makes it be
             self._fail(r, error, tally)
         else:
             # The hash says what was decided then; the rows beside it could have been changed since.
@@ -95,18 +136,36 @@ class Audit(Generic[S]):
         result.decisions += len(r.decisions)
         self.head = r.head()
 
+    def fold(self, recorded: RecordedRound) -> None:
+        """Folds the round after the head as recorded, without deciding again or comparing."""
+        r = recorded.round
+        if r.profile != self.decider.profile:
+            self._change_profile(r)
+        self.state = recover(self.decider, self.state, (recorded,))
+        self.head = r.head()
+
     def resume(self, state: S) -> None:
-        """Go on with `state`, which was recovered to stand where the head does."""
+        """Continues with `state`, which must have been recovered up to the head."""
         self.state, self.parted = state, False
 
     def part(self, r: Round, step: Step, recorded: str, replayed: str) -> None:
-        """Note that the round as a whole is not as it must be."""
+        """Adds a divergence of the round as a whole."""
         self.result.divergences.append(
-            Divergence(r.stream, r.number, r.first_seq, step, recorded, replayed, engine=r.engine, follows=self.parted)
+            Divergence(
+                r.stream,
+                r.number,
+                r.first_seq,
+                step,
+                recorded,
+                replayed,
+                engine=r.engine,
+                follows=self.parted,
+            )
         )
 
     def _change_profile(self, r: Round) -> None:
-        """The writer's new settings came with a new process, which loaded its state; so does ours."""
+        """Continues with the decider of the round's profile, if it is known; the state is dumped
+        and loaded, as at the restart of a writer with other settings."""
         changed = self._of_profile(r.profile) if self._of_profile is not None else self.decider
         if changed.profile == r.profile:
             self.state = changed.load(r.stream, self.decider.dump(self.state))
@@ -117,29 +176,51 @@ class Audit(Generic[S]):
         return self._tally
 
     def _fail(self, r: Round, error: Exception, tally: EngineResult) -> None:
-        """Nobody knows what became of the state."""
-        blame: Blame = "decider" if _hash_of(r, r.inputs) == r.hash else "record"
+        """Adds the exception as a divergence. The state counts as parted from the history, because
+        it may have been changed in part."""
+        blame: Blame = "decider" if hash_of(r) == r.hash else "record"
         found = f"{type(error).__name__}: {' '.join(str(error).split())}"
         self.result.divergences.append(
             Divergence(
-                r.stream, r.number, r.first_seq, "failure", f"{len(r.decisions)} decisions", found, "", blame, r.engine,
+                r.stream,
+                r.number,
+                r.first_seq,
+                "failure",
+                f"{len(r.decisions)} decisions",
+                found,
+                "",
+                blame,
+                r.engine,
                 self.parted,
             )
-        )  # fmt: skip
+        )
         tally.differing += blame == "decider"
         self.parted = True
 
     def _differ(self, r: Round, again: Round, tally: EngineResult) -> None:
-        """Who is to blame decides how it goes on: with the state that the recorded rows, or that the recorded hash speaks of."""
-        as_written = _hash_of(r, r.inputs) == r.hash
+        """Adds the first difference between the round and its replay.
+
+        If the recorded rows still match the recorded hash, the decider is to blame, and the state
+        counts as parted if the decisions differ. Otherwise the record was changed later, and the
+        replay continues with its own state.
+        """
+        as_written = hash_of(r) == r.hash
         blame: Blame = "decider" if as_written else "record"
         found = _found(r, again, as_written)
         self.result.divergences.append(
             Divergence(
-                r.stream, r.number, found.seq, found.step, found.recorded, found.replayed, found.subject, blame, r.engine,
+                r.stream,
+                r.number,
+                found.seq,
+                found.step,
+                found.recorded,
+                found.replayed,
+                found.subject,
+                blame,
+                r.engine,
                 self.parted,
             )
-        )  # fmt: skip
+        )
         if as_written:
             tally.differing += 1
             self.parted = self.parted or not _same(r, again)
@@ -160,21 +241,25 @@ def audit(
 
 
 def _same(r: Round, again: Round) -> bool:
-    return len(r.decisions) == len(again.decisions) and all(map(alike, r.decisions, again.decisions))
+    return len(r.decisions) == len(again.decisions) and all(
+        map(alike, r.decisions, again.decisions)
+    )
 
 
-def _found(r: Round, again: Round, as_written: bool) -> Difference:
+def _found(r: Round, again: Round, as_written: bool) -> RoundDifference:
     """What came in is asked first: other inputs make other decisions."""
     if not as_written and again.hash != r.hash and (pair := _exchanged(r, again)) is not None:
         first, second = pair
         a, b = (r.inputs[place].id for place in pair)
-        return Difference(0, "", "input order", f"input {first} is {a}, input {second} is {b}", f"{b} before {a}")
-    found = first_difference(r.decisions, again.decisions)
+        return RoundDifference(
+            0, "", "input order", f"input {first} is {a}, input {second} is {b}", f"{b} before {a}"
+        )
+    found = round_difference(r.decisions, again.decisions)
     if found is not None:
         return found
     if r.profile != again.profile:
-        return Difference(r.first_seq, "", "profile", r.profile, again.profile)
-    return Difference(0, "", "hash", r.hash.hex()[:16], again.hash.hex()[:16])
+        return RoundDifference(r.first_seq, "", "profile", r.profile, again.profile)
+    return RoundDifference(0, "", "hash", r.hash.hex()[:16], again.hash.hex()[:16])
 
 
 def _exchanged(r: Round, again: Round) -> tuple[int, int] | None:
@@ -184,22 +269,6 @@ def _exchanged(r: Round, again: Round) -> tuple[int, int] | None:
     for first, second in combinations(range(len(r.inputs)), 2):
         refs = list(r.inputs)
         refs[first], refs[second] = refs[second], refs[first]
-        if r.hash in (_hash_of(r, refs), _hash_of(again, refs)):
+        if r.hash in (hash_of(r, refs), hash_of(again, refs)):
             return first, second
     return None
-
-
-def _hash_of(r: Round, refs: Iterable[InputRef]) -> bytes:
-    return round_hash(
-        r.prev_hash,
-        r.stream,
-        r.number,
-        r.epoch,
-        r.at,
-        r.engine,
-        r.profile,
-        tuple(refs),
-        r.basis,
-        r.decisions,
-        r.snapshot,
-    )

@@ -1,39 +1,38 @@
-"""What a stage must be to be run, recovered and replayed: a state that only two folds may change, and a `decide` that
-reads it.
+"""The interface of a stage: a state that only two folds may change, and a `decide` that reads it.
 
-`fold_input` takes what the world says, `fold_decision` what the stream itself decided. `decide` is a generator: it yields
-one draft at a time, and the kernel numbers it and folds it into the state *before* the generator goes on, so that the
-next draft sees the effect of the last. Recovery calls the two folds only; it never decides. All three are functions of
-their arguments: no clock, no chance, no set order.
+`fold_input` applies an event from outside, `fold_decision` a decision of the stream itself.
+`decide` is a generator: it yields one draft at a time, and the kernel numbers it and folds it into
+the state *before* the generator continues, so that the next draft sees the effect of the last.
+Recovery calls the two folds only; it never decides. All three are functions of their arguments: no
+clock, no randomness, no set order.
 
-States are changed in place (copying columns for every round would cost more than deciding). That is safe because nobody
-but the stage reads a state, and a round that does not reach the ledger is followed by dropping the state.
+States are mutable, because copying columns for every round would cost more than deciding. That is
+safe because only the stage reads a state, and it is dropped when its round does not reach the
+ledger.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Protocol, TypeVar, runtime_checkable
 from uuid import UUID
 
 import msgspec
 
-from wharfinger.domain.scheduler import Extender
+from wharfinger.domain.time import Micros as Micros
 from wharfinger.domain.value import Value
 from wharfinger.events.envelope import Event
 
 S = TypeVar("S")
 S_contra = TypeVar("S_contra", contravariant=True)
 
-Micros = int
-"""Microseconds since the epoch, UTC. A round's `at` is the only clock a decision sees."""
-
 
 class Draft(msgspec.Struct, frozen=True):
     """A decision before it has a number.
 
-    `subject`: binding, node or cluster. `outcome`: one word for people and indexes (`scheduled`, `refused`, ...).
-    `cause`: the id of the event or decision that made it necessary; None: the passing of time.
+    `subject`: binding, node or cluster. `outcome`: one word for people and indexes (`scheduled`,
+    `refused`, ...). `cause`: the id of the event or decision that made it necessary; None: the
+    passing of time.
     """
 
     data: Value
@@ -43,7 +42,8 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """A numbered decision of a stream. `body` is the canonical JSON of `data`: the bytes that are stored and hashed."""
+    """A numbered decision of a stream. `body` is the canonical JSON of `data`: the bytes that are
+    stored and hashed."""
 
     stream: str
     seq: int
@@ -56,18 +56,9 @@ class Decision(msgspec.Struct, frozen=True):
     body: bytes
 
 
-class Ask(Value, frozen=True):
-    """A question to an extender: `body` (JSON text) is posted to its `url`/`verb`. `id`: of the decision to ask it, so that no
-    answer is taken for that of another question, equal or not."""
-
-    id: str
-    extender: Extender
-    verb: str
-    body: str
-
-
 class Decider(Protocol[S]):
-    """A stage's pure half. `profile` names the settings that reach its decisions; they are hashed with every round."""
+    """The pure part of a stage. `profile` names the settings that reach its decisions; they are
+    hashed with every round."""
 
     @property
     def profile(self) -> str: ...
@@ -75,26 +66,38 @@ class Decider(Protocol[S]):
     def initial(self, stream: str) -> S: ...
 
     def fold_input(self, state: S, event: Event[Value], at: Micros) -> None:
-        """Take a fact in. Events that say nothing new (already seen seq, unknown subject) change nothing."""
+        """Apply a fact to the state as the inputs before it left it. Here, and only here, it is
+        decided whether the fact changes anything: an event that repeats what the state holds
+        changes nothing."""
         ...
 
     def fold_decision(self, state: S, decision: Decision, at: Micros) -> None: ...
 
-    def is_news(self, state: S, event: Event[Value]) -> bool:
-        """False when the state has all that the event says already (its seqs were seen): it need not become an input.
+    def is_redelivery(self, state: S, event: Event[Value]) -> bool:
+        """True when the stream has had every sequence number in the event before: it need not
+        become an input.
 
-        Only a shortcut for redelivery: folding such an event would change nothing.
+        A question of identity, never of content. It is asked before the batch is folded, so the
+        answer must not depend on what else the batch holds: once true, it stays true. "The state
+        says the same already" is no reason, because an event earlier in the batch may be about to
+        change that state.
         """
+        ...
+
+    def outdated(self, state: S) -> int:
+        """How many facts were refused because the state has a newer version of their key, since the
+        state was made or loaded."""
         ...
 
     def decide(self, state: S, at: Micros) -> Iterator[Draft]:
-        """All that is to be decided now, in a fixed order. Yields nothing when nothing is to be done."""
+        """All that is to be decided now, in a fixed order. Yields nothing when nothing is to be
+        done."""
         ...
 
-    def rest(self, state: S, decisions: int, profile: str) -> None:
-        """A round ended, with so many decisions made under `profile`. `decide` does this by itself. Whoever folds recorded
-        decisions does it after each round, so that a state that decided and a recovered one look at the same things next.
-        """
+    def end_round(self, state: S, decisions: int, profile: str) -> None:
+        """Records in the state that a round with so many decisions under `profile` ended. `decide`
+        does this itself. Call it after each round when folding recorded decisions, so that a
+        recovered state evaluates the same next as one that decided."""
         ...
 
     def next_due(self, state: S) -> Micros | None:
@@ -102,7 +105,8 @@ class Decider(Protocol[S]):
         ...
 
     def dump(self, state: S) -> dict[str, bytes]:
-        """The state as named sections of canonical bytes: equal states, equal bytes. Caches are not part of it."""
+        """The state as named sections of canonical bytes: equal states, equal bytes. Caches are not
+        part of it."""
         ...
 
     def load(self, stream: str, sections: Mapping[str, bytes]) -> S:
@@ -112,23 +116,15 @@ class Decider(Protocol[S]):
 
 @runtime_checkable
 class Incremental(Protocol[S_contra]):
-    """A decider that can also dump what changed, where dumping the whole state would cost too much to be done often."""
+    """A decider that can also dump what changed, where dumping the whole state would cost too much
+    to be done often."""
 
     def note_changes(self, state: S_contra, everything: bool) -> None:
         """Note from now on what changes; `everything`: as if all of the state had just changed."""
         ...
 
     def changes(self, state: S_contra) -> tuple[dict[str, bytes], dict[str, list[int]]]:
-        """What changed since it was last asked: sections, and of those that hold some of many things the hashes of the names
-        of all that were touched. A name that is counted and not there is of a thing that is gone."""
-        ...
-
-
-@runtime_checkable
-class Asking(Protocol[S_contra]):
-    """A decider that cannot go on without answers from outside. That it asks is a decision, what is open is a function of its
-    state, and the answer an input (`ExtenderAnswered`): it is asked again after a restart, and never in a replay."""
-
-    def asks(self, state: S_contra) -> Sequence[Ask]:
-        """What is to be answered before the next decisions, in a fixed order. The same questions until their answers are folded."""
+        """What changed since it was last asked: sections, and of those that hold some of many
+        things the hashes of the names of all that were touched. A name that is counted and not
+        there is of a thing that is gone."""
         ...

@@ -1,22 +1,24 @@
 """The hash chain of a stream.
 
-hash = sha256(prev, stream, round, epoch, at, engine, profile, inputs, basis, decisions, snapshot). Every field is preceded by
-its length, every list by its count, so no two rounds share an encoding. The first prev is derived from the stream's name.
+hash = sha256(prev, stream, round, epoch, at, engine, profile, inputs, basis, decisions, snapshot).
+Every field is preceded by its length, every list by its count, so no two rounds share an encoding.
+The first prev is derived from the stream's name.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 from uuid import UUID
 
-from wharfinger.kernel.decider import Micros
-from wharfinger.kernel.round import Basis, InputRef
+from wharfinger.kernel.decider import Decision, Micros
+from wharfinger.kernel.round import Basis, Head, InputRef, Round
 
 
 class HashedDecision(Protocol):
-    """What of a decision is hashed: everything but `data`, of which `body` is the bytes."""
+    """The hashed fields of a decision: all but `data`, which is hashed as the bytes in `body`."""
 
     @property
     def seq(self) -> int: ...
@@ -39,6 +41,11 @@ def genesis(stream: str) -> bytes:
     return hashlib.sha256(b"wharfinger stream\x00" + stream.encode()).digest()
 
 
+def empty_head(stream: str, epoch: int = 0) -> Head:
+    """Where a stream without a round stands."""
+    return Head(stream, 0, 0, genesis(stream), epoch)
+
+
 def round_hash(
     prev: bytes,
     stream: str,
@@ -52,7 +59,13 @@ def round_hash(
     decisions: Sequence[HashedDecision],
     snapshot: bytes,
 ) -> bytes:
-    parts: list[bytes] = [prev, stream.encode(), b"%d %d %d" % (number, epoch, at), engine.encode(), profile.encode()]
+    parts: list[bytes] = [
+        prev,
+        stream.encode(),
+        b"%d %d %d" % (number, epoch, at),
+        engine.encode(),
+        profile.encode(),
+    ]
     parts.append(b"%d" % len(inputs))
     for ref in inputs:
         parts += (ref.id.bytes, ref.sha256)
@@ -65,14 +78,61 @@ def round_hash(
     return hashlib.sha256(b"".join(framed)).digest()
 
 
+def hash_of(round_: Round, inputs: Sequence[InputRef] | None = None) -> bytes:
+    """The hash of what a round holds; with `inputs`, as if it had taken in these."""
+    return round_hash(
+        round_.prev_hash,
+        round_.stream,
+        round_.number,
+        round_.epoch,
+        round_.at,
+        round_.engine,
+        round_.profile,
+        round_.inputs if inputs is None else inputs,
+        round_.basis,
+        round_.decisions,
+        round_.snapshot,
+    )
+
+
+def following(
+    head: Head,
+    at: Micros,
+    engine: str,
+    profile: str,
+    inputs: Sequence[InputRef] = (),
+    decisions: Sequence[Decision] = (),
+    basis: Basis | None = None,
+    snapshot: bytes | None = None,
+) -> Round:
+    """Returns the round after `head`, with its hash. `snapshot`: None: that of the head."""
+    unhashed = Round(
+        head.stream,
+        head.round + 1,
+        head.epoch,
+        at,
+        engine,
+        profile,
+        tuple(inputs),
+        basis or {},
+        tuple(decisions),
+        head.snapshot if snapshot is None else snapshot,
+        head.hash,
+        b"",
+        head.seq + 1,
+    )
+    return replace(unhashed, hash=hash_of(unhashed))
+
+
 def _framed(part: bytes) -> bytes:
     return b"%d:%b" % (len(part), part)
 
 
 def _framed_decisions(decisions: Sequence[HashedDecision]) -> list[bytes]:
-    """seq, id, type, subject, outcome, cause (empty: none) and body of each, every field framed.
+    """Returns the hashed bytes of each decision: seq, id, type, subject, outcome, cause (empty:
+    none) and body, each prefixed by its length.
 
-    One formatting a decision instead of one a field, because this is done for every decision there is.
+    Each decision is formatted in one operation rather than one per field, for speed.
     """
     words: dict[str, bytes] = {}  # types and outcomes: a few that come again and again
     framed: list[bytes] = []
@@ -86,8 +146,17 @@ def _framed_decisions(decisions: Sequence[HashedDecision]) -> list[bytes]:
         framed.append(
             b"%d:%b16:%b%b%d:%b%b%d:%b%d:%b"
             % (
-                len(seq), seq, d.id.bytes, words[d.type], len(subject), subject, words[d.outcome], len(cause), cause,
-                len(body), body,
+                len(seq),
+                seq,
+                d.id.bytes,
+                words[d.type],
+                len(subject),
+                subject,
+                words[d.outcome],
+                len(cause),
+                cause,
+                len(body),
+                body,
             )
-        )  # fmt: skip
+        )
     return framed

@@ -1,8 +1,8 @@
-"""What a service without a stream must be: annotator, estimator, descheduler.
+"""The interface of a service without a stream: annotator, estimator, descheduler.
 
-An observer folds facts and says what it would tell the world; it decides nothing. Its publications are facts or proposals
-that the ledger records when a stage takes them in, so an observer needs no history of its own: after a restart it folds
-its facts from the beginning and loads the current assignments from the ledger.
+An observer folds facts and publishes facts or proposals; it decides nothing. The ledger records its
+publications when a stage folds them, so an observer needs no history of its own: after a restart it
+folds its facts from the beginning and loads the current assignments from the ledger.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ S = TypeVar("S")
 class Publication:
     """One message to send to the topic of its type.
 
-    `key`: the record's key (compaction keeps the latest of it); `partition_key`: what chooses the partition (the cluster, or
-    the target stream). `id` None: a new fact each time, the shell makes an id; a proposal brings its own, derived from
-    what it proposes, so that proposing it again is known.
+    `key`: the record's key (compaction keeps the latest of it); `partition_key`: what chooses the
+    partition (the cluster, or the target stream). `id` None: a new fact each time, the shell makes
+    an id; a proposal brings its own, derived from what it proposes, so that proposing it again is
+    known.
     """
 
     data: Value
@@ -41,7 +42,8 @@ class Observer(Protocol[S]):
     def fold(self, state: S, event: Event[Value], at: Micros) -> None: ...
 
     def publish(self, state: S, at: Micros) -> list[Publication]:
-        """What is new since it was last asked; asking twice without new facts gives nothing the second time."""
+        """What is new since it was last asked; asking twice without new facts gives nothing the
+        second time."""
         ...
 
     def next_due(self, state: S) -> Micros | None:

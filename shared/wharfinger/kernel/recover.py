@@ -1,31 +1,27 @@
-"""Recovery is not replay: the recorded inputs and the recorded decisions are folded, nothing is decided."""
+"""Recovery folds recorded inputs and recorded decisions; it never decides (replay does)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 
-from wharfinger.domain.value import Value
-from wharfinger.events.envelope import Event
 from wharfinger.kernel.decider import Decider, S
-from wharfinger.kernel.round import Round
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedRound:
-    """A round as the ledger holds it, with the events its inputs refer to, decoded."""
-
-    round: Round
-    events: Sequence[Event[Value]]
+from wharfinger.kernel.rebase import rebase_of, rebased
+from wharfinger.kernel.round import RecordedRound as RecordedRound
 
 
 def recover(decider: Decider[S], state: S, rounds: Iterable[RecordedRound]) -> S:
-    """Bring `state` forward through `rounds`, in place."""
+    """Folds recorded rounds into `state` and returns it. It is changed in place, except by a round
+    that corrects the stream's time (`rebase`), so use the returned state."""
     for recorded in rounds:
         at = recorded.round.at
+        if rebase_of(recorded.events) is not None:
+            state = rebased(
+                decider, state, recorded.round.stream, recorded.events, at, recorded.round.profile
+            )
+            continue
         for event in recorded.events:
             decider.fold_input(state, event, at)
         for decision in recorded.round.decisions:
             decider.fold_decision(state, decision, at)
-        decider.rest(state, len(recorded.round.decisions), recorded.round.profile)
+        decider.end_round(state, len(recorded.round.decisions), recorded.round.profile)
     return state

@@ -1,13 +1,20 @@
-"""The round: the unit of work of a stream, and all that is needed to take its decisions again."""
+"""The round: one transaction of a stream, with everything needed to reproduce its decisions."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
 import msgspec
 
+from wharfinger import __version__
+from wharfinger.domain.value import Value
+from wharfinger.events.envelope import Event
 from wharfinger.kernel.decider import Decision, Micros
+
+ENGINE = f"wharfinger/{__version__}"
+"""Which version decides: recorded in each round."""
 
 Basis = dict[str, tuple[int, int]]
 """`topic/partition` -> (incarnation of the topic, next offset to read)."""
@@ -22,8 +29,9 @@ class InputRef(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where a stream stands: number of the last round, seq of the last decision, hash of the last round, writer's epoch,
-    time of the last round, and the digest of the last snapshot (empty: none yet)."""
+    """Where a stream stands: number of the last round, seq of the last decision, hash of the last
+    round, writer's epoch, time of the last round, and the digest of the last snapshot (empty: none
+    yet)."""
 
     stream: str
     round: int
@@ -36,7 +44,9 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """`first_seq - 1` is the head's seq before; decisions are dense from there. `hash` covers every field and `prev_hash`."""
+    """One committed round of a stream: inputs, decisions, and what is needed to repeat it.
+    Decisions are numbered densely from `first_seq`, one above the head's seq before. `hash` covers
+    every field and `prev_hash`."""
 
     stream: str
     number: int
@@ -63,3 +73,11 @@ class Round:
             self.at,
             self.snapshot,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRound:
+    """A round as the ledger holds it, with the events its inputs refer to, decoded."""
+
+    round: Round
+    events: Sequence[Event[Value]]

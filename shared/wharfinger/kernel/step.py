@@ -1,41 +1,53 @@
-"""One step of a stream: inputs in, round out, the state moved on.
+"""One step of a stream: folds inputs, decides, and returns the round.
 
-This is the only place where decisions get their numbers and where live and replay meet: both call `step`, and what differs
-is only where the inputs and the time come from.
+This is the only place where decisions get their numbers. Live operation and replay both call
+`step`; they differ only in where inputs and time come from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from uuid import UUID
 
-from wharfinger import __version__
 from wharfinger.domain.value import Value, canonical
 from wharfinger.events.codec import made
-from wharfinger.events.envelope import Event, derived_id, named_id
+from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.registry import type_of
 from wharfinger.events.ticks import Ticked
 from wharfinger.kernel.decider import Decider, Decision, Draft, Micros, S
-from wharfinger.kernel.hashing import genesis, round_hash
+from wharfinger.kernel.hashing import empty_head as empty_head
+from wharfinger.kernel.hashing import following
+from wharfinger.kernel.incarnations import FIRST, Identifying, incarnation_at
+from wharfinger.kernel.incarnations import decision_id as decision_id
+from wharfinger.kernel.round import ENGINE as ENGINE
 from wharfinger.kernel.round import Basis, Head, InputRef, Round
-
-ENGINE = f"wharfinger/{__version__}"
-
-
-def empty_head(stream: str, epoch: int = 0) -> Head:
-    return Head(stream, 0, 0, genesis(stream), epoch)
-
-
-def decision_id(stream: str, seq: int) -> UUID:
-    """As `derived_id(stream, seq)`."""
-    return named_id(f"{stream}\x00{seq}")
 
 
 def tick(stream: str, due: Micros, after: int = 0) -> Event[Value]:
-    """Time as an input: the event that says `due` has come. `after`: the stream's last round; where more is due at once, or a
-    clock stands still, one moment comes more than once, and a stream takes an event in once."""
+    """Time as an input: the event that says `due` has come. `after`: the stream's last round; where
+    more is due at once, or a clock stands still, one moment comes more than once, and a stream
+    takes an event in once."""
     id = derived_id("tick", stream, due, after) if after else derived_id("tick", stream, due)
     return made(Ticked(stream, due), id=id, source=f"/wharfinger/{stream}", subject=stream)
+
+
+def fresh_inputs(
+    decider: Decider[S], state: S, events: Iterable[Event[Value]], known: Collection[UUID] = ()
+) -> list[Event[Value]]:
+    """The events of a batch that become inputs of the next round, in order, without duplicates.
+
+    Dropped are ids in `known` (inputs of an earlier round), repeated ids within the batch, and
+    sequence numbers that the state has seen. The content of an event is not considered: whether it
+    changes anything is known only when it is folded, after the events before it. So the state after
+    a history does not depend on how the history was split into batches.
+    """
+    seen = set(known)
+    fresh: list[Event[Value]] = []
+    for event in events:
+        if event.id not in seen and not decider.is_redelivery(state, event):
+            seen.add(event.id)
+            fresh.append(event)
+    return fresh
 
 
 def step(
@@ -48,9 +60,10 @@ def step(
     snapshot: bytes = b"",
     engine: str = ENGINE,
 ) -> Round:
-    """Fold `inputs`, decide, and close the round. Changes `state` in place.
+    """Folds `inputs`, decides, and returns the round. Changes `state` in place.
 
-    `at` must not lie before the head's. `snapshot` is the digest of the newest snapshot of the stream known to the writer.
+    ValueError if `at` is earlier than the head's time. `snapshot`: digest of the newest snapshot of
+    the stream known to the writer, empty if there is none.
     """
     if at < head.at:
         raise ValueError(f"{head.stream}: a round at {at} cannot follow one at {head.at}")
@@ -58,25 +71,27 @@ def step(
         decider.fold_input(state, event, at)
     decisions: list[Decision] = []
     seq = head.seq
+    incarnation = (
+        incarnation_at(state.incarnations, seq + 1) if isinstance(state, Identifying) else FIRST
+    )
     for draft in decider.decide(state, at):
         seq += 1
-        decision = number(draft, head.stream, seq)
+        decision = number(draft, head.stream, seq, incarnation)
         decider.fold_decision(state, decision, at)
         decisions.append(decision)
-    refs = tuple([InputRef(e.id, e.sha256) for e in inputs])
-    snapshot = snapshot or head.snapshot
-    profile = decider.profile
-    return Round(
-        head.stream, head.round + 1, head.epoch, at, engine, profile, refs, basis, tuple(decisions), snapshot, head.hash,
-        round_hash(
-            head.hash, head.stream, head.round + 1, head.epoch, at, engine, profile, refs, basis, decisions, snapshot
-        ),
-        head.seq + 1,
-    )  # fmt: skip
+    refs = [InputRef(e.id, e.sha256) for e in inputs]
+    return following(head, at, engine, decider.profile, refs, decisions, basis, snapshot or None)
 
 
-def number(draft: Draft, stream: str, seq: int) -> Decision:
+def number(draft: Draft, stream: str, seq: int, incarnation: int = FIRST) -> Decision:
     return Decision(
-        stream, seq, decision_id(stream, seq), type_of(draft.data), draft.subject, draft.outcome, draft.cause, draft.data,
+        stream,
+        seq,
+        decision_id(stream, seq, incarnation),
+        type_of(draft.data),
+        draft.subject,
+        draft.outcome,
+        draft.cause,
+        draft.data,
         canonical(draft.data),
-    )  # fmt: skip
+    )

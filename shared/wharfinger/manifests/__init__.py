@@ -1,7 +1,6 @@
-"""The YAML that users bring: read strictly, with the file and line of every mistake, and turned into domain values.
+"""The YAML that users bring, with the file and line of every mistake, turned into domain values.
 
-`document` reads YAML and JSON text within bounds, `model` is the base of all kinds, one module a system holds its kinds
-(`kubernetes`, `karmada` with `karmada_placement` and `karmada_upkeep`, `ocm`, `crane`, `karpenter`), `options` reads what
-annotations say beyond them, `kinds` lists them, `parse` checks files against them, and `selection` says which policy a workload
-falls under. What becomes of manifests as events is `events.intake`'s business.
+One folder a system (`kubernetes`, `karmada`, `karpenter`, `descheduler`, our own `wharfinger`;
+`ocm` and `crane` are one file each). Beside them what all share: `document` reads text with its
+lines, `model` is the base of all models, `parse` checks, `kinds` lists what is read.
 """

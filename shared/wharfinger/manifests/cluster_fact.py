@@ -1,5 +1,6 @@
-"""Objects of which it matters whose they are: told with the name of a member cluster they are facts of it, without one they are
-objects that go to clusters as they are, if they can travel at all.
+"""Objects whose meaning depends on their cluster. Applied with the name of a member cluster, they
+are facts of that cluster. Without one they are objects to place in clusters as they are, if their
+kind can be placed at all.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from wharfinger.domain.cluster_objects import ClusterObject
 from wharfinger.manifests.model import ExpectedError, Object
 
 CLUSTER = "wharfinger.io/cluster"
-"""Label or annotation of an object that was read from a member cluster: the name of that cluster."""
+"""Label or annotation of an object that was read from a member cluster: the name of that
+cluster."""
 DEFAULT_NAMESPACE = "default"
 
 
@@ -20,16 +22,21 @@ def cluster_of(found: Object) -> str:
 
 
 def required_cluster(found: Object) -> str:
-    """Of an object that is always a cluster's own. Raises ExpectedError where it does not say whose."""
+    """Of an object that is always a cluster's own. Raises ExpectedError where it does not say
+    whose."""
     if cluster := cluster_of(found):
         return cluster
     raise ExpectedError(
-        f"the label or annotation {CLUSTER} with the name of its cluster", "metadata", "labels", CLUSTER
+        f"the label or annotation {CLUSTER} with the name of its cluster",
+        "metadata",
+        "labels",
+        CLUSTER,
     )
 
 
 class ClusterFact(Object):
-    """An object by which a cluster's pods are placed. `travels`: without a cluster it is something to be sent to clusters."""
+    """An object by which a cluster's pods are placed. `travels`: without a cluster it is something
+    to be sent to clusters."""
 
     travels: ClassVar[bool] = True
 

@@ -1,8 +1,10 @@
-"""crane-scheduler's DynamicSchedulerPolicy, as strict as its own loader: no metadata, no unknown key, its own misspellings.
+"""crane-scheduler's DynamicSchedulerPolicy, as strict as its own loader: no metadata, no unknown
+key, the same misspelt names.
 
-What that loader takes and then fails on at run time (a period of 0 stops it, a count of 0 divides by zero) is refused
-when the policy is turned into a domain value, so that reading alone stays comparable with crane's. `read_policy` reads
-a text that is to be such a policy and says in the loader's terms what is wrong with it.
+Some values pass that loader and fail at run time (a period of 0 stops crane, a count of 0 divides
+by zero). They are refused when the policy becomes a domain value, so that reading alone stays
+comparable with crane's. `read_policy` reads such a policy from a text and reports its faults in
+the loader's terms.
 """
 
 from __future__ import annotations
@@ -16,14 +18,22 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from wharfinger.domain.policy import HotWindow, LoadLimit, LoadPolicy, LoadWeight, Policy, SyncPeriod
+from wharfinger.domain.policy import (
+    HotWindow,
+    LoadLimit,
+    LoadPolicy,
+    LoadWeight,
+    Policy,
+    SyncPeriod,
+)
 from wharfinger.manifests.document import EACH_KEY_ONCE, read_documents
 from wharfinger.manifests.model import ExpectedError, Int, Model, Resource
 
 API_VERSION = "scheduler.policy.crane.io/v1alpha1"
 KIND = "DynamicSchedulerPolicy"
 INTERNAL = "scheduler.policy.crane.io/__internal"
-"""A version that crane's program knows for its own use: a policy may name it, and has no field in it."""
+"""A version that crane's program knows for its own use: a policy may name it, and has no field in
+it."""
 
 NAME = "default"
 """A plane has one such policy, and the kind has no name of its own."""
@@ -35,7 +45,16 @@ WEIGHT_SCALE = 1_000
 WHOLE_MAX = 10**6
 """The largest limit or weight, in wholes; far above any use, low enough to stay exact."""
 
-_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_UNITS = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "μs": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+}
 _PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")
 
 
@@ -62,18 +81,23 @@ def duration_ns(value: object) -> int:
 
 
 def _of_a_unit(digits: str, unit: int) -> int:
-    """Whole nanoseconds of a decimal fraction of a unit, a part of one cut off: by one division and one
-    multiplication of doubles, as Go does it, which an exact fraction differs from by one now and then. Digits beyond
-    the 18th are not looked at."""
+    """Whole nanoseconds of a decimal fraction of a unit, a part of one cut off: by one division and
+    one multiplication of doubles, as Go does it, which an exact fraction differs from by one now
+    and then. Digits beyond the 18th are not looked at."""
     digits = digits[:18]
-    return int(float(int(digits)) * (float(unit) / float(10 ** len(digits)))) if digits.strip("0") else 0
+    return (
+        int(float(int(digits)) * (float(unit) / float(10 ** len(digits))))
+        if digits.strip("0")
+        else 0
+    )
 
 
 Duration = Annotated[int, BeforeValidator(duration_ns)]
 
 
 class Entry(Model):
-    """A list entry of null is an empty entry, as Go reads it; a duration of null is not a duration."""
+    """A list entry of null is an empty entry, as Go reads it; a duration of null is not a
+    duration."""
 
     @model_validator(mode="before")
     @classmethod
@@ -93,11 +117,11 @@ class Sync(Named):
     period: Duration = 0
 
 
-class Predicate(Named):
+class CranePredicate(Named):
     max_limit_pecent: float = 0.0
 
 
-class Priority(Named):
+class CranePriority(Named):
     weight: float = 0.0
 
 
@@ -108,8 +132,8 @@ class HotValue(Entry):
 
 class DynamicSpec(Model):
     sync_policy: list[Sync] = []
-    predicate: list[Predicate] = []
-    priority: list[Priority] = []
+    predicate: list[CranePredicate] = []
+    priority: list[CranePriority] = []
     hot_value: list[HotValue] = []
 
 
@@ -136,19 +160,23 @@ def _sync(entry: Sync, i: int) -> SyncPeriod:
     return SyncPeriod(_named(entry, *path), _seconds(entry.period, *path, "period"))
 
 
-def _limit(entry: Predicate, i: int) -> LoadLimit:
+def _limit(entry: CranePredicate, i: int) -> LoadLimit:
     path = ("predicate", i)
-    return LoadLimit(_named(entry, *path), _scaled(entry.max_limit_pecent, LIMIT_SCALE, *path, "maxLimitPecent"))
+    return LoadLimit(
+        _named(entry, *path), _scaled(entry.max_limit_pecent, LIMIT_SCALE, *path, "maxLimitPecent")
+    )
 
 
-def _weight(entry: Priority, i: int) -> LoadWeight:
+def _weight(entry: CranePriority, i: int) -> LoadWeight:
     path = ("priority", i)
     return LoadWeight(_named(entry, *path), _scaled(entry.weight, WEIGHT_SCALE, *path, "weight"))
 
 
 def _window(entry: HotValue, i: int) -> HotWindow:
+    """Whole seconds, a part of one left out, as crane counts bindings."""
     path = ("hotValue", i)
-    return HotWindow(_seconds(entry.time_range, *path, "timeRange"), _positive(entry.count, *path, "count"))
+    seconds = max(0, entry.time_range) // SECOND_NS * SECOND_NS
+    return HotWindow(_seconds(seconds, *path, "timeRange"), _positive(entry.count, *path, "count"))
 
 
 def _named(entry: Named, *path: str | int) -> str:
@@ -184,8 +212,9 @@ _MEASURED = re.compile(r"[^,]{1,40},[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{5,30}Z")
 
 
 def measured(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Those by which crane's annotator tells a node's load: a metric's name, a value and a time. What the value
-    means, and whether it still counts, is the engine's to say (`engine.load.annotations`)."""
+    """The annotations in which crane's annotator writes a node's load: key: the metric's name,
+    value: an amount and a time. The engine decides what the amount means and whether it is still
+    valid (`engine.load.annotations`)."""
     return {
         key: text
         for key, text in sorted(annotations.items())
@@ -196,16 +225,23 @@ def measured(annotations: Mapping[str, str]) -> dict[str, str]:
 # As crane's loader says it.
 
 LoaderFault = Literal[
-    "unknown-field", "duplicate-key", "type-mismatch", "bad-duration", "missing-type", "unregistered-kind", "syntax",
+    "unknown-field",
+    "duplicate-key",
+    "type-mismatch",
+    "bad-duration",
+    "missing-type",
+    "unregistered-kind",
+    "syntax",
     "other",
-]  # fmt: skip
+]
 
 
 def read_policy(text: str) -> DynamicSchedulerPolicy | LoaderFault:
-    """The policy in `text`, or the fault for which crane's loader refuses it. Only the first document counts.
+    """The policy in `text`, or the fault for which crane's loader refuses it. Only the first
+    document counts.
 
-    Of several faults the loader names one: a wrong duration ends its reading at once, another wrong type when all has been
-    read, and keys are looked at only when everything has its type.
+    Of several faults the loader names one: a wrong duration ends its reading at once, another wrong
+    type when all has been read, and keys are looked at only when everything has its type.
     """
     documents, errors = read_documents(text, "policy")
     if not documents and errors:
@@ -221,7 +257,11 @@ def read_policy(text: str) -> DynamicSchedulerPolicy | LoaderFault:
     if not version or not kind:
         return "missing-type"
     if version == INTERNAL and kind == KIND:
-        return "unknown-field" if raw.keys() - {"apiVersion", "kind"} else DynamicSchedulerPolicy.model_validate(raw)
+        return (
+            "unknown-field"
+            if raw.keys() - {"apiVersion", "kind"}
+            else DynamicSchedulerPolicy.model_validate(raw)
+        )
     if (version, kind) != (API_VERSION, KIND):
         return "unregistered-kind"
     try:
@@ -232,7 +272,8 @@ def read_policy(text: str) -> DynamicSchedulerPolicy | LoaderFault:
 
 
 def _finite(value: object) -> bool:
-    """What is no number, or infinite, can be said in YAML and not in JSON, through which the loader reads it."""
+    """What is no number, or infinite, can be said in YAML and not in JSON, through which the loader
+    reads it."""
     match value:
         case dict():
             return all(map(_finite, value.values()))
@@ -244,7 +285,8 @@ def _finite(value: object) -> bool:
 
 
 def _named_fault(found: list[ErrorDetails]) -> LoaderFault:
-    """`found` in the order in which the loader comes by them: it reads the fields in order of their names."""
+    """The fault that the loader meets first. `found` is in the loader's order: it reads the fields
+    in the order of their names."""
     for error in found:
         if _is_duration(error):
             value = _found_duration(error)
@@ -256,7 +298,9 @@ def _named_fault(found: list[ErrorDetails]) -> LoaderFault:
 
 def _place(error: ErrorDetails) -> tuple[tuple[bool, int, str], ...]:
     path = (*error["loc"], *_field(error))
-    return tuple((isinstance(part, str), part if isinstance(part, int) else 0, str(part)) for part in path)
+    return tuple(
+        (isinstance(part, str), part if isinstance(part, int) else 0, str(part)) for part in path
+    )
 
 
 def _field(error: ErrorDetails) -> tuple[str | int, ...]:
@@ -270,5 +314,5 @@ def _is_duration(error: ErrorDetails) -> bool:
 
 
 def _found_duration(error: ErrorDetails) -> object:
-    """A null one is told where the entry is read, with the name of the field."""
+    """None for a null duration: the reader of the entry reports it, with the field's name."""
     return None if _field(error) else error["input"]

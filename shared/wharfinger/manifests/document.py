@@ -1,9 +1,11 @@
-"""Text to plain values, with the line of every field: YAML 1.2 (so JSON too), several documents a file.
+"""Text to plain values, with the line of every field: YAML 1.2 (so JSON too), several documents a
+file.
 
-Built on ruamel.yaml's parse events rather than its constructors, for three reasons: every node's line is at hand; nothing recurses,
-so no input can exhaust the stack; and all growth is counted as it happens, so that an alias bomb or endless nesting is
-refused at once instead of being built. Scalars are read by the YAML 1.2 core schema (`yes` and `on` are strings), merge
-keys (`<<`) as everywhere in practice, other tags are refused.
+Built on ruamel.yaml's parse events rather than its constructors, for three reasons: every node's
+line is at hand; nothing recurses, so no input can exhaust the stack; and all growth is counted as
+it happens, so that an alias bomb or endless nesting is refused at once instead of being built.
+Scalars are read by the YAML 1.2 core schema (`yes` and `on` are strings), merge keys (`<<`) as
+everywhere in practice, other tags are refused.
 """
 
 from __future__ import annotations
@@ -36,10 +38,11 @@ VALUES_MAX = 250_000
 """Values of one file with every alias counted as often as it is used."""
 DIGITS_MAX = 400
 BRACKETS_MAX = 256
-"""Opening brackets in a row, however spaced: the scanner would look through them all before it gives its first event."""
+"""Opening brackets in a row, however spaced: the scanner would look through them all before it
+gives its first event."""
 
 EACH_KEY_ONCE = "expected each key once"
-"""How the error begins that tells of a key written twice."""
+"""The beginning of the error for a key that is written twice."""
 
 _BRACKETS = re.compile(r"(?:[\[{][ \t\r\n]*)" + f"{{{BRACKETS_MAX}}}")
 _INT = re.compile(r"[-+]?[0-9]+")
@@ -60,7 +63,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """`value`: mappings, lists, strings, numbers, booleans, None. `lines`: the line of each path, from 1."""
+    """`value`: mappings, lists, strings, numbers, booleans, None. `lines`: the line of each path,
+    from 1."""
 
     value: object
     line: int
@@ -76,15 +80,20 @@ class Document:
 
 
 def read_documents(text: str, file: str) -> tuple[list[Document], list[ManifestError]]:
-    """All documents up to the first mistake in the text itself, and that mistake. Empty documents are left out."""
+    """All documents up to the first mistake in the text itself, and that mistake. Empty documents
+    are left out."""
     documents: list[Document] = []
     composer = _Composer(file)
     try:
         if len(text) > BYTES_MAX:
-            raise _RefusedError(1, (), f"expected at most {BYTES_MAX >> 20} MiB, got {len(text) / 2**20:.1f} MiB")
+            raise _RefusedError(
+                1, (), f"expected at most {BYTES_MAX >> 20} MiB, got {len(text) / 2**20:.1f} MiB"
+            )
         if bracket := _BRACKETS.search(text):
             line = text.count("\n", 0, bracket.start()) + 1
-            raise _RefusedError(line, (), f"expected at most {DEPTH_MAX} levels of nesting, got more")
+            raise _RefusedError(
+                line, (), f"expected at most {DEPTH_MAX} levels of nesting, got more"
+            )
         for document in composer.documents(_events(_spaced(text))):
             if document.value is not None:
                 documents.append(document)
@@ -105,9 +114,12 @@ def read_documents(text: str, file: str) -> tuple[list[Document], list[ManifestE
         KeyError,
         AssertionError,
     ) as error:
-        # Some malformed directives and escapes make ruamel.yaml fail in its own code; to the user it is bad YAML all the same.
+        # Some malformed directives and escapes make ruamel.yaml fail in its own code; to the user
+        # it is bad YAML all the same.
         what = _one_line(str(error)) or type(error).__name__
-        return documents, [ManifestError(file, composer.line, "", f"expected YAML, got an error: {what}")]
+        return documents, [
+            ManifestError(file, composer.line, "", f"expected YAML, got an error: {what}")
+        ]
     return documents, []
 
 
@@ -132,7 +144,8 @@ class _Sequence:
 
 @dataclass(slots=True)
 class _Open:
-    """A collection being read. `size`: values in it so far, aliases expanded; `anchor`: its name, bound when it ends."""
+    """A collection being read. `size`: values in it so far, aliases expanded; `anchor`: its name,
+    bound when it ends."""
 
     node: _Mapping | _Sequence
     path: Path
@@ -172,7 +185,9 @@ class _Composer:
                     self._add(value, 1)
                 case AliasEvent():
                     if event.anchor not in self.anchors:
-                        raise self._refused(f"expected the name of an anchor above, got '*{event.anchor}'")
+                        raise self._refused(
+                            f"expected the name of an anchor above, got '*{event.anchor}'"
+                        )
                     value, size = self.anchors[event.anchor]
                     self._add(value, size)
                 case MappingStartEvent() | SequenceStartEvent():
@@ -216,10 +231,13 @@ class _Composer:
                 return (*top.path, str(top.node.key)) if top.node.has_key else top.path
 
     def _add(self, value: object, size: int, counted: bool = False) -> None:
-        """Puts a finished value where it belongs. `counted`: its parts have been counted already."""
+        """Puts a finished value where it belongs. `counted`: its parts have been counted
+        already."""
         self.values += 1 if counted else size
         if self.values > VALUES_MAX:
-            raise self._refused(f"expected at most {VALUES_MAX} values with aliases counted each time, got more")
+            raise self._refused(
+                f"expected at most {VALUES_MAX} values with aliases counted each time, got more"
+            )
         if not self.stack:
             self.root = value
             return
@@ -262,12 +280,16 @@ class _Composer:
             return self._string(text)
         if tag in (_TAG + "null", _TAG + "bool", _TAG + "int", _TAG + "float"):
             value = self._plain(text)
-            wanted = {"null": type(None), "bool": bool, "int": int, "float": float}[tag.removeprefix(_TAG)]
+            wanted = {"null": type(None), "bool": bool, "int": int, "float": float}[
+                tag.removeprefix(_TAG)
+            ]
             if wanted is float and type(value) is int:
                 return float(value)
             if type(value) is wanted:
                 return value
-            raise self._refused(f"expected {wanted.__name__.removesuffix('Type')} by its tag, got {shown(text)}")
+            raise self._refused(
+                f"expected {wanted.__name__.removesuffix('Type')} by its tag, got {shown(text)}"
+            )
         raise self._refused(f"expected no tag, got {shown(tag)}")
 
     def _plain(self, text: str) -> object:
@@ -276,7 +298,9 @@ class _Composer:
         if not text[:1].isdigit() and text[:1] not in "+-.":
             return self._string(text)
         if len(text) > DIGITS_MAX and _FLOAT.fullmatch(text):
-            raise self._refused(f"expected a number of at most {DIGITS_MAX} digits, got {len(text)}")
+            raise self._refused(
+                f"expected a number of at most {DIGITS_MAX} digits, got {len(text)}"
+            )
         if _INT.fullmatch(text):
             return int(text)
         if _OCTAL.fullmatch(text) or _HEX.fullmatch(text):
@@ -286,7 +310,8 @@ class _Composer:
         return self._string(text)
 
     def _string(self, text: str) -> str:
-        """JSON writes what is beyond 16 bits as a pair of escapes, which must become one character."""
+        """JSON writes what is beyond 16 bits as a pair of escapes, which must become one
+        character."""
         if _SURROGATE.search(text) is None:
             return text
         try:
@@ -296,16 +321,20 @@ class _Composer:
 
     def _refused(self, text: str, key: object = None) -> _RefusedError:
         path = self._path()
-        return _RefusedError(self.line, path if key is None else (*self.stack[-1].path, str(key)), text)
+        return _RefusedError(
+            self.line, path if key is None else (*self.stack[-1].path, str(key)), text
+        )
 
 
 def _events(text: str) -> Iterator[Event]:
-    yaml = YAML(typ="safe", pure=True)  # without the round-trip comments, which cost time and can fail
+    # without the round-trip comments, which cost time and can fail
+    yaml = YAML(typ="safe", pure=True)
     return cast(Iterator[Event], yaml.parse(text))
 
 
 def _spaced(text: str) -> str:
-    """JSON may be indented with tabs, YAML may not. Inside JSON strings a tab is always escaped, so all can go."""
+    """JSON may be indented with tabs, YAML may not. Inside JSON strings a tab is always escaped, so
+    all can go."""
     text = text.removeprefix("\ufeff")
     if "\t" in text and text.lstrip()[:1] in ("{", "["):
         try:

@@ -1,4 +1,5 @@
-"""What is wrong with a manifest: one line each, as a value. All mistakes of a file are told at once."""
+"""The mistakes of a manifest as values, one line each. All mistakes of a file are reported at
+once."""
 
 from __future__ import annotations
 

@@ -1,14 +1,19 @@
 """The base of all manifest models, and the scalars they share.
 
-Strict: a field that Kubernetes does not know here is an error, no value is coerced, and null means absent, as in the API. A
-field that is known but not followed is declared all the same, in one of two ways:
+No value is coerced, and null means absent, as in the API. A model declares every field of its
+object in one of three ways:
 
-- `Carried`: what runs rather than where (images, probes, volumes' sources). It travels with the object and placement
-  has no business with it.
-- `Unacted`: it asks something of placement that is not acted on in this version (pod anti-affinity, failover). `unacted`
-  finds every one that is set, so that a user is told and nothing is dropped in silence.
+- a field of the class: placement reads it;
+- `carried`, by name in the head of the class: what runs rather than where (images, probes, volumes'
+  sources). It travels with the object and placement has no business with it;
+- `unacted`, likewise: it asks something of placement that this version does not act on. One whose
+  shape is checked is a field, too.
 
-Deeper checks of such fields are left to the API server that will receive the object.
+Any other name is a misspelt field or a field of a newer release; `misspelt` distinguishes them. In
+a document of an API that grows (`Kind.open`) the second is accepted and reported; in our
+own kinds and in configurations of schedulers, where each field steers decisions, both are refused
+(docs/adr/0036). Deeper checks of carried fields are left to the API server that will receive the
+object.
 """
 
 from __future__ import annotations
@@ -17,24 +22,38 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Annotated
+from typing import Annotated, ClassVar, Unpack
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from wharfinger.domain.quantities import LIMIT, QuantityError, parse_quantity
 from wharfinger.domain.quota import in_milli
 from wharfinger.manifests.errors import Path
 
-UNACTED = "unacted"
-
-Carried = object | None
-Unacted = Annotated[object | None, UNACTED]
+OPEN = {"open": True}
+"""Context of a validation in which fields of newer releases are accepted."""
+LIVE = {"live": True}
+"""Context of a validation of what an API server has accepted: no name is misspelt there, so every
+field that is not known here is of a newer release."""
+OTHERS = "\x00others"
+"""Under this name, which no document can have, a model gets the names of its unacted and unknown
+fields that are set."""
 
 
 class ExpectedError(ValueError):
-    """Raised by a validator. The text says what was expected; what was found is added where the error is told.
+    """Raised by a validator. The text says what was expected. The code that reports the error adds
+    what was found.
 
-    `field`: the part of the value that is meant, where not the whole.
+    `field`: the part of the value that is wrong, if not the whole.
     """
 
     def __init__(self, text: str, *field: str | int) -> None:
@@ -43,10 +62,12 @@ class ExpectedError(ValueError):
 
 
 class NestedError(ValueError):
-    """Raised by a validator that has a part of its value checked by another model, which people call `name`: all that is wrong
-    below `field`."""
+    """Raised by a validator that has a part of its value checked by another model, which people
+    call `name`: all that is wrong below `field`."""
 
-    def __init__(self, invalid: ValidationError, name: str, model: type[BaseModel], *field: str | int) -> None:
+    def __init__(
+        self, invalid: ValidationError, name: str, model: type[BaseModel], *field: str | int
+    ) -> None:
         super().__init__(str(invalid))
         self.invalid, self.name, self.model = invalid, name, model
         self.field: Path = field
@@ -80,29 +101,76 @@ def _camel(name: str) -> str:
 
 
 class Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, alias_generator=_camel)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, alias_generator=_camel, defer_build=True
+    )
+
+    carried_names: ClassVar[frozenset[str]] = frozenset()
+    unacted_names: ClassVar[frozenset[str]] = frozenset()
+
+    others: Annotated[tuple[str, ...], Field(alias=OTHERS)] = ()
+
+    def __init_subclass__(
+        cls, carried: str = "", unacted: str = "", **config: Unpack[ConfigDict]
+    ) -> None:
+        """`carried`, `unacted`: names as YAML spells them, separated by spaces."""
+        super().__init_subclass__(**config)
+        cls.carried_names |= frozenset(carried.split())
+        cls.unacted_names |= frozenset(unacted.split())
 
     @model_validator(mode="before")
     @classmethod
-    def _null_is_absent(cls, data: object) -> object:
-        """A null field is as if not written. An unknown field stays, to be refused by its name."""
-        if isinstance(data, dict):
-            known = aliases(cls)
-            return {k: v for k, v in data.items() if v is not None or k not in known}
-        return data
+    def _set_aside(cls, data: object, info: ValidationInfo) -> object:
+        """Keeps what is to be validated: a null field is as if not written; a misspelt one stays
+        and is refused by its name."""
+        if not isinstance(data, dict):
+            return data
+        if OTHERS in data:
+            raise ExpectedError("names of fields without control characters")
+        known, carried, unacted = fields(cls)
+        kept: dict[str, object] = {}
+        others: list[str] = []
+        for name, value in data.items():
+            if name in known:
+                if value is not None:
+                    kept[name] = value
+            elif name in carried:
+                continue
+            elif name in unacted:
+                if value not in (None, {}, [], False, ""):
+                    others.append(name)
+            elif cls.model_config["extra"] == "forbid" and (
+                info.context is LIVE or (info.context is OPEN and not misspelt(name, cls))
+            ):
+                others.append(name)
+            else:
+                kept[name] = value
+        if others:
+            kept[OTHERS] = tuple(others)
+        return kept
 
     def unacted(self, path: Path = ()) -> Iterator[Path]:
-        """The path of every field that is set here or below and not acted on, in declared order."""
+        """The path of every field that is set here or below and not acted on, those of newer
+        releases included."""
         for name, info in type(self).model_fields.items():
-            value = getattr(self, name)
-            if value is None:
-                continue
-            here = (*path, info.alias or name)
-            if UNACTED in info.metadata:
-                if value not in ({}, [], False, ""):
-                    yield here
-            else:
-                yield from _unacted_in(value, here)
+            value, alias = getattr(self, name), info.alias or name
+            if alias in self.unacted_names and value:
+                yield (*path, alias)
+            elif name != "others":
+                yield from _unacted_in(value, (*path, alias))
+        yield from ((*path, name) for name in self.others)
+
+    def unknown(self, path: Path) -> bool:
+        """Of a path that `unacted` yields: whether no release known here has such a field."""
+        match path:
+            case (str(name),) if name in self.others:
+                return name not in self.unacted_names
+            case (str(name), *rest):
+                return _unknown_in(
+                    getattr(self, _attributes(type(self)).get(name, "others")), tuple(rest)
+                )
+            case _:
+                return False
 
 
 def _unacted_in(value: object, path: Path) -> Iterator[Path]:
@@ -117,10 +185,70 @@ def _unacted_in(value: object, path: Path) -> Iterator[Path]:
                 yield from _unacted_in(item, (*path, str(key)))
 
 
+def _unknown_in(value: object, path: Path) -> bool:
+    match value, path:
+        case Model(), _:
+            return value.unknown(path)
+        case list(), (int(i), *rest):
+            return _unknown_in(value[i], tuple(rest))
+        case dict(), (str(key), *rest):
+            return _unknown_in(value[key], tuple(rest))
+        case _:
+            return False
+
+
+@cache
+def _attributes(model: type[BaseModel]) -> dict[str, str]:
+    """What a field is called in Python, by its name in YAML."""
+    return {info.alias or name: name for name, info in model.model_fields.items()}
+
+
+@cache
+def fields(model: type[Model]) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+    """The names, as YAML spells them, that are validated, carried and unacted."""
+    known = frozenset(_attributes(model)) - {OTHERS}
+    return known, model.carried_names, model.unacted_names
+
+
 @cache
 def aliases(model: type[BaseModel]) -> frozenset[str]:
     """The field names of a model as YAML spells them."""
-    return frozenset(info.alias or name for name, info in model.model_fields.items())
+    if issubclass(model, Model):
+        return frozenset[str]().union(*fields(model))
+    return frozenset(_attributes(model))
+
+
+@cache
+def misspelt(name: str, model: type[BaseModel]) -> bool:
+    """Whether an unknown name is nearly that of a field: the same but for case and separators, or
+    one letter added, left out, replaced or exchanged with its neighbour (two in names of eight and
+    more).
+
+    `hostUser` for `hostUsers` is refused, `nodeSelectors` too; `podReplacementStrategy` is taken
+    for a newer field. A field in the wrong place cannot be distinguished from a newer field of that
+    name, so it is reported and not refused.
+    """
+    return any(_plain(name) == _plain(known) or _few_edits(name, known) for known in aliases(model))
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").replace("-", "").lower()
+
+
+def _few_edits(a: str, b: str) -> bool:
+    """Damerau-Levenshtein distance (restricted) of at most 1, of at most 2 for names of at least
+    eight letters."""
+    most = 2 if min(len(a), len(b)) >= 8 else 1
+    if abs(len(a) - len(b)) > most:
+        return False
+    before, row = list[int](), list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        before, last, row = row, before, [i]
+        for j, y in enumerate(b, 1):
+            row.append(min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (x != y)))
+            if i > 1 and j > 1 and x == b[j - 2] and a[i - 2] == y:
+                row[j] = min(row[j], last[j - 2] + 1)
+    return row[-1] <= most
 
 
 def _whole(value: object) -> object:
@@ -129,7 +257,8 @@ def _whole(value: object) -> object:
 
 
 def _quantity(value: object) -> str:
-    """Quantities may be written as plain numbers. The text is kept, canonical enough to be parsed again exactly."""
+    """Quantities may be written as plain numbers. The text is kept, canonical enough to be parsed
+    again exactly."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ExpectedError("a quantity such as 500m, 2 or 1.5Gi")
     text = value if isinstance(value, str) else repr(value)
@@ -214,19 +343,22 @@ Amounts = Annotated[dict[str, Quantity], AfterValidator(_countable)]
 Labels = dict[str, str]
 
 
-class OwnerReference(Model):
+class OwnerReference(Model, carried="apiVersion blockOwnerDeletion"):
     """`controller`: the owner makes such objects and counts them."""
 
     kind: str
-    api_version: Carried = None
-    block_owner_deletion: Carried = None
     controller: bool = False
     name: str = ""
     uid: str = ""
 
 
-class Metadata(Model):
-    """ObjectMeta. `generateName` is accepted as a name only where `name` is not given: the same file must mean the same object."""
+class Metadata(
+    Model,
+    carried="deletionGracePeriodSeconds finalizers generation managedFields resourceVersion "
+    "selfLink",
+):
+    """ObjectMeta. `generateName` is accepted as a name only where `name` is not given: the same
+    file must mean the same object."""
 
     name: Name | None = None
     generate_name: str | None = None
@@ -236,13 +368,7 @@ class Metadata(Model):
     uid: str | None = None
     deletion_timestamp: str | None = None
     creation_timestamp: Time | None = None
-    deletion_grace_period_seconds: Carried = None
-    finalizers: Carried = None
-    generation: Carried = None
-    managed_fields: Carried = None
     owner_references: list[OwnerReference] = []
-    resource_version: Carried = None
-    self_link: Carried = None
 
     @property
     def controller(self) -> str:
@@ -271,9 +397,8 @@ class Resource(Model):
     kind: str
 
 
-class Object(Resource):
+class Object(Resource, carried="status"):
     metadata: NamedMetadata
-    status: Carried = None
 
     @property
     def name(self) -> str:

@@ -1,9 +1,11 @@
-"""Open Cluster Management's kinds: managed clusters, the sets they are in, placements and what those read and write.
+"""Open Cluster Management's kinds: managed clusters, the sets they are in, placements and what
+those read and write.
 
-Its API server lets a good deal through that its scheduler then finds wrong (an unknown mode, a selector with a made-up operator).
-So do these models: what its schema refuses is refused here, and the rest is kept as it was written, for the placement to be told
-misconfigured. An object read with the context `STORED` is one that a server has let in already: the schema's limits, which may have
-been others then, are not asked again.
+Its API server accepts much that its scheduler then finds wrong (an unknown mode, a selector with an
+unknown operator). So do these models: what the schema refuses is refused here, and the rest is kept
+as it was written, so that the placement is reported as misconfigured. An object read with the
+context `STORED` was already accepted by a server: the limits of the schema are not checked again,
+because they may have been different then.
 """
 
 from __future__ import annotations
@@ -19,13 +21,11 @@ from wharfinger.domain import cluster as domain
 from wharfinger.domain import selection, taints
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.quantities import LIMIT, parse_quantity
-from wharfinger.manifests import options
 from wharfinger.manifests.amounts import amounts
 from wharfinger.manifests.cluster_fact import DEFAULT_NAMESPACE
 from wharfinger.manifests.errors import Path
-from wharfinger.manifests.karmada import lease_s
+from wharfinger.manifests.karmada.objects import lease_s
 from wharfinger.manifests.model import (
-    Carried,
     ExpectedError,
     Int,
     Int32,
@@ -34,9 +34,9 @@ from wharfinger.manifests.model import (
     Object,
     SignedQuantity,
     Time,
-    Unacted,
     micros,
 )
+from wharfinger.manifests.wharfinger import options
 
 REGION_CLAIM = "region.open-cluster-management.io"
 PLATFORM_CLAIM = "platform.open-cluster-management.io"
@@ -84,10 +84,13 @@ def _stored(info: ValidationInfo) -> bool:
 
 
 _PREFIX = r"(?:[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*/)?"
-_KEY = _limited(_PREFIX + r"(?:[A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", "a key such as example.com/name", 316)
+_KEY = _limited(
+    _PREFIX + r"(?:[A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", "a key such as example.com/name", 316
+)
 _VALUE = _limited(r"[\s\S]*", "at most 1024 characters", 1024)
 _GROUP_NAME = _limited(
-    r"[a-zA-Z0-9][-A-Za-z0-9_.]{0,61}[a-zA-Z0-9]", "a name of 2 to 63 letters, digits, '-', '_' and '.'"
+    r"[a-zA-Z0-9][-A-Za-z0-9_.]{0,61}[a-zA-Z0-9]",
+    "a name of 2 to 63 letters, digits, '-', '_' and '.'",
 )
 _RATE = _limited(r"[0-9]+[hms]", "a duration such as 1m")
 _LOT = re.compile(r"(?:100|[1-9][0-9]?)%|[1-9][0-9]*")
@@ -100,9 +103,11 @@ Effect = Literal["NoSelect", "NoSelectIfNew", "PreferNoSelect"]
 
 
 class ManagedClusterTaint(Model):
-    """NoSelectIfNew keeps new work away and leaves what is there, which is what NoSchedule means for a member cluster.
+    """NoSelectIfNew keeps new work away and leaves what is there, which is what NoSchedule means
+    for a member cluster.
 
-    Where replicas are scheduled NoSelect is the same; a placement that selects clusters acts on all of it.
+    Where replicas are scheduled NoSelect is the same; a placement that selects clusters acts on all
+    of it.
     """
 
     key: Key
@@ -111,7 +116,9 @@ class ManagedClusterTaint(Model):
     time_added: Time | None = None
 
     def to_domain(self) -> taints.Taint:
-        effect: taints.Effect = "PreferNoSchedule" if self.effect == "PreferNoSelect" else "NoSchedule"
+        effect: taints.Effect = (
+            "PreferNoSchedule" if self.effect == "PreferNoSelect" else "NoSchedule"
+        )
         return taints.Taint(self.key, effect, self.value)
 
     def to_managed(self) -> domain.ManagedTaint:
@@ -123,35 +130,28 @@ class ManagedClusterTaint(Model):
             yield (*path, "effect")
 
 
-class ManagedClusterSpec(Model):
+class ManagedClusterSpec(
+    Model, unacted="leaseDurationSeconds", carried="managedClusterClientConfigs"
+):
     taints: list[ManagedClusterTaint] = []
     hub_accepts_client: bool = False
-    lease_duration_seconds: Unacted = None
-    managed_cluster_client_configs: Carried = None
 
 
-class ClusterClaim(Model):
+class ClusterClaim(Model, carried="reserved"):
     name: str = ""
     value: str = ""
-    reserved: Carried = None
 
 
-class StatusCondition(Model):
+class StatusCondition(Model, carried="reason message lastTransitionTime observedGeneration"):
     type: str = ""
     status: str = ""
-    reason: Carried = None
-    message: Carried = None
-    last_transition_time: Carried = None
-    observed_generation: Carried = None
 
 
-class ManagedClusterStatus(Model):
+class ManagedClusterStatus(Model, carried="managedNamespaces version"):
     allocatable: dict[str, SignedQuantity] = {}
     capacity: dict[str, SignedQuantity] = {}
     cluster_claims: list[ClusterClaim] = []
     conditions: list[StatusCondition] = []
-    managed_namespaces: Carried = None
-    version: Carried = None
 
 
 class ManagedCluster(Object):
@@ -159,8 +159,8 @@ class ManagedCluster(Object):
     status: ManagedClusterStatus = ManagedClusterStatus()
 
     def to_domain(self, manifest: str = "") -> domain.Cluster:
-        """Region and provider come from its claims, of which the last of a name counts. `manifest`: the object itself as JSON, for
-        expressions. Raises ExpectedError."""
+        """Region and provider come from its claims, of which the last of a name counts. `manifest`:
+        the object itself as JSON, for expressions. Raises ExpectedError."""
         claims = {c.name: c.value for c in self.status.cluster_claims}
         allocatable = amounts(_countable(self.status.allocatable))
         return domain.Cluster(
@@ -173,7 +173,7 @@ class ManagedCluster(Object):
             deleting=self.metadata.deletion_timestamp is not None,
             summary=domain.ResourceSummary(allocatable) if allocatable else None,
             conditions={c.type: c.status for c in self.status.conditions},
-            managed=domain.Managed(
+            managed=domain.ManagedClusterFacts(
                 claims,
                 tuple(t.to_managed() for t in self.spec.taints),
                 dict(self.status.allocatable),
@@ -196,7 +196,7 @@ def _countable(quantities: dict[str, str]) -> dict[str, str]:
 
 
 class Expression(Model):
-    """`operator` is whatever was written: the schema knows no list of them."""
+    """`operator` is any text: the schema does not list the operators."""
 
     key: str
     operator: str
@@ -211,7 +211,9 @@ class LooseLabelSelector(Model):
     match_expressions: list[Expression] = []
 
     def to_domain(self) -> selection.Selector:
-        return selection.Selector(dict(self.match_labels), tuple(e.to_domain() for e in self.match_expressions))
+        return selection.Selector(
+            dict(self.match_labels), tuple(e.to_domain() for e in self.match_expressions)
+        )
 
 
 class ClaimSelector(Model):
@@ -231,7 +233,7 @@ class RequiredClusterSelector(Model):
     cel_selector: CelSelector = CelSelector()
 
 
-class Predicate(Model):
+class PredicateManifest(Model):
     required_cluster_selector: RequiredClusterSelector = RequiredClusterSelector()
 
     def to_domain(self) -> selection.Predicate:
@@ -284,7 +286,11 @@ class PrioritizerConfig(Model):
         where = self.score_coordinate
         if where is None:
             return selection.Priority("", weight=self.weight)
-        addon = selection.AddOnScore(where.add_on.resource_name, where.add_on.score_name) if where.add_on else None
+        addon = (
+            selection.AddOnScore(where.add_on.resource_name, where.add_on.score_name)
+            if where.add_on
+            else None
+        )
         return selection.Priority(where.type, where.built_in, addon, self.weight)
 
 
@@ -298,14 +304,16 @@ class GroupClusterSelector(Model):
     claim_selector: ClaimSelector = ClaimSelector()
 
 
-class DecisionGroup(Model):
+class DecisionGroupManifest(Model):
     group_name: Annotated[str, _GROUP_NAME]
     group_cluster_selector: GroupClusterSelector
 
     def to_domain(self) -> selection.DecisionGroup:
         selector = self.group_cluster_selector
         return selection.DecisionGroup(
-            self.group_name, selector.label_selector.to_domain(), selector.claim_selector.to_domain()
+            self.group_name,
+            selector.label_selector.to_domain(),
+            selector.claim_selector.to_domain(),
         )
 
 
@@ -320,22 +328,21 @@ def _lot(value: int | str, info: ValidationInfo) -> int | str:
 
 class GroupStrategy(Model):
     clusters_per_decision_group: Annotated[StrictInt | StrictStr, AfterValidator(_lot)] = "100%"
-    decision_groups: list[DecisionGroup] = []
+    decision_groups: list[DecisionGroupManifest] = []
 
 
 class DecisionStrategy(Model):
     group_strategy: GroupStrategy | None = None
 
 
-class PlacementSpec(Model):
+class PlacementSpec(Model, unacted="spreadPolicy"):
     cluster_sets: list[str] = []
     number_of_clusters: Int32 | None = None
-    predicates: list[Predicate] = []
+    predicates: list[PredicateManifest] = []
     tolerations: list[PlacementToleration] = []
     decision_strategy: DecisionStrategy = DecisionStrategy()
     prioritizer_policy: PrioritizerPolicy | None = None
     sort_by: Literal["ClusterName", "Score"] = "ClusterName"
-    spread_policy: Unacted = None
     score_rate_limit: Annotated[str, _RATE] = "1m"
 
     def unacted(self, path: Path = ()) -> Iterator[Path]:
@@ -346,7 +353,7 @@ class PlacementSpec(Model):
             yield (*path, "scoreRateLimit")
 
 
-class Placement(Object):
+class PlacementManifest(Object):
     spec: PlacementSpec = PlacementSpec()
 
     @property
@@ -355,7 +362,9 @@ class Placement(Object):
 
     def to_domain(self, manifest: str = "") -> Policy:
         """Raises ExpectedError for an annotation that says nothing sensible."""
-        return Policy(self.kind, self.name, self.namespace, selection=self.selection(), manifest=manifest)
+        return Policy(
+            self.kind, self.name, self.namespace, selection=self.selection(), manifest=manifest
+        )
 
     def selection(self) -> selection.Selection:
         spec, said = self.spec, self.annotations
@@ -389,14 +398,18 @@ class Placement(Object):
         found: list[Default] = []
         if spec.decision_strategy.group_strategy is not None:
             lots = "/spec/decisionStrategy/groupStrategy/clustersPerDecisionGroup"
-            found += _default(spec.decision_strategy.group_strategy, "clusters_per_decision_group", lots)
+            found += _default(
+                spec.decision_strategy.group_strategy, "clusters_per_decision_group", lots
+            )
         if (policy := spec.prioritizer_policy) is not None:
             found += _default(policy, "mode", "/spec/prioritizerPolicy/mode")
             for i, config in enumerate(policy.configurations):
                 here = f"/spec/prioritizerPolicy/configurations/{i}"
                 found += _default(config, "weight", f"{here}/weight")
                 if config.score_coordinate is not None:
-                    found += _default(config.score_coordinate, "type", f"{here}/scoreCoordinate/type")
+                    found += _default(
+                        config.score_coordinate, "type", f"{here}/scoreCoordinate/type"
+                    )
         found += _default(spec, "score_rate_limit", "/spec/scoreRateLimit")
         found += _default(spec, "sort_by", "/spec/sortBy")
         for i, toleration in enumerate(spec.tolerations):
@@ -416,9 +429,8 @@ class ClusterSelector(Model):
     label_selector: LooseLabelSelector | None = None
 
 
-class ManagedClusterSetSpec(Model):
+class ManagedClusterSetSpec(Model, carried="managedNamespaces"):
     cluster_selector: ClusterSelector = ClusterSelector()
-    managed_namespaces: Carried = None
 
 
 class ManagedClusterSet(Object):
@@ -426,7 +438,9 @@ class ManagedClusterSet(Object):
 
     def to_domain(self, manifest: str = "") -> Policy:
         selector = self.spec.cluster_selector
-        labels = selector.label_selector.to_domain() if selector.label_selector is not None else None
+        labels = (
+            selector.label_selector.to_domain() if selector.label_selector is not None else None
+        )
         members = selection.ClusterSet(selector.selector_type, labels)
         return Policy(self.kind, self.name, cluster_set=members, manifest=manifest)
 
@@ -452,22 +466,22 @@ class AddOnScoreItem(Model):
     value: Annotated[Int32, _from_to(-100, 100)]
 
 
-class AddOnPlacementScoreStatus(Model):
+class AddOnPlacementScoreStatus(Model, carried="conditions"):
     scores: list[AddOnScoreItem] = []
     valid_until: Time | None = None
-    conditions: Carried = None
 
 
-class AddOnPlacementScore(Object):
+class AddOnPlacementScore(Object, carried="spec"):
     """Scores of the cluster whose namespace it lies in."""
 
-    spec: Carried = None
     status: AddOnPlacementScoreStatus = AddOnPlacementScoreStatus()
 
     @property
     def namespace(self) -> str:
         if not self.metadata.namespace:
-            raise ExpectedError("the namespace of the cluster that the scores are of", "metadata", "namespace")
+            raise ExpectedError(
+                "the namespace of the cluster that the scores are of", "metadata", "namespace"
+            )
         return self.metadata.namespace
 
     def to_domain(self, manifest: str = "") -> Policy:
@@ -480,20 +494,19 @@ class AddOnPlacementScore(Object):
         return Policy(self.kind, self.name, self.namespace, scores=scores, manifest=manifest)
 
 
-class ClusterDecision(Model):
+class ClusterDecision(Model, carried="score"):
     cluster_name: str
     reason: str = ""
-    score: Carried = None
 
 
 class PlacementDecisionStatus(Model):
     decisions: Annotated[list[ClusterDecision], Field()] = []
 
 
-class PlacementDecision(Object):
-    """What a placement selected, as its own plane wrote it down. Accepted without consequence: placements are decided here."""
+class PlacementDecision(Object, carried="spec"):
+    """What a placement selected, as its own plane wrote it down. Accepted without consequence:
+    placements are decided here."""
 
-    spec: Carried = None
     status: PlacementDecisionStatus = PlacementDecisionStatus()
 
     @property
@@ -509,8 +522,8 @@ class PlacementDecision(Object):
 
 
 def seen_by_expressions(manifest: str) -> dict[str, object]:
-    """The object that CEL expressions ask about: with the fields that are there even when nobody wrote them, and quantities in
-    the one spelling that Kubernetes prints."""
+    """The object as CEL expressions see it: with the fields that are always present, even if the
+    manifest lacks them, and with quantities in Kubernetes' canonical form."""
     found = json.loads(manifest) if manifest else {}
     spec, status = found.setdefault("spec", {}) or {}, found.setdefault("status", {}) or {}
     found["spec"], found["status"] = spec, status
@@ -518,5 +531,7 @@ def seen_by_expressions(manifest: str) -> dict[str, object]:
     status.setdefault("version", {})
     for amounts_of in ("allocatable", "capacity"):
         for name, text in (status.get(amounts_of) or {}).items():
-            status[amounts_of][name] = parse_quantity(text if isinstance(text, str) else repr(text)).canonical
+            status[amounts_of][name] = parse_quantity(
+                text if isinstance(text, str) else repr(text)
+            ).canonical
     return dict(found)

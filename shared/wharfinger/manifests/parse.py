@@ -1,7 +1,7 @@
-"""Files to checked manifests, or to all that is wrong with them, one line each.
+"""Reads files into checked manifests, or lists all their mistakes, one line each.
 
-Nothing is refused half way: every document of every file is checked, so that one run shows every mistake. An unknown kind is
-named, never skipped.
+It does not stop at the first mistake: every document of every file is checked, so that one run
+shows all. An unknown kind is an error, never skipped.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from wharfinger.domain.value import canonical
 from wharfinger.manifests.document import BYTES_MAX, Document, read_documents
 from wharfinger.manifests.errors import ManifestError, Path, dotted, shown
 from wharfinger.manifests.kinds import BY_NAME, KINDS, Kind, versions_of
-from wharfinger.manifests.model import ExpectedError, NestedError, Resource, aliases
+from wharfinger.manifests.model import OPEN, ExpectedError, NestedError, Resource, aliases
 
 SUFFIXES = (".yaml", ".yml", ".json")
-"""What is read of a folder; a file that is named is read whatever it is called."""
+"""Suffixes of the files that are read in a folder. A file that is named itself is always read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A checked object with where it came from. `above`: its path within the document, when it is an item of a List."""
+    """A checked object with where it came from. `above`: its path within the document, when it is
+    an item of a List."""
 
     kind: Kind
     model: Resource
@@ -55,12 +56,15 @@ class Manifest:
 
     def not_expected(self, error: ExpectedError) -> ManifestError:
         """What a conversion found wrong, with the line of what it found."""
-        return self.error(f"expected {error}, got {shown(_found(self.raw, error.field))}", *error.field)
+        return self.error(
+            f"expected {error}, got {shown(_found(self.raw, error.field))}", *error.field
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """All manifests that are right and all errors, both in order of file and line. With any error, nothing should be applied."""
+    """All manifests that are right and all errors, both in order of file and line. With any error,
+    nothing should be applied."""
 
     manifests: tuple[Manifest, ...]
     errors: tuple[ManifestError, ...]
@@ -71,7 +75,9 @@ def load_files(paths: Sequence[str | FilePath]) -> Loaded:
     loaded: list[Loaded] = []
     for path in paths:
         loaded += [_load_file(file) for file in _files(FilePath(path))]
-    return Loaded(tuple(m for x in loaded for m in x.manifests), tuple(e for x in loaded for e in x.errors))
+    return Loaded(
+        tuple(m for x in loaded for m in x.manifests), tuple(e for x in loaded for e in x.errors)
+    )
 
 
 def load_manifests(text: str, name: str) -> Loaded:
@@ -127,7 +133,9 @@ def _objects(document: Document) -> Iterator[tuple[object, Path]]:
     yield value, ()
 
 
-def _check(document: Document, file: str, raw: object, above: Path) -> Manifest | list[ManifestError]:
+def _check(
+    document: Document, file: str, raw: object, above: Path
+) -> Manifest | list[ManifestError]:
     def error(text: str, *field: str | int) -> ManifestError:
         path = (*above, *field)
         return ManifestError(file, document.line_of(path), dotted(path), text)
@@ -149,7 +157,7 @@ def _check(document: Document, file: str, raw: object, above: Path) -> Manifest 
     if kind is None:
         return [_unknown_kind(error, cast(str, api_version), cast(str, name))]
     try:
-        model = kind.model.model_validate(raw)
+        model = kind.model.model_validate(raw, context=OPEN if kind.open else None)
     except ValidationError as invalid:
         wrong = _each(invalid, kind.kind, kind.model)
         return [_told(document, file, raw, above, error) for error in wrong]
@@ -157,7 +165,8 @@ def _check(document: Document, file: str, raw: object, above: Path) -> Manifest 
 
 
 def read_object(raw: object, kind: str, name: str = "object") -> Resource:
-    """An object as an API answers it within a list: without saying what it is. Checked as the newest `kind` that is read here.
+    """An object as an API answers it within a list: without saying what it is. Checked as the
+    newest `kind` that is read here.
 
     Raises ValueError with one line a mistake, under `name` as file.
     """
@@ -171,9 +180,14 @@ def read_object(raw: object, kind: str, name: str = "object") -> Resource:
             raise ValueError("\n".join(str(error) for error in found))
 
 
-def _unknown_kind(error: Callable[..., ManifestError], api_version: str, kind: str) -> ManifestError:
+def _unknown_kind(
+    error: Callable[..., ManifestError], api_version: str, kind: str
+) -> ManifestError:
     if versions := versions_of(kind):
-        return error(f"expected {' or '.join(versions)} for the kind {kind}, got {shown(api_version)}", "apiVersion")
+        return error(
+            f"expected {' or '.join(versions)} for the kind {kind}, got {shown(api_version)}",
+            "apiVersion",
+        )
     close = get_close_matches(kind, [k.kind for k in KINDS], n=1)
     hint = f" (did you mean {close[0]}?)" if close else ""
     known = ", ".join(dict.fromkeys(k.kind for k in KINDS))
@@ -194,7 +208,8 @@ _EXPECTED = {
 
 @dataclass(frozen=True, slots=True)
 class _Wrong:
-    """One error of pydantic: what the model is called that found it, and where in the object that model begins."""
+    """One error of pydantic: what the model is called that found it, and where in the object that
+    model begins."""
 
     details: ErrorDetails
     name: str
@@ -206,12 +221,16 @@ class _Wrong:
         return (*self.above, *self.details["loc"])
 
 
-def _each(invalid: ValidationError, name: str, model: type[BaseModel], above: Path = ()) -> Iterator[_Wrong]:
+def _each(
+    invalid: ValidationError, name: str, model: type[BaseModel], above: Path = ()
+) -> Iterator[_Wrong]:
     """Every single error, those of models within models too."""
     for details in invalid.errors(include_url=False):
         reason = details.get("ctx", {}).get("error")
         if isinstance(reason, NestedError):
-            yield from _each(reason.invalid, reason.name, reason.model, (*above, *details["loc"], *reason.field))
+            yield from _each(
+                reason.invalid, reason.name, reason.model, (*above, *details["loc"], *reason.field)
+            )
         else:
             yield _Wrong(details, name, model, above)
 
@@ -284,7 +303,10 @@ def _not_json(value: object, path: Path) -> tuple[Path, str] | None:
         case dict():
             for key, item in value.items():
                 if not isinstance(key, str):
-                    return (*path, str(key)), f"expected a string as key, got {shown(key)}; put it in quotes"
+                    return (
+                        *path,
+                        str(key),
+                    ), f"expected a string as key, got {shown(key)}; put it in quotes"
                 if found := _not_json(item, (*path, key)):
                     return found
         case list():

@@ -1,11 +1,12 @@
-"""Selectors, taints and tolerations as Kubernetes writes them: shared by the kinds of all systems."""
+"""Selectors, taints and tolerations as Kubernetes writes them: shared by the kinds of all
+systems."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from wharfinger.domain import selectors, taints
-from wharfinger.manifests.model import Carried, Int, Labels, Model
+from wharfinger.manifests.model import Int, Labels, Model
 
 Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
@@ -21,25 +22,26 @@ class Expression(Model):
         return selectors.Requirement(self.key, self.operator, tuple(self.values))
 
 
-class LabelSelector(Model):
+class LabelSelectorManifest(Model):
     match_labels: Labels = {}
     match_expressions: list[Expression] = []
 
     def to_domain(self) -> selectors.LabelSelector:
-        return selectors.LabelSelector(dict(self.match_labels), tuple(e.to_domain() for e in self.match_expressions))
+        return selectors.LabelSelector(
+            dict(self.match_labels), tuple(e.to_domain() for e in self.match_expressions)
+        )
 
 
-class Taint(Model):
+class TaintManifest(Model, carried="timeAdded"):
     key: str
     effect: Effect
     value: str = ""
-    time_added: Carried = None
 
     def to_domain(self) -> taints.Taint:
         return taints.Taint(self.key, self.effect, self.value)
 
 
-class Toleration(Model):
+class TolerationManifest(Model):
     key: str = ""
     operator: Literal["Equal", "Exists", "Gt", "Lt", ""] = "Equal"
     value: str = ""
@@ -47,7 +49,9 @@ class Toleration(Model):
     toleration_seconds: Int | None = None
 
     def to_domain(self) -> taints.Toleration:
-        return taints.Toleration(self.key, self.operator or "Equal", self.value, self.effect, self.toleration_seconds)
+        return taints.Toleration(
+            self.key, self.operator or "Equal", self.value, self.effect, self.toleration_seconds
+        )
 
 
 class NodeExpression(Model):
@@ -65,7 +69,8 @@ class NodeSelectorTerm(Model):
 
     def to_domain(self) -> selectors.NodeTerm:
         return selectors.NodeTerm(
-            tuple(e.to_domain() for e in self.match_expressions), tuple(e.to_domain() for e in self.match_fields)
+            tuple(e.to_domain() for e in self.match_expressions),
+            tuple(e.to_domain() for e in self.match_fields),
         )
 
 

@@ -1,9 +1,10 @@
 """What the plane stands on: one broker, one database, and what they can do.
 
-Nobody asks which broker it is. Two sets of capabilities exist, named after the promise and not the product: `durable`
-(Apache Kafka and what behaves like it) and `memory` (the embedded broker: forgets on restart, joins in half a session,
-wakes long polls late). Settings of clients, topics and tests follow from them. Next: `embedded` starts a backend,
-`faust_app`, `broadcast` and `topics` use it.
+No code asks which product the broker is. It asks for capabilities. There are two sets of them, each
+named after what it promises: `durable` (Apache Kafka and brokers that behave like it) and `memory`
+(the embedded broker: it loses its records on restart, a group join takes half a session timeout,
+and it answers a long poll late). The settings of clients, topics and tests follow from the set.
+Next: `embedded` starts a backend; `faust_app`, `broadcast` and `topics` use it.
 """
 
 # mypy: allow-untyped-calls
@@ -20,10 +21,7 @@ from types import MappingProxyType
 from typing import Literal, TypedDict
 from urllib.parse import parse_qs, urlsplit
 
-import asyncpg
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
-from asyncpg.exceptions import InterfaceError, PostgresError
+from wharfinger.domain.text import one_line
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -36,7 +34,8 @@ class BackendError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a broker can do and what its clients must therefore be set to. Seconds and milliseconds as named."""
+    """What a broker can do and what its clients must therefore be set to. Seconds and milliseconds
+    as named."""
 
     durable_restart: bool  # acknowledged records survive the broker's own restart
     retention: bool  # cleanup.policy and retention.ms have an effect
@@ -48,11 +47,14 @@ class Capabilities:
     session_s: float
     heartbeat_s: float
     rebalance_s: float  # how long the broker waits for members to come back to a rebalance
-    fetch_wait_ms: int  # long poll of a consumer
+    # long poll of a consumer, or the shortest pause between polls (see `runtime.fetch_pacing`)
+    fetch_wait_ms: int
+    idle_poll_ms: int  # the longest pause between polls; 0: the broker itself wakes a long poll
     metadata_max_age_ms: int
 
 
-# A session below 6 s is refused by brokers with default settings; the broker wakes a long poll when data comes.
+# A session below 6 s is refused by brokers with default settings; the broker wakes a long poll when
+# data comes.
 DURABLE = Capabilities(
     durable_restart=True,
     retention=True,
@@ -65,14 +67,17 @@ DURABLE = Capabilities(
     heartbeat_s=3.0,
     rebalance_s=10.0,
     fetch_wait_ms=500,
+    idle_poll_ms=0,
     metadata_max_age_ms=60_000,
 )
 
-# The embedded broker lets a group join after half a session (never before one second), lets a member that left come back
-# after up to two sessions, and answers a long poll after half of what remains of it: short sessions and a fetch wait of
-# some milliseconds are what make it quick (observers, which coalesce anyway, wait ten times as long). One second held without
-# a false expiry under five apps in one process whose loop was blocked for 1.5 s at a time, on a machine with twice as many
-# busy processes as cores.
+# The embedded broker lets a group join after half a session (never before one second), lets a
+# member that left come back after up to two sessions, and answers a long poll after half of what
+# remains of it. Short sessions make it quick; its readers poll without a wait, at times that
+# `runtime.fetch_pacing` chooses (observers, which coalesce anyway, with ten times the pause). A
+# session of one second held without a false expiry under five apps in one process whose loop was
+# blocked for 1.5 s at a time, on a machine with twice as many busy processes as cores. Topics never
+# change their partitions, so metadata may be old.
 MEMORY = Capabilities(
     durable_restart=False,
     retention=False,
@@ -82,13 +87,16 @@ MEMORY = Capabilities(
     static_membership=False,
     min_session_s=0.1,
     session_s=1.0,
-    heartbeat_s=0.2,
+    heartbeat_s=0.4,
     rebalance_s=5.0,
     fetch_wait_ms=10,
-    metadata_max_age_ms=10_000,
+    idle_poll_ms=2000,
+    metadata_max_age_ms=60_000,
 )
 
-CAPABILITIES: Mapping[BrokerProfile, Capabilities] = MappingProxyType({"durable": DURABLE, "memory": MEMORY})
+CAPABILITIES: Mapping[BrokerProfile, Capabilities] = MappingProxyType(
+    {"durable": DURABLE, "memory": MEMORY}
+)
 
 
 class ClientOptions(TypedDict):
@@ -123,7 +131,8 @@ class KafkaSecurity:
         return self.protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """A context that verifies the broker; the system's authorities unless `ca_file` is given. None without TLS."""
+        """A context that verifies the broker; the system's authorities unless `ca_file` is given.
+        None without TLS."""
         if not self.uses_tls:
             return None
         try:
@@ -131,14 +140,19 @@ class KafkaSecurity:
             if self.cert_file is not None:
                 context.load_cert_chain(self.cert_file, self.key_file)
         except (OSError, ssl.SSLError) as error:
-            files = ", ".join(str(path) for path in (self.ca_file, self.cert_file, self.key_file) if path is not None)
+            files = ", ".join(
+                str(path)
+                for path in (self.ca_file, self.cert_file, self.key_file)
+                if path is not None
+            )
             raise BackendError(f"broker TLS files cannot be used ({files}): {error}") from error
         return context
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """One broker and one database. `boot_id` changes whenever the broker lost everything; "" where it never does."""
+    """One broker and one database. `boot_id` changes whenever the broker lost everything; "" where
+    it never does."""
 
     bootstrap: str  # host:port, comma-separated
     database_url: str = field(repr=False)  # postgresql+asyncpg://…; may hold a password
@@ -151,7 +165,8 @@ class Backend:
         return self.bootstrap.split(",")
 
     def client_options(self) -> ClientOptions:
-        """Connection arguments for any aiokafka client; call once per client (a TLS context is made)."""
+        """Connection arguments for any aiokafka client; call once per client (a TLS context is
+        made)."""
         return ClientOptions(
             bootstrap_servers=self.bootstrap_servers,
             security_protocol=self.security.protocol,
@@ -162,8 +177,19 @@ class Backend:
         )
 
 
+def checked_bootstrap(value: str) -> str:
+    """`host:port`, comma-separated, without blanks. ValueError says what was expected."""
+    servers = [server.strip() for server in value.split(",")]
+    for server in servers:
+        host, _, port = server.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ValueError("expected host:port, comma-separated when there are several")
+    return ",".join(servers)
+
+
 def async_database_url(url: str) -> str:
-    """`postgres://…` and `postgresql://…` as the URL of the driver we use. ValueError says what was expected."""
+    """`postgres://…` and `postgresql://…` as the URL of the driver we use. ValueError says what was
+    expected."""
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in ("postgres", "postgresql", "postgresql+asyncpg"):
         raise ValueError("expected postgresql://user:password@host:port/database")
@@ -183,31 +209,43 @@ def shown_database_url(url: str) -> str:
 
 
 async def probe(backend: Backend, timeout_s: float = 5.0) -> None:
-    """Ask both for a sign of life. BackendError: one line that names the one that gave none, and why."""
-    await asyncio.gather(probe_broker(backend, timeout_s), probe_database(backend.database_url, timeout_s))
+    """Ask both for a sign of life. BackendError: one line that names the one that gave none, and
+    why."""
+    await asyncio.gather(
+        probe_broker(backend, timeout_s), probe_database(backend.database_url, timeout_s)
+    )
 
 
 async def probe_broker(backend: Backend, timeout_s: float = 5.0) -> None:
-    admin = AIOKafkaAdminClient(**backend.client_options(), request_timeout_ms=int(timeout_s * 1000))
+    # settings know backends, and few commands ask them
+    from aiokafka.admin import AIOKafkaAdminClient
+    from aiokafka.errors import KafkaError
+
+    admin = AIOKafkaAdminClient(
+        **backend.client_options(), request_timeout_ms=int(timeout_s * 1000)
+    )
     try:
         async with asyncio.timeout(timeout_s):
             await admin.start()
             await admin.list_topics()
     except (KafkaError, OSError, ValueError, TimeoutError) as error:
-        why = f"no answer in {timeout_s:g} s" if isinstance(error, TimeoutError) else _one_line(error)
+        why = (
+            f"no answer in {timeout_s:g} s" if isinstance(error, TimeoutError) else one_line(error)
+        )
         raise BackendError(f"broker {backend.bootstrap}: {why}") from error
     finally:
         await admin.close()
 
 
 async def probe_database(url: str, timeout_s: float = 5.0) -> None:
+    import asyncpg
+    from asyncpg.exceptions import InterfaceError, PostgresError
+
     try:
         connection = await asyncpg.connect(plain_database_url(url), timeout=timeout_s)
     except (PostgresError, InterfaceError, OSError, ValueError, TimeoutError) as error:
-        why = f"no answer in {timeout_s:g} s" if isinstance(error, TimeoutError) else _one_line(error)
+        why = (
+            f"no answer in {timeout_s:g} s" if isinstance(error, TimeoutError) else one_line(error)
+        )
         raise BackendError(f"database {shown_database_url(url)}: {why}") from error
     await connection.close(timeout=timeout_s)
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -1,8 +1,10 @@
-"""The supervisor's children: the processes that run services, and the short-lived one that lays their groundwork.
+"""The supervisor's children: the processes that run services, and the short-lived one that sets
+up the topics.
 
-A service process is named, logs to a file of its own, says in `run/<process>.json` who it is, and answers `/readyz`. It
-is started again whenever it ends, at once the first time and with growing pauses after that: a plane that cannot work keeps
-trying, slowly, because what it waits for (a database, a disk) usually comes back.
+A service process is named, logs to a file of its own, says in `run/<process>.json` who it is, and
+answers `/readyz`. It is started again whenever it ends, at once the first time and with growing
+pauses after that: a plane that cannot work keeps trying, slowly, because what it waits for (a
+database, a disk) usually comes back.
 """
 
 from __future__ import annotations
@@ -13,9 +15,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -24,9 +25,10 @@ import psutil
 import structlog
 
 from wharfinger.runtime.backends import BackendError
+from wharfinger.runtime.owner_watch import EXIT_GONE
+from wharfinger.runtime.process_status import ProcessCard, process_cards
 from wharfinger.runtime.processes import ProcessIdentity, end, last_lines, wait_until
 
-RUN_DIR = "run"
 LOG_DIR = "log"
 LOG_BYTES_MAX = 16 << 20  # a longer log of an earlier life is set aside once
 PAUSE_S_FIRST = 0.1
@@ -34,12 +36,12 @@ PAUSE_S_MAX = 10.0
 STEADY_S = 30.0  # who ran that long did not fail at starting
 STOP_PATIENCE_S = 15.0  # a process gives its own services 10 s
 KILL_PATIENCE_S = 2.0
-READYZ_TIMEOUT_S = 1.0
 
 ONE = "one"
 MODULES: Mapping[str, str] = {
     ONE: "wharfinger_cli.one",
     "annotator": "wharfinger_annotator",
+    "collector": "wharfinger_collector",
     "estimator": "wharfinger_estimator",
     "scheduler": "wharfinger_scheduler",
     "descheduler": "wharfinger_descheduler",
@@ -56,51 +58,9 @@ def process_names(processes: Literal["one", "each"]) -> tuple[str, ...]:
     return (ONE,) if processes == "one" else EACH
 
 
-class ServiceReport(msgspec.Struct, frozen=True):
-    """One service, as it answers. `lag`: messages not yet taken in. `failed`: why it is about to be started again."""
-
-    ready: bool = False
-    lag: int = 0
-    failed: str = ""
-
-
-class Readiness(msgspec.Struct, frozen=True):
-    """The answer of a process's `/readyz`."""
-
-    ready: bool = False
-    services: dict[str, ServiceReport] = {}
-
-
-class ProcessCard(msgspec.Struct, frozen=True):
-    """What a service process says of itself in `run/<process>.json` for as long as it runs."""
-
-    pid: int
-    http_port: int = 0
-    services: tuple[str, ...] = ()
-
-    def readiness(self, timeout_s: float = READYZ_TIMEOUT_S) -> Readiness | None:
-        """Asked now; None when there is no answer, which for a busy process means nothing."""
-        connection = HTTPConnection("127.0.0.1", self.http_port, timeout=timeout_s)
-        try:
-            connection.request("GET", "/readyz")
-            return msgspec.json.decode(connection.getresponse().read(), type=Readiness)
-        except (OSError, HTTPException, msgspec.MsgspecError):
-            return None
-        finally:
-            connection.close()
-
-
-def process_cards(data_dir: Path) -> Iterator[tuple[Path, ProcessCard]]:
-    """What lies in `run/`, from the living and the dead: whoever reads asks the kernel who still runs."""
-    for path in sorted((data_dir / RUN_DIR).glob("*.json")):
-        try:
-            yield path, msgspec.json.decode(path.read_bytes(), type=ProcessCard)
-        except (OSError, msgspec.MsgspecError):
-            continue  # gone meanwhile, or not a process's file
-
-
 def is_service_of(pid: int, data_dir: Path) -> bool:
-    """Whether that process runs services for this data directory: told by its command line and its environment."""
+    """Whether that process runs services for this data directory. Its command line and its
+    environment show it."""
     try:
         process = psutil.Process(pid)
         modules = set(process.cmdline()[1:]) & set(MODULES.values())
@@ -111,7 +71,8 @@ def is_service_of(pid: int, data_dir: Path) -> bool:
 
 def open_log(data_dir: Path, name: str) -> BinaryIO:
     path = data_dir / LOG_DIR / f"{name}.log"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    # never the data directory itself: it may have been removed on purpose
+    path.parent.mkdir(exist_ok=True)
     if path.exists() and path.stat().st_size > LOG_BYTES_MAX:
         path.replace(path.with_suffix(".log.1"))
     return path.open("ab", buffering=0)
@@ -124,6 +85,7 @@ class ServiceProcess:
     name: str
     data_dir: Path
     restarts: int = 0
+    gone: bool = False  # it has ended because its plane is gone, and is not started again
     _child: subprocess.Popen[bytes] | None = None
     _identity: ProcessIdentity | None = None
     _started_at: float = 0.0
@@ -140,6 +102,18 @@ class ServiceProcess:
     def failures(self) -> int:
         return self._failures
 
+    def cpu_s(self) -> float:
+        """Processor seconds that the child has used; 0 where none runs."""
+        try:
+            times = (
+                psutil.Process(self._identity.pid).cpu_times()
+                if self._identity is not None
+                else None
+            )
+        except psutil.Error:
+            return 0.0
+        return float(times.user + times.system) if times is not None else 0.0
+
     def keep_running(self, environment: Mapping[str, str]) -> None:
         """Start it when it does not run and its pause is over."""
         now = time.monotonic()
@@ -150,7 +124,7 @@ class ServiceProcess:
                     self._failures = 0
                 return
             self._note_end(code, now)
-        if now >= self._not_before:
+        if now >= self._not_before and not self.gone:
             self._launch(environment, now)
 
     def card(self) -> ProcessCard | None:
@@ -158,10 +132,13 @@ class ServiceProcess:
         child = self._child
         if child is None or child.poll() is not None:
             return None
-        return next((card for _, card in process_cards(self.data_dir) if card.pid == child.pid), None)
+        return next(
+            (card for _, card in process_cards(self.data_dir) if card.pid == child.pid), None
+        )
 
     def ready(self) -> bool:
-        """Whether all its services are; once they were, only its end takes that back: a busy process may answer late."""
+        """Whether all its services are; once they were, only its end takes that back: a busy
+        process may answer late."""
         if not self._was_ready and (card := self.card()) is not None:
             readiness = card.readiness()
             self._was_ready = readiness is not None and readiness.ready
@@ -187,7 +164,9 @@ class ServiceProcess:
         try:
             self._child.wait(timeout=patience_s)
         except subprocess.TimeoutExpired:
-            log.warning("process_killed", process=self.name, pid=self._child.pid, after_s=patience_s)
+            log.warning(
+                "process_killed", process=self.name, pid=self._child.pid, after_s=patience_s
+            )
             self._child.kill()
             self._child.wait()
         self._forget()
@@ -218,11 +197,16 @@ class ServiceProcess:
         log.info("process_started", process=self.name, pid=self._child.pid)
 
     def _note_end(self, code: int, now: float) -> None:
-        pause_s = 0.0 if self._failures == 0 else min(PAUSE_S_MAX, PAUSE_S_FIRST * 2.0**self._failures)
+        pause_s = (
+            0.0 if self._failures == 0 else min(PAUSE_S_MAX, PAUSE_S_FIRST * 2.0**self._failures)
+        )
         self._failures += 1
         self.restarts += 1
+        self.gone = code == EXIT_GONE
         self._not_before = now + pause_s
-        log.warning("process_ended", process=self.name, code=code, failures=self._failures, pause_s=pause_s)
+        log.warning(
+            "process_ended", process=self.name, code=code, failures=self._failures, pause_s=pause_s
+        )
         self._forget()
 
     def _forget(self) -> None:
@@ -234,12 +218,13 @@ class ServiceProcess:
         self._was_ready = False
 
 
-class GroundworkProcess:
-    """`runtime.groundwork` as a program: started early, so that it loads its tools meanwhile, and told later."""
+class TopicSetupProcess:
+    """`runtime.topic_setup` as a child process. It is started early, so that it loads its modules
+    meanwhile, and gets its input later."""
 
     def __init__(self, environment: Mapping[str, str], output: BinaryIO) -> None:
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "wharfinger.runtime.groundwork"],
+            [sys.executable, "-m", "wharfinger.runtime.topic_setup"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=output,
@@ -247,21 +232,26 @@ class GroundworkProcess:
             start_new_session=True,
         )
 
-    def lay(self, where: Mapping[str, str], timeout_s: float) -> Mapping[str, int]:
-        """The incarnation of each topic. BackendError with the child's own line when it could not be done."""
+    def lay(self, where: Mapping[str, str], timeout_s: float) -> TopicSetupAnswer:
+        """What was found and made. BackendError with the child's own line when it could not be
+        done."""
         try:
-            answer, _ = self._child.communicate(json.dumps(dict(where)).encode() + b"\n", timeout=timeout_s)
+            answer, _ = self._child.communicate(
+                json.dumps(dict(where)).encode() + b"\n", timeout=timeout_s
+            )
         except subprocess.TimeoutExpired as error:
             raise BackendError(f"schema and topics: not done in {timeout_s:g} s") from error
         finally:
             self.end()
         try:
-            said = msgspec.json.decode(answer, type=GroundworkAnswer)
+            said = msgspec.json.decode(answer, type=TopicSetupAnswer)
         except msgspec.MsgspecError as error:
-            raise BackendError(f"schema and topics: ended with {self._child.returncode} and no answer") from error
+            raise BackendError(
+                f"schema and topics: ended with {self._child.returncode} and no answer"
+            ) from error
         if said.error:
             raise BackendError(said.error)
-        return said.incarnations
+        return said
 
     def end(self) -> None:
         if self._child.poll() is None:
@@ -269,29 +259,36 @@ class GroundworkProcess:
         self._child.wait()
 
 
-class GroundworkAnswer(msgspec.Struct, frozen=True):
-    """The one line it writes."""
+class TopicSetupAnswer(msgspec.Struct, frozen=True):
+    """The one line it writes. `incarnations`: of each topic; `database`: the identity of the
+    database."""
 
     incarnations: dict[str, int] = {}
+    database: str = ""
     error: str = ""
 
 
 def end_services_of(data_dir: Path, known: Mapping[str, ProcessIdentity]) -> list[str]:
-    """End what a dead supervisor left running; the names of what was ended. Never a stranger with an old pid: a process
-    counts as ours by its start time when its supervisor wrote it down, else by its command line and environment."""
+    """End what a dead supervisor left running; the names of what was ended. Never a stranger with
+    an old pid: a process counts as ours by its start time when its supervisor wrote it down, else
+    by its command line and environment."""
     found = dict(known)
     for path, card in process_cards(data_dir):
         identity = ProcessIdentity.of(card.pid)
         if identity is not None and identity.pid not in {one.pid for one in known.values()}:
             found[path.stem] = identity
         path.unlink(missing_ok=True)
-    ours = {name: one for name, one in found.items() if one.alive and is_service_of(one.pid, data_dir)}
+    ours = {
+        name: one for name, one in found.items() if one.alive and is_service_of(one.pid, data_dir)
+    }
     for identity in ours.values():
         _signal(identity, signal.SIGTERM)
     wait_until(lambda: not any(identity.alive for identity in ours.values()), STOP_PATIENCE_S)
     for name, identity in ours.items():
         if not end(identity, (signal.SIGKILL,), KILL_PATIENCE_S):
-            raise BackendError(f"{name}: pid {identity.pid}, left over from an earlier run, does not end")
+            raise BackendError(
+                f"{name}: pid {identity.pid}, left over from an earlier run, does not end"
+            )
     return sorted(ours)
 
 

@@ -1,7 +1,8 @@
 """The embedded default: broker and database of one data directory, started together.
 
-This is what `up` and the tests start when nobody named a broker or a database. The broker forgets, the database does
-not; the plane recovers from the database. Who watches them and restarts them is the supervisor's business.
+`up` and the tests start these when the settings name no broker or no database. The broker loses its
+records on restart, the database does not; the plane recovers from the database. The supervisor
+watches both and restarts them.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class Embedded:
         )
 
     def start(self) -> Backend:
-        """Both up, or neither: when one cannot start the other is stopped before the error goes on."""
+        """Starts both or neither: when one cannot start, the other is stopped before the error is
+        raised."""
         try:
             self.broker.start()
             self.postgres.start()
@@ -42,7 +44,8 @@ class Embedded:
         return self.backend()
 
     def backend(self) -> Backend:
-        """The two as services see them; ask again after a restart of the broker, its boot id is another then."""
+        """The two as services see them. Call it again after a restart of the broker: the boot id
+        has changed then."""
         return Backend(
             bootstrap=self.broker.bootstrap,
             database_url=self.postgres.url,

@@ -1,8 +1,10 @@
-"""The loop that runs an observer: fold what comes, publish what is new, at most once in a coalescing time.
+"""The loop that runs an observer: fold what comes, publish what is new, at most once in a
+coalescing time.
 
-An observer has no history of its own. Whenever its partitions change it begins anew: current assignments from the ledger,
-then every fact from the beginning of its topics; and it publishes nothing before it has reached the ends that were seen
-when it began. Nothing it reads is committed to the broker.
+An observer has no history of its own. Whenever its partitions change it begins again: current
+assignments from the ledger, then every fact from the beginning of its topics; and it publishes
+nothing before it has reached the ends that were seen when it began. Nothing it reads is committed
+to the broker.
 """
 
 # mypy: allow-untyped-calls
@@ -11,13 +13,13 @@ when it began. Nothing it reads is committed to the broker.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Generic
 from uuid import uuid4
 
 import structlog
-from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from wharfinger.domain.value import Value
@@ -25,10 +27,19 @@ from wharfinger.events.codec import encode
 from wharfinger.events.envelope import Event
 from wharfinger.events.registry import LATEST
 from wharfinger.events.streams import PartitionBy
+from wharfinger.events.versions import Versions
 from wharfinger.kernel.decider import Micros, S
+from wharfinger.kernel.incarnations import FIRST
 from wharfinger.kernel.observer import Observer, Publication
+from wharfinger.runtime.messages import Message
 from wharfinger.runtime.observability import ServiceMetrics
-from wharfinger.runtime.stage_loop import Message
+from wharfinger.runtime.progress import Progress
+from wharfinger.runtime.sending import (
+    OutgoingRecord,
+    ProducerLostError,
+    Sending,
+    UnacknowledgedRecords,
+)
 from wharfinger.runtime.topics import partition_for
 
 Loaded = tuple[Event[Value], Micros]
@@ -36,18 +47,22 @@ Loaded = tuple[Event[Value], Micros]
 
 log = structlog.get_logger()
 
+FOLD_EVERY_S = 1.0
+"""While it rests between two publications it folds what has come, so that its readers are not held
+back."""
+
 
 class ObserverLoop(Generic[S]):
-    """`load` gives the events that bring a fresh state to the present (from the ledger). `turn` is called before each publishing
-    with the state: where an observer asks others, its shell starts the questions there. `coalesce_s`: how long changes are
-    gathered before they are published."""
+    """`load` gives the events that bring a fresh state to the present (from the ledger). `turn` is
+    called before each publishing with the state: where an observer asks others, its shell starts
+    the questions there. `coalesce_s`: how long changes are gathered before they are published.
+    `incarnation`: of the ledger, for the envelope."""
 
     def __init__(
         self,
         name: str,
         observer: Observer[S],
-        producer: AIOKafkaProducer,
-        wire: Callable[[str], str],
+        sending: Sending,
         partitions: Mapping[str, int],
         clock: Callable[[], Micros],
         metrics: ServiceMetrics,
@@ -56,12 +71,14 @@ class ObserverLoop(Generic[S]):
         turn: Callable[[S, Micros], None] | None = None,
         coalesce_s: float = 0.05,
         mailbox_max: int = 4000,
+        incarnation: int = FIRST,
     ) -> None:
+        self._incarnation = "" if incarnation == FIRST else str(incarnation)
         self.name = name
         self.observer = observer
         self.state: S = observer.initial()
-        self._producer = producer
-        self._wire = wire
+        self._versions = Versions()
+        self._sending = sending
         self._partitions = partitions
         self._clock = clock
         self._metrics = metrics
@@ -78,29 +95,34 @@ class ObserverLoop(Generic[S]):
         self._stopping = False
         self._published_at = 0.0
         self._task: asyncio.Task[None] | None = None
+        self.progress = Progress()
         self.fatal = ""
 
     async def offer(self, messages: Iterable[Message]) -> None:
         self._waiting.extend(messages)
         if self._waiting:
+            self.progress.begin()
             self._work.set()
         if len(self._waiting) >= self._mailbox_max:
             self._room.clear()
         await self._room.wait()
 
     def suspend(self) -> None:
-        """Nothing is folded or published until `begin`; what waits is forgotten, for it will be read again."""
+        """Nothing is folded or published until `begin`; what waits is forgotten, for it will be
+        read again."""
         self._caught_up = False
         self._begun = False
         self._waiting.clear()
+        self.progress.moved(more=False)
         self._room.set()
 
     async def begin(self) -> None:
-        """A fresh state, brought to the present from the ledger; then what waits is folded into it."""
+        """A fresh state, brought to the present from the ledger; then what waits is folded into
+        it."""
         state = self.observer.initial()
         for event, at in await self._load():
             self.observer.fold(state, event, at)
-        self.state = state
+        self.state, self._versions = state, Versions()
         self._begun = True
         self._work.set()
 
@@ -115,6 +137,18 @@ class ObserverLoop(Generic[S]):
     def backlog(self) -> int:
         return len(self._waiting)
 
+    def stalled_s(self) -> float:
+        """For how long nothing was completed although messages wait. Asked from any thread."""
+        return self.progress.stalled_s()
+
+    def oldest_s(self) -> float:
+        """Age of the oldest message that is not folded yet; 0 while there is none. Asked from any
+        thread."""
+        try:
+            return max(0.0, time.monotonic() - self._waiting[0].arrived_s)
+        except IndexError:
+            return 0.0
+
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name=f"observer-{self.name}")
 
@@ -126,7 +160,7 @@ class ObserverLoop(Generic[S]):
             await asyncio.gather(self._task, return_exceptions=True)
 
     def nudge(self) -> None:
-        """The state was changed from outside the mailbox (an answer came): look at it."""
+        """Wake the loop: the state was changed from outside the mailbox (an answer came)."""
         self._work.set()
 
     async def _run(self) -> None:
@@ -136,12 +170,13 @@ class ObserverLoop(Generic[S]):
                 await self._wait(loop)
                 if not self._begun:
                     continue
+                self.progress.begin()
                 await self._fold()
                 if not self._caught_up:
+                    self.progress.moved(more=bool(self._waiting))
                     continue
-                rest = self._published_at + self._rest_s - loop.time()
-                if rest > 0:
-                    await asyncio.sleep(rest)
+                while (rest := self._published_at + self._rest_s - loop.time()) > 0:
+                    await asyncio.sleep(min(rest, FOLD_EVERY_S))
                     await self._fold()
                 self._published_at = loop.time()
                 if self._turn is not None:
@@ -149,9 +184,12 @@ class ObserverLoop(Generic[S]):
                 publications = self.observer.publish(self.state, self._clock())
                 if publications:
                     await self._send(publications)
-                # Telling may cost a tenth of our time: a fleet that is slow to count is told of less often.
+                self.progress.moved(more=bool(self._waiting))
+                # Publishing may take a tenth of the time: the longer one publication takes, the
+                # longer the pause before the next.
                 self._rest_s = max(self._coalesce_s, 9 * (loop.time() - self._published_at))
-        except Exception as error:  # a bug must not loop quietly: say it and let the supervisor restart us
+        except Exception as error:
+            # A bug must not repeat without a report: log it and let the supervisor restart us.
             self.fatal = f"{type(error).__name__}: {error}"
             log.exception("observer.failed", service=self.name)
 
@@ -167,43 +205,79 @@ class ObserverLoop(Generic[S]):
         self._work.clear()
 
     async def _fold(self) -> None:
-        """All that waits, with a breath now and then: the consumers' heartbeats share this loop."""
+        """Fold all messages that wait. After every 200 the other tasks of this loop get a turn,
+        among them the consumers' heartbeats."""
         while self._waiting and self._begun:
             at = self._clock()
             for _ in range(min(len(self._waiting), 200)):
                 message = self._waiting.popleft()
-                self.observer.fold(self.state, message.event, at)
+                if self._versions.admits(message.event, at):
+                    self.observer.fold(self.state, message.event, at)
+                else:
+                    self._metrics.outdated.inc()
                 self._metrics.events.inc()
                 if message.ack is not None:
                     message.ack()
+            self.progress.moved(more=True)
             self._room.set()
             await asyncio.sleep(0)
 
     async def _send(self, publications: list[Publication]) -> None:
-        """All of them acknowledged, or all of them again: a fact twice is the same fact, a proposal has its own id."""
+        """All of them acknowledged, in order, but for what the broker refuses for good: that is a
+        failure of its key, and the others go on. A fact that comes twice is the same fact, a
+        proposal has its own id."""
         pause = 0.05
-        encoded = [self._record(p) for p in publications]
+        waiting = UnacknowledgedRecords()
+        for publication in publications:
+            waiting.add(self._sending.dividing.fitting(self._record(publication)))
+        count = waiting.count
         while not self._stopping:
             try:
-                futures = [
-                    await self._producer.send(topic, value, key=key, partition=partition)
-                    for topic, partition, key, value in encoded
-                ]
-                await asyncio.gather(*futures)
-                self._metrics.published.inc(len(encoded))
+                while (refusal := await self._sending.send(waiting)) is not None:
+                    self._metrics.refused.inc()
+                    key = refusal.record.key.decode(errors="replace")
+                    log.error(
+                        "record.refused",
+                        service=self.name,
+                        topic=refusal.record.topic,
+                        key=key,
+                        why=refusal.why,
+                    )
+                self._metrics.published.inc(count)
                 return
-            except (KafkaError, OSError) as error:
-                log.warning("broker.away", service=self.name, why=f"{type(error).__name__}: {error}", retry_in_s=pause)
+            except (KafkaError, OSError, ProducerLostError) as error:
+                log.warning(
+                    "broker.away",
+                    service=self.name,
+                    why=f"{type(error).__name__}: {error}",
+                    retry_in_s=pause,
+                )
                 await asyncio.sleep(pause)
                 pause = min(2.0, pause * 2)
+                if isinstance(error, ProducerLostError):
+                    await self._restarted()
 
-    def _record(self, p: Publication) -> tuple[str, int, bytes, bytes]:
+    async def _restarted(self) -> None:
+        try:
+            await self._sending.start()
+        except (KafkaError, OSError) as error:
+            log.warning("broker.away", service=self.name, why=f"{type(error).__name__}: {error}")
+
+    def _record(self, p: Publication) -> OutgoingRecord:
         topic = LATEST[type(p.data)].topic
         assert topic is not None, f"{type(p.data).__name__} has no topic"
         count = self._partitions[topic.name]
-        partition = 0 if topic.partition_by is PartitionBy.ONE else partition_for(p.partition_key, count)
+        partition = (
+            0 if topic.partition_by is PartitionBy.ONE else partition_for(p.partition_key, count)
+        )
+        id = p.id or uuid4()
         value = encode(
-            p.data, id=p.id or uuid4(), source=f"/wharfinger/{self.name}", subject=p.subject, key=p.partition_key,
+            p.data,
+            id=id,
+            source=f"/wharfinger/{self.name}",
+            subject=p.subject,
+            key=p.partition_key,
             causation=str(p.cause) if p.cause else "",
-        )  # fmt: skip
-        return self._wire(topic.name), partition, p.key.encode(), value
+            incarnation=self._incarnation,
+        )
+        return OutgoingRecord(topic.name, partition, p.key.encode(), value, str(id))

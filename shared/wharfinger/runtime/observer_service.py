@@ -1,7 +1,8 @@
-"""An observer as a service: a Faust app reads its partitions from the beginning, a broadcast reader the rest, one loop folds.
+"""An observer as a service: a Faust app reads its partitions from the beginning, a broadcast reader
+the rest, one loop folds.
 
-Whenever the partitions change, everything begins anew: the state from the ledger, the facts from the beginning. Published is
-only what was counted from the whole.
+When the partitions change, everything is read again: the state from the ledger, the facts from the
+beginning. Published is only what was counted from the whole.
 """
 
 # mypy: allow-untyped-calls
@@ -9,33 +10,33 @@ only what was counted from the whole.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic
 
 import structlog
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError
-from faust.types import TP
 
 from wharfinger.events.streams import Topic
 from wharfinger.kernel.decider import Micros, S
 from wharfinger.kernel.observer import Observer
-from wharfinger.runtime.broadcast import ends_of
-from wharfinger.runtime.faust_app import Partition, RawStream, ServiceApp, faust_app, take
+from wharfinger.runtime.abandoned import Abandoned
+from wharfinger.runtime.faust_app import Partition, RawStream, ServiceApp, take
+from wharfinger.runtime.group_service import GroupService
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.observer_loop import Loaded, ObserverLoop
-from wharfinger.runtime.producer import idempotent_producer
+from wharfinger.runtime.producer import Producer, idempotent_producer
 from wharfinger.runtime.reading import BroadcastReading, Reading
+from wharfinger.runtime.sending import Dividing, Sending
 from wharfinger.runtime.service import ServiceContext
+from wharfinger.runtime.topics import largest_records
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Observing(Generic[S]):
-    """What runs. `load(groups)` gives the events that bring a fresh state to the present for these partitions."""
+    """What runs. `load(groups)` gives the events that bring a fresh state to the present for these
+    partitions."""
 
     name: str
     observer: Observer[S]
@@ -46,70 +47,70 @@ class Observing(Generic[S]):
     turn: Callable[[S, Micros], None] | None = None
 
 
-class ObserverService(Generic[S]):
+class ObserverService(GroupService, Generic[S]):
+    loop: ObserverLoop[S]
+
     def __init__(self, observing: Observing[S], context: ServiceContext) -> None:
-        self.name = observing.name
+        super().__init__(observing.name, context, observing.partitioned)
         self._observing = observing
-        self._context = context
         self._metrics = METRICS.of(observing.name)
         self._reading = Reading(
-            self.name, context.ledger, context.incarnations, context.unwire, self._metrics, context.decoded
+            self.name,
+            context.ledger,
+            context.incarnations,
+            context.unwire,
+            self._metrics,
+            context.decoded,
+            abandoned=Abandoned(context.went_back),
         )
-        self._primary = context.wire(observing.partitioned[0].name)
         # What observers tell is coalesced anyway: polling less often costs less than it delays.
         self._fetch_wait_ms = 10 * context.backend.capabilities.fetch_wait_ms
         self._groups: frozenset[int] = frozenset()
-        self._ends: dict[TP, int] | None = None
-        self._next: dict[TP, int] = {}
         self._beginnings = 0
         self._broadcast_there = False
-        self._beginning: asyncio.Task[None] | None = None
-        self._failure = ""
-        self._app: ServiceApp | None = None
-        self._producer = idempotent_producer(context.backend, client_id=f"wharfinger-{self.name}", linger_ms=2)
+        self._sending = Sending(self._new_producer, Dividing(), context.wire)
         self.loop = ObserverLoop(
-            self.name, observing.observer, self._producer, context.wire, context.partitions, context.clock, self._metrics,
-            load=self._load, coalesce_s=observing.coalesce_s, turn=observing.turn,
-        )  # fmt: skip
+            self.name,
+            observing.observer,
+            self._sending,
+            context.partitions,
+            context.clock,
+            self._metrics,
+            load=self._load,
+            coalesce_s=observing.coalesce_s,
+            turn=observing.turn,
+            incarnation=context.ledger_incarnation,
+        )
         self._broadcast = BroadcastReading(
-            self.name, context.backend, [context.wire(t.name) for t in observing.broadcast], self._reading,
-            self.loop.offer, self._broadcast_caught_up, self._fetch_wait_ms,
-        )  # fmt: skip
+            self.name,
+            context.backend,
+            [context.wire(t.name) for t in observing.broadcast],
+            self._reading,
+            self.loop.offer,
+            self._broadcast_caught_up,
+            self._fetch_wait_ms,
+            context.signals,
+        )
 
     async def start(self) -> None:
-        await self._producer.start()
-        self._app = app = faust_app(
-            self.name,
-            self._context.backend,
-            group=self._context.group(self.name),
-            commits_offsets=False,
-            fetch_wait_ms=self._fetch_wait_ms,
+        await self._sending.start()
+        self._sending.dividing.limits |= await largest_records(
+            self._context.backend, self._context.prefix
         )
-        app.notify_assigned(self._assigned)
-        app.notify_revoked(self._revoked)
-        app.read(*(self._context.wire(t.name) for t in self._observing.partitioned), agent=self._agent)
+        app = self._new_app(commits_offsets=False, fetch_wait_ms=self._fetch_wait_ms)
         self.loop.start()
         await app.start()
 
     async def stop(self) -> None:
-        if self._beginning is not None:
-            self._beginning.cancel()
-            await asyncio.gather(self._beginning, return_exceptions=True)
-        await self._broadcast.stop()
-        await self.loop.stop()
-        if self._app is not None:
-            await self._app.stop()
-        await self._producer.stop()
+        await self._stop_reading()
+        await self._sending.stop()
 
-    def ready(self) -> bool:
-        return self._app is not None and self._app.ready and self.loop.ready()
-
-    def lag(self) -> int:
-        return self.loop.backlog()
-
-    def failed(self) -> str:
-        crashed = self._app.crash_reason if self._app is not None else None
-        return self.loop.fatal or self._failure or self._broadcast.failure or (repr(crashed) if crashed else "")
+    def _new_producer(self) -> Producer:
+        return idempotent_producer(
+            self._context.backend,
+            client_id=f"wharfinger-{self.name}",
+            sent=self._context.signals.sent,
+        )
 
     def groups(self) -> frozenset[int]:
         """The cluster partitions this process watches."""
@@ -118,96 +119,46 @@ class ObserverService(Generic[S]):
     async def _load(self) -> Iterable[Loaded]:
         return await self._observing.load(self._groups)
 
-    async def _agent(self, stream: RawStream) -> None:
-        """An exception must never leave an agent: Faust would acknowledge what it was holding."""
-        try:
-            await self._read(stream)
-        except Exception as error:
-            self._failure = f"{type(error).__name__}: {error}"
-            log.exception("agent.failed", service=self.name)
-
-    async def _read(self, stream: RawStream) -> None:
-        assert self._app is not None
+    async def _read(self, app: ServiceApp, stream: RawStream) -> None:
         async for records in take(stream, self._context.settings.take_max):
+            if not app.is_current(records[-1]):
+                continue  # read before a rebalance, and read again since
             began = self._beginnings
             messages = await self._reading.messages(records)
-            if not self._app.is_current(records[-1]):
-                continue  # a dead letter was waited for, and the partitions were dealt anew meanwhile
+            if not app.is_current(records[-1]):
+                continue  # a dead letter was waited for, and the partitions changed meanwhile
             await self.loop.offer(m for m in messages if m.partition in self._groups)
             if began != self._beginnings:
-                continue  # what we offered was forgotten with the old state: it says nothing of how far the new one is
-            for r in records:
-                self._next[TP(r.topic, r.partition)] = r.offset + 1
+                # what we offered was forgotten with the old state: it says nothing of how far the
+                # new one is
+                continue
+            self._note_read(records)
             self._check_caught_up()
 
     async def _revoked(self, partitions: frozenset[Partition]) -> None:
         self.loop.suspend()
 
     async def _assigned(self, partitions: frozenset[Partition]) -> None:
-        """Called inside the rebalance, before anything is fetched: from here on everything is read from the beginning."""
-        self._groups = frozenset(p for topic, p in partitions if topic == self._primary)
+        """Called inside the rebalance, before anything is fetched: from here on everything is read
+        from the beginning."""
+        self._groups = frozenset(self._groups_of(partitions))
         self.loop.suspend()
         self._broadcast_there = False
-        self._ends = None
-        self._next.clear()
         self._beginnings += 1
-        if self._beginning is not None:
-            self._beginning.cancel()
-            await asyncio.gather(self._beginning, return_exceptions=True)
-        self._beginning = asyncio.create_task(
-            self._begin([TP(t, p) for t, p in sorted(partitions)]), name=f"begin-{self.name}"
-        )
+        self._begin_reading()
+        await self._begin_behind(lambda: self._begin(partitions))
 
-    async def _begin(self, partitions: Sequence[TP]) -> None:
-        assert self._app is not None
-        try:
-            ends = await self._patiently(partitions)
-            await self.loop.begin()
-            self._ends = ends
-            await self._broadcast.restart()
-            self._check_caught_up()
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:  # whatever it is, we must not publish from half a state: restart
-            self._failure = f"{type(error).__name__}: {error}"
-            log.exception("begin.failed", service=self.name)
-
-    async def _patiently(self, partitions: Sequence[TP]) -> dict[TP, int]:
-        """What is to be read first: the end of each partition that holds anything. Waits for a broker that is away."""
-        pause = 0.05
-        while True:
-            try:
-                return await self._ends_of(partitions)
-            except (KafkaError, OSError) as error:
-                log.warning("broker.away", service=self.name, why=f"{type(error).__name__}: {error}", retry_in_s=pause)
-                await asyncio.sleep(pause)
-                pause = min(2.0, pause * 2)
-
-    async def _ends_of(self, partitions: Sequence[TP]) -> dict[TP, int]:
-        """Asked by a consumer of its own: it looks at the ends, while the app's reads from the beginning."""
-        if not partitions:
-            return {}
-        asked = [TopicPartition(tp.topic, tp.partition) for tp in partitions]
-        backend = self._context.backend
-        consumer = AIOKafkaConsumer(
-            **backend.client_options(), client_id=f"wharfinger-{self.name}-ends", group_id=None, enable_auto_commit=False,
-            fetch_max_wait_ms=backend.capabilities.fetch_wait_ms,
-        )  # fmt: skip
-        try:
-            await consumer.start()
-            consumer.assign(asked)
-            begins = await consumer.beginning_offsets(asked)
-            ends = await ends_of(consumer, asked)
-        finally:
-            await consumer.stop()
-        return {TP(tp.topic, tp.partition): end for tp, end in ends.items() if end > begins[tp]}
+    async def _begin(self, partitions: frozenset[Partition]) -> None:
+        ends = await self._ends_of(partitions)
+        await self.loop.begin()
+        self._ends = ends
+        await self._broadcast.restart()
+        self._check_caught_up()
 
     def _broadcast_caught_up(self) -> None:
         self._broadcast_there = True
         self._check_caught_up()
 
     def _check_caught_up(self) -> None:
-        if self._ends is None or not self._broadcast_there:
-            return
-        if all(self._next.get(tp, 0) >= end for tp, end in self._ends.items()):
+        if self._broadcast_there and self._unread() == 0:
             self.loop.caught_up()

@@ -1,8 +1,9 @@
-"""The plane that is up: one small file that tells every command where it listens.
+"""The plane that is up: one small file that holds its addresses, for every command.
 
-`up` writes `<data-dir>/plane.json` once broker, database and services are there and removes it when it goes down; every
-other command reads it. The file is a hint, not a lock: `holding` is the lock, and the kernel lets go of it when the
-supervisor dies, however it dies. Never a place for secrets: an external database's password stays in the environment.
+`up` writes `<data-dir>/plane.json` once broker, database and services are ready, and removes it
+when the plane stops; every other command reads it. The file is a hint, not a lock: `holding` is the
+lock, and the kernel releases it when the supervisor ends, however it ends. The file never holds
+secrets: the password of an external database stays in the environment.
 """
 
 from __future__ import annotations
@@ -15,8 +16,17 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+ENV_PREFIX = "WHARFINGER_"
+"""The environment variable of a setting is this prefix and the setting's name in capitals."""
+
+DEFAULT_DATA_DIR = Path(".wharfinger")
 PLANE_FILE = "plane.json"
 LOCK_FILE = "lock"
+SUPERVISOR_FILE = (
+    "run/supervisor.state"  # not .json: the files of the service processes are beside it
+)
+BROKER_FILE = "broker.json"
+POSTMASTER_FILE = "postgres/postmaster.pid"
 
 
 class PlaneError(Exception):
@@ -25,7 +35,8 @@ class PlaneError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Plane:
-    """Where a running plane listens. `pids` and `http_ports` are by process name; `boot_id` names the broker's life."""
+    """Where a running plane listens. `pids` and `http_ports` are by process name; `boot_id` names
+    the broker's life."""
 
     bootstrap: str
     database_url: str
@@ -36,8 +47,17 @@ class Plane:
     pids: Mapping[str, int] = field(default_factory=dict)
 
 
+def another_database(before: str, now: str) -> str:
+    """The one line that says so. Identities as `ledger.database` makes them."""
+    return (
+        f"the database is another one now: {now or 'unknown'} instead of {before} "
+        "(cluster/database/ledger)"
+    )
+
+
 def read_plane(data_dir: Path) -> Plane | None:
-    """The plane written under `data_dir`, or None when none is up. A file that cannot be read is an error, not None."""
+    """The plane written under `data_dir`, or None when none is up. A file that cannot be read is an
+    error, not None."""
     path = data_dir / PLANE_FILE
     try:
         text = path.read_text()
@@ -48,7 +68,9 @@ def read_plane(data_dir: Path) -> Plane | None:
     try:
         return Plane(**json.loads(text))
     except (ValueError, TypeError) as error:
-        raise PlaneError(f"{path}: not a plane file ({error}); remove it and start the plane again") from error
+        raise PlaneError(
+            f"{path}: not a plane file ({error}); remove it and start the plane again"
+        ) from error
 
 
 def write_plane(data_dir: Path, plane: Plane) -> None:
@@ -66,7 +88,8 @@ def remove_plane(data_dir: Path) -> None:
 
 @contextmanager
 def holding(data_dir: Path) -> Iterator[None]:
-    """Hold the data directory: at most one supervisor at a time, and none left over after a kill -9."""
+    """Hold the data directory: at most one supervisor at a time, and none left over after a kill
+    -9."""
     data_dir.mkdir(parents=True, exist_ok=True)
     handle = os.open(data_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -1,7 +1,8 @@
-"""Processes that outlive the one who started them, told apart from strangers that got the same pid.
+"""Processes that outlive the one that started them, identified by more than their pid.
 
-A pid alone names nobody: after a reboot, or in a container where pids start at 1, a file from the last life names a
-stranger. A process is therefore its pid *and* its start time. Signals go to one pid, never to a name.
+A pid alone does not identify a process: after a reboot, or in a container where pids start at 1, a
+pid in an old file may belong to another process. A process is therefore identified by its pid *and*
+its start time. Signals are sent to one pid, never to a name.
 """
 
 from __future__ import annotations
@@ -12,39 +13,75 @@ import signal
 import socket
 import subprocess
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 import psutil
 
 # Loaded at import: between fork and exec nothing may be looked up.
 _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
+_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+_BOOT_UNIT = 1e10  # more than any machine runs, and than the seconds since the epoch
+
+
+@cache
+def _boot_number() -> float:
+    """A multiple of `_BOOT_UNIT` made of the kernel's boot id, so that a start time of another boot
+    equals none of this one."""
+    try:
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    except OSError:
+        boot_id = b""  # a sandbox that hides it
+    return (1 + zlib.crc32(boot_id) % 1000) * _BOOT_UNIT
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """`started` is seconds since the epoch, as the kernel keeps it: equal for one process, never for two."""
+    """`started`: seconds from the machine's boot to the start of the process, plus a number of that
+    boot (`_boot_number`).
+
+    Equal for one process, never for two. The wall clock has no part in it: when that is corrected,
+    every start time in seconds since the epoch moves, and living processes would be taken for dead
+    ones.
+    """
 
     pid: int
     started: float
 
     @classmethod
     def of(cls, pid: int) -> ProcessIdentity | None:
-        """Who runs under `pid` now; None when nobody does, or only the corpse of someone."""
+        """The process that runs under `pid` now; None when there is none, or one that has ended and
+        is not yet collected."""
         try:
-            process = psutil.Process(pid)
-            if process.status() == psutil.STATUS_ZOMBIE:
-                return None
-            return cls(pid, process.create_time())
-        except psutil.NoSuchProcess:
+            # pid (name) state ...: the name may hold anything; the start time is the twentieth
+            # field behind it.
+            fields = (
+                Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+            )
+        except (FileNotFoundError, ProcessLookupError):
             return None
+        if fields[0] in "ZX":
+            return None
+        return cls(pid, _boot_number() + int(fields[19]) / _TICKS_A_SECOND)
 
     @property
     def alive(self) -> bool:
         current = ProcessIdentity.of(self.pid)
-        # The kernel counts in ticks and psutil adds the boot time, which may be corrected by a little meanwhile.
-        return current is not None and abs(current.started - self.started) < 1.0
+        if current is None:
+            return False
+        if self.started < _BOOT_UNIT:  # recorded by a version that counted from the epoch
+            return self._started_at_epoch(self.started)
+        return abs(current.started - self.started) < 0.005
+
+    def _started_at_epoch(self, seconds: float) -> bool:
+        try:
+            return abs(psutil.Process(self.pid).create_time() - seconds) < 5.0
+        except psutil.NoSuchProcess:
+            return False
 
     @property
     def rss_bytes(self) -> int:
@@ -56,12 +93,14 @@ class ProcessIdentity:
 
     @property
     def tree_rss_bytes(self) -> int:
-        """The same of the process and all it started; pages they share are counted once for each of them."""
+        """The same of the process and all it started; pages they share are counted once for each of
+        them."""
         return self.rss_bytes + sum(child.rss_bytes for child in self._descendants())
 
     @property
     def command_line(self) -> str:
-        """Readable for every user, unlike the working directory of another user's process. "" when it is gone."""
+        """Readable for every user, unlike the working directory of another user's process. "" when
+        it is gone."""
         try:
             return " ".join(psutil.Process(self.pid).cmdline()) if self.alive else ""
         except psutil.Error:
@@ -69,14 +108,19 @@ class ProcessIdentity:
 
     def _descendants(self) -> list[ProcessIdentity]:
         try:
-            pids = [child.pid for child in psutil.Process(self.pid).children(recursive=True)] if self.alive else []
+            pids = (
+                [child.pid for child in psutil.Process(self.pid).children(recursive=True)]
+                if self.alive
+                else []
+            )
         except psutil.NoSuchProcess:
             return []
         return [identity for identity in map(ProcessIdentity.of, pids) if identity is not None]
 
 
 def end(identity: ProcessIdentity, signals: tuple[signal.Signals, ...], patience_s: float) -> bool:
-    """Send each signal in turn until the process is gone, waiting `patience_s` after each. True when it is gone."""
+    """Send each signal in turn until the process is gone, waiting `patience_s` after each. True
+    when it is gone."""
     for number in signals:
         if not identity.alive:
             break
@@ -99,7 +143,8 @@ def wait_until(condition: Callable[[], bool], timeout_s: float, pause_s: float =
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port that was free a moment ago; whoever starts a server on it must be ready to lose the race."""
+    """A port that was free a moment ago. Another process may take it first, so the caller must be
+    ready to try another port."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind((host, 0))
         port: int = probe.getsockname()[1]
@@ -107,7 +152,8 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def listens(pid: int, port: int) -> bool:
-    """Whether that process listens on that TCP port. Asked of the kernel: a stranger's answer on the port proves nothing."""
+    """Whether that process listens on that TCP port. The kernel is asked, because an answer on the
+    port may come from another process."""
     try:
         sockets = psutil.Process(pid).net_connections(kind="tcp4")
     except psutil.Error:
@@ -118,8 +164,8 @@ def listens(pid: int, port: int) -> bool:
 def die_with_parent(number: signal.Signals) -> Callable[[], None]:
     """A `preexec_fn`: the kernel sends `number` when the *thread* that started the process ends.
 
-    For test sessions only, started from the main thread: a supervisor that starts its children from a pool's thread
-    would kill them when the pool shrinks.
+    For test sessions only, started from the main thread: a supervisor that starts its children from
+    a pool's thread would kill them when the pool shrinks.
     """
 
     def set_signal() -> None:

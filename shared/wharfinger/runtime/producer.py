@@ -1,8 +1,14 @@
 """The one producer: acknowledged by all replicas, idempotent, its retries leave one record.
 
-Order within a partition holds over retries because of the idempotence; order across partitions is nobody's promise.
-The aiokafka release we pin asks for a producer id in the oldest form of the request only, which the memory broker
-does not answer; `teach_producer_id_v3` adds the form that every broker since Kafka 2.5 speaks.
+Order within a partition holds over retries because of the idempotence; order across partitions is
+not promised. Where only one process may write, its producer has a fencing id: the broker gives each
+producer that starts with the id a higher epoch, and refuses what one of a lower epoch sends to a
+partition that has seen a higher one. That is the fencing of Kafka's transactions without
+transactions, which would cost each turn two more round trips and markers in every log.
+
+The aiokafka release we pin asks for a producer id in the oldest form of the request only, which the
+memory broker does not answer; `teach_producer_id_v3` adds the form that every broker since Kafka
+2.5 speaks.
 """
 
 # mypy: allow-untyped-calls
@@ -11,13 +17,18 @@ does not answer; `teach_producer_id_v3` adds the form that every broker since Ka
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import structlog
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.client import CoordinationType
+from aiokafka.errors import BrokerResponseError, kafka_errors
+from aiokafka.producer.sender import InitPIDHandler
 from aiokafka.protocol import transaction
 from aiokafka.protocol.api import RequestStruct, Response
 from aiokafka.protocol.types import CompactString, Int16, Int32, Int64, Schema, TaggedFields
+from aiokafka.structs import RecordMetadata
 
 from wharfinger.runtime.backends import Backend
 
@@ -25,10 +36,36 @@ RECORD_BYTES_MAX = 8 * 1024 * 1024
 BATCH_BYTES_MAX = 256 * 1024
 STOP_PATIENCE_S = 5.0
 
+FENCING_TIMEOUT_MS = 60_000
+"""Of a transaction, which the request has to name though none is ever begun. A broker's upper bound
+is 15 minutes."""
+
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
 
 log = structlog.get_logger(__name__)
+
+
+class InvalidRecordError(BrokerResponseError):
+    """The broker checked the record and refuses it: no key on a compacted topic, or not what a
+    schema asks for."""
+
+    errno = 87
+    message = "INVALID_RECORD"
+    description = "The broker refuses the record: it failed a check of the topic or the broker"
+
+
+class NewerProducerError(BrokerResponseError):
+    """Another producer has taken over the fencing id."""
+
+    errno = 90
+    message = "PRODUCER_FENCED"
+    description = "There is a newer producer with the same fencing id"
+
+
+for _known in (InvalidRecordError, NewerProducerError):
+    # the client has no class for these and says UnknownError
+    kafka_errors.setdefault(_known.errno, _known)
 
 
 class _InitProducerIdResponseV3(Response):
@@ -58,10 +95,12 @@ class _InitProducerIdRequestV3(RequestStruct):
 
 
 def teach_producer_id_v3() -> bool:
-    """Let aiokafka negotiate version 3 of InitProducerId. True when it can, also when it already could.
+    """Let aiokafka negotiate version 3 of InitProducerId. True when it can, also when it already
+    could.
 
-    The places we touch are private, so a release that moved them is told in the log and left as it is: brokers that
-    answer version 0 still work, the memory broker then refuses the producer at its start.
+    The attributes that this changes are private. When a release of aiokafka has moved them, it logs
+    a warning and changes nothing: brokers that answer version 0 still work, and the memory broker
+    then refuses the producer at its start.
     """
     request = transaction.InitProducerIdRequest
     try:
@@ -85,16 +124,66 @@ def teach_producer_id_v3() -> bool:
 
 
 class Producer(AIOKafkaProducer):
-    """The driver's own, but for its stop, which waits for ever when records are under way to a broker that is gone."""
+    """The driver's own, but for its stop, which waits without end when records are under way to a
+    broker that is gone. `sent` is called with the topic of each batch that the broker has
+    acknowledged, or that it may have."""
+
+    sent: Callable[[str], object] | None = None
+
+    async def send(self, topic: str, *args: Any, **kwargs: Any) -> asyncio.Future[RecordMetadata]:
+        return self._signalled(topic, await super().send(topic, *args, **kwargs))
+
+    async def send_batch(
+        self, batch: Any, topic: str, *, partition: int
+    ) -> asyncio.Future[RecordMetadata]:
+        return self._signalled(topic, await super().send_batch(batch, topic, partition=partition))
+
+    def _signalled(
+        self, topic: str, acknowledged: asyncio.Future[RecordMetadata]
+    ) -> asyncio.Future[RecordMetadata]:
+        if (sent := self.sent) is not None:
+            acknowledged.add_done_callback(lambda _: sent(topic))
+        return acknowledged
 
     async def stop(self) -> None:
-        """Flush and close. What the broker did not acknowledge in time is for the caller's own redelivery."""
+        """Flush and close. What the broker did not acknowledge in time is for the caller's own
+        redelivery."""
         try:
             async with asyncio.timeout(STOP_PATIENCE_S):
                 await super().stop()
         except TimeoutError:
-            log.warning("producer_not_flushed", client_id=self.client._client_id, waited_s=STOP_PATIENCE_S)
+            log.warning(
+                "producer_not_flushed", client_id=self.client._client_id, waited_s=STOP_PATIENCE_S
+            )
             await self._abandon()
+
+    def fence(self, fencing_id: str) -> None:
+        """Ask for the producer's id as a transactional producer does, and send as one that only is
+        idempotent. The place where the client asks is private: a release that moved it fails here,
+        at the start, rather than being unfenced without a word."""
+        sender, known = self._sender, self._txn_manager
+
+        async def with_epoch() -> None:
+            while not known.has_pid():
+                node = await sender._find_coordinator(CoordinationType.TRANSACTION, fencing_id)
+                handler = InitPIDHandler(sender)
+                request = transaction.InitProducerIdRequest(
+                    transactional_id=fencing_id, transaction_timeout_ms=FENCING_TIMEOUT_MS
+                )
+                setattr(handler, "create_request", lambda request=request: request)  # noqa: B010
+                await handler.do(node)
+
+        if not callable(getattr(sender, "_maybe_wait_for_pid", None)):
+            raise RuntimeError(
+                "aiokafka asks for the producer id elsewhere now: the publisher cannot be fenced"
+            )
+        setattr(sender, "_maybe_wait_for_pid", with_epoch)  # noqa: B010
+
+    def take_back(self, topic: str, partition: int, records: int) -> None:
+        """The broker refused the last batch of the partition: what comes next takes its sequence
+        numbers. The client leaves a gap there, and the broker would refuse everything behind it."""
+        if self._txn_manager is not None:
+            self._txn_manager.increment_sequence_number(TopicPartition(topic, partition), -records)
 
     async def _abandon(self) -> None:
         if self._sender is not None:
@@ -102,13 +191,33 @@ class Producer(AIOKafkaProducer):
         await self.client.close()
 
 
-def idempotent_producer(backend: Backend, *, client_id: str, linger_ms: int = 0) -> Producer:
-    """A producer that is not started yet; call it in a running loop, `await start()` it, `await stop()` it.
+async def started(producer: Producer) -> Producer:
+    """The producer, when it has started. One that cannot start is stopped: it holds connections."""
+    try:
+        await producer.start()
+    except BaseException:
+        await producer.stop()
+        raise
+    return producer
 
-    Writers choose the partition themselves with `topics.partition_for`.
+
+def idempotent_producer(
+    backend: Backend,
+    *,
+    client_id: str,
+    linger_ms: int = 0,
+    sent: Callable[[str], object] | None = None,
+    fencing_id: str = "",
+) -> Producer:
+    """A producer that is not started yet; call it in a running loop, `await start()` it, `await
+    stop()` it.
+
+    `sent`: see `Producer`. Writers choose the partition themselves with `topics.partition_for`.
+    `fencing_id`: from its start on, producers that were started with the same one before it are
+    refused (`NewerProducerError`, `ProducerFenced`).
     """
     teach_producer_id_v3()
-    return Producer(
+    producer = Producer(
         **backend.client_options(),
         client_id=client_id,
         enable_idempotence=backend.capabilities.idempotence,
@@ -118,3 +227,7 @@ def idempotent_producer(backend: Backend, *, client_id: str, linger_ms: int = 0)
         max_batch_size=BATCH_BYTES_MAX,
         metadata_max_age_ms=backend.capabilities.metadata_max_age_ms,
     )
+    producer.sent = sent
+    if fencing_id and backend.capabilities.idempotence:
+        producer.fence(fencing_id)
+    return producer

@@ -1,8 +1,11 @@
-"""From Kafka records to messages: decoding, tombstones, dead letters.
+"""From Kafka records to messages: decoding, tombstones, dead letters, and events that came in
+several records.
 
-Every record is decoded once, where it enters. What cannot be decoded becomes a row of the ledger first (stream `intake`,
-topic `wharfinger.dead-letters`) and only then is it acknowledged; the service goes on. A null record forgets its key: the
-event that ended the key came before it, so there is nothing to tell a stage.
+Every record is decoded once, where it enters. An event that is too large for one record comes in
+parts, which are joined here (`events.parts`): a service only sees whole events. What cannot be
+decoded becomes a row of the ledger first (stream `intake`, topic `wharfinger.dead-letters`) and
+only then is it acknowledged; the service goes on. A null record removes its key from the topic. It
+is not passed to a stage: the event that ended the key came before it.
 """
 
 from __future__ import annotations
@@ -18,12 +21,18 @@ from aiokafka.errors import KafkaError
 from wharfinger.domain.value import Value
 from wharfinger.events.codec import UndecodableError, decode
 from wharfinger.events.envelope import Event
+from wharfinger.events.event_part import EventPart
+from wharfinger.events.parts import Assembler
+from wharfinger.events.streams import FOLLOWED
 from wharfinger.runtime.backends import Backend, BackendError
 from wharfinger.runtime.broadcast import BroadcastConsumer
-from wharfinger.runtime.dead_letters import lay_aside
+from wharfinger.runtime.dead_letters import Letter, lay_aside
+from wharfinger.runtime.decode_cache import Decoded
+from wharfinger.runtime.fetch_pacing import SendSignals
 from wharfinger.runtime.ledger import Ledger
+from wharfinger.runtime.messages import Message
 from wharfinger.runtime.observability import ServiceMetrics
-from wharfinger.runtime.stage_loop import Message
+from wharfinger.runtime.service import end_tasks
 
 Offer = Callable[[Iterable[Message]], Awaitable[None]]
 
@@ -31,7 +40,8 @@ log = structlog.get_logger()
 
 
 class RawRecord(Protocol):
-    """A Kafka record as either kind of reader gives it; one that is to be acknowledged has an `ack` too."""
+    """A Kafka record as either kind of reader gives it; one that is to be acknowledged has an `ack`
+    too."""
 
     @property
     def topic(self) -> str: ...
@@ -43,44 +53,25 @@ class RawRecord(Protocol):
     def key(self) -> bytes | None: ...
     @property
     def value(self) -> bytes | None: ...
-
-
-class Decoded:
-    """Events decoded lately in this process, by place: services that share a process share the work of decoding.
-
-    `size` 0 keeps none. Oldest out first; an event that is asked for again after that is decoded again.
-    """
-
-    def __init__(self, size: int = 8192) -> None:
-        self._size = size
-        self._events: dict[tuple[str, int, int], Event[Value]] = {}
-
-    def event(self, topic: str, partition: int, offset: int, body: bytes) -> Event[Value]:
-        """Raises UndecodableError."""
-        place = (topic, partition, offset)
-        known = self._events.get(place)
-        if known is not None and known.body == body:
-            return known
-        event = decode(body)
-        if self._size:
-            if len(self._events) >= self._size:
-                del self._events[next(iter(self._events))]
-            self._events[place] = event
-        return event
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes]]: ...
 
 
 class InOrder:
-    """Acknowledges the records of a partition in the order of their offsets, whatever is done with first.
+    """Acknowledges the records of a partition in the order of their offsets, whichever is finished
+    first.
 
-    The consumer commits behind the first run of acknowledged offsets, even where it leaves out what comes before: a null
-    record that is done with at once would take the messages before it along, which nobody has decided yet.
+    The consumer commits up to the end of the first run of acknowledged offsets, even where records
+    before that run are not acknowledged. So a null record, which is finished at once, would commit
+    the messages before it, which no stage has decided yet.
     """
 
     def __init__(self) -> None:
         self._pending: dict[tuple[str, int], deque[_Ack]] = {}
 
     def expect(self, record: RawRecord) -> Callable[[], object] | None:
-        """To be called when the record is done with; None where nobody waits for it."""
+        """A function to call when the record is finished; None where its consumer needs no
+        acknowledgement."""
         ack = getattr(record, "ack", None)
         if ack is None:
             return None
@@ -92,8 +83,8 @@ class InOrder:
         return expected
 
     def forget(self) -> None:
-        """The partitions were dealt anew and are read from where they were committed: what is done with of the records
-        handed over before counts no more."""
+        """The partitions were assigned again and are read from their committed offsets: an
+        acknowledgement of a record from before is ignored from now on."""
         for pending in self._pending.values():
             pending.clear()
         self._pending.clear()
@@ -114,8 +105,9 @@ class _Ack:
 
 
 class Reading:
-    """`unwire` turns a broker's topic name back into the name of the stream table. `acks` keeps the acknowledgements in order,
-    for a service whose consumer commits them."""
+    """`unwire` turns a broker's topic name back into the name of the stream table. `acks` keeps the
+    acknowledgements in order, for a service whose consumer commits them. `abandoned`: which
+    messages speak of decisions that the ledger has lost; they are left out."""
 
     def __init__(
         self,
@@ -126,9 +118,12 @@ class Reading:
         metrics: ServiceMetrics,
         decoded: Decoded,
         acks: InOrder | None = None,
+        abandoned: Callable[[Event[Value]], bool] = lambda event: False,
     ) -> None:
         self._decoded = decoded
+        self._parts = Assembler()
         self._acks = acks
+        self._abandoned = abandoned
         self._service = service
         self._ledger = ledger
         self._incarnations = incarnations
@@ -136,33 +131,70 @@ class Reading:
         self._metrics = metrics
 
     async def messages(self, records: Iterable[RawRecord]) -> list[Message]:
-        """The messages among `records`; tombstones and dead letters (by then recorded) are acknowledged and left out."""
+        """The messages among `records`; tombstones and dead letters (by then recorded) are
+        acknowledged and left out."""
         found: list[Message] = []
-        # All of them are expected before the first is done with: a dead letter is waited for, and others come meanwhile.
-        for record, ack in [(r, self._acks.expect(r) if self._acks else getattr(r, "ack", None)) for r in records]:
+        # All of them are expected before the first is done with: a dead letter is waited for, and
+        # others come meanwhile.
+        for record, ack in [
+            (r, self._acks.expect(r) if self._acks else getattr(r, "ack", None)) for r in records
+        ]:
             topic, value = self._unwire(record.topic), record.value
             if value is not None:
                 try:
-                    event = self._decoded.event(topic, record.partition, record.offset, value)
-                    found.append(Message(topic, record.partition, record.offset, event, ack))
-                    continue
+                    message = self._message(record, topic, value, ack)
                 except UndecodableError as error:
-                    await self._dead_letter(topic, record.partition, record.offset, record.key, value, str(error))
+                    await self._dead_letter(
+                        topic, record.partition, record.offset, record.key, value, str(error)
+                    )
+                else:
+                    if message is not None:
+                        found.append(message)
+                    continue
             if ack is not None:
                 ack()
         return found
+
+    def _message(
+        self, raw: RawRecord, topic: str, value: bytes, ack: Callable[[], object] | None
+    ) -> Message | None:
+        """None: a part of an event whose other parts are still to come, or never will; or of
+        decisions that the ledger has lost. Raises UndecodableError."""
+        partition, offset = raw.partition, raw.offset
+        place = topic, partition
+        record = event = self._decoded.event(topic, partition, offset, value, decode)
+        while isinstance(event.data, EventPart):  # a part may itself be divided
+            joined = self._parts.add(place, offset, event, event.data, ack)
+            if joined is None:
+                return None
+            event, ack = decode(joined.body), joined.ack
+        if self._abandoned(event):
+            if ack is not None:
+                ack()
+            return None
+        return Message(
+            topic,
+            partition,
+            offset,
+            event,
+            ack,
+            self._parts.reached(place, offset),
+            record.sha256,
+            any(name == FOLLOWED for name, _ in raw.headers),
+        )
 
     async def _dead_letter(
         self, topic: str, partition: int, offset: int, key: bytes | None, value: bytes, reason: str
     ) -> None:
         life = self._incarnations[topic]
-        await lay_aside(self._ledger, self._service, topic, life, partition, offset, key, value, reason)
+        letter = Letter.read(topic, life, partition, offset, key, value, reason)
+        await lay_aside(self._ledger, self._service, letter)
         self._metrics.dead_letters.inc()
 
 
 class BroadcastReading:
-    """Reads whole topics for one loop. `restart` begins anew; `offer` takes messages, `caught_up` is called when the ends
-    that stood at the beginning have been offered."""
+    """Reads whole topics for one loop. `restart` begins again; `offer` takes messages, `caught_up`
+    is called when the ends that stood at the beginning have been offered."""
 
     def __init__(
         self,
@@ -173,8 +205,10 @@ class BroadcastReading:
         offer: Offer,
         caught_up: Callable[[], None],
         fetch_wait_ms: int = 0,
+        signals: SendSignals | None = None,
     ) -> None:
         self._fetch_wait_ms = fetch_wait_ms
+        self._signals = signals
         self._name = name
         self._backend = backend
         self._topics = topics
@@ -187,26 +221,29 @@ class BroadcastReading:
     async def restart(self, begin: Mapping[tuple[str, int], int] | None = None) -> None:
         await self.stop()
         if self._topics:
-            self._task = asyncio.create_task(self._guarded(begin or {}), name=f"broadcast-{self._name}")
+            self._task = asyncio.create_task(
+                self._guarded(begin or {}), name=f"broadcast-{self._name}"
+            )
         else:
             self._caught_up()
 
     async def stop(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end_tasks([self._task])
             self._task = None
 
     async def _guarded(self, begin: Mapping[tuple[str, int], int]) -> None:
-        """A reader that ended unheard would leave its service deciding from what it last knew."""
+        """Record why the reader failed. Without that, its service would go on to decide from old
+        facts."""
         try:
             await self._read(begin)
-        except Exception as error:  # whatever it is: restart
+        except Exception as error:  # any failure: the process restarts
             self.failure = f"{type(error).__name__}: {error}"
             log.exception("broadcast.failed", service=self._name)
 
     async def _read(self, begin: Mapping[tuple[str, int], int]) -> None:
-        """A broker that is away is waited for; what was offered twice is recognised by its offset."""
+        """Read, and wait for a broker that is away. The receiver recognises a record that is
+        offered twice by its offset."""
         pause = 0.05
         while True:
             consumer = BroadcastConsumer(
@@ -215,6 +252,8 @@ class BroadcastReading:
                 client_id=f"wharfinger-{self._name}",
                 begin=begin,
                 fetch_wait_ms=self._fetch_wait_ms,
+                signals=self._signals,
+                service=self._name,
             )
             try:
                 async with consumer:

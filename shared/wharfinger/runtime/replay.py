@@ -1,8 +1,10 @@
-"""Replay: decide the recorded history again and compare bytes. Reads the ledger, and writes nothing anywhere.
+"""Replay: decide the recorded history again and compare bytes. Reads the ledger, and writes nothing
+anywhere.
 
-The stages' deciders are handed in by prefix of stream, so that this module knows none. `replay_ranges` says where each piece
-begins; several processes take pieces at once. Rounds of another version of the engine are decided again too: what it did
-otherwise is reported apart, since that is what versions are for.
+The stages' deciders are handed in by prefix of stream, so that this module knows none.
+`replay_ranges` says where each piece begins; several processes take pieces at once. Rounds of
+another version of the engine are decided again too: what it did otherwise is reported apart, since
+that is what versions are for.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from multiprocessing.util import Finalize
 from typing import Any, ClassVar
@@ -22,18 +24,19 @@ from wharfinger.kernel.decider import Decider, Micros
 from wharfinger.kernel.divergence import Divergence
 from wharfinger.kernel.recover import RecordedRound, recover
 from wharfinger.kernel.step import ENGINE
+from wharfinger.runtime.deadlines import Deadlines
 from wharfinger.runtime.ledger import CorruptLedger, Ledger
 from wharfinger.runtime.ledger.database import Database
-from wharfinger.runtime.ledger.starts import digest_of
+from wharfinger.runtime.ledger.snapshot_points import digest_of
 from wharfinger.runtime.memory import seldom_collect
-from wharfinger.runtime.replay_ranges import Asked, Range, RangeError, ranges_of, shares_of
+from wharfinger.runtime.replay_ranges import Range, RangeError, ReplayRange, ranges_of, shares_of
 
 __all__ = [
-    "Asked",
     "Deciders",
     "EngineReplay",
     "Range",
     "RangeError",
+    "ReplayRange",
     "ReplayResult",
     "joined",
     "plan_replay",
@@ -43,20 +46,24 @@ __all__ = [
 ]
 
 Deciders = Mapping[str, Callable[[str], Decider[Any]]]
-"""Prefix of stream -> what makes the decider of a recorded profile; the default one where the profile is unknown, which the
-replay then says. With more than one worker the makers must be importable functions."""
+"""Prefix of stream -> what makes the decider of a recorded profile; the default one where the
+profile is unknown, which the replay then says. With more than one worker the makers must be
+importable functions."""
 
 RECOVERED_MAX = 16
-"""So often a range is brought back to what was recorded after the decider has decided otherwise. Each time costs a recovery from
-the range's start; beyond it, what differs is marked as possibly a consequence."""
+"""So often a range is brought back to what was recorded after the decider has decided otherwise.
+Each time costs a recovery from the range's start; beyond it, what differs is marked as possibly a
+consequence."""
 
 SHARES_A_WORKER = 4
-"""Smaller shares end at about the same time, and more often there is something to be said of how far it is."""
+"""Smaller shares end at about the same time, and more often there is something to be said of how
+far it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineReplay:
-    """What another version of the engine decided, decided again by this one. `divergences`: where the two differ."""
+    """What another version of the engine decided, decided again by this one. `divergences`: where
+    the two differ."""
 
     engine: str
     rounds: int
@@ -71,10 +78,12 @@ class EngineReplay:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """`streams`: those replayed, in order of name. Streams without a decider (the intake decides nothing) are not among them.
+    """`streams`: those replayed, in order of name. Streams without a decider (the intake decides
+    nothing) are not among them.
 
-    `divergences`: in order of stream and round; what only another version of the engine decided otherwise is not among them
-    but in `other_engines`. `ranges`: in how many pieces it was done. `seconds`: on the wall.
+    `divergences`: in order of stream and round; what only another version of the engine decided
+    otherwise is not among them but in `other_engines`. `ranges`: in how many pieces it was done.
+    `seconds`: on the wall.
     """
 
     streams: tuple[str, ...] = ()
@@ -94,13 +103,15 @@ class ReplayResult:
 @dataclass(frozen=True, slots=True)
 class _Task:
     database_url: str
+    deadlines: Deadlines
     ranges: tuple[Range, ...]
     deciders: Deciders = field(repr=False)
 
 
 @contextmanager
 def worker_pool(workers: int) -> Iterator[Executor | None]:
-    """Processes for `replay`, forked now, with all that is imported: call it before anything is opened. None for one."""
+    """Processes for `replay`, forked now, with all that is imported: call it before anything is
+    opened. None for one."""
     if workers <= 1:
         yield None
         return
@@ -122,20 +133,28 @@ async def replay(
     since: Micros | None = None,
     until: Micros | None = None,
 ) -> ReplayResult:
-    """Replay rounds `from_round` to `to_round`, or what was decided from `since` to `until`, of the stream `prefix` or of all
-    whose names begin with it. `on_range` hears of each piece done.
+    """Replay rounds `from_round` to `to_round`, or what was decided from `since` to `until`, of the
+    stream `prefix` or of all whose names begin with it. `on_range` hears of each piece done.
 
-    RangeError: no such stream, round or time. `pool`: processes made by `worker_pool` before the ledger was opened; without
-    it `workers` are started here, which costs half a second.
+    RangeError: no such stream, round or time. `pool`: processes made by `worker_pool` before the
+    ledger was opened; without it `workers` are started here, which costs half a second.
     """
-    asked = Asked(prefix, from_round, to_round, since, until)
+    asked = ReplayRange(prefix, from_round, to_round, since, until)
     return await replay_ranges(
-        ledger, deciders, await plan_replay(ledger, deciders, asked, workers), workers, on_range, pool
+        ledger,
+        deciders,
+        await plan_replay(ledger, deciders, asked, workers),
+        workers,
+        on_range,
+        pool,
     )
 
 
-async def plan_replay(ledger: Ledger, deciders: Deciders, asked: Asked, workers: int = 1) -> list[Range]:
-    """What `replay` would go through, in pieces for so many workers. RangeError: no such stream, round or time."""
+async def plan_replay(
+    ledger: Ledger, deciders: Deciders, asked: ReplayRange, workers: int = 1
+) -> list[Range]:
+    """What `replay` would go through, in pieces for so many workers. RangeError: no such stream,
+    round or time."""
     return await ranges_of(ledger, asked, deciders, workers)
 
 
@@ -162,12 +181,19 @@ async def replay_ranges(
             done(await _replay_range(ledger, deciders, piece))
     else:
         shares = shares_of(ranges, SHARES_A_WORKER * workers)
-        tasks = [_Task(ledger.database.url, tuple(share), deciders) for share in shares]
+        tasks = [
+            _Task(ledger.database.url, ledger.database.deadlines, tuple(share), deciders)
+            for share in shares
+        ]
         loop = asyncio.get_running_loop()
         with ExitStack() as stack:
             # Spawned, not forked: a fork would share the sockets of the ledger that is open here.
-            hands = pool or stack.enter_context(ProcessPoolExecutor(workers, mp_context=get_context("spawn")))
-            for share_done in asyncio.as_completed([loop.run_in_executor(hands, _replay_share, t) for t in tasks]):
+            hands = pool or stack.enter_context(
+                ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+            )
+            for share_done in asyncio.as_completed(
+                [loop.run_in_executor(hands, _replay_share, t) for t in tasks]
+            ):
                 for result in await share_done:
                     done(result)
     return joined(results, time.perf_counter() - began)
@@ -180,7 +206,9 @@ async def _replay_range(ledger: Ledger, deciders: Deciders, piece: Range) -> Aud
     recovered = 0
     try:
         audit.resume(await _state_at_start(ledger, decider, piece))
-        async for recorded in ledger.recorded_rounds(stream, piece.start + 1, piece.last, judged_from=piece.first):
+        async for recorded in ledger.recorded_rounds(
+            stream, piece.start + 1, piece.last, judged_from=piece.first
+        ):
             if recorded.round.number < piece.first:
                 _fold(audit.decider, audit.state, recorded)
                 audit.head = recorded.round.head()
@@ -188,11 +216,16 @@ async def _replay_range(ledger: Ledger, deciders: Deciders, piece: Range) -> Aud
             audit.replay(recorded)
             if audit.parted and recovered < RECOVERED_MAX:
                 recovered += 1
-                audit.resume(await _state_after(ledger, audit.decider, piece, recorded.round.number))
+                audit.resume(
+                    await _state_after(ledger, audit.decider, piece, recorded.round.number)
+                )
         if piece.arrives:
             _arrived(audit, piece)
-    except CorruptLedger as error:  # what cannot be read cannot be decided again; the other streams can
-        audit.result.divergences.append(Divergence(stream, error.round, error.seq, "unreadable", error.what, ""))
+    except CorruptLedger as error:
+        # what cannot be read cannot be decided again; the other streams can
+        audit.result.divergences.append(
+            Divergence(stream, error.round, error.seq, "unreadable", error.what, "")
+        )
     return audit.result
 
 
@@ -212,17 +245,19 @@ async def _state_after(ledger: Ledger, decider: Decider[Any], piece: Range, numb
     """As it was recorded: nothing is decided on the way."""
     state = await _state_at_start(ledger, decider, piece)
     async for recorded in ledger.recorded_rounds(piece.stream, piece.start + 1, number):
-        _fold(decider, state, recorded)
+        state = _fold(decider, state, recorded)
     return state
 
 
-def _fold(decider: Decider[Any], state: Any, recorded: RecordedRound) -> None:
+def _fold(decider: Decider[Any], state: Any, recorded: RecordedRound) -> Any:
     """A record that was changed may say what a state refuses."""
     try:
-        recover(decider, state, (recorded,))
+        return recover(decider, state, (recorded,))
     except Exception as error:
         r = recorded.round
-        raise CorruptLedger(r.stream, r.number, r.first_seq, f"cannot be folded: {_said(error)}") from None
+        raise CorruptLedger(
+            r.stream, r.number, r.first_seq, f"cannot be folded: {_said(error)}"
+        ) from None
 
 
 def _said(error: Exception) -> str:
@@ -230,42 +265,54 @@ def _said(error: Exception) -> str:
 
 
 def _arrived(audit: Audit[Any], piece: Range) -> None:
-    """The next range begins at the snapshot of this one's last round: it must be what was decided here."""
+    """The next range begins at the snapshot of this one's last round: it must be what was decided
+    here."""
     digest = digest_of(audit.decider.dump(audit.state))
     if digest != piece.arrives:
         audit.result.divergences.append(
             Divergence(
-                piece.stream, piece.last, 0, "snapshot", f"state {piece.arrives.hex()[:16]}", f"state {digest.hex()[:16]}",
+                piece.stream,
+                piece.last,
+                0,
+                "snapshot",
+                f"state {piece.arrives.hex()[:16]}",
+                f"state {digest.hex()[:16]}",
                 follows=audit.parted,
             )
-        )  # fmt: skip
+        )
 
 
 def _replay_share(task: _Task) -> list[AuditResult]:
     """In a process of its own."""
     if _Hand.mine is None or _Hand.mine.url != task.database_url:
-        _Hand.mine = _Hand(task.database_url)
+        _Hand.mine = _Hand(task.database_url, task.deadlines)
     return _Hand.mine.run(task)
 
 
 class _Hand:
-    """What a worker keeps between its shares: a loop, and a connection, which costs more to open than many a share to replay.
+    """What a worker keeps between its shares: a loop, and a connection, which costs more to open
+    than many a share to replay.
 
     It does not look whether there is a ledger: the process that sent it has.
     """
 
     mine: ClassVar[_Hand | None] = None
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, deadlines: Deadlines) -> None:
         seldom_collect()
         self.url = url
         self._runner = asyncio.Runner()
-        self._ledger = Ledger(Database(url, "wharfinger-replay", 1))
-        Finalize(None, self._close, exitpriority=1)  # a worker leaves without running what `atexit` knows of
+        self._ledger = Ledger(
+            Database(url, "wharfinger-replay", 1, replace(deadlines, call_s=deadlines.fetch_s))
+        )
+        # a worker leaves without running what `atexit` knows of
+        Finalize(None, self._close, exitpriority=1)
 
     def run(self, task: _Task) -> list[AuditResult]:
         async def work() -> list[AuditResult]:
-            return [await _replay_range(self._ledger, task.deciders, piece) for piece in task.ranges]
+            return [
+                await _replay_range(self._ledger, task.deciders, piece) for piece in task.ranges
+            ]
 
         return self._runner.run(work())
 
@@ -292,7 +339,9 @@ def joined(results: Sequence[AuditResult], seconds: float) -> ReplayResult:
     )
 
 
-def _by_engine(results: Sequence[AuditResult], theirs: Sequence[Divergence]) -> tuple[EngineReplay, ...]:
+def _by_engine(
+    results: Sequence[AuditResult], theirs: Sequence[Divergence]
+) -> tuple[EngineReplay, ...]:
     tallies: dict[str, list[EngineResult]] = {}
     for result in results:
         for engine, tally in result.engines.items():

@@ -1,28 +1,50 @@
-"""What a process runs: services that start, say whether they are ready and how far behind, and stop.
+"""What a process runs: services that start, say whether they are ready and how far behind, and
+stop.
 
-`ServiceContext` is all that a service is given; nothing in a service reads the environment, opens a database or names a
-topic by itself. Next: `process`, which runs one or several of them.
+`ServiceContext` is all that a service is given; nothing in a service reads the environment, opens a
+database or names a topic by itself. Next: `process`, which runs one or several of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from wharfinger.events.streams import BINDINGS, CLUSTER_STATE
 from wharfinger.kernel.decider import Micros
+from wharfinger.kernel.incarnations import FIRST
 from wharfinger.runtime.backends import Backend
-from wharfinger.runtime.ledger import Ledger, wall_clock
-from wharfinger.runtime.reading import Decoded
+from wharfinger.runtime.decode_cache import Decoded
+from wharfinger.runtime.fetch_pacing import SendSignals
+from wharfinger.runtime.ledger import Ledger, WentBack, wall_clock
 from wharfinger.runtime.settings import Settings
-from wharfinger.runtime.topics import partition_for
+from wharfinger.runtime.topics import partition_for, shard_for
+
+CANCEL_AGAIN_S = 15.0
+"""Longer than anything that a task of ours does while it ends."""
+
+
+async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks, and return when all are over, however they ended. A cancellation can be lost: a
+    library takes it for that of its own task, or an error replaces it. So tasks that go on are
+    cancelled again after `CANCEL_AGAIN_S`."""
+    pending = set(tasks)
+    while pending:
+        for task in pending:
+            task.cancel()
+        done, pending = await asyncio.wait(pending, timeout=CANCEL_AGAIN_S)
+        for task in done:
+            if not task.cancelled():
+                task.exception()  # looked at, or its loss would be reported
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceContext:
-    """`incarnations`: topic -> how often it was created anew. `partitions`: topic -> its partition count. `prefix`
-    stands before every topic's name and group on the broker, so that several planes may share one.
+    """`incarnations`: topic -> how often it was created again. `partitions`: topic -> its partition
+    count. `prefix` stands before every topic's name and group on the broker, so that several planes
+    may share one. `went_back`: every time the ledger did, as it was when the process started.
     """
 
     settings: Settings
@@ -31,12 +53,14 @@ class ServiceContext:
     incarnations: Mapping[str, int]
     partitions: Mapping[str, int]
     prefix: str = ""
+    went_back: tuple[WentBack, ...] = ()
     clock: Callable[[], Micros] = field(default=wall_clock)
     decoded: Decoded = field(default_factory=Decoded)
+    signals: SendSignals = field(default_factory=SendSignals)
 
     def shard_of(self, binding: str) -> int:
         """The fleet shard that owns a binding."""
-        return partition_for(binding, self.partitions[BINDINGS.name])
+        return shard_for(binding, self.partitions[BINDINGS.name])
 
     def cluster_partition(self, cluster: str) -> int:
         """The partition of every cluster-keyed topic on which this cluster lies."""
@@ -51,17 +75,26 @@ class ServiceContext:
         return name.removeprefix(self.prefix)
 
     @property
+    def ledger_incarnation(self) -> int:
+        """The number that is part of the ids of the decisions made now."""
+        return self.went_back[-1].data.incarnation if self.went_back else FIRST
+
+    @property
     def life(self) -> int:
-        """The incarnation of the topics taken together: it grows when any of them was made anew."""
+        """The incarnation of the topics taken together: it grows when any of them was made
+        again."""
         return max(self.incarnations.values(), default=0)
 
     def group(self, service: str) -> str:
-        """The consumer group of a service: a new one for every life of the broker, whose offsets mean nothing now."""
+        """The consumer group of a service: a new one for every life of the broker, whose offsets
+        mean nothing now."""
         return f"{self.prefix}wharfinger.{service}.{self.life}"
 
 
 class Service(Protocol):
-    """`failed()` gives the reason of a fatal error: the process then ends and its supervisor starts it again."""
+    """`failed()` gives the reason of a fatal error: the process then ends and its supervisor starts
+    it again. `ready()` is false while the service catches up, and when `stalled_s()` has passed
+    `Settings.stalled_after_s`."""
 
     name: str
 
@@ -74,6 +107,10 @@ class Service(Protocol):
     def lag(self) -> int: ...
 
     def failed(self) -> str: ...
+
+    def stalled_s(self) -> float: ...
+
+    def oldest_s(self) -> float: ...
 
 
 Builder = Callable[[ServiceContext], Service]

@@ -1,8 +1,10 @@
-"""What a process was asked to do: flags, environment, one file, the running plane, defaults; in that order.
+"""What a process was asked to do: flags, environment, one file, the running plane, defaults; in
+that order.
 
-Settings are parsed once, at the start, into one frozen value; nothing below reads the environment again. A wrong value
-is never guessed at: every bad field gives one line that names the field, where the value came from, and what was
-expected, and the command line ends with exit code 2. Next: `backends`, made from these by `Settings.backend()`.
+Settings are parsed once, at the start, into one frozen value; nothing below reads the environment
+again. A wrong value is never guessed at: every bad field gives one line that names the field, where
+the value came from, and what was expected, and the command line ends with exit code 2. Next:
+`backends`, made from these by `Settings.backend()`.
 """
 
 from __future__ import annotations
@@ -27,7 +29,13 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 from pydantic_settings.exceptions import SettingsError as SourceError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -40,10 +48,17 @@ from wharfinger.runtime.backends import (
     SaslMechanism,
     SecurityProtocol,
     async_database_url,
+    checked_bootstrap,
 )
-from wharfinger.runtime.plane import PLANE_FILE, PlaneError, read_plane
+from wharfinger.runtime.deadlines import Deadlines
+from wharfinger.runtime.plane import DEFAULT_DATA_DIR, PLANE_FILE, PlaneError, read_plane
+from wharfinger.runtime.plane import ENV_PREFIX as ENV_PREFIX
 
-ENV_PREFIX = "WHARFINGER_"
+FLEET_SHARDS = 8
+"""Of a new plane on a broker of its own: so many processes can choose clusters at the same time.
+What that costs is in docs/performance.md."""
+
+_DEADLINES = Deadlines()
 
 
 class SettingsError(Exception):
@@ -52,15 +67,6 @@ class SettingsError(Exception):
     def __init__(self, *lines: str) -> None:
         super().__init__("\n".join(lines))
         self.lines = lines
-
-
-def _bootstrap(value: str) -> str:
-    servers = [server.strip() for server in value.split(",")]
-    for server in servers:
-        host, _, port = server.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ValueError("expected host:port, comma-separated when there are several")
-    return ",".join(servers)
 
 
 def _http_url(value: str) -> str:
@@ -80,7 +86,9 @@ class LabelMatcher(NamedTuple):
     value: str
 
 
-_MATCHER = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*(=~|!~|!=|=)\s*"((?:[^"\\]|\\["\\n])*)"\s*(?:,|$)')
+_MATCHER = re.compile(
+    r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*(=~|!~|!=|=)\s*"((?:[^"\\]|\\["\\n])*)"\s*(?:,|$)'
+)
 _OPERATORS: Mapping[str, MatchOperator] = {"=": "=", "!=": "!=", "=~": "=~", "!~": "!~"}
 _ESCAPED = re.compile(r'\\(["\\n])')
 
@@ -94,7 +102,9 @@ def _matchers(value: object) -> object:
     while place < len(value):
         match = _MATCHER.match(value, place)
         if match is None:
-            raise ValueError('expected PromQL label matchers such as job="node-exporter",env=~"prod.*"')
+            raise ValueError(
+                'expected PromQL label matchers such as job="node-exporter",env=~"prod.*"'
+            )
         label, op, text = match.groups()
         plain = _ESCAPED.sub(lambda escaped: escaped[1].replace("n", "\n"), text)
         found.append(LabelMatcher(label, _OPERATORS[op], plain))
@@ -103,7 +113,7 @@ def _matchers(value: object) -> object:
 
 
 Port = Annotated[int, Field(ge=0, le=65535)]
-Bootstrap = Annotated[str, AfterValidator(_bootstrap)]
+Bootstrap = Annotated[str, AfterValidator(checked_bootstrap)]
 DatabaseUrl = Annotated[str, AfterValidator(async_database_url)]
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
 LabelName = Annotated[str, Field(pattern=r"^([a-zA-Z_][a-zA-Z0-9_]*)?$")]
@@ -111,30 +121,55 @@ Matchers = Annotated[tuple[LabelMatcher, ...], NoDecode, BeforeValidator(_matche
 
 
 class Settings(BaseSettings):
-    """Every knob, once. The environment variable is the field's name in capitals behind `WHARFINGER_`."""
+    """Every knob, once. The environment variable is the field's name in capitals behind
+    `WHARFINGER_`."""
 
     model_config = SettingsConfigDict(
-        env_prefix=ENV_PREFIX, frozen=True, extra="forbid", env_ignore_empty=True, hide_input_in_errors=True
+        env_prefix=ENV_PREFIX,
+        frozen=True,
+        extra="forbid",
+        env_ignore_empty=True,
+        hide_input_in_errors=True,
     )
 
     # where things are
     config: Path | None = None  # YAML or TOML file with any of these fields
-    data_dir: Path = Path(".wharfinger")
+    data_dir: Path = DEFAULT_DATA_DIR
     kafka: Bootstrap | None = None  # unset: the plane that is up, else the embedded broker
     database: DatabaseUrl | None = None  # unset: the plane that is up, else the embedded database
     broker: BrokerProfile = "durable"  # what the broker of `kafka` promises
     broker_boot_id: str = ""  # names the life of a broker that forgets
+    database_identity: str = (
+        ""  # which database `up` has found; a service process works with no other
+    )
+    clusters: Path | None = None  # one file a joined cluster; unset: `clusters` of the data dir
+    owner_pid: NonNegativeInt = (
+        0  # the plane ends when this process does; 0: it outlives every other process
+    )
 
     # how the plane runs
     processes: Literal["one", "each"] = "one"
-    fleet_shards: PositiveInt = 1  # fixed for life: partitions of bindings and outcomes
+    # fixed when the ledger begins: partitions of bindings and outcomes; unset: as the ledger has it
+    fleet_shards: PositiveInt | None = None
     cluster_partitions: PositiveInt = 4  # fixed for life: partitions of the topics keyed by cluster
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "console"] = "json"
     http_host: str = "127.0.0.1"
     http_port: Port = 0  # 0 takes a free one
     ledger_partition_days: PositiveInt = 30  # days of history that can be retired at once
-    broker_rss_mb_max: PositiveInt = 2048  # the memory broker never frees: the supervisor restarts it beyond this
+    stalled_after_s: PositiveFloat = (
+        30.0  # a service that completes nothing for so long while something waits is not ready
+    )
+    broker_rss_mb_max: PositiveInt = (
+        2048  # the memory broker never frees: the supervisor restarts it beyond this
+    )
+
+    # how long the database may take
+    database_timeout_s: PositiveFloat = _DEADLINES.call_s  # one statement, a free connection
+    # one statement of a long read: verify, replay, export, retention
+    database_fetch_timeout_s: PositiveFloat = _DEADLINES.fetch_s
+    # a sign of life on the connection that holds a group's lock
+    database_lock_timeout_s: PositiveFloat = _DEADLINES.lock_s
 
     # how the broker is reached
     kafka_security: SecurityProtocol = "PLAINTEXT"
@@ -147,7 +182,18 @@ class Settings(BaseSettings):
 
     # stage loop
     take_max: PositiveInt = 500  # events of one round at most
-    snapshot_rows: PositiveInt = 10_000  # inputs and decisions to a whole snapshot; more where the state is large
+    fleet_round_work: NonNegativeInt = (
+        150_000  # clusters looked at for bindings in one round, the rest at once; 0: no bound
+    )
+    fleet_patience_s: NonNegativeInt = (
+        30  # so long a request may wait for counts of what was decided just before; 0: never
+    )
+    cluster_round_work: NonNegativeInt = (
+        4_000  # replicas placed, released or refused in one round, the rest at once
+    )
+    snapshot_rows: PositiveInt = (
+        10_000  # inputs and decisions to a whole snapshot; more where the state is large
+    )
     delta_rows: PositiveInt = 500  # to a delta: explaining one decision folds about as many at most
 
     # cluster stage
@@ -155,10 +201,18 @@ class Settings(BaseSettings):
         "least-allocated"  # spread over nodes, or fill them up
     )
     batch_idle_s: NonNegativeFloat = 1.0  # a batch is placed when nothing more has come for so long
-    batch_max_s: NonNegativeFloat = 0.0  # and after so long at the latest; 0: what comes is placed at once
+    batch_max_s: NonNegativeFloat = (
+        0.0  # and after so long at the latest; 0: what comes is placed at once
+    )
+    # where node pools may make nodes: what fits nowhere waits for more before nodes are made
+    provision_idle_s: NonNegativeFloat = 1.0  # until no assignment has arrived for so long
+    provision_max_s: NonNegativeFloat = 10.0  # and for so long at most; 0: nodes are made at once
 
-    # a cluster's own kube-scheduler asking us as its extender: where a binding is written, for who configures bindVerb
-    cluster_api_url: HttpUrl | None = None  # of API servers; {cluster} stands for the cluster's name
+    # a cluster's own kube-scheduler asking us as its extender: where a binding is written, for who
+    # configures bindVerb
+    cluster_api_url: HttpUrl | None = (
+        None  # of API servers; {cluster} stands for the cluster's name
+    )
     cluster_api_token_file: Path | None = None  # read again for every binding: tokens rotate
     cluster_api_ca_file: Path | None = None
 
@@ -169,10 +223,14 @@ class Settings(BaseSettings):
     prometheus_bearer: SecretStr | None = None
     prometheus_bearer_file: Path | None = None  # read again for every request: tokens rotate
     prometheus_ca_file: Path | None = None
-    prometheus_cert_file: Path | None = None  # our own, where the server asks for one; may hold the key too
+    prometheus_cert_file: Path | None = (
+        None  # our own, where the server asks for one; may hold the key too
+    )
     prometheus_key_file: Path | None = None
     prometheus_insecure: bool = False  # take any server's certificate
-    prometheus_cluster_label: LabelName = ""  # names the cluster in every series; empty: the server watches only one
+    prometheus_cluster_label: LabelName = (
+        ""  # names the cluster in every series; empty: the server watches only one
+    )
     prometheus_matchers: Matchers = ()  # added to every query: job="node-exporter",env=~"prod.*"
     prometheus_connect_timeout_s: PositiveFloat = 3.0
     prometheus_timeout_s: PositiveFloat = 10.0
@@ -181,16 +239,31 @@ class Settings(BaseSettings):
     capacity_coalesce_ms: PositiveInt = 50  # one capacity event a cluster in this time
 
     # descheduler
-    proposal_repeat_after_s: PositiveInt = 60  # a proposal whose cause still stands is made again after this
-    stale_after_s: PositiveInt = 300  # of a cluster that promised to speak and has not for so long nothing is proposed
-    disruption_poll_s: PositiveInt = 10  # a cluster that changes is looked at for nodes that can go, this often at most
-    disruption_validation_s: NonNegativeInt = 15  # and what is found is proposed if it is still found after this
-    move_cool_down_s: NonNegativeInt = 300  # a workload of which a replica was moved is left where it is for so long
+    proposal_repeat_after_s: PositiveInt = (
+        60  # a proposal whose cause still stands is made again after this
+    )
+    stale_after_s: PositiveInt = (
+        300  # of a cluster that promised to speak and has not for so long nothing is proposed
+    )
+    disruption_poll_s: PositiveInt = (
+        10  # a cluster that changes is looked at for nodes that can go, this often at most
+    )
+    disruption_validation_s: NonNegativeInt = (
+        15  # and what is found is proposed if it is still found after this
+    )
+    move_cool_down_s: NonNegativeInt = (
+        300  # a workload of which a replica was moved is left where it is for so long
+    )
 
     @model_validator(mode="after")
     def _credentials_fit_together(self) -> Self:
-        if self.kafka_security.startswith("SASL") and (self.kafka_username is None or self.kafka_password is None):
-            raise ValueError(f"kafka_security={self.kafka_security}: expected kafka_username and kafka_password too")
+        if self.kafka_security.startswith("SASL") and (
+            self.kafka_username is None or self.kafka_password is None
+        ):
+            raise ValueError(
+                f"kafka_security={self.kafka_security}: expected kafka_username and "
+                "kafka_password too"
+            )
         if (self.kafka_cert_file is None) != (self.kafka_key_file is None):
             raise ValueError("kafka_cert_file, kafka_key_file: expected both or neither")
         if (self.prometheus_username is None) != (self.prometheus_password is None):
@@ -211,8 +284,21 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what is passed in: `load_settings` orders the sources itself, so that it knows where a value came from."""
+        """Only what is passed in: `load_settings` orders the sources itself, so that it knows where
+        a value came from."""
         return (init_settings,)
+
+    def clusters_dir(self) -> Path:
+        """Where the joined clusters are; see `runtime.kube.joined`."""
+        return self.clusters if self.clusters is not None else self.data_dir / "clusters"
+
+    @property
+    def shards(self) -> int:
+        """Fleet shards of a plane whose ledger begins now. On the embedded broker one process
+        decides, which more shards would not make faster."""
+        if self.fleet_shards is not None:
+            return self.fleet_shards
+        return 1 if self.broker == "memory" else FLEET_SHARDS
 
     def security(self) -> KafkaSecurity:
         return KafkaSecurity(
@@ -225,13 +311,21 @@ class Settings(BaseSettings):
             key_file=self.kafka_key_file,
         )
 
+    def deadlines(self) -> Deadlines:
+        """How long the database may take."""
+        return Deadlines(
+            self.database_timeout_s, self.database_fetch_timeout_s, self.database_lock_timeout_s
+        )
+
     def backend(self) -> Backend:
-        """The broker and database these settings name. SettingsError when there is no plane and none is named."""
+        """The broker and database these settings name. SettingsError when there is no plane and
+        none is named."""
         missing = [name for name in ("kafka", "database") if getattr(self, name) is None]
         if missing or self.kafka is None or self.database is None:
             raise SettingsError(
                 *(
-                    f"{name}: not set, and no plane is up in {self.data_dir}: start one with `wharfinger up`"
+                    f"{name}: not set, and no plane is up in {self.data_dir}: "
+                    "start one with `wharfinger up`"
                     f" or set {ENV_PREFIX}{name.upper()}"
                     for name in missing
                 )
@@ -246,7 +340,8 @@ class Settings(BaseSettings):
 
 
 def load_settings(flags: Mapping[str, object] | None = None) -> Settings:
-    """Settings of this process. `flags` are the command line's, by field name; None means not given.
+    """Settings of this process. `flags` are the command line's, by field name; None means not
+    given.
 
     Raises SettingsError with one line a bad field.
     """
@@ -255,11 +350,14 @@ def load_settings(flags: Mapping[str, object] | None = None) -> Settings:
     try:
         return Settings(**values)
     except ValidationError as error:
-        raise SettingsError(*(_line(detail["loc"], detail["msg"], layers) for detail in error.errors())) from error
+        raise SettingsError(
+            *(_line(detail["loc"], detail["msg"], layers) for detail in error.errors())
+        ) from error
 
 
 def unknown_environment(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Variables with our prefix that name no setting: most often a typing error, sometimes a test's own."""
+    """Variables with our prefix that name no setting: most often a typing error, sometimes a test's
+    own."""
     known = {f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields}
     return sorted(name for name in environment if name.startswith(ENV_PREFIX) and name not in known)
 
@@ -273,7 +371,8 @@ class _Layer:
 
 
 def _layers(flags: Mapping[str, Any]) -> list[_Layer]:
-    """Strongest first. Flags and environment lead because they alone may say which file and data directory are meant."""
+    """Strongest first. Flags and environment lead because they alone may say which file and data
+    directory are meant."""
     layers = [
         _Layer(flags, lambda name: f"--{name.replace('_', '-')}"),
         _Layer(_environment(), lambda name: f"{ENV_PREFIX}{name.upper()}"),
@@ -281,18 +380,24 @@ def _layers(flags: Mapping[str, Any]) -> list[_Layer]:
     if config := _first(layers, "config"):
         layers.append(_Layer(_read_file(Path(config)), lambda name: f"{config}: {name}"))
     data_dir = Path(_first(layers, "data_dir") or Settings.model_fields["data_dir"].default)
-    layers.append(_Layer(_read_plane(data_dir, layers), lambda name: f"{data_dir / PLANE_FILE}: {name}"))
+    layers.append(
+        _Layer(_read_plane(data_dir, layers), lambda name: f"{data_dir / PLANE_FILE}: {name}")
+    )
     return layers
 
 
 def _first(layers: Sequence[_Layer], name: str) -> str | None:
-    return next((str(layer.values[name]) for layer in layers if layer.values.get(name) is not None), None)
+    return next(
+        (str(layer.values[name]) for layer in layers if layer.values.get(name) is not None), None
+    )
 
 
 def _line(location: tuple[int | str, ...], message: str, layers: Sequence[_Layer]) -> str:
     name = str(location[0]) if location else ""
     origin = next((layer.name_of(name) for layer in layers if name in layer.values), "settings")
-    return f"{origin}: {message.removeprefix('Value error, ').replace('Input should be', 'expected')}"
+    return (
+        f"{origin}: {message.removeprefix('Value error, ').replace('Input should be', 'expected')}"
+    )
 
 
 def _environment() -> dict[str, Any]:
@@ -314,7 +419,9 @@ def _read_file(path: Path) -> dict[str, object]:
             case ".yaml" | ".yml":
                 values = YAML(typ="safe", pure=True).load(text)
             case _:
-                raise SettingsError(f"config: {path}: expected a name that ends in .yaml, .yml or .toml")
+                raise SettingsError(
+                    f"config: {path}: expected a name that ends in .yaml, .yml or .toml"
+                )
     except (tomllib.TOMLDecodeError, YAMLError) as error:
         raise SettingsError(f"config: {path}: {' '.join(str(error).split())}") from error
     match values:
@@ -327,7 +434,8 @@ def _read_file(path: Path) -> dict[str, object]:
 
 
 def _read_plane(data_dir: Path, stronger: Sequence[_Layer]) -> dict[str, object]:
-    """What the running plane says. A broker's promise goes with its address: who names another broker gets neither."""
+    """What the running plane says. A broker's promise goes with its address: who names another
+    broker gets neither."""
     try:
         plane = read_plane(data_dir)
     except PlaneError as error:

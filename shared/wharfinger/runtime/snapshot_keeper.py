@@ -1,13 +1,22 @@
-"""Snapshots of the streams a stage owns, made while it has nothing better to do, and in small slices where it never has not.
+"""Snapshots of the streams that a stage owns, made while the stage is idle, and in small slices
+where it is never idle.
 
-A whole snapshot is what a restart begins at instead of the first round; a delta is what somebody begins at who asks why a binding
-was placed. Making either means to decide the rounds since the last one again, which costs as much as it did the first time: so
-it waits until the stage has rested, goes a round at a time in a thread beside the loop, stops wherever the stage is
-wanted, and lets go of its state when it is done. It never stands in the way of a decision.
+A restart begins at a whole snapshot instead of the first round. An explanation of a past decision
+begins at a delta. To make either, the keeper decides the rounds since the last one again, which
+costs as much as the first time. So it waits until the stage is at rest and works in a thread beside
+the loop, one round at a time. It stops as soon as the stage has work, and frees its state when it
+is done. It never delays a decision.
 
-A stream that is never at rest is followed too once it is far behind: after each round the keeper sleeps so much longer than it
-worked that it takes one twentieth of a core at most. Under a load that fills the stage it falls behind for good, and catches
-up at the next rest; what that costs is a longer recovery and slower explanations of the latest decisions.
+A stream that is never at rest gets snapshots too, once it is far behind: after each round the
+keeper sleeps long enough to take one twentieth of a core at most. Under a load that fills the stage
+it falls further behind until the stage next rests. That costs a longer recovery and slower
+explanations of the latest decisions.
+
+After a change of the engine the rounds of the old one are folded and not compared, and the state is
+stored at once (`ledger.follower`). Where this engine itself decides otherwise than it did before,
+no further snapshot of the stream is made. That is a fault: the log reports it now and every ten
+minutes, and so do the metric `wharfinger_divergences`, its alert, and `doctor`. A restart tries
+again.
 """
 
 from __future__ import annotations
@@ -21,25 +30,32 @@ import structlog
 
 from wharfinger.kernel.decider import Decider, S
 from wharfinger.kernel.round import Head
+from wharfinger.kernel.step import ENGINE
 from wharfinger.runtime.ledger import Ledger, SnapshotFollower, Transient
-from wharfinger.runtime.ledger.follower import Cadence
+from wharfinger.runtime.ledger.follower import SnapshotCadence
+from wharfinger.runtime.service import end_tasks
 
 log = structlog.get_logger()
 
 REST_S = 1.0
-"""The stage has been idle for so long: it is at rest."""
+"""A stage that has been idle for so long is at rest."""
 
 OVERDUE = 10
-"""So many times the rows after which a delta is due, and a stream is followed though its stage is busy."""
+"""While its stage is busy, a stream gets a delta only after this many times the rows after which
+one is due."""
+
+SAY_AGAIN_S = 600.0
+"""How often the log repeats that a stream has no snapshots any more."""
 
 SHARE = 0.05
-"""Of a core, while the stage is busy."""
+"""The part of a core that the keeper may take while the stage is busy."""
 
 FOLDED_PART = 4
-"""Beginning costs folding from the last whole snapshot on: it waits until there is a quarter as much to decide."""
+"""To begin, the keeper folds the rows since the last whole snapshot. It waits until a quarter as
+many rows are to be decided."""
 
 
-class Owner(Protocol):
+class StreamOwner(Protocol):
     """Who owns the streams: a stage loop."""
 
     def heads(self) -> Mapping[str, Head]:
@@ -50,15 +66,15 @@ class Owner(Protocol):
 
 
 class SnapshotKeeper(Generic[S]):
-    """`of_profile`: the decider of a recorded profile; never the owner's own one, which must not be used from two threads.
-    `cadence`: when a snapshot is due."""
+    """`of_profile`: the decider of a recorded profile; never the owner's own one, which must not be
+    used from two threads. `cadence`: when a snapshot is due."""
 
     def __init__(
         self,
         ledger: Ledger,
         of_profile: Callable[[str], Decider[S]],
-        owner: Owner,
-        cadence: Cadence,
+        owner: StreamOwner,
+        cadence: SnapshotCadence,
         rest_s: float = REST_S,
     ) -> None:
         self._ledger = ledger
@@ -68,7 +84,14 @@ class SnapshotKeeper(Generic[S]):
         self._rest_s = rest_s
         self._reached: dict[str, Head] = {}
         self._folded: dict[str, int] = {}
-        self._given_up: set[str] = set()
+        self._given_up: dict[str, str] = {}
+        """Stream -> why."""
+        self.divergences = 0
+        """Streams, since the start, whose rounds were decided otherwise when a snapshot was
+        made."""
+        self._said_at = 0.0
+        self._engine_known: set[str] = set()
+        """Streams of which it is known whether another engine decided their last rounds."""
         self._worked_from = 0.0
         self._task: asyncio.Task[None] | None = None
 
@@ -77,35 +100,56 @@ class SnapshotKeeper(Generic[S]):
 
     async def stop(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end_tasks([self._task])
 
     async def _run(self) -> None:
         while True:
             for stream in sorted(self._owner.heads()):
                 await self._keep(stream)
+            self._say_stopped()
             await asyncio.sleep(self._rest_s)
 
     async def _keep(self, stream: str) -> None:
-        """Trouble with a snapshot is said and not a reason to stop deciding: without it a restart only takes longer."""
+        """Trouble with a snapshot is said and not a reason to stop deciding: without it a restart
+        only takes longer."""
         try:
             if await self._due(stream):
                 await self._bring_forward(stream)
         except Transient as error:
             log.warning("snapshot.put_off", stream=stream, why=str(error))
-        except Exception:
-            self._given_up.add(stream)
+        except Exception as error:
+            self._given_up[stream] = f"{type(error).__name__}: {error}"
             log.exception("snapshot.failed", stream=stream)
+
+    def _say_stopped(self) -> None:
+        """Log again, at intervals, which streams get no snapshots: such a stream takes longer to
+        recover with every round."""
+        now = time.monotonic()
+        if not self._given_up or now - self._said_at < SAY_AGAIN_S:
+            return
+        self._said_at = now
+        for stream, why in sorted(self._given_up.items()):
+            log.error("snapshots.stopped", stream=stream, why=why)
 
     async def _due(self, stream: str) -> bool:
         head = self._owner.heads().get(stream)
         if head is None:
-            self._reached.pop(stream, None)  # whoever owns it meanwhile may make one
+            self._reached.pop(stream, None)  # its next owner may make a snapshot
             return False
-        rows = max(min(self._cadence.delta_rows, self._cadence.whole_rows), self._folded.get(stream, 0) // FOLDED_PART)
+        if stream not in self._engine_known:
+            if (
+                stream not in self._given_up
+                and await self._ledger.other_engine(stream, ENGINE) is not None
+            ):
+                return True
+            self._engine_known.add(stream)
+        rows = max(
+            min(self._cadence.delta_rows, self._cadence.whole_rows),
+            self._folded.get(stream, 0) // FOLDED_PART,
+        )
         if stream in self._given_up or _rows_behind(head, self._reached.get(stream)) < rows:
             return False
-        if stream not in self._reached:  # asked only now: most streams never have that many rows
+        if stream not in self._reached:  # queried only now: most streams never have that many rows
             latest = await self._ledger.nearest_snapshot(stream, head.round, names=())
             if latest is not None:
                 self._reached[stream] = await self._ledger.head_at(stream, latest.round)
@@ -115,16 +159,23 @@ class SnapshotKeeper(Generic[S]):
     async def _bring_forward(self, stream: str) -> None:
         follower = SnapshotFollower(self._ledger, self._of_profile, stream, cadence=self._cadence)
         self._worked_from = time.monotonic()
-        made = await follower.catch_up(self._owner.heads()[stream].round, lambda: self._may_go_on(stream))
+        made = await follower.catch_up(
+            self._owner.heads()[stream].round, lambda: self._may_go_on(stream)
+        )
         self._folded[stream] = follower.folded
-        if follower.divergence is not None:
-            self._given_up.add(stream)
+        self._engine_known.add(stream)
+        if (found := follower.divergence) is not None:
+            self.divergences += 1
+            self._given_up[stream] = (
+                f"round {found.round}: decided otherwise now, by the same engine: {found.step}"
+            )
         if made:
             self._reached[stream] = await self._ledger.head_at(stream, made[-1])
             log.info("snapshot.made", stream=stream, round=made[-1], count=len(made))
 
     async def _may_go_on(self, stream: str) -> bool:
-        """Before each round. At rest at once; else after a sleep that keeps our share of the core small."""
+        """Before each round. At rest at once; else after a sleep that keeps our share of the core
+        small."""
         pause_s = (time.monotonic() - self._worked_from) * (1 / SHARE - 1)
         until = time.monotonic() + pause_s
         while True:
@@ -140,7 +191,8 @@ class SnapshotKeeper(Generic[S]):
 
 
 def _rows_behind(head: Head, reached: Head | None) -> int:
-    """At least so many rows: every round has an input or a decision, and how many decisions there are is known."""
+    """At least so many rows: every round has an input or a decision, and how many decisions there
+    are is known."""
     if reached is None:
         return head.round + head.seq
     return head.round - reached.round + head.seq - reached.seq

@@ -1,36 +1,55 @@
-"""A stage as a service: a Faust app reads its partitions, a broadcast reader what every process must know, one loop decides.
+"""A stage as a service: a Faust app reads its partitions, a broadcast reader what every process
+must know, one loop decides.
 
-Faust gives and takes partitions; each is a group of streams of the loop. When groups come, the broadcast reader begins anew
-from the lowest offset any of their streams has seen, and nothing is decided before it has reached the ends that stood there.
+Faust gives and takes partitions; each is a group of streams of the loop. Membership is all that the
+consumer group is for: partitions are read from what the ledger has committed (`reading_starts`),
+not from offsets committed to the broker. When groups come, the broadcast reader starts again from
+the lowest offset any of their streams has seen, and nothing is decided before it has reached the
+ends it found at that time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
 import structlog
 
+from wharfinger.domain.open_requests import OpenRequests
 from wharfinger.events.streams import Topic
 from wharfinger.kernel.decider import Decider, S
-from wharfinger.runtime.faust_app import Partition, RawStream, ServiceApp, faust_app, take
-from wharfinger.runtime.ledger.follower import Cadence
+from wharfinger.kernel.round import Basis
+from wharfinger.runtime.abandoned import Abandoned
+from wharfinger.runtime.backends import BackendError
+from wharfinger.runtime.faust_app import Partition, RawStream, ServiceApp, take
+from wharfinger.runtime.group_service import GroupService
+from wharfinger.runtime.ledger import LedgerError, Transient
+from wharfinger.runtime.ledger.follower import SnapshotCadence
+from wharfinger.runtime.messages import Routing
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.reading import BroadcastReading, InOrder, Reading
-from wharfinger.runtime.service import ServiceContext
+from wharfinger.runtime.reading_starts import reading_starts
+from wharfinger.runtime.service import ServiceContext, end_tasks
 from wharfinger.runtime.snapshot_keeper import SnapshotKeeper
-from wharfinger.runtime.stage_loop import Routing, StageLoop
+from wharfinger.runtime.stage_loop import StageLoop
+from wharfinger.runtime.timeline import ensure_not_behind
 
 log = structlog.get_logger()
+
+COMPARE_AGAIN_S = 0.5
+STARTS_PAUSES_S = (0.2, 0.5, 1.0, 2.0)
+"""How long a database that is away is waited for while a rebalance waits for us."""
+MEASURE_EVERY_S = 30.0
+"""So often it is looked how old the newest snapshots are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage(Generic[S]):
-    """What runs: the decider, where its events go, the co-partitioned topics it owns by group (the first one names the
-    groups), the topics every process reads whole, and what makes the decider of a recorded profile (None: no snapshots are
-    made)."""
+    """What runs: the decider, where its events go, the co-partitioned topics it owns by group (the
+    first one names the groups), the topics every process reads whole, and what makes the decider of
+    a recorded profile (None: no snapshots are made)."""
 
     name: str
     decider: Decider[S]
@@ -40,109 +59,172 @@ class Stage(Generic[S]):
     of_profile: Callable[[str], Decider[S]] | None = None
 
 
-class StageService(Generic[S]):
+class StageService(GroupService, Generic[S]):
+    loop: StageLoop[S]
+
     def __init__(self, stage: Stage[S], context: ServiceContext) -> None:
-        self.name = stage.name
+        super().__init__(stage.name, context, stage.partitioned)
         self._stage = stage
-        self._context = context
         settings = context.settings
-        metrics = METRICS.of(stage.name)
+        self._metrics = metrics = METRICS.of(stage.name)
         self.loop = StageLoop(
-            stage.name, stage.decider, stage.routing, context.ledger, context.incarnations, context.clock, metrics,
-            take_max=settings.take_max, standing=[t.name for t in stage.broadcast if t.retention_ms is None],
-        )  # fmt: skip
+            stage.name,
+            stage.decider,
+            stage.routing,
+            context.ledger,
+            context.incarnations,
+            context.clock,
+            metrics,
+            take_max=settings.take_max,
+            standing=[t.name for t in stage.broadcast if t.retention_ms is None],
+            compare=self._compare,
+        )
         self._acks = InOrder()
         self._reading = Reading(
-            stage.name, context.ledger, context.incarnations, context.unwire, metrics, context.decoded, self._acks
+            stage.name,
+            context.ledger,
+            context.incarnations,
+            context.unwire,
+            metrics,
+            context.decoded,
+            self._acks,
+            Abandoned(context.went_back),
         )
         self._broadcast = BroadcastReading(
-            stage.name, context.backend, [context.wire(t.name) for t in stage.broadcast], self._reading,
-            self.loop.offer_facts, lambda: self.loop.hold(False),
-        )  # fmt: skip
+            stage.name,
+            context.backend,
+            [context.wire(t.name) for t in stage.broadcast],
+            self._reading,
+            self.loop.offer_facts,
+            lambda: self.loop.hold(False),
+            signals=context.signals,
+        )
         self._snapshots: SnapshotKeeper[S] | None = None
         if stage.of_profile is not None:
-            cadence = Cadence(settings.snapshot_rows, settings.delta_rows)
+            cadence = SnapshotCadence(settings.snapshot_rows, settings.delta_rows)
             self._snapshots = SnapshotKeeper(context.ledger, stage.of_profile, self.loop, cadence)
-        self._primary = context.wire(stage.partitioned[0].name)
-        self._taking_over: asyncio.Task[None] | None = None
-        self._failure = ""
-        self._app: ServiceApp | None = None
+        self._measuring: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        self._app = app = faust_app(self.name, self._context.backend, group=self._context.group(self.name))
-        app.notify_assigned(self._assigned)
-        app.notify_revoked(self._revoked)
-        app.read(*(self._context.wire(t.name) for t in self._stage.partitioned), agent=self._agent)
+        app = self._new_app(starts=self._starts)
         self.loop.hold(True)
         self.loop.start()
         if self._snapshots is not None:
             self._snapshots.start()
+            self._measuring = asyncio.create_task(self._measure(), name=f"measure-{self.name}")
         await app.start()
 
     async def stop(self) -> None:
-        if self._taking_over is not None:
-            self._taking_over.cancel()
-            await asyncio.gather(self._taking_over, return_exceptions=True)
+        if self._measuring is not None:
+            await end_tasks([self._measuring])
         if self._snapshots is not None:
             await self._snapshots.stop()
-        await self._broadcast.stop()
-        await self.loop.stop()
-        if self._app is not None:
-            await self._app.stop()
+        await self._stop_reading()
 
-    def ready(self) -> bool:
-        return self._app is not None and self._app.ready and self.loop.ready()
+    def divergences(self) -> int:
+        return self._snapshots.divergences if self._snapshots is not None else 0
 
-    def lag(self) -> int:
-        return self.loop.backlog()
+    def open_requests(self) -> OpenRequests:
+        return self.loop.open_requests()
 
-    def failed(self) -> str:
-        crashed = self._app.crash_reason if self._app is not None else None
-        return self.loop.fatal or self._failure or self._broadcast.failure or (repr(crashed) if crashed else "")
-
-    async def _agent(self, stream: RawStream) -> None:
-        """An exception must never leave an agent: Faust would acknowledge what it was holding."""
-        try:
-            await self._read(stream)
-        except Exception as error:
-            self._failure = f"{type(error).__name__}: {error}"
-            log.exception("agent.failed", service=self.name)
-
-    async def _read(self, stream: RawStream) -> None:
-        assert self._app is not None
+    async def _read(self, app: ServiceApp, stream: RawStream) -> None:
         async for records in take(stream, self._context.settings.take_max):
+            # What was read before a rebalance is read again from a lower offset. Its higher
+            # offsets, taken in now, would make those look as if they had been decided.
+            if not app.is_current(records[-1]):
+                continue
             messages = await self._reading.messages(records)
-            # A dead letter is waited for, perhaps through a rebalance: an offset of before it, taken in now, would make those
-            # below it, which are read again, look like old ones.
-            if self._app.is_current(records[-1]):
-                await self.loop.offer(messages)
+            if not app.is_current(records[-1]):
+                continue  # a dead letter was waited for, and the partitions changed meanwhile
+            await self.loop.offer(messages)
+            if app.is_current(records[-1]):  # it may have waited for room in the mailbox
+                self._note_read(records)
+
+    async def _measure(self) -> None:
+        """How old the newest snapshot is, of the stream of ours with most rows since its own."""
+        while True:
+            try:
+                ages = {age.stream: age for age in await self._context.ledger.snapshot_ages()}
+                mine = [ages[name] for name in self.loop.heads() if name in ages]
+                furthest = max(mine, key=lambda age: (age.rows, age.stream), default=None)
+                rows = furthest.rows if furthest is not None else 0
+                at = furthest.at if furthest is not None else None
+                self._metrics.snapshot_rows.set(rows)
+                self._metrics.snapshot_age.set(
+                    0 if at is None else max(0.0, (self._context.clock() - at) / 1e6)
+                )
+            except LedgerError as error:
+                log.info("snapshot_ages.unknown", stage=self.name, why=str(error))
+            await asyncio.sleep(MEASURE_EVERY_S)
 
     async def _revoked(self, partitions: frozenset[Partition]) -> None:
-        await self.loop.revoke(sorted(p for topic, p in partitions if topic == self._primary))
+        await self.loop.revoke(self._groups_of(partitions))
         self._acks.forget()
 
     async def _assigned(self, partitions: frozenset[Partition]) -> None:
         """Called inside the rebalance, which others wait for: recovery goes on behind it."""
         self._acks.forget()
-        self.loop.expect(sorted(p for topic, p in partitions if topic == self._primary))
-        if self._taking_over is not None:
-            self._taking_over.cancel()
-            await asyncio.gather(self._taking_over, return_exceptions=True)
-        self._taking_over = asyncio.create_task(self._take_over(), name=f"take-over-{self.name}")
+        self.loop.expect(self._groups_of(partitions))
+        self._begin_reading()
+        await self._begin_behind(lambda: self._take_over(partitions))
 
-    async def _take_over(self) -> None:
-        try:
-            self.loop.hold(True)
-            # Before the new groups come: a reader that reached its ends now would let them decide without their facts.
-            await self._broadcast.stop()
-            await self.loop.acquire()
-            begin = {}
-            for place, offset in self.loop.positions().items():
-                topic, _, partition = place.rpartition("/")
-                begin[self._context.wire(topic), int(partition)] = offset
-            await self._broadcast.restart(begin)
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:  # whatever it is, we cannot decide without our streams: restart
-            self._failure = f"{type(error).__name__}: {error}"
-            log.exception("take_over.failed", stage=self.name)
+    async def _starts(self, partitions: frozenset[Partition]) -> Mapping[Partition, int]:
+        """Where to read each partition from, as the ledger has it now. A former owner that has not
+        finished yet may still commit: then we read what it decided once more, and know it by the
+        basis. Without an answer from the database everything is read from the beginning, which is
+        right and only takes longer."""
+        assert self._app is not None, "the app asks"
+        places = {
+            f"{self._context.unwire(topic)}/{number}": (topic, number)
+            for topic, number in partitions
+        }
+        asked_in = self._app.assigned_in
+        bases = await self._last_bases()
+        starts = reading_starts(
+            places, bases, self._stage.routing.group_of, self._context.incarnations
+        )
+        log.info("reading.begins", stage=self.name, starts=starts)
+        found = {places[place]: offset for place, offset in starts.items()}
+        if asked_in == self._app.assigned_in:  # or others were assigned while the ledger was asked
+            self._next = dict(found)
+        return found
+
+    async def _last_bases(self) -> Mapping[str, Basis]:
+        for pause in (*STARTS_PAUSES_S, None):
+            try:
+                return await self._context.ledger.last_bases(self._stage.routing.prefix)
+            except Transient as error:
+                log.warning("ledger.away", stage=self.name, why=str(error), retry_in_s=pause)
+                if pause is not None:
+                    await asyncio.sleep(pause)
+        return {}
+
+    async def _compare(self) -> None:
+        context = self._context
+        while True:
+            try:
+                await ensure_not_behind(
+                    context.ledger, context.backend, context.wire, context.went_back
+                )
+                return
+            except (Transient, BackendError) as error:
+                log.warning(
+                    "timeline.not_compared",
+                    stage=self.name,
+                    why=str(error),
+                    retry_in_s=COMPARE_AGAIN_S,
+                )
+                await asyncio.sleep(COMPARE_AGAIN_S)
+
+    async def _take_over(self, partitions: frozenset[Partition]) -> None:
+        self.loop.hold(True)
+        # Before the new groups come: a reader that reached its ends now would let them decide
+        # without their facts.
+        await self._broadcast.stop()
+        await self.loop.acquire()
+        begin = {}
+        for place, offset in self.loop.positions().items():
+            topic, _, partition = place.rpartition("/")
+            begin[self._context.wire(topic), int(partition)] = offset
+        await self._broadcast.restart(begin)
+        self._ends = await self._ends_of(partitions)

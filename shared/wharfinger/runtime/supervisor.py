@@ -1,14 +1,21 @@
-"""The one who keeps a plane up on one machine: broker, database, groundwork, services, in this order.
+"""Keeps a plane running on one machine: broker, database, topics, services, in this
+order.
 
-There is one list of what must run, and one function that brings back whatever of it does not (`_reconcile`). Starting is
-calling it for the first time; a killed service, a dead broker, a dead database are calling it again. A broker of ours keeps
-everything in memory, so its death is the death of all topics: the services are bounced, a broker with a new boot id is
-started, topics are made again and their incarnation is raised. The same is done, gracefully, when the broker has grown too
-large, because it never frees memory. Nothing is lost by it: the ledger is the only truth.
+There is one list of what must run, and one function (`_reconcile`) that starts each part of it that
+does not run. The first call starts the plane; a later call restores a service, a broker or a
+database that has ended. The embedded broker keeps everything in memory, so all topics are lost when
+it ends. Then the services are restarted, a broker with a new boot id is started, the topics are
+created again and their incarnation is raised. The same is done, with a graceful stop, when the
+broker has grown too large, because it never frees memory. No data is lost: the ledger is the only
+source of truth.
 
-The supervisor itself may be killed. Broker, database and services then go on without one; the next `up`, or `down`, finds
-them by what is written under the data directory (`run/`, the servers' own records), checks with the kernel that they are
-who they were, and ends or adopts them.
+The supervisor itself may be killed. Broker, database and services then go on without it. The next
+`up`, or `down`, finds them by the files under the data directory (`run/`, the servers' own
+records), checks with the kernel that they are the same processes, and ends or adopts them.
+
+The supervisor stops when its reason to run is gone: the data directory was removed or replaced, the
+database is another one, or the process that the plane was started for has ended. Then it stops
+everything and logs one line that says why.
 """
 
 from __future__ import annotations
@@ -27,12 +34,12 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 import structlog
 
+from wharfinger.domain.text import one_line
 from wharfinger.runtime.backends import BackendError
 from wharfinger.runtime.children import (
-    RUN_DIR,
     STOP_PATIENCE_S,
-    GroundworkProcess,
     ServiceProcess,
+    TopicSetupProcess,
     end_services_of,
     open_log,
     process_names,
@@ -40,53 +47,34 @@ from wharfinger.runtime.children import (
 from wharfinger.runtime.embedded import BROKER_PROFILE
 from wharfinger.runtime.embedded_broker import EmbeddedBroker
 from wharfinger.runtime.embedded_postgres import EmbeddedPostgres
-from wharfinger.runtime.plane import Plane, PlaneError, holding, remove_plane, write_plane
+from wharfinger.runtime.owner_watch import Lifeline, PlaneGoneError
+from wharfinger.runtime.plane import (
+    LOCK_FILE,
+    SUPERVISOR_FILE,
+    Plane,
+    PlaneError,
+    another_database,
+    holding,
+    remove_plane,
+    write_plane,
+)
+from wharfinger.runtime.process_status import STEPS, SupervisorRecord, read_record
 from wharfinger.runtime.processes import ProcessIdentity, end
 from wharfinger.runtime.settings import ENV_PREFIX, SettingsError, load_settings
 
-RECORD_FILE = "supervisor.state"  # not .json: the files of the service processes lie beside it
 WATCH_S = 0.2
 BROKER_RSS_EVERY_S = 5.0
-GROUNDWORK_TIMEOUT_S = 60.0
-ANSWER_TIMEOUT_S = 60.0  # a process that has not said who it is by then hangs
+TOPIC_SETUP_TIMEOUT_S = 300.0  # ends a hang; a child that fails says so at once
+ANSWER_TIMEOUT_S = (
+    60.0  # a process that has not said who it is hangs when it has used no processor for so long
+)
 READY_TIMEOUT_S = 1800.0  # one that has may have a long history to recover
 STARTS_MAX = 3  # a process that ends that often before it was ever ready will not become so
 TROUBLE_PAUSE_S = 1.0
 DOWN_PATIENCE_S = 40.0
-
-STEPS = ("broker and database", "schema and topics", "services", "ready")
+ABANDON_PATIENCE_S = 2.0  # there is nothing left to be saved
 
 log = structlog.get_logger(__name__)
-
-
-class SupervisorRecord(msgspec.Struct, frozen=True):
-    """What a supervisor says of itself while it works, in `run/supervisor.state`. `children`: name -> (pid, start time);
-    `services`: process -> the services it has once had ready, so that those of a process that is down are missed."""
-
-    pid: int
-    started: float
-    step: int = 0
-    error: str = ""
-    children: dict[str, tuple[int, float]] = {}
-    services: dict[str, tuple[str, ...]] = {}
-    restarts: dict[str, int] = {}
-
-    @property
-    def identity(self) -> ProcessIdentity:
-        return ProcessIdentity(self.pid, self.started)
-
-    @property
-    def ready(self) -> bool:
-        return self.step >= len(STEPS)
-
-
-def read_record(data_dir: Path) -> SupervisorRecord | None:
-    try:
-        return msgspec.json.decode((data_dir / RUN_DIR / RECORD_FILE).read_bytes(), type=SupervisorRecord)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, msgspec.MsgspecError) as error:
-        raise PlaneError(f"{data_dir / RUN_DIR / RECORD_FILE}: cannot be read ({error}); remove it") from error
 
 
 class StoppedError(Exception):
@@ -94,13 +82,16 @@ class StoppedError(Exception):
 
 
 class Supervisor:
-    """`run` holds the data directory, starts everything, watches it until `stop` is called, and stops everything.
+    """`run` holds the data directory, starts everything, watches it until `stop` is called, and
+    stops everything.
 
-    `told` hears the number of each step of STEPS that is done. Raises PlaneError, BackendError or SettingsError (one line)
-    when the plane cannot be started.
+    `told` is called with the number of each step of STEPS that is done. Raises PlaneError,
+    BackendError or SettingsError (one line) when the plane cannot be started.
     """
 
-    def __init__(self, data_dir: Path, flags: Mapping[str, object], told: Callable[[int], None]) -> None:
+    def __init__(
+        self, data_dir: Path, flags: Mapping[str, object], told: Callable[[int], None]
+    ) -> None:
         self._data_dir = data_dir.absolute()
         self._flags = dict(flags)
         self._told = told
@@ -109,6 +100,7 @@ class Supervisor:
         self._error = ""
         self._written: bytes = b""
         self._plane: Plane | None = None
+        self._database_identity = ""
         self._known_services: dict[str, tuple[str, ...]] = {}
         me = ProcessIdentity.of(os.getpid())
         assert me is not None, "we run, so we are somebody"
@@ -119,8 +111,10 @@ class Supervisor:
 
     def run(self) -> None:
         with holding(self._data_dir):
-            remove_plane(self._data_dir)  # of a life that was cut short; it would pass for an external broker's address
+            # of a life that was cut short; it would pass for an external broker's address
+            remove_plane(self._data_dir)
             self._settings = load_settings({**self._flags, "data_dir": self._data_dir})
+            self._lifeline = Lifeline(self._data_dir, self._settings.owner_pid)
             self._prepare()
             try:
                 self._start()
@@ -128,10 +122,14 @@ class Supervisor:
             except StoppedError:
                 log.info("stopped_while_starting")
             except BaseException as error:
-                self._error = " ".join(str(error).split()) or type(error).__name__
+                self._error = one_line(error)
                 raise
             finally:
-                self._stop_all()
+                if self._lifeline.lost(self._data_dir / LOCK_FILE):
+                    self._abandon()
+                else:
+                    self._stop_all()
+                self._lifeline.close()
 
     # starting
 
@@ -144,7 +142,9 @@ class Supervisor:
             log.warning("leftovers_ended", processes=leftovers)
         self._broker = EmbeddedBroker(self._data_dir) if settings.kafka is None else None
         self._postgres = EmbeddedPostgres(self._data_dir) if settings.database is None else None
-        self._services = [ServiceProcess(name, self._data_dir) for name in process_names(settings.processes)]
+        self._services = [
+            ServiceProcess(name, self._data_dir) for name in process_names(settings.processes)
+        ]
         self._laid = False
         self._rss_due = 0.0
         self._write_record()
@@ -158,19 +158,32 @@ class Supervisor:
         log.info("plane_ready", bootstrap=self._bootstrap, boot_id=self._boot_id)
 
     def _wait_ready(self) -> None:
-        began = time.monotonic()
+        began = moved = time.monotonic()
+        used_s = 0.0
         while not self._ready():
             if self._stop.wait(0.02):
                 raise StoppedError
             self._reconcile()
             for service in self._services:
                 if service.failures >= STARTS_MAX:
-                    raise BackendError(f"process {service.name} does not start: {service.last_words() or 'no word'}")
+                    raise BackendError(
+                        f"process {service.name} does not start: "
+                        f"{service.last_words() or 'no word'}"
+                    )
             silent = any(service.card() is None for service in self._services)
-            patience_s = ANSWER_TIMEOUT_S if silent else READY_TIMEOUT_S
-            if time.monotonic() - began > patience_s:
-                waiting = "; ".join(service.unready() for service in self._services if not service.ready())
-                raise BackendError(f"not ready in {patience_s:g} s: {waiting}; see {self._data_dir}/log")
+            since, patience_s = (moved, ANSWER_TIMEOUT_S) if silent else (began, READY_TIMEOUT_S)
+            if time.monotonic() - since > patience_s:
+                before_s, used_s = used_s, sum(service.cpu_s() for service in self._services)
+                if silent and used_s > before_s:
+                    # it is slow, as on a machine with other work, and does not hang
+                    moved = time.monotonic()
+                    continue
+                waiting = "; ".join(
+                    service.unready() for service in self._services if not service.ready()
+                )
+                raise BackendError(
+                    f"not ready in {patience_s:g} s: {waiting}; see {self._data_dir}/log"
+                )
 
     # watching
 
@@ -180,30 +193,50 @@ class Supervisor:
                 self._reconcile()
                 if self._ready():
                     self._write_plane()
-            except (BackendError, OSError) as error:  # OSError: a full disk, most often; it is no reason to stop all
+            except (BackendError, OSError) as error:
+                # OSError: a full disk, most often; it is no reason to stop all
                 log.error("cannot_restore", error=str(error))
                 self._stop.wait(TROUBLE_PAUSE_S)
 
     def _reconcile(self) -> None:
-        """Bring up whatever is down, in the order in which they need each other. The first time that is everything."""
-        groundwork = None if self._laid else self._begin_groundwork()
+        """Bring up what is down, in the order in which they need each other. The first time that is
+        everything.
+
+        PlaneGoneError: what all this is done for is not there any more."""
+        self._check_lifeline()
+        topic_setup = None if self._laid else self._begin_topic_setup()
         try:
             self._end_grown_broker()
             self._raise_servers()
             if not self._laid:
                 self._done(1)
-                groundwork = groundwork or self._begin_groundwork()
-                self._lay(groundwork)
+                topic_setup = topic_setup or self._begin_topic_setup()
+                self._lay(topic_setup)
                 self._done(2)
         finally:
-            if groundwork is not None:
-                groundwork.end()
+            if topic_setup is not None:
+                topic_setup.end()
         self._keep_services_running()
 
+    def _check_lifeline(self) -> None:
+        gone = self._lifeline.broken()
+        for service in self._services:
+            if service.gone:
+                gone = gone or service.last_words()
+        if gone:
+            log.error("plane_gone", why=gone)
+            raise PlaneGoneError(
+                f"the plane in {self._data_dir} is gone: {gone}; everything is stopped"
+            )
+
     def _end_grown_broker(self) -> None:
-        """A broker beyond its limit is put down with its clients told first."""
+        """A broker beyond its limit is stopped, after its clients, once they were ready on it: on a
+        slow machine a limit that is always exceeded would else stop it before anything has
+        started."""
         now = time.monotonic()
         if self._broker is None or not self._broker.alive or now < self._rss_due:
+            return
+        if not self._ready():
             return
         self._rss_due = now + BROKER_RSS_EVERY_S
         rss_mb = self._broker.rss_bytes >> 20
@@ -229,24 +262,37 @@ class Supervisor:
 
     def _raise_broker(self) -> None:
         assert self._broker is not None
-        self._laid = False  # said first: should the start fail, the groundwork is still to be laid on the next one
+        self._laid = (
+            False  # said first: should the start fail, the topics are set up on the next one
+        )
         self._stop_services(patience_s=2.0 if self._step >= len(STEPS) else 0.0)
         self._broker.start()
-        log.info("broker_started", pid=self._broker.pid, bootstrap=self._broker.bootstrap, boot_id=self._broker.boot_id)
+        log.info(
+            "broker_started",
+            pid=self._broker.pid,
+            bootstrap=self._broker.bootstrap,
+            boot_id=self._broker.boot_id,
+        )
 
     def _raise_postgres(self) -> None:
         assert self._postgres is not None
         self._postgres.start()
+        self._lifeline.watch(self._postgres.version_file)
         log.info("database_started", pid=self._postgres.pid)
 
-    def _begin_groundwork(self) -> GroundworkProcess:
-        with open_log(self._data_dir, "groundwork") as output:
-            return GroundworkProcess(self._environment(where={}), output)
+    def _begin_topic_setup(self) -> TopicSetupProcess:
+        with open_log(self._data_dir, "topic-setup") as output:
+            return TopicSetupProcess(self._environment(where={}), output)
 
-    def _lay(self, groundwork: GroundworkProcess) -> None:
-        incarnations = groundwork.lay({"data_dir": str(self._data_dir), **self._where()}, GROUNDWORK_TIMEOUT_S)
+    def _lay(self, topic_setup: TopicSetupProcess) -> None:
+        laid = topic_setup.lay(
+            {"data_dir": str(self._data_dir), **self._where()}, TOPIC_SETUP_TIMEOUT_S
+        )
+        if self._database_identity and laid.database != self._database_identity:
+            raise PlaneGoneError(another_database(self._database_identity, laid.database))
+        self._database_identity = laid.database
         self._laid = True
-        log.info("groundwork_laid", incarnation=max(incarnations.values(), default=0))
+        log.info("topics_ready", incarnation=max(laid.incarnations.values(), default=0))
 
     def _keep_services_running(self) -> None:
         environment = self._environment(self._where())
@@ -256,7 +302,7 @@ class Supervisor:
             service.keep_running({**environment, **own})
         self._write_record()
 
-    # what the children are told
+    # the environment of the children
 
     def _where(self) -> dict[str, str]:
         return {
@@ -264,11 +310,18 @@ class Supervisor:
             "database": self._database_url,
             "broker": self._settings.broker if self._broker is None else BROKER_PROFILE,
             "broker_boot_id": self._boot_id,
+            "database_identity": self._database_identity,
         }
 
     def _environment(self, where: Mapping[str, str]) -> dict[str, str]:
-        """Ours, with the data directory as everybody shall spell it and, once known, where broker and database are."""
-        named = {"data_dir": str(self._data_dir), "processes": self._settings.processes, **where}
+        """Our own environment, with the data directory as an absolute path and, once known, the
+        addresses of broker and database."""
+        named = {
+            "data_dir": str(self._data_dir),
+            "processes": self._settings.processes,
+            "owner_pid": str(self._settings.owner_pid),
+            **where,
+        }
         return {**os.environ, **{ENV_PREFIX + name.upper(): value for name, value in named.items()}}
 
     @property
@@ -283,7 +336,7 @@ class Supervisor:
     def _database_url(self) -> str:
         return self._postgres.url if self._postgres is not None else self._settings.database or ""
 
-    # what the world is told
+    # the status that others read
 
     def _ready(self) -> bool:
         return all(service.ready() for service in self._services)
@@ -324,9 +377,13 @@ class Supervisor:
             started=me.started,
             step=self._step,
             error=self._error,
-            children={name: (one.pid, one.started) for name, one in living.items() if one is not None},
+            children={
+                name: (one.pid, one.started) for name, one in living.items() if one is not None
+            },
             services=self._known_services,
-            restarts={service.name: service.restarts for service in self._services if service.restarts},
+            restarts={
+                service.name: service.restarts for service in self._services if service.restarts
+            },
         )
         body = msgspec.json.encode(record)
         if body != self._written:
@@ -336,7 +393,7 @@ class Supervisor:
     # stopping
 
     def _stop_services(self, patience_s: float = STOP_PATIENCE_S) -> None:
-        """All are asked at once and share the patience."""
+        """All are asked to stop at the same time and share one time limit."""
         for service in self._services:
             service.ask_to_stop()
         deadline = time.monotonic() + patience_s
@@ -344,27 +401,43 @@ class Supervisor:
             service.make_stop(max(0.0, deadline - time.monotonic()))
 
     def _stop_all(self) -> None:
-        """Services, then what they stand on. Every part is tried; the first error is told after all were."""
+        """Stop the services, then the broker and the database. Every part is tried; the first error
+        is raised after that."""
         remove_plane(self._data_dir)
-        parts: list[Callable[[], None]] = [self._stop_services]
-        parts += [server.stop for server in (self._broker, self._postgres) if server is not None]
+        errors = self._try_each([self._stop_services, *self._server_stops()])
+        self._step = 0
+        self._write_record()
+        if not self._error:
+            (self._data_dir / SUPERVISOR_FILE).unlink(missing_ok=True)
+        log.info("plane_stopped")
+        if errors and not self._error:
+            raise errors[0]
+
+    def _abandon(self) -> None:
+        """End every process and touch no file: the directory that has our path now is not ours."""
+        errors = self._try_each([self._kill_services, *self._server_stops(abandon=True)])
+        log.info("plane_abandoned", errors=[str(error) for error in errors])
+
+    def _kill_services(self) -> None:
+        self._stop_services(ABANDON_PATIENCE_S)
+
+    def _server_stops(self, *, abandon: bool = False) -> list[Callable[[], None]]:
+        servers = [server for server in (self._broker, self._postgres) if server is not None]
+        return [server.abandon if abandon else server.stop for server in servers]
+
+    def _try_each(self, parts: Iterable[Callable[[], None]]) -> list[BackendError]:
         errors: list[BackendError] = []
         for part in parts:
             try:
                 part()
             except BackendError as error:
                 errors.append(error)
-        self._step = 0
-        self._write_record()
-        if not self._error:
-            (self._data_dir / RUN_DIR / RECORD_FILE).unlink(missing_ok=True)
-        log.info("plane_stopped")
-        if errors and not self._error:
-            raise errors[0]
+        return errors
 
 
 def take_down(data_dir: Path) -> list[str]:
-    """Stop the plane of a data directory, all of it, also when its supervisor is dead. The names of what was stopped.
+    """Stop the plane of a data directory, all of it, also when its supervisor is dead. The names of
+    what was stopped.
 
     PlaneError, BackendError: one line, when something of it does not end.
     """
@@ -387,7 +460,7 @@ def take_down(data_dir: Path) -> list[str]:
         if had_database and not lock_file.exists():
             stopped.append("database")
         remove_plane(data_dir)
-        (data_dir / RUN_DIR / RECORD_FILE).unlink(missing_ok=True)
+        (data_dir / SUPERVISOR_FILE).unlink(missing_ok=True)
     return stopped
 
 
@@ -402,12 +475,17 @@ def without_password(url: str) -> str:
 
 def _known_children(data_dir: Path) -> dict[str, ProcessIdentity]:
     record = read_record(data_dir)
-    return {} if record is None else {name: ProcessIdentity(*one) for name, one in record.children.items()}
+    return (
+        {}
+        if record is None
+        else {name: ProcessIdentity(*one) for name, one in record.children.items()}
+    )
 
 
 def _write_record(data_dir: Path, body: bytes) -> None:
-    path = data_dir / RUN_DIR / RECORD_FILE
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = data_dir / SUPERVISOR_FILE
+    # never the data directory itself: it may have been removed on purpose
+    path.parent.mkdir(exist_ok=True)
     draft = path.with_suffix(".new")
     draft.write_bytes(body)
     draft.replace(path)
@@ -419,7 +497,8 @@ def stop_on_signals(supervisor: Supervisor, numbers: Iterable[signal.Signals]) -
 
 
 def main() -> int:
-    """The detached supervisor: what it was asked for comes in the environment, what becomes of it goes to its record."""
+    """The detached supervisor: what it was asked for comes in the environment, what becomes of it
+    goes to its record."""
     from wharfinger.runtime.observability import configure_logging
 
     with suppress(OSError):
@@ -430,7 +509,9 @@ def main() -> int:
         print("\n".join(error.lines), file=sys.stderr)
         return 2
     configure_logging(settings.log_level, settings.log_format)
-    supervisor = Supervisor(settings.data_dir, {}, told=lambda step: log.info("step_done", step=STEPS[step - 1]))
+    supervisor = Supervisor(
+        settings.data_dir, {}, told=lambda step: log.info("step_done", step=STEPS[step - 1])
+    )
     stop_on_signals(supervisor, (signal.SIGTERM, signal.SIGINT))
     try:
         supervisor.run()

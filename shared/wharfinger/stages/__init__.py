@@ -1,5 +1,5 @@
-"""What the services think, without the services: one module or folder a stage, each pure.
+"""The decision logic of the services, without IO: one module or folder per stage, all pure.
 
-A stage with a stream is a `kernel.decider.Decider`, one without is a `kernel.observer.Observer`. Stages know neither Kafka
-nor Postgres nor the clock; they know each other only through events.
+A stage with a stream is a `kernel.decider.Decider`, one without is a `kernel.observer.Observer`.
+Stages do not use Kafka, Postgres or a clock, and communicate only through events.
 """

@@ -1,7 +1,9 @@
-"""The nodes of one cluster as an observer knows them, put together from the buckets they are reported in.
+"""The nodes of one cluster as an observer knows them, assembled from the buckets in which they are
+reported.
 
-A node absent from its bucket is gone. The set is complete once every bucket has been seen; when the number of buckets
-changes, the old set stands until the new one is complete, because half a set would look like half a cluster lost.
+A node that is missing from its bucket was deleted. The set is complete once every bucket was
+received. When the number of buckets changes, the old set is kept until the new one is complete,
+because an incomplete set would look like lost nodes.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ from wharfinger.events.cluster_state import NodesObserved
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What a bucket changed: `seen` are the bucket's nodes, `gone` the names that are in no bucket any more."""
+class BucketChange:
+    """What a bucket changed: `seen` are the bucket's nodes, `gone` the names that are in no bucket
+    any more."""
 
     seen: tuple[Node, ...] = ()
     gone: tuple[str, ...] = ()
@@ -25,9 +28,9 @@ _NOWHERE = (-1, None)
 
 @dataclass(slots=True)
 class NodeBuckets:
-    """`nodes`: name -> (bucket, facts). A name reported in two buckets belongs to the one that reported it last.
-    `reported`: bucket -> the names in it. `carried`: names of the old set while a new one is being reported.
-    """
+    """`nodes`: name -> (bucket, facts). A name in two buckets belongs to the one reported last.
+    `reported`: bucket -> its names. `carried`: names of the old set while a new one is being
+    reported."""
 
     buckets: int = 0
     reported: dict[int, tuple[str, ...]] = field(default_factory=dict)
@@ -38,16 +41,20 @@ class NodeBuckets:
     def complete(self) -> bool:
         return self.buckets > 0 and len(self.reported) == self.buckets
 
-    def fold(self, event: NodesObserved) -> Change:
+    def fold(self, event: NodesObserved) -> BucketChange:
         if not 0 <= event.bucket < event.buckets:
-            return Change()
+            return BucketChange()
         if event.buckets != self.buckets:
             self.buckets = event.buckets
             self.reported.clear()
             self.carried |= set(self.nodes)
         present = {node.name: node for node in event.nodes}
         before = self.reported.get(event.bucket, ())
-        gone = [name for name in before if name not in present and self.nodes.get(name, _NOWHERE)[0] == event.bucket]
+        gone = [
+            name
+            for name in before
+            if name not in present and self.nodes.get(name, _NOWHERE)[0] == event.bucket
+        ]
         for name in gone:
             del self.nodes[name]
         for name, node in present.items():
@@ -60,4 +67,4 @@ class NodeBuckets:
             for name in left:
                 del self.nodes[name]
             gone += left
-        return Change(tuple(present.values()), tuple(gone))
+        return BucketChange(tuple(present.values()), tuple(gone))

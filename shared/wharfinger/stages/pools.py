@@ -1,25 +1,34 @@
-"""What is known of pools: what policies say of them, and of one cluster which nodes were asked for, which are about to go, since
-when each has been quiet, and what could not be bought.
+"""Facts about node pools: the policies, and for each cluster open claims, open disruption commands,
+leaving nodes, idle times and sold-out offerings.
 
-The cluster stage folds it from its own decisions, the descheduler from the same decisions as the assignments topic tells them
-(`take`), so that both look at the same thing when one proposes and the other checks (`stages.scenes`). Nothing is decided here.
+The cluster stage folds its own decisions. The descheduler folds the same decisions from the
+assignments topic (`PoolFacts.take`). So the snapshot from which one proposes a command and the
+other validates it is built from the same facts (`stages.cluster_snapshots`). No decisions are made
+here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TypeVar, assert_never
 
 from wharfinger.domain.instance_types import Catalogue, InstanceType
 from wharfinger.domain.node import Node, Pod
-from wharfinger.domain.node_pool import POOL_LABEL, DisruptionReason, NodeOverlay, NodePoolPolicy, PoolRequirement
+from wharfinger.domain.node_pool import (
+    POOL_LABEL,
+    DisruptionReason,
+    NodeOverlay,
+    NodePoolPolicy,
+    PoolRequirement,
+)
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.value import Value
-from wharfinger.engine.disruption.scene import REASONS
+from wharfinger.engine.disruption.cluster_snapshot import REASONS
 from wharfinger.engine.nodes.occupancy import Occupancy
 from wharfinger.engine.nodes.readiness import is_initialized
 from wharfinger.events.assignments import (
+    Assigned,
     AssignmentItem,
     Claimed,
     ClaimEnded,
@@ -27,7 +36,10 @@ from wharfinger.events.assignments import (
     Disrupting,
     NodeClosed,
     Placed,
+    Recovered,
+    Refused,
     Released,
+    Silenced,
 )
 from wharfinger.events.cluster_state import NodesObserved, PodsObserved
 from wharfinger.kernel.decider import Micros
@@ -35,14 +47,16 @@ from wharfinger.kernel.decider import Micros
 T = TypeVar("T")
 
 NOMINATED_US: Micros = 20 * 1_000_000
-"""For so long a node that has just come is promised to whom it was made for (Karpenter: twice its longest batch window)."""
+"""How long a new node is reserved for the pods for which it was requested (Karpenter: twice its
+longest batch window)."""
 
 COMES_WITHIN_US: Micros = 900 * 1_000_000
-"""How long a node may take to come, and then to be ready to be counted on."""
+"""How long a requested node may take to register, and then to become initialised."""
 
 BACK_OFF_US: Micros = 60 * 1_000_000
 BACK_OFF_US_MAX: Micros = 3600 * 1_000_000
-"""What could not be bought is not asked for again for a minute, then two, and so on."""
+"""First and longest pause before an offering that was not available is requested again, in
+microseconds; the pause doubles with each failure."""
 
 
 # --- policies
@@ -50,7 +64,8 @@ BACK_OFF_US_MAX: Micros = 3600 * 1_000_000
 
 @dataclass(slots=True)
 class PoolPolicies:
-    """By policy key. `version`: raised by every change."""
+    """The node pools, overlays and instance type catalogues in force, each by policy key. `parts`:
+    parts of catalogues. `version`: incremented by every change."""
 
     pools: dict[str, NodePoolPolicy] = field(default_factory=dict)
     overlay_of: dict[str, NodeOverlay] = field(default_factory=dict)
@@ -60,11 +75,20 @@ class PoolPolicies:
     _of: dict[str, dict[str, NodePoolPolicy]] = field(default_factory=dict)
 
     def applied(self, key: str, policy: Policy | None) -> bool:
-        """None: the policy is gone. False: nothing changed."""
+        """Sets what one policy says about node pools: the pool, the overlay (other prices or
+        capacity of instance types, as Karpenter's NodeOverlay) and the part of an instance type
+        catalogue. What the policy no longer contains is removed. Returns whether anything changed.
+
+        `key`: the key of the policy. `policy`: None removes everything that was set under this key.
+        """
         pool = None if policy is None else policy.node_pool
         overlay = None if policy is None else policy.overlay
         part = None if policy is None else policy.catalogue
-        if (pool, overlay, part) == (self.pools.get(key), self.overlay_of.get(key), self.parts.get(key)):
+        if (pool, overlay, part) == (
+            self.pools.get(key),
+            self.overlay_of.get(key),
+            self.parts.get(key),
+        ):
             return False
         if part != self.parts.get(key):
             self._types = None
@@ -75,20 +99,20 @@ class PoolPolicies:
         self.version += 1
         return True
 
-    def knows(self, key: str) -> bool:
-        return key in self.pools or key in self.overlay_of or key in self.parts
-
     @property
     def idle(self) -> bool:
         return not self.pools
 
     def of(self, cluster: str) -> Mapping[str, NodePoolPolicy]:
-        """The pools whose nodes may be in the cluster, by name and in order of it. Of several policies for one pool that of the
-        cluster alone holds, then the first by key."""
+        """Returns the node pools of a cluster: name of the pool -> its policy, in order of name. If
+        several policies define a pool of the same name, a policy for this cluster alone comes
+        before a policy for several clusters. Among equal policies the first one by key is used."""
         known = self._of.get(cluster)
         if known is None:
             found: dict[str, NodePoolPolicy] = {}
-            for _, pool in sorted(self.pools.items(), key=lambda item: (item[1].clusters != (cluster,), item[0])):
+            for _, pool in sorted(
+                self.pools.items(), key=lambda item: (item[1].clusters != (cluster,), item[0])
+            ):
                 if pool.is_of(cluster):
                     found.setdefault(pool.name, pool)
             known = self._of[cluster] = dict(sorted(found.items()))
@@ -100,25 +124,25 @@ class PoolPolicies:
 
     @property
     def types(self) -> Mapping[str, tuple[InstanceType, ...]]:
-        """Catalogue -> its instance types in order of name; catalogues of which parts are missing are not known yet."""
+        """Returns catalogue -> its instance types in order of name. A catalogue with missing parts
+        is left out."""
         if self._types is None:
             by_name: dict[str, dict[int, Catalogue]] = {}
             for _, part in sorted(self.parts.items()):
                 by_name.setdefault(part.name, {})[part.part] = part
-            self._types = {name: _joined(parts) for name, parts in sorted(by_name.items()) if _whole(parts)}
+            self._types = {
+                name: _joined(parts) for name, parts in sorted(by_name.items()) if _whole(parts)
+            }
         return self._types
 
     def known(self, cluster: str) -> bool:
-        """Whether nodes may be made in the cluster, as far as is known: some pool of it has a whole catalogue."""
+        """Returns whether nodes can be requested in the cluster: at least one of its pools has a
+        complete catalogue."""
         return any(pool.catalogue in self.types for pool in self.of(cluster).values())
 
     def initialized(self, cluster: str, node: Node) -> bool:
         pool = self.of(cluster).get(node.labels.get(POOL_LABEL, ""))
         return is_initialized(node, () if pool is None else pool.startup_taints)
-
-
-def is_of_pools(policy: Policy) -> bool:
-    return policy.node_pool is not None or policy.overlay is not None or policy.catalogue is not None
 
 
 def _write(table: dict[str, T], key: str, value: T | None) -> None:
@@ -129,7 +153,8 @@ def _write(table: dict[str, T], key: str, value: T | None) -> None:
 
 
 def _whole(parts: Mapping[int, Catalogue]) -> bool:
-    """All parts of one split are there. A catalogue that is told anew in another number of parts is not whole meanwhile."""
+    """Returns whether all parts of a catalogue have arrived. If a catalogue is sent again in
+    another number of parts, it is incomplete until all new parts have arrived."""
     counts = {part.parts for part in parts.values()}
     return len(counts) == 1 and set(parts) == set(range(max(counts)))
 
@@ -137,7 +162,8 @@ def _whole(parts: Mapping[int, Catalogue]) -> bool:
 _JOINED_KEPT = 8
 
 _joined_before: list[tuple[tuple[Catalogue, ...], tuple[InstanceType, ...]]] = []
-"""Every stream of a process is told the same parts; whoever lays types out knows them again by being the same object."""
+"""Every stream of a process receives the same parts. They are joined once and shared, because the
+catalogue caches what it derives from a tuple of types by the identity of the tuple."""
 
 
 def _joined(of_part: Mapping[int, Catalogue]) -> tuple[InstanceType, ...]:
@@ -156,8 +182,9 @@ def _joined(of_part: Mapping[int, Catalogue]) -> tuple[InstanceType, ...]:
 
 
 class OpenClaim(Value, frozen=True):
-    """A node that was asked for and has not come. `replicas`: binding -> how many of its replicas it is made for; `command`: of
-    the disruption that replaces nodes by it. `asked_us`: when that was seen."""
+    """Describes a node that was requested and has not registered yet. `replicas`: binding -> number
+    of its replicas for which the node was requested. `command`: the disruption command whose nodes
+    it replaces; empty: none. `asked_us`: time at which the request was folded."""
 
     claim: str
     pool: str
@@ -171,15 +198,17 @@ class OpenClaim(Value, frozen=True):
 
 
 class OpenCommand(Value, frozen=True):
-    """Nodes that are about to go, and by which method that was found."""
+    """Describes a disruption command that has not ended. `nodes`: the nodes to be removed.
+    `method`: the method that found the command."""
 
     command: str
     method: str
     nodes: tuple[str, ...]
 
 
-class Offer(Value, frozen=True, array_like=True):
-    """What a pool could buy. Empty: any."""
+class PoolOffer(Value, frozen=True, array_like=True):
+    """An offering of a pool: instance type, zone and capacity type. An empty field matches any
+    value."""
 
     pool: str
     instance_type: str = ""
@@ -188,7 +217,8 @@ class Offer(Value, frozen=True, array_like=True):
 
 
 class SoldOut(Value, frozen=True, array_like=True):
-    """`times` in a row an offer could not be had; it is not asked for until `until`."""
+    """Records the back-off of an offering that was not available `times` in a row. It is not
+    requested again before `until`."""
 
     times: int
     until: Micros
@@ -196,28 +226,45 @@ class SoldOut(Value, frozen=True, array_like=True):
 
 @dataclass(slots=True)
 class PoolFacts:
-    """Of one cluster. `claims`, `commands`: those that are open, by name. `quiet_since`: node of a pool -> when a replica or pod
-    last came to it or left it, or when it was first seen to be initialised. `promised`: node that has just come -> until when it is
-    kept for whom it was made for. `leaving`: node whose removal was decided and that is still there -> why. `sold_out`: what could
-    not be had."""
+    """Folds the facts about the pools of one cluster.
+
+    `claims`, `commands`: the open ones, by name. `quiet_since`: node of a pool -> the latest of
+    three times: a pod came or left, the node became initialised, the node was first seen.
+    `promised`: new node -> time until which it is reserved for the pods for which it was requested.
+    `leaving`: existing node whose removal was decided -> the reason. `sold_out`: offering that was
+    not available -> its back-off.
+    """
 
     claims: dict[str, OpenClaim] = field(default_factory=dict)
     commands: dict[str, OpenCommand] = field(default_factory=dict)
     quiet_since: dict[str, Micros] = field(default_factory=dict)
     promised: dict[str, Micros] = field(default_factory=dict)
     leaving: dict[str, DisruptionReason] = field(default_factory=dict)
-    sold_out: dict[Offer, SoldOut] = field(default_factory=dict)
+    sold_out: dict[PoolOffer, SoldOut] = field(default_factory=dict)
 
     # --- decisions, as items of the assignments topic
 
     def take(self, book: Occupancy, item: AssignmentItem, at: Micros) -> None:
-        """The book is the caller's to write, and is written before: a command closes its nodes there, its end reopens some."""
+        """Folds one decision about node claims, disruption or replicas into the facts about pools.
+        The decision is an item of the assignments topic. `book`: the occupancy of the cluster (its
+        nodes and the pods on them). `at`: the time of the decision.
+
+        The caller must update `book` first, because a disruption command closes nodes in `book` (no
+        new pods), and the end of a command reopens the nodes that it did not remove.
+        """
         match item:
             case Claimed():
                 self.claims[item.claim] = OpenClaim(
-                    item.claim, item.pool, item.requirements, item.instance_types, item.requests, item.replicas,
-                    item.command, item.until_us, at,
-                )  # fmt: skip
+                    item.claim,
+                    item.pool,
+                    item.requirements,
+                    item.instance_types,
+                    item.requests,
+                    item.replicas,
+                    item.command,
+                    item.until_us,
+                    at,
+                )
             case ClaimEnded():
                 self._claim_ended(item, at)
             case Disrupting():
@@ -230,24 +277,28 @@ class PoolFacts:
                 self.stirred(book, [share.node for share in item.placed], at)
             case Released():
                 self.stirred(book, [share.node for share in item.released], at)
-            case _:
+            case Assigned() | Refused() | Silenced() | Recovered():
                 pass
+            case _:
+                assert_never(item)
 
     def _claim_ended(self, ended: ClaimEnded, at: Micros) -> None:
         self.claims.pop(ended.claim, None)
-        offer = Offer(ended.pool, ended.instance_type, ended.zone, ended.capacity_type)
+        offer = PoolOffer(ended.pool, ended.instance_type, ended.zone, ended.capacity_type)
         match ended.outcome:
             case "registered":
                 self.promised[ended.node] = at + NOMINATED_US
-                for known in (offer, Offer(ended.pool)):
+                for known in (offer, PoolOffer(ended.pool)):
                     self.sold_out.pop(known, None)
             case "failed" | "timed-out":
                 self._not_to_be_had(offer, at)
             case _:
                 pass  # it was needed no more
 
-    def _not_to_be_had(self, offer: Offer, at: Micros) -> None:
-        """An offer is forgotten when it has not failed for as long as the longest pause after its own."""
+    def _not_to_be_had(self, offer: PoolOffer, at: Micros) -> None:
+        """Records that an offering was not available, with exponential back-off from one minute to
+        one hour. Offerings whose back-off ended more than an hour ago are deleted first, so that
+        their next failure counts as the first."""
         for old in [o for o, known in self.sold_out.items() if known.until + BACK_OFF_US_MAX < at]:
             del self.sold_out[old]
         before = self.sold_out.get(offer)
@@ -258,9 +309,22 @@ class PoolFacts:
     # --- nodes and pods
 
     def observe_nodes(
-        self, book: Occupancy, policies: PoolPolicies, cluster: str, nodes: NodesObserved, at: Micros
+        self,
+        book: Occupancy,
+        policies: PoolPolicies,
+        cluster: str,
+        nodes: NodesObserved,
+        at: Micros,
     ) -> bool:
-        """Take a bucket into the book, and follow the nodes of pools; True when anything changed."""
+        """Folds observed nodes (one bucket of a cluster's nodes) into the occupancy `book`, and
+        updates the facts about these nodes. Returns whether the occupancy changed. `policies`: the
+        node pools; they say when a node counts as initialised.
+
+        The idle time of a node in a pool starts when the node is first seen, and starts again when
+        the node becomes initialised. Facts about deleted nodes are dropped. A new node can be
+        reserved for the pods for which it was requested (`promised`); for a node that is not there
+        yet, the reservation is kept until it expires.
+        """
         before = [book.nodes[node.name] for node in nodes.nodes if node.name in book.nodes]
         counted_on = {node.name for node in before if policies.initialized(cluster, node)}
         if not book.observe_nodes(nodes, at):
@@ -269,14 +333,24 @@ class PoolFacts:
         self.quiet_since = {name: self.quiet_since.get(name, at) for name in there}
         for node in nodes.nodes:
             now = there.get(node.name)
-            if now is not None and node.name not in counted_on and policies.initialized(cluster, now):
+            if (
+                now is not None
+                and node.name not in counted_on
+                and policies.initialized(cluster, now)
+            ):
                 self.quiet_since[node.name] = at
-        self.leaving = {name: why for name, why in self.leaving.items() if name in book.nodes or not book.known}
-        self.promised = {name: until for name, until in self.promised.items() if name in book.nodes or until > at}
+        self.leaving = {
+            name: why for name, why in self.leaving.items() if name in book.nodes or not book.known
+        }
+        self.promised = {
+            name: until for name, until in self.promised.items() if name in book.nodes or until > at
+        }
         return True
 
     def observe_pods(self, book: Occupancy, pods: PodsObserved, at: Micros) -> bool:
-        """Take the pods of a node into the book; a pod of a replica that was placed there already is nobody new."""
+        """Folds the pods of a node into the occupancy. Returns whether the occupancy changed. If
+        the set of pods changed, without daemon and static pods, the idle time of the node starts
+        again. The observed pod of a replica that is already placed there is not a change."""
         before = _company(book, pods.node)
         if not book.observe_pods(pods):
             return False
@@ -285,7 +359,8 @@ class PoolFacts:
         return True
 
     def stirred(self, book: Occupancy, names: Iterable[str], at: Micros) -> None:
-        """Somebody came to these nodes or left them."""
+        """Restarts the idle time of those of the nodes that belong to a pool, because a pod came or
+        left."""
         for name in names:
             node = book.nodes.get(name)
             if node is not None and POOL_LABEL in node.labels:
@@ -294,20 +369,36 @@ class PoolFacts:
     # --- looking
 
     def disrupting(self) -> dict[str, DisruptionReason]:
-        """Node that is about to go -> the reason budgets count it under: those of open commands, and those whose removal was
-        decided until they are there no more."""
-        of_commands = {name: REASONS[c.method] for _, c in sorted(self.commands.items()) for name in c.nodes}
+        """Returns the nodes that are about to be removed, each with the reason under which
+        disruption budgets count it. These are the nodes of open commands, and the existing nodes
+        whose removal was decided."""
+        of_commands = {
+            name: REASONS[c.method] for _, c in sorted(self.commands.items()) for name in c.nodes
+        }
         return {**self.leaving, **of_commands}
 
     def nominated(self, at: Micros) -> frozenset[str]:
         return frozenset(name for name, until in self.promised.items() if until > at)
 
     def backing_off(self, at: Micros) -> dict[str, Micros]:
-        """Pool that nobody could make nodes of -> until when none is asked for."""
-        return {o.pool: s.until for o, s in self.sold_out.items() if s.until > at and not o.instance_type}
+        """Returns pool -> the time until which no node of it is requested, for pools whose last
+        nodes could not be created."""
+        return {
+            o.pool: s.until
+            for o, s in self.sold_out.items()
+            if s.until > at and not o.instance_type
+        }
 
-    def unavailable(self, types: Mapping[str, Sequence[InstanceType]], at: Micros) -> frozenset[tuple[str, str, str]]:
-        """(instance type, zone, capacity type) that are not to be asked for now."""
+    def unavailable(
+        self, types: Mapping[str, Sequence[InstanceType]], at: Micros
+    ) -> frozenset[tuple[str, str, str]]:
+        """Returns the offerings (instance type, zone, capacity type) that must not be requested
+        now, because they were sold out and their back-off has not ended at the time `at`.
+
+        `types`: catalogue -> its instance types. A sold-out record without a zone applies to every
+        zone, and one without a capacity type to every capacity type. Example: "m5.large sold out"
+        without a zone, offered in two zones, gives two offerings.
+        """
         out = [o for o, s in self.sold_out.items() if s.until > at and o.instance_type]
         if not out:
             return frozenset()
@@ -320,12 +411,16 @@ class PoolFacts:
         )
 
 
-def _is(offer: Offer, name: str, zone: str, capacity_type: str) -> bool:
-    return offer.instance_type == name and offer.zone in ("", zone) and offer.capacity_type in ("", capacity_type)
+def _is(offer: PoolOffer, name: str, zone: str, capacity_type: str) -> bool:
+    return (
+        offer.instance_type == name
+        and offer.zone in ("", zone)
+        and offer.capacity_type in ("", capacity_type)
+    )
 
 
 def _company(book: Occupancy, node: str) -> set[tuple[str, int | str]]:
-    """Who is on a node, daemons and mirrors apart: they come and go with it."""
+    """Returns the keys of the replicas and other pods on a node, without daemon and static pods."""
     found: set[tuple[str, int | str]] = set(book.on_node.get(node, ()))
     for pod in book.pods.get(node, ()):
         if not goes_with_node(pod):
@@ -334,7 +429,8 @@ def _company(book: Occupancy, node: str) -> set[tuple[str, int | str]]:
 
 
 def goes_with_node(pod: Pod) -> bool:
-    """A daemon's pod, or one that the kubelet runs by itself."""
+    """Returns whether the pod belongs to its node: a pod of a DaemonSet, or a static pod of the
+    kubelet."""
     if pod.requirements.traits.owner == "DaemonSet":
         return True
     return pod.upkeep is not None and (pod.upkeep.of_daemon or pod.upkeep.static)

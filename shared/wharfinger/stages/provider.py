@@ -1,9 +1,9 @@
-"""A provider that keeps its word, for worlds in which nobody sells machines: claims become nodes, nodes that are let go vanish.
+"""A simulated node provider for what-if and tests: claims become nodes, released nodes are deleted.
 
-A what-if of consolidation is only a what-if if what is asked for comes. This provider delivers what the catalogue offers
-(`engine.provisioning.delivery`), always, after a delay that is stated; pods of others are drained as they were planned to
-go, when the replacements have come. What is told of nodes from outside, out of a history in which none of this happened, is
-brought to agree with it: nodes that were made here stay, and those that went stay away.
+A what-if of consolidation is only meaningful if requested nodes come. This provider delivers what
+the catalogue offers (`engine.provisioning.simulated_nodes`), always, after a fixed delay; pods of
+others are drained as planned once the replacements exist. Recorded node facts of the original
+history are adjusted to it: created nodes stay, removed ones stay removed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from typing import assert_never
 
 import msgspec
 
@@ -18,23 +19,38 @@ from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.value import Value, stable_hash
 from wharfinger.engine.nodes.occupancy import Occupancy
-from wharfinger.engine.provisioning.delivery import delivered
+from wharfinger.engine.provisioning.simulated_nodes import by_name, delivered
 from wharfinger.events.cluster_state import NodesObserved, PodsObserved
-from wharfinger.events.decisions import NodeRemovalDecided
-from wharfinger.events.disruption import DisruptionDecided
+from wharfinger.events.decisions import (
+    BindingEnd,
+    DisruptionCommand,
+    DisruptionResult,
+    HeartbeatEnd,
+    NodeClaim,
+    NodeClaimResult,
+    NodeRemoval,
+    PlanEnd,
+    ProposalEnd,
+    ReplicaChange,
+    SelectionEnd,
+    SelectionPart,
+    TimeCorrection,
+    effect_of,
+)
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
-from wharfinger.events.provisioning import NodeClaimEnded, NodeClaimRequested
 from wharfinger.kernel.decider import Micros
 from wharfinger.stages.pools import PoolPolicies
 
-Deed = NodeClaimRequested | NodeRemovalDecided | DisruptionDecided
-"""What it was asked to do by this: make a node, take one away, drain some."""
+Deed = NodeClaim | NodeRemoval | DisruptionCommand
+"""The effects that the provider carries out: create a node, delete a node, drain nodes."""
 
 
 @dataclass(slots=True)
-class Provider:
-    """`after_us`: from a decision to its deed; twice as long until nodes are drained, so that replacements are there. `made`:
-    cluster -> node -> facts; `gone`: nodes that were taken away; `rehomed`: cluster -> pod of somebody else, on its new node."""
+class SimulatedProvider:
+    """Simulates a node provider. It creates claimed nodes, deletes nodes whose removal was decided,
+    and drains other pods. `after_us`: delay of a creation or deletion in microseconds; draining
+    takes twice as long, so that the replacements exist. `made`: cluster -> node -> its facts.
+    `gone`: cluster -> removed nodes. `rehomed`: cluster -> uid -> drained pod on its new node."""
 
     after_us: Micros
     policies: PoolPolicies = field(default_factory=PoolPolicies)
@@ -45,31 +61,54 @@ class Provider:
     _asked: int = 0
     _cancelled: set[tuple[str, str]] = field(default_factory=set)
 
-    def fork(self) -> Provider:
-        """Another that goes on from here; policies it is told again."""
-        other = Provider(self.after_us)
+    def fork(self) -> SimulatedProvider:
+        """Returns an independent copy without the policies, which have to be given to it again."""
+        other = SimulatedProvider(self.after_us)
         other.made = {cluster: dict(nodes) for cluster, nodes in self.made.items()}
         other.gone = {cluster: set(nodes) for cluster, nodes in self.gone.items()}
         other.rehomed = {cluster: dict(pods) for cluster, pods in self.rehomed.items()}
-        other._due, other._asked, other._cancelled = list(self._due), self._asked, set(self._cancelled)
+        other._due, other._asked, other._cancelled = (
+            list(self._due),
+            self._asked,
+            set(self._cancelled),
+        )
         return other
 
     # --- what it hears
 
-    def policy_told(self, told: PolicyApplied | PolicyRemoved) -> None:
-        policy = told.policy if isinstance(told, PolicyApplied) else Policy(told.kind, told.name, told.namespace)
+    def take_policy(self, told: PolicyApplied | PolicyRemoved) -> None:
+        policy = (
+            told.policy
+            if isinstance(told, PolicyApplied)
+            else Policy(told.kind, told.name, told.namespace)
+        )
         self.policies.applied(policy.key, policy)
 
     def decided(self, decision: Value, at: Micros) -> None:
-        match decision:
-            case NodeClaimRequested() | NodeRemovalDecided():
-                self._remember(at + self.after_us, decision)
-            case DisruptionDecided(moves=moves) if any(move.pod for move in moves):
-                self._remember(at + 2 * self.after_us, decision)
-            case NodeClaimEnded(cluster=cluster, claim=claim, outcome=outcome) if outcome != "registered":
-                self._cancelled.add((cluster, claim))
-            case _:
-                pass
+        match effect_of(decision):
+            case NodeClaim() | NodeRemoval() as deed:
+                self._remember(at + self.after_us, deed)
+            case DisruptionCommand(moves=moves) as command:
+                if any(move.pod for move in moves):
+                    self._remember(at + 2 * self.after_us, command)
+            case NodeClaimResult(cluster=cluster, claim=claim, outcome=outcome):
+                if outcome != "registered":
+                    self._cancelled.add((cluster, claim))
+            case (
+                BindingEnd()
+                | HeartbeatEnd()
+                | ReplicaChange()
+                | DisruptionResult()
+                | SelectionPart()
+                | SelectionEnd()
+                | ProposalEnd()
+                | PlanEnd()
+                | TimeCorrection()
+                | None
+            ):
+                pass  # not about machines
+            case other:
+                assert_never(other)
 
     def _remember(self, due: Micros, deed: Deed) -> None:
         self._asked += 1
@@ -81,23 +120,28 @@ class Provider:
     # --- what it does
 
     def act(self, at: Micros, book_of: Callable[[str], Occupancy]) -> Iterator[Value]:
-        """The facts that come of what is due."""
+        """Performs the actions that are due at `at`: creates claimed nodes, deletes nodes whose
+        removal was decided, and drains nodes by moving their pods. Yields the resulting facts about
+        nodes and pods. `book_of`: name of a cluster -> its occupancy (nodes and the pods on them).
+        """
         while self._due and self._due[0][0] <= at:
             deed = heappop(self._due)[2]
             book = book_of(deed.cluster)
             match deed:
-                case NodeClaimRequested():
+                case NodeClaim():
                     yield from self._make(deed, book, at)
-                case NodeRemovalDecided():
+                case NodeRemoval():
                     yield from self._take(deed.cluster, deed.node, book)
-                case DisruptionDecided():
+                case DisruptionCommand():
                     yield from self._drain(deed, book)
+                case other:
+                    assert_never(other)
 
-    def _make(self, claim: NodeClaimRequested, book: Occupancy, at: Micros) -> Iterator[Value]:
+    def _make(self, claim: NodeClaim, book: Occupancy, at: Micros) -> Iterator[Value]:
         pool = self.policies.of(claim.cluster).get(claim.pool)
         if pool is None or (claim.cluster, claim.claim) in self._cancelled:
             return
-        types = {found.name: found for found in self.policies.types.get(pool.catalogue, ())}
+        types = by_name(self.policies.types.get(pool.catalogue, ()))
         node = delivered(claim, types, at)
         if node is not None:
             self.made.setdefault(claim.cluster, {})[node.name] = node
@@ -110,7 +154,7 @@ class Provider:
             yield PodsObserved(cluster, node, ())
         yield self._bucket(cluster, node, book)
 
-    def _drain(self, decided: DisruptionDecided, book: Occupancy) -> Iterator[Value]:
+    def _drain(self, decided: DisruptionCommand, book: Occupancy) -> Iterator[Value]:
         cluster = decided.cluster
         homes = self.rehomed.setdefault(cluster, {})
         touched: dict[str, None] = {}
@@ -133,16 +177,24 @@ class Provider:
     # --- what others tell
 
     def as_it_is(self, told: Value) -> Value:
-        """The same fact in a world in which this provider has done what it did."""
+        """Returns a recorded fact about nodes or pods (`told`), corrected by the actions of this
+        simulated provider. Nodes that the provider removed are left out, together with the pods on
+        these nodes. Nodes that the provider created are added. Pods that the provider moved from
+        drained nodes are on the nodes to which they were moved. Other facts are returned unchanged.
+        """
         match told:
             case NodesObserved(cluster, bucket, buckets, nodes):
-                return NodesObserved(cluster, bucket, buckets, self._nodes(cluster, bucket, buckets, nodes))
+                return NodesObserved(
+                    cluster, bucket, buckets, self._nodes(cluster, bucket, buckets, nodes)
+                )
             case PodsObserved(cluster, node, pods):
                 return PodsObserved(cluster, node, self._pods(cluster, node, pods))
             case _:
                 return told
 
-    def _nodes(self, cluster: str, bucket: int, buckets: int, told: Iterable[Node]) -> tuple[Node, ...]:
+    def _nodes(
+        self, cluster: str, bucket: int, buckets: int, told: Iterable[Node]
+    ) -> tuple[Node, ...]:
         gone, made = self.gone.get(cluster, ()), self.made.get(cluster, {})
         nodes = {node.name: node for node in told if node.name not in gone}
         for name, node in made.items():

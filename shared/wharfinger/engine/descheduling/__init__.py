@@ -1,5 +1,6 @@
-"""Pods that should not be where they are, by rules that users choose: the descheduler's strategies.
+"""The strategies of the Kubernetes descheduler: pods that should not be where they are, by rules
+that users configure.
 
-Pure: a strategy sees one cluster as plain values and names pods, in order, each with its reason. It evicts nothing and moves
-nothing; whoever asked makes sure that there is a place first.
+Pure: a strategy reads one cluster as plain values and names pods in order, each with a reason. It
+evicts and moves nothing; the caller makes sure that another place exists first.
 """

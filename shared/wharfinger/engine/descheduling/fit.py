@@ -1,8 +1,11 @@
-"""Whether another node would take a pod: the quick question that is asked of every pod before it is let go.
+"""NodeFit: checks whether another node would take a pod. It is a fast check, made for every pod
+before it is evicted.
 
-Node selector and affinity, taints, cordons, amounts and the pod's own anti-affinity; what else decides a place is
-asked by the stage that places. One row of free amounts a node, so that the question is put to all nodes at once; what
-does not depend on who is where is answered once for all pods that ask the same."""
+It covers node selector and affinity, taints, cordons, requests and the pod's own anti-affinity. The
+stage that places the pod checks the rest. Free amounts are one row per node, so that all nodes are
+checked at once. The part that does not depend on other pods is computed once for all pods with
+equal requirements.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ import numpy.typing as npt
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.selectors import LabelSelector
 from wharfinger.domain.taints import Effect, first_untolerated
-from wharfinger.engine.descheduling.neighbours import Neighbours
-from wharfinger.engine.descheduling.view import Cluster, allocatable
+from wharfinger.engine.descheduling.pod_anti_affinity import Neighbours
+from wharfinger.engine.descheduling.view import DeschedulingCluster, allocatable
 
 Mask = npt.NDArray[np.bool_]
 
@@ -24,11 +27,13 @@ BLOCKING: tuple[Effect, ...] = ("NoSchedule", "NoExecute")
 
 
 def selects(pod: Pod, node: Node) -> bool:
-    """Whether the pod's node selector and required affinity name the node."""
+    """Returns whether the node matches the pod's node selector and its required node affinity."""
     asked = pod.requirements
     if any(node.labels.get(key) != value for key, value in asked.node_selector.items()):
         return False
-    return not asked.node_terms or any(term.matches(node.labels, node.name) for term in asked.node_terms)
+    return not asked.node_terms or any(
+        term.matches(node.labels, node.name) for term in asked.node_terms
+    )
 
 
 def tolerates(pod: Pod, node: Node) -> bool:
@@ -37,11 +42,17 @@ def tolerates(pod: Pod, node: Node) -> bool:
 
 @dataclass(slots=True)
 class Fit:
-    """`free`: int64[nodes, resources], what pods have left; `position`: node -> row. `by_domain`: anti-affinity looks
-    at the whole domain of its key, not at the one node. `roomy`, `answers`: who takes pods that ask the same, with
-    and without a look at amounts; `touched`: rows in the order in which these changed."""
+    """Computes which nodes would take a pod, over arrays of all nodes, and follows the moves of a
+    pass.
 
-    cluster: Cluster
+    `names`: resource -> column; `position`: node -> row; `free`: int64[nodes, resources], free
+    amounts; `open`: bool[nodes], not cordoned. `by_domain`: anti-affinity applies to the whole
+    topology domain of its key, not only to the node. `answers`: cache of the nodes that a class of
+    pods selects and tolerates; `roomy`: the same with enough free amounts. `touched`: rows in the
+    order in which their amounts changed.
+    """
+
+    cluster: DeschedulingCluster
     nodes: Sequence[Node]
     names: dict[str, int]
     free: npt.NDArray[np.int64]
@@ -57,7 +68,7 @@ class Fit:
     codes: dict[str, tuple[npt.NDArray[np.int64], dict[str, int]]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, cluster: Cluster, by_domain: bool) -> Fit:
+    def of(cls, cluster: DeschedulingCluster, by_domain: bool) -> Fit:
         nodes = cluster.nodes
         sizes = [allocatable(node) for node in nodes]
         found = dict.fromkeys(name for size in sizes for name in size)
@@ -72,7 +83,16 @@ class Fit:
                     free[row, names[name]] -= amount
         position = {node.name: row for row, node in enumerate(nodes)}
         can_take = np.array([not node.unschedulable for node in nodes], dtype=np.bool_)
-        return cls(cluster, nodes, names, free, can_take, by_domain, position, Neighbours(cluster, cluster.running))
+        return cls(
+            cluster,
+            nodes,
+            names,
+            free,
+            can_take,
+            by_domain,
+            position,
+            Neighbours(cluster, cluster.running),
+        )
 
     def rows(self, nodes: Iterable[str]) -> Mask:
         mask = np.zeros(len(self.nodes), dtype=np.bool_)
@@ -86,7 +106,9 @@ class Fit:
         return np.array([selector.matches(node.labels) for node in self.nodes], dtype=np.bool_)
 
     def takers(self, pod: Pod) -> Mask:
-        """bool[nodes]: which would take it. Of its own node amounts are not asked: it has them."""
+        """Returns bool[nodes], true for each node that would take the pod. Its own node may be
+        among them; there free amounts are not checked, because the pod's requests are already
+        subtracted."""
         own = self.position[pod.node]
         mask = self._with_room(pod).copy()
         mask[own] = self.named(pod)[own] and self.open[own]
@@ -95,13 +117,15 @@ class Fit:
         return mask
 
     def elsewhere(self, pod: Pod, among: Mask | None = None) -> Mask:
-        """Of the other nodes, or of those of `among`."""
+        """Returns bool[nodes], true for each node other than the pod's own that would take it.
+        `among`: bool[nodes], restricts the result; None: no restriction."""
         mask = self.takers(pod)
         mask[self.position[pod.node]] = False
         return mask if among is None else mask & among
 
     def vector(self, pod: Pod) -> npt.NDArray[np.int64]:
-        """int64[resources]: what it takes."""
+        """Returns int64[resources], the amount of each resource that the pod requests, in the
+        column order of `names`."""
         asked = self.cluster.requests[pod.uid]
         found = self.vectors.get(id(asked))
         if found is None:
@@ -112,15 +136,22 @@ class Fit:
         return found
 
     def move(self, pod: Pod, row: int) -> None:
-        """The pod is there from now on; what it leaves is left free."""
+        """Moves the pod to the node in row `row`: subtracts its requests from the free amounts
+        there and adds them on its own node."""
         self.free[row] -= self.vector(pod)
         self.free[self.position[pod.node]] += self.vector(pod)
         self.neighbours.moved(pod, self.nodes[self.position[pod.node]], self.nodes[row])
         self.touched += (row, self.position[pod.node])
 
     def _with_room(self, pod: Pod) -> Mask:
-        """The same for all pods that ask the same; of nodes that pods have left or come to since it was asked last it
-        is asked again. Not to be written to."""
+        """Returns bool[nodes], true for each node that could take the pod, pod anti-affinity not
+        considered. Such a node has enough free amounts, is not cordoned, matches the pod's node
+        selector and required node affinity, and has no taint that the pod does not tolerate.
+
+        The result is cached for all pods with equal requirements. A later call recomputes only the
+        nodes whose free amounts have changed since then (`touched`). The caller must not change the
+        returned array.
+        """
         key = self._asked(pod)
         found = self.roomy.get(key)
         if found is None:
@@ -136,21 +167,32 @@ class Fit:
         return mask
 
     def _asked(self, pod: Pod) -> tuple[object, object]:
-        """What nodes it names and tolerates, and its amounts, as keys."""
+        """Returns two cache keys of the pod. The first has its node selector, node affinity terms
+        and tolerations; they determine which nodes the pod selects and which taints it tolerates.
+        The second has its requests by resource. Two pods that are equal in both keys get the same
+        answers."""
         found = self.keys.get(pod.uid)
         if found is None:
             asked = pod.requirements
-            named = (tuple(sorted(asked.node_selector.items())), asked.node_terms, asked.tolerations)
+            named = (
+                tuple(sorted(asked.node_selector.items())),
+                asked.node_terms,
+                asked.tolerations,
+            )
             amounts = tuple(sorted(self.cluster.requests[pod.uid].items()))
             found = self.keys[pod.uid] = (named, amounts)
         return found
 
     def named(self, pod: Pod) -> Mask:
-        """bool[nodes]: which its selector, affinity and tolerations leave, whoever is there."""
+        """Returns bool[nodes], true for each node that satisfies the pod's selector and required
+        affinity and whose taints the pod tolerates. Other pods and free amounts are not considered.
+        Cached per class of equal pods."""
         key, _ = self._asked(pod)
         found = self.answers.get(key)
         if found is None:
-            found = np.array([selects(pod, node) and tolerates(pod, node) for node in self.nodes], dtype=np.bool_)
+            found = np.array(
+                [selects(pod, node) and tolerates(pod, node) for node in self.nodes], dtype=np.bool_
+            )
             self.answers[key] = found
         return found
 
@@ -162,16 +204,25 @@ class Fit:
                         mask[self.position[name]] = False
                 continue
             codes, values = self._domains(meant.term.key)
-            taken = [values[domain] for domain, others in meant.by_domain.items() if _others(others, pod)]
+            taken = [
+                values[domain] for domain, others in meant.by_domain.items() if _others(others, pod)
+            ]
             mask &= ~np.isin(codes, taken)
 
     def _domains(self, key: str) -> tuple[npt.NDArray[np.int64], dict[str, int]]:
-        """int64[nodes]: the domain of each node as a number, -1 where it has none; and the numbers of their names."""
+        """Numbers the values of one label over all nodes, such as the zones.
+
+        Returns int64[nodes], the number of each node's value of the label `key` (-1: the node lacks
+        the label), and the map from value to number. The first value found has the number 0.
+        Example: four nodes with the zones a, b, none and a give [0, 1, -1, 0] and {a: 0, b: 1}.
+        """
         found = self.codes.get(key)
         if found is None:
             values: dict[str, int] = {}
             labels = [node.labels.get(key) for node in self.nodes]
-            codes = [-1 if value is None else values.setdefault(value, len(values)) for value in labels]
+            codes = [
+                -1 if value is None else values.setdefault(value, len(values)) for value in labels
+            ]
             found = self.codes[key] = np.array(codes, dtype=np.int64), values
         return found
 

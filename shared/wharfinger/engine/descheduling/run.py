@@ -1,10 +1,12 @@
-"""One pass of a descheduling policy over one cluster: which pods should leave their nodes, in order, and why.
+"""One pass of a DeschedulerPolicy over one cluster: which pods should leave their nodes, in order,
+and why.
 
-First all strategies that look at pods one by one, of all profiles; then all that balance; limits count over all of
-them. A strategy that cannot judge (usage is not known, a priority class is missing) names nobody, and says why; the
-others go on.
+First the Deschedule plugins of all profiles, which check pods one by one, then all Balance plugins.
+The limits count across all of them. A strategy that cannot judge (no usage data, a missing priority
+class) names no pods and reports why; the others continue.
 
-The same view gives the same answer. `Memory` is what is carried from one pass to the next."""
+A pure function: the same view gives the same result. `Memory` is carried from pass to pass.
+"""
 
 from __future__ import annotations
 
@@ -28,22 +30,27 @@ from wharfinger.domain.descheduling import (
     TopologySpread,
     name_of,
 )
-from wharfinger.engine.descheduling import ageing, utilisation, violations, watermarks
+from wharfinger.engine.descheduling import pod_lifetime, utilisation, violations, watermarks
 from wharfinger.engine.descheduling.duplicates import duplicates
-from wharfinger.engine.descheduling.evictor import Eviction, Evictor, Pass, UnknownPriorityClassError
+from wharfinger.engine.descheduling.evictor import (
+    Eviction,
+    Evictor,
+    Pass,
+    UnknownPriorityClassError,
+)
 from wharfinger.engine.descheduling.spreading import spread
 from wharfinger.engine.descheduling.steadiness import Memory
 from wharfinger.engine.descheduling.usage import UsageUnknownError
-from wharfinger.engine.descheduling.utilisation import Survey
-from wharfinger.engine.descheduling.view import Cluster, ClusterView
+from wharfinger.engine.descheduling.utilisation import NodeUtilisation
+from wharfinger.engine.descheduling.view import ClusterView, DeschedulingCluster
 
 READY_MIN = 2
-"""With fewer ready nodes there is nowhere to go."""
+"""With fewer ready nodes, an evicted pod has no other node."""
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """A strategy that named nobody, or left nodes alone, because something is not known."""
+class StrategyFailure:
+    """A strategy that proposed no pod, or skipped nodes, because an input is not known."""
 
     profile: str
     strategy: str
@@ -52,32 +59,50 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """`surveys`: how the strategies that go by usage judged the nodes, in order."""
+    """The result of one pass. `failures`: strategies that could not judge, and why; `surveys`: how
+    the strategies that compare utilisation classified the nodes, in order."""
 
     evictions: tuple[Eviction, ...]
-    failures: tuple[Failure, ...] = ()
-    surveys: tuple[Survey, ...] = ()
+    failures: tuple[StrategyFailure, ...] = ()
+    surveys: tuple[NodeUtilisation, ...] = ()
 
 
-def run(policy: DeschedulingPolicy, view: ClusterView, memory: Memory | None = None) -> tuple[Eviction, ...]:
-    """The pods that should leave their nodes. Changes `memory`; without one nothing is known of earlier passes, and none of the
-    rules against moves to and fro holds."""
+def run(
+    policy: DeschedulingPolicy, view: ClusterView, memory: Memory | None = None
+) -> tuple[Eviction, ...]:
+    """Runs one pass and returns the pods that should leave their nodes, in order. Updates `memory`.
+    Without a memory the rules against oscillation do not apply."""
     return passed(policy, view, memory).evictions
 
 
 def passed(policy: DeschedulingPolicy, view: ClusterView, memory: Memory | None = None) -> Passed:
-    """The same, with what could not be judged and how nodes were."""
-    cluster = Cluster.of(view, policy.nodes)
+    """Runs one pass of a descheduling policy over one cluster: first the strategies that the
+    profiles list as Deschedule plugins, then those that they list as Balance plugins.
+
+    Returns three lists: the pods to evict, the strategies that lacked an input (with the reason),
+    and which nodes LowNodeUtilization and HighNodeUtilization found under- or overutilised.
+
+    `memory`: what earlier passes found and did in the cluster; it is updated. None: no protection
+      against moving pods back and forth.
+
+    Without `strict`, a cluster with fewer than `READY_MIN` ready nodes gets no evictions, because
+    an evicted pod has no other node there.
+    """
+    cluster = DeschedulingCluster.of(view, policy.nodes)
     if len(cluster.nodes) < READY_MIN and not policy.strict:
         return Passed(())
     going = Pass.of(policy, cluster, memory)
-    failures: list[Failure] = []
-    surveys: list[Survey] = []
+    failures: list[StrategyFailure] = []
+    surveys: list[NodeUtilisation] = []
     for profile, strategy in _in_order(policy):
         try:
-            survey = _apply(strategy, Evictor.of(going, profile.evictor, profile.name, name_of(strategy)), failures)
+            survey = _apply(
+                strategy,
+                Evictor.of(going, profile.evictor, profile.name, name_of(strategy)),
+                failures,
+            )
         except (UsageUnknownError, UnknownPriorityClassError) as error:
-            failures.append(Failure(profile.name, name_of(strategy), str(error)))
+            failures.append(StrategyFailure(profile.name, name_of(strategy), str(error)))
             continue
         if survey is not None:
             surveys.append(survey)
@@ -85,13 +110,23 @@ def passed(policy: DeschedulingPolicy, view: ClusterView, memory: Memory | None 
 
 
 def _in_order(policy: DeschedulingPolicy) -> list[tuple[DeschedulerProfile, Strategy]]:
-    one_by_one = [(profile, strategy) for profile in policy.profiles for strategy in profile.deschedule]
+    one_by_one = [
+        (profile, strategy) for profile in policy.profiles for strategy in profile.deschedule
+    ]
     together = [(profile, strategy) for profile in policy.profiles for strategy in profile.balance]
     return one_by_one + together
 
 
-def _apply(strategy: Strategy, evictor: Evictor, failures: list[Failure]) -> Survey | None:
-    """How the nodes were judged, by those that do. Raises UsageUnknownError."""
+def _apply(
+    strategy: Strategy, evictor: Evictor, failures: list[StrategyFailure]
+) -> NodeUtilisation | None:
+    """Runs one descheduling strategy. The evictions that it finds are recorded by `evictor`.
+
+    Returns which nodes LowNodeUtilization or HighNodeUtilization found under- or overutilised; None
+    for any other strategy. If CraneWatermarks does not know the load of some nodes, one entry with
+    their names is added to `failures`. Raises UsageUnknownError if the strategy lacks the usage
+    that it needs.
+    """
     match strategy:
         case NodeTaints():
             violations.taints(strategy, evictor)
@@ -100,11 +135,11 @@ def _apply(strategy: Strategy, evictor: Evictor, failures: list[Failure]) -> Sur
         case InterPodAntiAffinity():
             violations.anti_affinity(strategy, evictor)
         case PodLifeTime():
-            ageing.life_time(strategy, evictor)
+            pod_lifetime.life_time(strategy, evictor)
         case RemoveFailedPods():
-            ageing.failed(strategy, evictor)
+            pod_lifetime.failed(strategy, evictor)
         case TooManyRestarts():
-            ageing.restarting(strategy, evictor)
+            pod_lifetime.restarting(strategy, evictor)
         case RemoveDuplicates():
             duplicates(strategy, evictor)
         case TopologySpread():
@@ -116,8 +151,11 @@ def _apply(strategy: Strategy, evictor: Evictor, failures: list[Failure]) -> Sur
         case CraneWatermarks():
             held = watermarks.relieve(strategy, evictor)
             if held:
-                why = f"the load of {len(held)} nodes is not known: {', '.join(held[:5])}{' ...' if held[5:] else ''}"
-                failures.append(Failure(evictor.profile, evictor.strategy, why))
+                why = (
+                    f"the load of {len(held)} nodes is not known: "
+                    f"{', '.join(held[:5])}{' ...' if held[5:] else ''}"
+                )
+                failures.append(StrategyFailure(evictor.profile, evictor.strategy, why))
         case _:
             assert_never(strategy)
     return None

@@ -1,4 +1,4 @@
-"""Which of several pods goes first: the least important, then the one that was promised least."""
+"""The order in which pods are evicted: lowest priority first, then the lowest QoS class."""
 
 from __future__ import annotations
 
@@ -14,10 +14,18 @@ def prefers_to_stay(pod: Pod) -> bool:
 
 
 def least_important_first(pods: Iterable[Pod], strict: bool) -> list[Pod]:
-    """By priority, then best-effort before burstable before guaranteed, then those that would rather stay. Of equals the first
-    listed goes first.
+    """Sorts pods in the order of eviction, the first to evict first.
 
-    `strict`: of equals the last listed, which is what the descheduler's sort makes of a comparison that says "less" of both."""
+    1. Lowest priority first.
+    2. At equal priority: BestEffort, then Burstable, then Guaranteed pods.
+    3. Then pods without the `prefer-no-eviction` annotation before pods with the annotation.
+
+    Pods that are equal in all three keep their order.
+
+    `strict`: sort like the descheduler. Its comparison has a fault: of two equal pods without the
+      annotation, each is said to be less than the other. So equal pods without the annotation come
+      in reverse order: the last listed goes first.
+    """
     if not strict:
         return sorted(pods, key=lambda pod: (pod.priority, quality(pod), prefers_to_stay(pod)))
     out: list[Pod] = []
@@ -30,6 +38,7 @@ def least_important_first(pods: Iterable[Pod], strict: bool) -> list[Pod]:
 
 
 def _before(pod: Pod, other: Pod) -> bool:
-    """Whether `pod`, which was listed later, is put before `other`."""
+    """Returns whether `pod`, which is listed after `other`, is sorted before it. Used with `strict`
+    only."""
     mine, others = (pod.priority, quality(pod)), (other.priority, quality(other))
     return mine < others or (mine == others and not prefers_to_stay(pod))

@@ -1,11 +1,14 @@
-"""RemovePodsViolatingTopologySpreadConstraint: until the constraints of pods hold again.
+"""RemovePodsViolatingTopologySpreadConstraint: evicts pods until their topology spread constraints
+hold again.
 
-Each constraint by itself: the domains of its key with their evictable pods, and the fewest moves from the largest to
-the smallest that bring all within the skew. A pod that no node of a smaller domain would take stays, and counts as
-moved all the same, so that the others are not asked for more. Pods that nothing ties to a node go first.
+For each constraint, the evictable pods are counted by topology domain, and pods are moved from the
+largest domains to the smallest until all are within the maximum skew. A pod that no node of a
+smaller domain would take stays, but counts as moved, so that the other pods are not moved in its
+place. Pods without node selector or affinity go first.
 
-The descheduler lets the most important go first, against what it says of itself, and counts only pods that may be
-evicted. Where the policy is not strict the least important goes first."""
+The descheduler evicts the pods with the highest priority first, contrary to its documentation, and
+counts only evictable pods. Without `strict` the lowest priority goes first.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from wharfinger.domain.descheduling import TopologySpread
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.selectors import LabelSelector, NodeTerm
 from wharfinger.domain.taints import Toleration
-from wharfinger.engine.descheduling.evictor import Answer, Evictor
+from wharfinger.engine.descheduling.evictor import EvictionResult, Evictor
 from wharfinger.engine.descheduling.fit import Mask, selects, tolerates
 from wharfinger.engine.descheduling.view import Group, group_of
 from wharfinger.engine.descheduling.violations import concerned
@@ -27,9 +30,14 @@ Groups = dict[Group, list[Pod]]
 
 
 @dataclass(frozen=True, slots=True)
-class Constraint:
-    """What makes two constraints one: `selector` has the pod's own labels in it, and which nodes count depends on
-    what else the pod asks. `pod`: one that has it."""
+class SpreadConstraintKey:
+    """Identifies a topology spread constraint that one or more pods use. Constraints with equal
+    `key` are the same.
+
+    `selector` includes the values of the pod's own labels (matchLabelKeys). `node_selector`,
+    `node_terms` and `tolerations` are those of the pods, because they determine which nodes are
+    eligible. `pod`: one pod that has the constraint.
+    """
 
     said: pod_traits.TopologySpread
     selector: LabelSelector
@@ -42,11 +50,15 @@ class Constraint:
     def key(self) -> tuple[object, ...]:
         said = self.said
         of = (said.key, said.max_skew, said.hard, said.honours_affinity, said.honours_taints)
-        selector = tuple(sorted(self.selector.match_labels.items())), self.selector.match_expressions
+        selector = (
+            tuple(sorted(self.selector.match_labels.items())),
+            self.selector.match_expressions,
+        )
         return of, selector, self.node_selector, self.node_terms, self.tolerations
 
     def counts(self, node: Node) -> bool:
-        """Whether the node's domain is one that pods could go to."""
+        """Returns whether the node is eligible: it has the topology key, and, as far as
+        nodeAffinityPolicy and nodeTaintsPolicy require, the pods select and tolerate it."""
         if self.said.key not in node.labels:
             return False
         if self.said.honours_affinity and not selects(self.pod, node):
@@ -55,6 +67,14 @@ class Constraint:
 
 
 def spread(args: TopologySpread, evictor: Evictor) -> None:
+    """Runs RemovePodsViolatingTopologySpreadConstraint: finds the surplus pods of every violated
+    topology spread constraint, and evicts each of these pods once.
+
+    Without `strict`, if NodeFit applies (evict only a pod that another node would take), the chosen
+    destination is in a domain with fewer pods than the average. When the limit of evictions from a
+    node is reached, further pods of this node are skipped. When the limit of the pass is reached,
+    the strategy ends.
+    """
     chosen: dict[str, tuple[Pod, str, Mask]] = {}
     for groups in _by_namespace(args, evictor).values():
         for constraint in _constraints(args, (pod for pods in groups.values() for pod in pods)):
@@ -65,14 +85,15 @@ def spread(args: TopologySpread, evictor: Evictor) -> None:
         if pod.node in full or not evictor.lets_go(pod):
             continue
         answer = evictor.evict(pod, why, None if evictor.going.strict else below)
-        if answer is Answer.TOTAL_LIMIT:
+        if answer is EvictionResult.TOTAL_LIMIT:
             return
-        if answer is Answer.NODE_LIMIT:
+        if answer is EvictionResult.NODE_LIMIT:
             full.add(pod.node)
 
 
 def _by_namespace(args: TopologySpread, evictor: Evictor) -> dict[str, Groups]:
-    """Those that may be evicted, of each namespace, in groups between which selectors see no difference."""
+    """Returns namespace -> group -> its evictable pods. The pods of a group have equal labels, so a
+    selector matches all of them or none."""
     found: dict[str, Groups] = {}
     for pod in concerned(evictor.going.cluster.everywhere(), args.namespaces, args.label_selector):
         if evictor.may(pod):
@@ -81,8 +102,8 @@ def _by_namespace(args: TopologySpread, evictor: Evictor) -> dict[str, Groups]:
     return found
 
 
-def _constraints(args: TopologySpread, pods: Iterable[Pod]) -> list[Constraint]:
-    found: dict[object, Constraint] = {}
+def _constraints(args: TopologySpread, pods: Iterable[Pod]) -> list[SpreadConstraintKey]:
+    found: dict[object, SpreadConstraintKey] = {}
     for pod in pods:
         asked = pod.requirements
         for said in asked.traits.spread:
@@ -92,7 +113,7 @@ def _constraints(args: TopologySpread, pods: Iterable[Pod]) -> list[Constraint]:
             if selector is None:
                 continue
             terms = tuple(sorted(asked.node_selector.items())), asked.node_terms, asked.tolerations
-            constraint = Constraint(said, selector, *terms, pod)
+            constraint = SpreadConstraintKey(said, selector, *terms, pod)
             found.setdefault(constraint.key, constraint)
     return list(found.values())
 
@@ -104,9 +125,17 @@ class Domain:
 
 
 def _unbalanced(
-    args: TopologySpread, constraint: Constraint, groups: Groups, evictor: Evictor
+    args: TopologySpread, constraint: SpreadConstraintKey, groups: Groups, evictor: Evictor
 ) -> list[tuple[Pod, str, Mask]]:
-    """The pods that have to go, each with why, and where to."""
+    """Returns the pods to evict because of one topology spread constraint. Empty if the constraint
+    holds: the largest and the smallest domain differ by at most maxSkew pods.
+
+    `groups`: the evictable pods of one namespace, grouped by equal labels.
+
+    Each result is (pod, reason, mask). The mask is bool[nodes], the same for all pods: true for
+    each node that the constraint counts and whose domain has fewer pods than the average of all
+    domains. If `args.node_fit` is set, a pod that none of these nodes would take is left out.
+    """
     domains = _domains(constraint, groups, evictor)
     sizes = [len(d.pods) for d in domains]
     if not domains or max(sizes) - min(sizes) <= constraint.said.max_skew:
@@ -118,16 +147,25 @@ def _unbalanced(
     below = fit.rows(n.name for n in nodes if n.labels.get(key) in small and constraint.counts(n))
     fits = {pod.uid: bool(fit.elsewhere(pod, below).any()) for d in domains for pod in d.pods}
     for domain in domains:
-        domain.pods.sort(key=lambda pod: _staying(pod, fits[pod.uid], evictor.going.strict), reverse=True)
-    why = f"{max(sizes)} pods in one domain of {key} and {min(sizes)} in another, at most {constraint.said.max_skew} apart"
+        domain.pods.sort(
+            key=lambda pod: _staying(pod, fits[pod.uid], evictor.going.strict), reverse=True
+        )
+    why = (
+        f"{max(sizes)} pods in one domain of {key} and {min(sizes)} in another, "
+        f"at most {constraint.said.max_skew} apart"
+    )
     moved = _moves(sorted(domains, key=lambda d: len(d.pods)), constraint.said.max_skew, total)
     return [(pod, why, below) for pod in moved if fits[pod.uid] or not args.node_fit]
 
 
-def _domains(constraint: Constraint, groups: Groups, evictor: Evictor) -> list[Domain]:
+def _domains(constraint: SpreadConstraintKey, groups: Groups, evictor: Evictor) -> list[Domain]:
     nodes = {node.name: node for node in evictor.going.cluster.nodes}
     key = constraint.said.key
-    found = {node.labels[key]: Domain(node.labels[key], []) for node in nodes.values() if constraint.counts(node)}
+    found = {
+        node.labels[key]: Domain(node.labels[key], [])
+        for node in nodes.values()
+        if constraint.counts(node)
+    }
     for pods in groups.values():
         if not constraint.selector.matches(pods[0].requirements.traits.labels):
             continue
@@ -139,15 +177,31 @@ def _domains(constraint: Constraint, groups: Groups, evictor: Evictor) -> list[D
 
 
 def _staying(pod: Pod, fits: bool, strict: bool) -> tuple[int, ...]:
-    """The smaller, the sooner it goes: who has somewhere to go, is tied to nothing, and is important by priority."""
+    """Returns the sort key of a pod within its domain; the pod with the smallest key leaves first.
+    `fits`: a node of a smaller domain would take the pod. Order: pods that fit before others, then
+    pods without node selector or affinity, then by priority, lowest first (highest first with
+    `strict`)."""
     asked = pod.requirements
     tied = bool(asked.node_selector or asked.node_terms or asked.traits.preferences)
     return (int(not fits), int(tied), -pod.priority if strict else pod.priority)
 
 
 def _moves(domains: list[Domain], max_skew: int, total: int) -> list[Pod]:
-    """Between the smallest and the largest, each time as many as bring neither past the average, rounded up, and no
-    more than half of what is too much between the two. `domains`: the smallest first."""
+    """Chooses the pods to move so that the domains of a topology spread constraint get balanced,
+    and returns these pods. Two pointers run over the domains: one from the smallest domain upwards,
+    one from the largest downwards.
+
+    Each step moves n pods from the large domain to the small one. n is the smallest of three
+    numbers, each rounded up: the excess of the large domain over the average, the shortfall of the
+    small domain below the average, and (difference of both domains - `max_skew`) / 2.
+
+    `domains`: smallest first; their pod lists are changed. The last pods of a list leave first.
+    `max_skew`: the difference that the constraint permits.
+    `total`: number of pods in all domains.
+
+    Example: two domains of 1 and 5 pods and `max_skew` 1. The three numbers are 2, 2 and 2, so 2
+    pods move, and both domains have 3 pods.
+    """
     n = len(domains)
     moved: list[Pod] = []
     i, j = 0, n - 1

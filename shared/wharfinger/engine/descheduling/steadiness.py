@@ -1,17 +1,19 @@
-"""What earlier passes found and did, so that later ones do not follow every breath of the load.
+"""Damping: what earlier passes found and did, so that pods do not follow short fluctuations of
+measured load.
 
-Measured load goes up and down for no reason that lasts. Three rules keep that from moving pods to and fro, and none
-of them knows anything of the load's shape:
+Three rules prevent oscillation. None depends on the pattern of the load:
 
-- *steady*: a node gives nothing away before it was found too full by so many passes (or measurements) in a row. -
-*resting*: after a pod of a workload was moved, none of it moves again for a while: the first time for the policy's
-cool-down, and twice as long after each further bout of moves, up to `REST_MAX_S`. What keeps being moved is not
-helped by it. - *return*: no pod goes back to a node that its workload was taken off, for so long that whatever comes
-round daily or weekly has come round (two weeks, unless the policy says otherwise).
+- *steady*: a node is relieved only after so many passes (or measurements) in a row found it
+  overutilised.
+- *resting*: after a pod of a workload was moved, no pod of it moves for a cool-down. The pause
+  doubles with each further series of moves, up to `REST_MAX_S` (exponential back-off).
+- *return*: no pod goes back to a node that its workload was moved off for two weeks, unless the
+  policy sets another time. That covers daily and weekly cycles.
 
-Whoever runs passes keeps one `Memory` for each cluster and policy, tells it of moves that happened, and may begin
-with an empty one: it then names what it would have left alone, and the stage that owns the cluster, which does not
-forget, holds it back."""
+The caller keeps one `Memory` per cluster and policy and records the moves that happened. It may
+start with an empty one after a restart: the pass then names pods that it would have left alone, and
+the cluster stage, whose memory is durable, refuses them.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,17 @@ from wharfinger.domain.descheduling import DeschedulingPolicy
 SECOND_US = 1_000_000
 
 REST_MAX_S = 7 * 86_400
-"""A workload is never left alone for longer than a week."""
+"""Longest cool-down of a workload, in seconds: one week."""
 
 Key = tuple[str, str, str, str]
-"""Profile, strategy, what was measured (empty: nothing), node."""
+"""Profile, strategy, metric (empty: none), node."""
 
 
 @dataclass(slots=True)
-class Moves:
-    """Of one workload. `bouts`: how often it was moved, moves within one cool-down taken as one. `left`: node -> when
-    a pod of it was last taken off that."""
+class MoveHistory:
+    """Records the moves of one workload. `bouts`: number of series of moves; moves within one
+    cool-down are one series. `last_us`: time of the last move. `left`: node -> time at which a pod
+    of the workload last left it, in microseconds."""
 
     bouts: int = 0
     last_us: int = 0
@@ -40,32 +43,45 @@ class Moves:
 
 @dataclass(slots=True)
 class Memory:
-    """`found`: node -> in how many passes in a row a strategy found it too full. `seen`: when what was looked at last
-    was measured, and how many measurements in a row were too high; `hot`: those that have been for long enough and
-    are not low again yet. `relieved`: when a node was last relieved because of what was measured."""
+    """Remembers what earlier passes found and did in one cluster under one policy. It damps the
+    next pass: see `steadily`, `resting`, `left_lately` and `sample`.
+
+    `steady`: passes in a row before a node is relieved. `cooldown_s`: seconds for which a workload
+    rests after a move; `return_s`: seconds for which it does not return to a node that it left.
+    `moves`: workload -> its moves. A key is (profile, strategy, metric, node). `found`: number of
+    passes in a row that found the node overutilised. `seen`: (time of the last measurement in
+    microseconds, number of measurements in a row that were too high). `hot`: nodes to be relieved:
+    too high often enough in a row, and not low since. `relieved`: node -> time when it was last
+    relieved because of measured load, in microseconds.
+    """
 
     steady: int = 1
     cooldown_s: int = 0
     return_s: int = 0
-    moves: dict[str, Moves] = field(default_factory=dict)
+    moves: dict[str, MoveHistory] = field(default_factory=dict)
     found: dict[Key, int] = field(default_factory=dict)
     seen: dict[Key, tuple[int, int]] = field(default_factory=dict)
     hot: set[Key] = field(default_factory=set)
     relieved: dict[str, int] = field(default_factory=dict)
 
     def follow(self, policy: DeschedulingPolicy) -> None:
-        """The numbers of the policy as it is now."""
-        self.steady, self.cooldown_s, self.return_s = policy.steady, policy.cooldown_s, policy.return_s
+        """Takes over the limits of the current policy."""
+        self.steady, self.cooldown_s, self.return_s = (
+            policy.steady,
+            policy.cooldown_s,
+            policy.return_s,
+        )
 
     # Moves.
 
     def moved(self, binding: str, ordinal: int, source: str, target: str, at: int) -> None:
-        """A replica was moved, by whoever and why ever."""
+        """Records that a replica of a binding was moved off `source`, for any reason."""
         self.took(f"Binding/{binding}", source, at)
 
     def took(self, workload: str, node: str, at: int) -> None:
-        """A pod of the workload was taken off the node, or is meant to be."""
-        moves = self.moves.setdefault(workload, Moves())
+        """Records that a pod of the workload was evicted from the node, or named for it. A move
+        after the cool-down starts a new series of moves."""
+        moves = self.moves.setdefault(workload, MoveHistory())
         if not moves.bouts or at >= moves.last_us + self.cooldown_s * SECOND_US:
             moves.bouts += 1
         moves.last_us = max(at, moves.last_us)
@@ -73,7 +89,9 @@ class Memory:
         moves.left[node] = at
 
     def resting(self, workload: str, at: int) -> bool:
-        """Pods that one pass takes together do not keep each other waiting."""
+        """Returns whether the workload is in its cool-down, which doubles with each series of
+        moves. Moves at the time `at` itself do not count, so pods of one pass do not block each
+        other."""
         moves = self.moves.get(workload)
         return moves is not None and moves.last_us < at < moves.last_us + self._rest_us(moves.bouts)
 
@@ -81,14 +99,16 @@ class Memory:
         return min(REST_MAX_S, self.cooldown_s << min(max(0, bouts - 1), 20)) * SECOND_US
 
     def left_lately(self, workload: str, at: int) -> tuple[str, ...]:
-        """Nodes that nothing of this workload goes back to, the latest last."""
+        """Returns the nodes to which no pod of the workload may return yet, latest left last."""
         moves = self.moves.get(workload)
         if moves is None:
             return ()
-        return tuple(node for node, left in moves.left.items() if at < left + self.return_s * SECOND_US)
+        return tuple(
+            node for node, left in moves.left.items() if at < left + self.return_s * SECOND_US
+        )
 
     def tidy(self, at: int) -> None:
-        """Forget workloads that no rule says anything about any more."""
+        """Drops workloads whose last move no rule considers any more."""
         kept = max(REST_MAX_S, self.return_s) * SECOND_US
         for name in [name for name, moves in self.moves.items() if moves.last_us + kept <= at]:
             del self.moves[name]
@@ -96,7 +116,8 @@ class Memory:
     # Findings.
 
     def steadily(self, profile: str, strategy: str, nodes: list[str]) -> list[str]:
-        """Of the nodes that this pass found too full those of which this was so for long enough."""
+        """Records the nodes that this pass found overutilised. Returns those found in at least
+        `steady` passes in a row, this one included."""
         before = {key: n for key, n in self.found.items() if key[:2] == (profile, strategy)}
         for key in before:
             del self.found[key]
@@ -106,8 +127,21 @@ class Memory:
         return [node for node in nodes if self.found[profile, strategy, "", node] >= self.steady]
 
     def sample(self, key: Key, measured_us: int, too_high: bool, low: bool, samples: int) -> bool:
-        """One measurement of a node; the same one again changes nothing. True while the node is to be relieved: from
-        the last of `samples` in a row that were too high, until one is low."""
+        """Records one measurement of a node, and returns whether the node has to be relieved of
+        pods (hysteresis).
+
+        The answer becomes true after `samples` measurements in a row that were `too_high`. It stays
+        true until one measurement is `low`.
+
+        `key`: profile, strategy, metric and node.
+        `measured_us`: time of the measurement in microseconds. A measurement that is not newer than
+          the last recorded one changes nothing.
+        `too_high`: the load is above the high watermark. `low`: the load is at or below the low
+          watermark.
+
+        Example with `samples` 3: the measurements too high, too high, too high, neither, low give
+        false, false, true, true, false.
+        """
         last, row = self.seen.get(key, (-1, 0))
         if measured_us > last:
             row = row + 1 if too_high else 0
@@ -119,6 +153,7 @@ class Memory:
         return key in self.hot
 
     def forget(self, key: Key) -> None:
-        """Nothing is known of it now: it starts again from nothing."""
+        """Drops the measurements of a key, after its load became unknown. Counting starts again
+        from 0."""
         self.seen.pop(key, None)
         self.hot.discard(key)

@@ -1,7 +1,7 @@
-"""How full nodes are, by requests or by measurement, and by which thresholds that is too much or little.
+"""Node utilisation, by requests or by measurement, and the thresholds for too low and too high.
 
-Amounts are integers; percentages are doubles that are divided and multiplied once, in the descheduler's order of operations, so
-that a node exactly at its threshold is judged as there, on every machine. A mean is summed exactly.
+Amounts are integers. Percentages are doubles, computed in the descheduler's order of operations, so
+that a node exactly at its threshold is judged the same on every machine. A mean is summed exactly.
 """
 
 from __future__ import annotations
@@ -12,32 +12,38 @@ from dataclasses import dataclass
 
 from wharfinger.domain.descheduling import METRIC_RESOURCE, LowNodeUtilization
 from wharfinger.domain.node import Node, Pod
-from wharfinger.engine.descheduling.view import Cluster, Measured, allocatable
+from wharfinger.engine.descheduling.view import DeschedulingCluster, Measured, allocatable
 
 ALWAYS = ("cpu", "memory", "pods")
-"""What is looked at besides the resources that the thresholds name."""
+"""Resources that are counted besides those that the thresholds name."""
 
 CPU_METRIC, MEMORY_METRIC = "cpu_usage_avg_5m", "mem_usage_avg_5m"
-"""The metrics of the load book by which measured usage is known where the cluster's metrics API is not read."""
+"""The metrics of the load book by which measured usage is known where the cluster's metrics API is
+not read."""
 
 Percents = dict[str, float]
 
 
 class UsageUnknownError(Exception):
-    """Usage is not known well enough to judge any node. The sentence says whose, and why."""
+    """Raised when the usage needed to judge the nodes is not known. The message says which, and
+    why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """Of all nodes. `used`: node -> resource -> amount; `size`: what there is of it (absent: the node has no such
-    thing). `taken`: uid -> what a pod is of that; absent: nobody knows."""
+class NodesUsage:
+    """Holds the usage and the capacity of all nodes. `used`: node -> resource -> used amount.
+    `size`: node -> resource -> capacity; a resource that the node lacks has no entry. `taken`: pod
+    uid -> resource -> amount; a pod whose usage is not known has no entry."""
 
     used: Mapping[str, dict[str, int]]
     size: Mapping[str, dict[str, int]]
     taken: Mapping[str, Mapping[str, int]]
 
     def percents(self, node: str) -> Percents:
-        return {name: percent(used, self.size[node].get(name, 0)) for name, used in self.used[node].items()}
+        return {
+            name: percent(used, self.size[node].get(name, 0))
+            for name, used in self.used[node].items()
+        }
 
 
 def percent(used: int, size: int) -> float:
@@ -48,8 +54,13 @@ def resources(thresholds: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*thresholds, *ALWAYS)))
 
 
-def requested(cluster: Cluster, thresholds: Iterable[str]) -> Usage:
-    """What running pods request."""
+def requested(cluster: DeschedulingCluster, thresholds: Iterable[str]) -> NodesUsage:
+    """Returns the utilisation of all nodes by requests: for each node, the sum of the requests of
+    its running pods.
+
+    `thresholds`: names of resources to sum besides cpu, memory and number of pods. A resource that
+      a node does not have is left out for that node.
+    """
     names = resources(thresholds)
     used: dict[str, dict[str, int]] = {}
     size: dict[str, dict[str, int]] = {}
@@ -63,11 +74,21 @@ def requested(cluster: Cluster, thresholds: Iterable[str]) -> Usage:
             for name in total:
                 total[name] += asked.get(name, 0)
         used[node.name] = total
-    return Usage(used, size, taken)
+    return NodesUsage(used, size, taken)
 
 
-def measured(cluster: Cluster, args: LowNodeUtilization, strict: bool) -> Usage:
-    """What is really used. Raises UsageUnknownError."""
+def measured(cluster: DeschedulingCluster, args: LowNodeUtilization, strict: bool) -> NodesUsage:
+    """Returns the measured utilisation of all nodes, and of the pods where it is known. The source
+    depends on `args`.
+
+    - Prometheus: whole percent for each node, nothing for pods.
+    - Otherwise cpu, memory and number of pods, from the metrics API, or from the cluster's load
+      book (the recorded load measurements) if the metrics API is not read. A pod without a
+      measurement gets its requests as usage; with `strict` it gets no entry.
+
+    Raises UsageUnknownError if the usage of a node is not known, or if a threshold names a resource
+    that the source does not measure.
+    """
     if args.source == "Prometheus":
         return _queried(cluster, args.query)
     unknown = [name for name in args.thresholds if name not in ALWAYS]
@@ -83,23 +104,36 @@ def measured(cluster: Cluster, args: LowNodeUtilization, strict: bool) -> Usage:
         if known is None:
             raise UsageUnknownError(f"the usage of node {node.name} is not known")
         running = cluster.running[node.name]
-        used[node.name] = {"cpu": known.get("cpu", 0), "memory": known.get("memory", 0), "pods": len(running)}
+        used[node.name] = {
+            "cpu": known.get("cpu", 0),
+            "memory": known.get("memory", 0),
+            "pods": len(running),
+        }
         for pod in running:
             if (share := _of_pod(cluster, told, pod, strict)) is not None:
                 taken[pod.uid] = share
-    return Usage(used, size, taken)
+    return NodesUsage(used, size, taken)
 
 
-def _of_pod(cluster: Cluster, told: Measured | None, pod: Pod, strict: bool) -> Mapping[str, int] | None:
-    """Where a pod is not measured it counts as what it requests; to the descheduler it cannot be moved then."""
+def _of_pod(
+    cluster: DeschedulingCluster, told: Measured | None, pod: Pod, strict: bool
+) -> Mapping[str, int] | None:
+    """Returns the measured usage of a pod; if there is none, its requests, or None with `strict`
+    (the descheduler cannot move it then)."""
     found = told.pods.get(pod.uid) if told is not None else None
     if found is not None:
         return {"cpu": found.get("cpu", 0), "memory": found.get("memory", 0), "pods": 1}
     return None if strict else cluster.requests[pod.uid]
 
 
-def _of_the_book(cluster: Cluster, node: Node) -> dict[str, int] | None:
-    """Shares of the load book as amounts; None where one is missing or too old."""
+def _of_the_book(cluster: DeschedulingCluster, node: Node) -> dict[str, int] | None:
+    """Returns the measured usage of a node as cpu (thousandths of a core) and memory (bytes). It is
+    load times allocatable amount; the load comes from the load book, the recorded load measurements
+    of the cluster, in 1/100,000.
+
+    Returns None if there is no load book, or if the load of cpu or memory is missing or too old.
+    Example: 4000m CPU allocatable and a load of 50,000 give 2000.
+    """
     book, at = cluster.view.load, cluster.view.at
     if book is None:
         return None
@@ -107,12 +141,23 @@ def _of_the_book(cluster: Cluster, node: Node) -> dict[str, int] | None:
     if cpu is None or memory is None:
         return None
     size = allocatable(node)
-    return {"cpu": size.get("cpu", 0) * cpu // 100_000, "memory": size.get("memory", 0) * memory // 100_000}
+    return {
+        "cpu": size.get("cpu", 0) * cpu // 100_000,
+        "memory": size.get("memory", 0) * memory // 100_000,
+    }
 
 
-def _queried(cluster: Cluster, query: str) -> Usage:
-    """Usage in whole percent of one thing, and nothing known of pods. A load beyond the whole counts as the whole,
-    but an answer of the query that is none is none."""
+def _queried(cluster: DeschedulingCluster, query: str) -> NodesUsage:
+    """Returns the utilisation of all nodes in whole percent, from the result of one Prometheus
+    query. The usage of pods is not known: each pod gets an empty entry.
+
+    `query`: the text of the query. Its result is taken from `cluster.view.measured`, or from the
+      load book (the recorded load measurements) if `measured` has no result. A load above 100% in
+      the load book is taken as 100%.
+
+    Raises UsageUnknownError if a query result lies outside 0..1 or names no node, or if a node has
+    no result. Example: the result 0.505 gives 50.
+    """
     told = cluster.view.measured
     shares = told.shares.get(query) if told is not None else None
     for name, share in (shares or {}).items():
@@ -129,20 +174,21 @@ def _queried(cluster: Cluster, query: str) -> Usage:
     size = {node.name: {METRIC_RESOURCE: 100} for node in cluster.nodes}
     nothing: dict[str, int] = {}
     taken = {pod.uid: nothing for pod in cluster.everywhere()}
-    return Usage(used, size, taken)
+    return NodesUsage(used, size, taken)
 
 
-def _asked(cluster: Cluster, query: str, node: Node) -> float | None:
-    """The load book knows what the annotator asks: a query is known by the name of its metric."""
+def _asked(cluster: DeschedulingCluster, query: str, node: Node) -> float | None:
+    """Returns the load of the node in the load book, 0..1; None if it is not known. `query` is the
+    name of the metric, because the annotator queries Prometheus by metric name."""
     book = cluster.view.load
     load = book.load(query, node.name, cluster.view.at) if book is not None else None
     return None if load is None else min(load, 100_000) / 100_000
 
 
 def smoothed(before: int, now: int) -> int:
-    """One more measurement of the metrics API taken into the average, as the descheduler's collector does it: nine
-    tenths of what was, one tenth of what is, rounded half away from zero. A jump reaches half its height after 7
-    rounds."""
+    """Returns the exponential moving average after one more measurement of the metrics API, with
+    the descheduler's weights: 9/10 of `before` plus 1/10 of `now`, rounded half away from zero. A
+    jump reaches half of its height after 7 measurements."""
     return math.floor(before * BETA + now * (1 - BETA) + 0.5)
 
 
@@ -154,14 +200,25 @@ BETA = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Percent by resource: at or below all of `low` a node is underused, above any of `high` it is overused."""
+    """Holds the thresholds, resource -> percent. A node at or below all values in `low` is
+    underused; a node above any value in `high` is overused."""
 
     low: Percents
     high: Percents
 
 
-def bounds(low: Mapping[str, float], high: Mapping[str, float], usage: Usage, deviation: bool) -> Bounds:
-    """With `deviation` the numbers are distances from the mean of all nodes."""
+def bounds(
+    low: Mapping[str, float], high: Mapping[str, float], usage: NodesUsage, deviation: bool
+) -> Bounds:
+    """Returns the low and the high thresholds of utilisation in percent, by resource.
+
+    `low`, `high`: resource -> percent. Without `deviation` these are the thresholds. With
+      `deviation` they are distances from the mean utilisation of all nodes: the low threshold is
+      mean - low, the high threshold is mean + high, limited to 0..100.
+    `usage`: the utilisation of all nodes, for the mean.
+
+    Example with `deviation`: mean 40%, `low` 10, `high` 20: the thresholds are 30% and 60%.
+    """
     if not deviation:
         return Bounds(dict(low), dict(high))
     mean = _means(usage, low)
@@ -171,9 +228,12 @@ def bounds(low: Mapping[str, float], high: Mapping[str, float], usage: Usage, de
     )
 
 
-def _means(usage: Usage, names: Iterable[str]) -> Percents:
+def _means(usage: NodesUsage, names: Iterable[str]) -> Percents:
     all_percents = [usage.percents(node) for node in usage.used]
-    return {name: math.fsum(p.get(name, 0.0) for p in all_percents) / len(all_percents) for name in names}
+    return {
+        name: math.fsum(p.get(name, 0.0) for p in all_percents) / len(all_percents)
+        for name in names
+    }
 
 
 def _within(value: float) -> float:
@@ -189,5 +249,5 @@ def overused(percents: Percents, high: Percents) -> bool:
 
 
 def cap(size: int, bound: float) -> int:
-    """How much of `size` the percentage is, cut off to whole units."""
+    """Returns `bound` percent of `size`, rounded down to a whole unit."""
     return int(bound * 0.01 * size)

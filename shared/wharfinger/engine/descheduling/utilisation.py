@@ -1,15 +1,17 @@
-"""LowNodeUtilization and HighNodeUtilization: from nodes that are too full to those with room, or off those that are
-nearly empty.
+"""LowNodeUtilization and HighNodeUtilization: move pods from overutilised nodes to nodes with
+capacity, or off nearly empty nodes.
 
-Both judge all nodes first, then walk the sources and stop as soon as the destinations together have no room left.
-They differ in what a source is: a node above a target, which gives until it is below; or a node below all thresholds,
-which gives everything.
+Both classify all nodes first, then iterate over the source nodes and stop when the destinations
+together have no capacity left. They differ in the sources. LowNodeUtilization: nodes above a
+target, which give pods away until they are below it. HighNodeUtilization: nodes below all
+thresholds, which give all pods away.
 
-The descheduler orders sources by the plain sum of milli-cores, bytes and pods, in which memory is all that counts,
-and pools the room of the destinations. Where the policy is not strict, sources go by how far they are from their
-bounds in percent; a pod is named only when one destination takes it without going above its own bound itself, so that
-every move lowers the excess and the moves end; and a node without a resource that the thresholds name is no
-destination for it."""
+The descheduler sorts sources by the plain sum of milli-cores, bytes and pods, in which memory
+dominates, and pools the capacity of all destinations. Without `strict`: sources are sorted by how
+far they exceed their thresholds in percent; a pod is named only when a single destination can take
+it without exceeding its own threshold, so every move lowers the total excess and the process ends;
+and a node without a resource that the thresholds name is no destination.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,9 @@ import numpy.typing as npt
 from wharfinger.domain.descheduling import HighNodeUtilization, LowNodeUtilization
 from wharfinger.domain.node import Node, Pod
 from wharfinger.engine.descheduling import usage as measure
-from wharfinger.engine.descheduling.evictor import Answer, Evictor
+from wharfinger.engine.descheduling.evictor import EvictionResult, Evictor
 from wharfinger.engine.descheduling.sorting import least_important_first
-from wharfinger.engine.descheduling.usage import Bounds, Percents, Usage, cap
+from wharfinger.engine.descheduling.usage import Bounds, NodesUsage, Percents, cap
 
 WHOLE = 100.0
 PARTS = 100_000
@@ -33,9 +35,10 @@ Amounts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
-    """How the nodes were judged. `percents`: node -> resource -> percent; `low`, `high`: the nodes of the two groups, in order;
-    `bounds`: None of a strategy that stopped before it had any."""
+class NodeUtilisation:
+    """Records how a strategy classified the nodes by utilisation. `percents`: node -> resource ->
+    percent. `low`, `high`: the nodes of the two groups, in the order of the cluster. `bounds`: the
+    thresholds in percent."""
 
     strategy: str
     percents: dict[str, Percents]
@@ -46,11 +49,18 @@ class Survey:
 
 @dataclass(slots=True)
 class Balancing:
-    """One run. `room`: resource -> how much of it the destinations have left together. `caps`: node -> resource ->
-    how much of it may be used there; `used` follows the moves. `gives`: whether a source still has to give."""
+    """Evicts pods from source nodes until each source is done or the destinations together have no
+    capacity left. One object is one run of LowNodeUtilization or HighNodeUtilization.
+
+    `used`: node -> resource -> usage, updated after each move. `caps`: node -> resource -> maximum
+    usage. `room`: resource -> remaining capacity of all destinations together. `excluded`:
+    namespaces whose pods stay. `per_node`: maximum number of evictions per source; None: no limit.
+    `gives`: returns whether a source still has to give pods away. `wanted`: returns whether a pod
+    may be chosen. `why`: returns the reason for a source. `table`: cache of `_rest`.
+    """
 
     evictor: Evictor
-    usage: Usage
+    usage: NodesUsage
     used: dict[str, dict[str, int]]
     caps: dict[str, dict[str, int]]
     room: dict[str, int]
@@ -68,10 +78,10 @@ class Balancing:
 
     def empty(self, sources: list[Node]) -> None:
         for node in sources:
-            if self._empty_one(node) is Answer.TOTAL_LIMIT:
+            if self._empty_one(node) is EvictionResult.TOTAL_LIMIT:
                 return
 
-    def _empty_one(self, node: Node) -> Answer:
+    def _empty_one(self, node: Node) -> EvictionResult:
         cluster = self.evictor.going.cluster
         pods = [pod for pod in cluster.on(node) if self.wanted(pod) and self.evictor.may(pod)]
         evicted = 0
@@ -81,59 +91,86 @@ class Balancing:
             if self.per_node is not None and evicted >= self.per_node:
                 break
             answer = self._try(pod)
-            if answer in (Answer.NODE_LIMIT, Answer.TOTAL_LIMIT):
+            if answer in (EvictionResult.NODE_LIMIT, EvictionResult.TOTAL_LIMIT):
                 return answer
-            evicted += answer is Answer.EVICTED
-        return Answer.STAYS
+            evicted += answer is EvictionResult.EVICTED
+        return EvictionResult.STAYS
 
     def _go_on(self, node: str) -> bool:
         return all(left > 0 for left in self.room.values()) and self.gives(node)
 
-    def _try(self, pod: Pod) -> Answer:
+    def _try(self, pod: Pod) -> EvictionResult:
         taken = self.usage.taken.get(pod.uid)
         if taken is None:
-            return Answer.STAYS
-        if self.strict and not any(as_the_descheduler_tolerates(pod, node) for node in self.destinations):
-            return Answer.STAYS
+            return EvictionResult.STAYS
+        if self.strict and not any(
+            as_the_descheduler_tolerates(pod, node) for node in self.destinations
+        ):
+            return EvictionResult.STAYS
         if pod.requirements.traits.home in self.excluded:
-            return Answer.STAYS
+            return EvictionResult.STAYS
         answer = self._evict_to_room(pod) if not self.strict else self._evict(pod)
-        if answer is Answer.EVICTED:
+        if answer is EvictionResult.EVICTED:
             self._book(pod.node, -1, pod)
             for name in self.room:
                 self.room[name] -= taken.get(name, 0)
         return answer
 
-    def _evict(self, pod: Pod) -> Answer:
+    def _evict(self, pod: Pod) -> EvictionResult:
         if not self.evictor.lets_go(pod):
-            return Answer.STAYS
+            return EvictionResult.STAYS
         return self.evictor.evict(pod, self.why(pod.node))
 
-    def _evict_to_room(self, pod: Pod) -> Answer:
-        """To the destination that stays furthest below its bounds with it; the first listed of equals."""
+    def _evict_to_room(self, pod: Pod) -> EvictionResult:
+        """Chooses the destination of a pod and evicts the pod. The destinations are the nodes that
+        may receive pods. The one with the largest headroom is chosen, the first listed on ties;
+        this is worst fit. Returns the result of the eviction.
+
+        Headroom is how much is left below the cap (the maximum usage of the node) with the pod on
+        it, as a fraction of the node's capacity, for the scarcest resource. The pod stays if it
+        would exceed a cap on every destination, or if the evictor does not allow the eviction.
+        """
         fit = self.evictor.going.fit
         rows, rest = self._rest(pod)
         if self.evictor.fit_wanted:
             rest = np.where(self.evictor.places(pod)[rows], rest, -1)
         best = int(rest.argmax())
         if rest[best] < 0:
-            return Answer.STAYS
+            return EvictionResult.STAYS
         row = int(rows[best])
         answer = self.evictor.evict(pod, self.why(pod.node), target=row)
-        if answer is Answer.EVICTED:
+        if answer is EvictionResult.EVICTED:
             self._book(fit.nodes[row].name, 1, pod)
         return answer
 
     def _rest(self, pod: Pod) -> tuple[Amounts, Amounts]:
-        """int64[destinations]: their rows, and what would be left to the cap of the scarcest resource with the pod there, in
-        hundred-thousandths of what the node has; below zero: too much. Kept up to date for the one that a pod went to."""
+        """Returns two arrays int64[destinations] over the nodes that may receive pods: the row of
+        each destination, and the headroom of the destination with the pod on it.
+
+        The headroom of one resource is (cap - usage of the node - usage of the pod), in 1/100,000
+        of the node's capacity; the cap is the maximum usage of the node. The headroom of a
+        destination is the smallest over all resources. A negative headroom means that the pod would
+        exceed a cap.
+
+        Example: capacity 4000m CPU, cap 3200m, usage 2000m, pod 200m: the headroom is 1000m of
+        4000m, 25,000.
+
+        The arrays of caps and usage are built once; `_book` updates them after each move.
+        """
         taken = self.usage.taken[pod.uid]
         names = list(self.room)
         if self.table is None:
             rows = [self.evictor.going.fit.position[node.name] for node in self.destinations]
             rest = [[self._left(node.name, n) for n in names] for node in self.destinations]
-            size = [[max(1, self.usage.size[node.name].get(n, 0)) for n in names] for node in self.destinations]
-            self.table = np.array(rows), np.array(rest, dtype=np.int64), np.array(size, dtype=np.int64)
+            size = [
+                [max(1, self.usage.size[node.name].get(n, 0)) for n in names]
+                for node in self.destinations
+            ]
+            self.table = (
+                np.array(rows),
+                np.array(rest, dtype=np.int64),
+                np.array(size, dtype=np.int64),
+            )
         rows_of, left, sizes = self.table
         asked = np.array([taken.get(n, 0) for n in names], dtype=np.int64)
         return rows_of, ((left - asked) * PARTS // sizes).min(axis=1)
@@ -153,8 +190,9 @@ class Balancing:
 
 
 def as_the_descheduler_tolerates(pod: Pod, node: Node) -> bool:
-    """By number first: a pod with fewer tolerations than the node has taints is not looked at any further; and soft
-    taints count."""
+    """Returns whether the pod tolerates the node by the descheduler's rule, which is stricter than
+    the scheduler's: a pod with fewer tolerations than the node has taints does not tolerate it, and
+    PreferNoSchedule taints count too."""
     tolerations = pod.requirements.tolerations
     return len(tolerations) >= len(node.taints) and all(
         any(t.tolerates(taint) for t in tolerations) for taint in node.taints
@@ -164,8 +202,21 @@ def as_the_descheduler_tolerates(pod: Pod, node: Node) -> bool:
 # Low.
 
 
-def low(args: LowNodeUtilization, evictor: Evictor) -> Survey:
-    """Raises UsageUnknownError."""
+def low(args: LowNodeUtilization, evictor: Evictor) -> NodeUtilisation:
+    """Runs LowNodeUtilization: evicts pods from overutilised nodes (sources) so that underutilised
+    nodes (destinations) can take the pods. A source gives pods away until none of its resources is
+    above its target, or the destinations together have no capacity left for some resource.
+
+    Each resource has a low limit, its threshold, and a high limit, its target. A node is
+    underutilised if it is not cordoned and no resource is above its threshold. It is overutilised
+    if some resource is above its target. Nothing is evicted if all nodes are underutilised, or if
+    at most `number_of_nodes` are. If earlier passes are remembered (`Memory`), a node is a source
+    only after enough passes in a row found it overutilised. With Prometheus, at most one pod per
+    node is evicted by default, because the usage of a pod is not known.
+
+    Returns which nodes were found under- or overutilised; the evictions are recorded by `evictor`.
+    Raises UsageUnknownError if the usage of a node is not known.
+    """
     going = evictor.going
     if args.source == "requests":
         usage = measure.requested(going.cluster, args.thresholds)
@@ -173,19 +224,37 @@ def low(args: LowNodeUtilization, evictor: Evictor) -> Survey:
         usage = measure.measured(going.cluster, args, going.strict)
     bounds = measure.bounds(args.thresholds, args.targets, usage, args.deviation)
     percents = {node.name: usage.percents(node.name) for node in going.cluster.nodes}
-    under = [n for n in going.cluster.nodes if measure.underused(percents[n.name], bounds.low) and not n.unschedulable]
+    under = [
+        n
+        for n in going.cluster.nodes
+        if measure.underused(percents[n.name], bounds.low) and not n.unschedulable
+    ]
     names = {n.name for n in under}
-    over = [n for n in going.cluster.nodes if n.name not in names and measure.overused(percents[n.name], bounds.high)]
+    over = [
+        n
+        for n in going.cluster.nodes
+        if n.name not in names and measure.overused(percents[n.name], bounds.high)
+    ]
     survey = _surveyed(evictor, percents, bounds, under, over)
     sources = _steady(evictor, over)
     if not _worth_it(going.cluster.nodes, under, args.number_of_nodes) or not sources:
         return survey
-    run = _balancing(evictor, usage, bounds.high, _having(under, args.thresholds, usage, going.strict), args.excluded)
+    run = _balancing(
+        evictor,
+        usage,
+        bounds.high,
+        _having(under, args.thresholds, usage, going.strict),
+        args.excluded,
+    )
     run.per_node = args.per_node
     if args.source == "Prometheus" and run.per_node is None:
         run.per_node = 1  # nothing is known of what a pod takes away
-    run.gives = lambda node: any(run.used[node].get(n, 0) > limit for n, limit in run.caps[node].items())
-    run.why = lambda node: f"{_said(percents[node], bounds.high, args.targets)} on {node}, above its target"
+    run.gives = lambda node: any(
+        run.used[node].get(n, 0) > limit for n, limit in run.caps[node].items()
+    )
+    run.why = lambda node: (
+        f"{_said(percents[node], bounds.high, args.targets)} on {node}, above its target"
+    )
     run.empty(_ordered(sources, usage, percents, bounds.high, going.strict, fullest_first=True))
     return survey
 
@@ -193,7 +262,18 @@ def low(args: LowNodeUtilization, evictor: Evictor) -> Survey:
 # High.
 
 
-def high(args: HighNodeUtilization, evictor: Evictor) -> Survey:
+def high(args: HighNodeUtilization, evictor: Evictor) -> NodeUtilisation:
+    """Runs HighNodeUtilization: evicts the pods of underutilised nodes, so that these nodes can be
+    removed. A node is underutilised if, by the requests of its pods, no resource is above its
+    threshold. All other nodes that are not cordoned are the destinations. With `only_thresholding`,
+    only pods that request a resource with a threshold are evicted.
+
+    Nothing is evicted if all nodes are underutilised, if at most `number_of_nodes` are, or if there
+    is no destination. If earlier passes are remembered (`Memory`), a node is emptied only after
+    enough passes in a row found it underutilised.
+
+    Returns which nodes were found under- or overutilised; the evictions are recorded by `evictor`.
+    """
     going = evictor.going
     usage = measure.requested(going.cluster, args.thresholds)
     bounds = Bounds(dict(args.thresholds), dict.fromkeys(args.thresholds, WHOLE))
@@ -206,7 +286,9 @@ def high(args: HighNodeUtilization, evictor: Evictor) -> Survey:
     if not _worth_it(going.cluster.nodes, under, args.number_of_nodes) or not rest or not sources:
         return survey
     run = _balancing(evictor, usage, {}, rest, args.excluded)
-    run.why = lambda node: f"{_said(percents[node], bounds.low, bounds.low)} on {node}, which could be empty"
+    run.why = lambda node: (
+        f"{_said(percents[node], bounds.low, bounds.low)} on {node}, which could be empty"
+    )
     if args.only_thresholding:
         run.wanted = lambda pod: any(name in pod.requirements.requests for name in args.thresholds)
     run.empty(_ordered(sources, usage, percents, bounds.low, going.strict, fullest_first=False))
@@ -216,12 +298,17 @@ def high(args: HighNodeUtilization, evictor: Evictor) -> Survey:
 # What both do.
 
 
-def _surveyed(evictor: Evictor, percents: dict[str, Percents], bounds: Bounds, a: list[Node], b: list[Node]) -> Survey:
-    return Survey(evictor.strategy, percents, bounds, tuple(n.name for n in a), tuple(n.name for n in b))
+def _surveyed(
+    evictor: Evictor, percents: dict[str, Percents], bounds: Bounds, a: list[Node], b: list[Node]
+) -> NodeUtilisation:
+    return NodeUtilisation(
+        evictor.strategy, percents, bounds, tuple(n.name for n in a), tuple(n.name for n in b)
+    )
 
 
 def _steady(evictor: Evictor, nodes: list[Node]) -> list[Node]:
-    """Those that were found before, too, where that is asked."""
+    """Returns the nodes that were also found in enough earlier passes in a row (`Memory.steadily`);
+    all nodes without a memory."""
     memory = evictor.going.memory
     if memory is None:
         return nodes
@@ -233,23 +320,35 @@ def _worth_it(nodes: list[Node], under: list[Node], more_than: int) -> bool:
     return bool(under) and len(under) > more_than and len(under) < len(nodes)
 
 
-def _having(nodes: list[Node], thresholds: dict[str, float], usage: Usage, strict: bool) -> list[Node]:
-    """To the descheduler a node that lacks a resource uses none of it."""
+def _having(
+    nodes: list[Node], thresholds: dict[str, float], usage: NodesUsage, strict: bool
+) -> list[Node]:
+    """Returns the nodes that have all resources named by the thresholds. With `strict` all nodes:
+    the descheduler counts a missing resource as unused."""
     if strict:
         return nodes
     return [node for node in nodes if all(name in usage.used[node.name] for name in thresholds)]
 
 
 def _balancing(
-    evictor: Evictor, usage: Usage, targets: Percents, destinations: list[Node], excluded: tuple[str, ...]
+    evictor: Evictor,
+    usage: NodesUsage,
+    targets: Percents,
+    destinations: list[Node],
+    excluded: tuple[str, ...],
 ) -> Balancing:
     caps = {
-        name: {r: cap(size, targets.get(r, WHOLE)) for r, size in usage.size[name].items() if r in used}
+        name: {
+            r: cap(size, targets.get(r, WHOLE)) for r, size in usage.size[name].items() if r in used
+        }
         for name, used in usage.used.items()
     }
     resources = dict.fromkeys(r for node in destinations for r in caps[node.name])
     resources.update(dict.fromkeys(targets))
-    room = {r: sum(caps[n.name].get(r, 0) - usage.used[n.name].get(r, 0) for n in destinations) for r in resources}
+    room = {
+        r: sum(caps[n.name].get(r, 0) - usage.used[n.name].get(r, 0) for n in destinations)
+        for r in resources
+    }
     return Balancing(
         evictor,
         usage,
@@ -266,7 +365,12 @@ def _balancing(
 
 
 def _ordered(
-    nodes: list[Node], usage: Usage, percents: dict[str, Percents], by: Percents, strict: bool, fullest_first: bool
+    nodes: list[Node],
+    usage: NodesUsage,
+    percents: dict[str, Percents],
+    by: Percents,
+    strict: bool,
+    fullest_first: bool,
 ) -> list[Node]:
     def fullness(node: Node) -> float:
         if strict:
@@ -277,5 +381,5 @@ def _ordered(
 
 
 def _said(percents: Percents, by: Percents, names: dict[str, float]) -> str:
-    """`cpu 87.5 % (50 %)`: how much is used of what counts, and the bound."""
+    """Returns the utilisation of each named resource and its bound as text: `cpu 87.5 % (50 %)`."""
     return ", ".join(f"{name} {percents.get(name, 0.0):.4g} % ({by[name]:.4g} %)" for name in names)

@@ -1,8 +1,9 @@
-"""One cluster as descheduling looks at it: nodes, what is on them, and what is measured.
+"""One cluster as the input of descheduling: nodes, pods and measurements.
 
-Whoever has a book of a cluster makes a `ClusterView`; it is read only, and pods and nodes are taken in the order in
-which they are listed there. `Cluster` is what a pass makes of it once: pods by node, by owner and by namespace,
-budgets and priorities looked up."""
+The caller makes a `ClusterView`; it is read only, and pods and nodes are processed in its order.
+`DeschedulingCluster` is the index that a pass builds from it: pods by node, owner and namespace,
+with budgets and priorities resolved.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +16,21 @@ from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.pod_upkeep import Owner, PodUpkeep
 from wharfinger.domain.selectors import LabelSelector
 from wharfinger.engine.framework.snapshot import requested
-from wharfinger.engine.load.book import LoadBook
+from wharfinger.engine.load.node_loads import LoadBook
 
 NOTHING_KNOWN = PodUpkeep()
 ENDED = ("Succeeded", "Failed")
-"""Phases of pods that run no more: they take nothing of their node."""
+"""Phases of pods that have ended: they use no resources of their node."""
 
 BINDING = "Binding"
-"""The kind of owner that a replica of ours has, where its cluster has not told of another."""
+"""The owner kind of a replica of ours for which the cluster reports no owner."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What nodes and pods really use. `nodes`: node -> milli-cpu and bytes; `pods`: the same by uid; `shares`: query
-    -> node -> the part of the whole that is used, 0..1. What is missing is not known."""
+    """Holds the measured usage of nodes and pods. `nodes`: node -> resource -> milli-CPU or bytes;
+    `pods`: the same by pod uid; `shares`: query -> node -> used part of the capacity, 0..1. A
+    missing entry means that the value is not known."""
 
     nodes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     pods: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -37,10 +39,13 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """`pods`: all that are on nodes, placed replicas of ours among them (`binding` and `ordinal` say so).
-    `priority_classes`: name -> value. `measured`: None: nothing is. `load`: the load book of the cluster, for crane's
-    watermarks, and for what is measured where `measured` does not say it. `held`: uid -> why this pod is let go by
-    nobody at present. `at`: microseconds."""
+    """Holds one cluster as the input of descheduling.
+
+    `pods`: all pods on nodes; our placed replicas have `binding` and `ordinal`. `priority_classes`:
+    name -> value. `measured`: None if nothing is measured. `load`: the load book of the cluster,
+    used by crane's watermarks, and for measured usage where `measured` has none. `held`: pod uid ->
+    why no strategy may evict this pod at present. `at`: now, in microseconds.
+    """
 
     at: int
     nodes: Sequence[Node]
@@ -57,7 +62,8 @@ def upkeep(pod: Pod) -> PodUpkeep:
 
 
 def owners(pod: Pod) -> tuple[Owner, ...]:
-    """Who made it and would make it again. A replica of ours always has somebody: its binding."""
+    """Returns the owners of the pod, which would recreate it. A replica of ours without a reported
+    owner gets its binding as the owner."""
     told = upkeep(pod).owners
     if told or not pod.binding:
         return told
@@ -65,7 +71,8 @@ def owners(pod: Pod) -> tuple[Owner, ...]:
 
 
 def workload(pod: Pod) -> str:
-    """One name for all pods that do the same work: the binding, the first owner, or the pod itself."""
+    """Returns one name for all pods of the same workload: the binding, the first owner, or else the
+    pod itself."""
     if pod.binding:
         return f"{BINDING}/{pod.binding}"
     for owner in upkeep(pod).owners[:1]:
@@ -74,7 +81,7 @@ def workload(pod: Pod) -> str:
 
 
 Group = tuple[str, tuple[tuple[str, str], ...]]
-"""Namespace and labels: selectors see no difference between pods with equal ones."""
+"""Namespace and labels. A selector matches all pods with equal ones or none of them."""
 
 
 def group_of(pod: Pod) -> Group:
@@ -87,7 +94,7 @@ def ended(pod: Pod) -> bool:
 
 
 def allocatable(node: Node) -> dict[str, int]:
-    """Amounts, whole devices by kind among them."""
+    """Returns the allocatable amounts of a node, including the number of devices of each kind."""
     amounts = dict(node.allocatable)
     for device in node.devices:
         amounts[device.kind] = amounts.get(device.kind, 0) + 1
@@ -98,15 +105,20 @@ QUALITY = {"BestEffort": 0, "Burstable": 1, "Guaranteed": 2}
 
 
 def quality(pod: Pod) -> int:
-    """0 best-effort, 1 burstable, 2 guaranteed. Where nobody says: burstable, if anything is requested."""
+    """Returns the rank of the pod's QoS class: 0 BestEffort, 1 Burstable, 2 Guaranteed. If the
+    class is not reported: 1 if the pod requests anything, else 0."""
     said = QUALITY.get(upkeep(pod).quality)
     return said if said is not None else int(not pod.requirements.empty)
 
 
 @dataclass(slots=True)
-class Cluster:
-    """`nodes`: the ready ones. `running`: node -> its pods that have not ended; `lying`: with those that have.
-    `requests`: uid -> what the pod takes of its node."""
+class DeschedulingCluster:
+    """Indexes a `ClusterView` for the strategies of one pass.
+
+    `nodes`: the ready nodes that the policy selects. `running`: node -> its pods that have not
+    ended; `lying`: node -> all its pods. `requests`: pod uid -> resource -> requested amount.
+    `owned`: owner uid -> number of its pods. `namespaces`: name -> labels.
+    """
 
     view: ClusterView
     nodes: list[Node]
@@ -117,9 +129,20 @@ class Cluster:
     namespaces: dict[str, Mapping[str, str]]
 
     @classmethod
-    def of(cls, view: ClusterView, selector: LabelSelector | None = None) -> Cluster:
-        """`selector`: only nodes that it matches are looked at, as sources and as targets."""
-        nodes = [node for node in view.nodes if node.ready and (selector is None or selector.matches(node.labels))]
+    def of(cls, view: ClusterView, selector: LabelSelector | None = None) -> DeschedulingCluster:
+        """Builds the index that strategies read: the ready nodes, the pods on each of them, the
+        requests of each pod, and the number of pods of each owner. Takes one loop over the pods of
+        `view`.
+
+        `selector`: only ready nodes with matching labels are in the index, so pods leave and enter
+          only these nodes; None: all ready nodes. The number of pods per owner counts the pods of
+          all nodes.
+        """
+        nodes = [
+            node
+            for node in view.nodes
+            if node.ready and (selector is None or selector.matches(node.labels))
+        ]
         lying: dict[str, list[Pod]] = {node.name: [] for node in nodes}
         owned: dict[str, int] = defaultdict(int)
         sizes: dict[int, dict[str, int]] = {}
@@ -142,5 +165,5 @@ class Cluster:
         return self.lying[node.name] if ended_too else self.running[node.name]
 
     def everywhere(self) -> list[Pod]:
-        """Running pods of all nodes, node by node."""
+        """Returns the running pods of all nodes, node by node."""
         return [pod for node in self.nodes for pod in self.running[node.name]]

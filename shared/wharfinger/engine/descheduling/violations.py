@@ -1,30 +1,40 @@
-"""Pods that break a rule about where they are: taints, node affinity, and anti-affinity to other pods.
+"""RemovePodsViolatingNodeTaints, NodeAffinity and InterPodAntiAffinity: pods that break a rule
+about where they are.
 
-The descheduler evicts for a preference whenever some node is preferred more, though that one is cordoned or full, for
-ever; and it sees a violated node selector only beside required affinity. Where the policy is not strict, the better
-node must be one that would take the pod, and a node selector is a requirement like others."""
+For preferred affinity the descheduler evicts whenever some node is preferred more, even if that
+node is cordoned or full, and repeats it on every pass; a violated node selector it finds only
+beside required affinity. Without `strict`, the better node must be able to take the pod, and a node
+selector is a requirement like required affinity.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from wharfinger.domain.descheduling import InterPodAntiAffinity, Namespaces, NodeAffinity, NodeTaints
+from wharfinger.domain.descheduling import (
+    InterPodAntiAffinity,
+    Namespaces,
+    NodeAffinity,
+    NodeTaints,
+)
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.selectors import LabelSelector
 from wharfinger.domain.taints import Taint
-from wharfinger.engine.descheduling.evictor import Answer, Evictor
+from wharfinger.engine.descheduling.evictor import EvictionResult, Evictor
 from wharfinger.engine.descheduling.fit import Mask, selects
-from wharfinger.engine.descheduling.neighbours import Neighbours
+from wharfinger.engine.descheduling.pod_anti_affinity import Neighbours
 from wharfinger.engine.descheduling.sorting import least_important_first
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 Why = Callable[[Pod, Node], str]
-"""In which way the pod does not belong on the node; empty: it does."""
+"""Returns why the pod does not belong on the node; empty if it does."""
 
 
-def concerned(pods: Iterable[Pod], namespaces: Namespaces, selector: LabelSelector | None) -> list[Pod]:
+def concerned(
+    pods: Iterable[Pod], namespaces: Namespaces, selector: LabelSelector | None
+) -> list[Pod]:
     return [
         pod
         for pod in pods
@@ -33,18 +43,29 @@ def concerned(pods: Iterable[Pod], namespaces: Namespaces, selector: LabelSelect
     ]
 
 
-def evict_one_by_one(evictor: Evictor, pods_on: Callable[[Node], Iterable[Pod]], why: Why) -> Answer:
-    """Node by node, until a limit says no."""
+def evict_one_by_one(
+    evictor: Evictor, pods_on: Callable[[Node], Iterable[Pod]], why: Why
+) -> EvictionResult:
+    """Evicts the pods for which `why` returns a reason, node by node.
+
+    `pods_on`: returns the pods of a node that are checked.
+    `why`: takes a pod and its node; returns the reason as a sentence, or an empty text if the pod
+      may stay.
+
+    When the limit of evictions from a node is reached, the loop continues with the next node. When
+    the limit of the pass is reached, the loop ends and TOTAL_LIMIT is returned. Otherwise STAYS is
+    returned.
+    """
     for node in evictor.going.cluster.nodes:
         for pod in pods_on(node):
             if not evictor.may(pod) or not (reason := why(pod, node)) or not evictor.lets_go(pod):
                 continue
             answer = evictor.evict(pod, reason)
-            if answer is Answer.TOTAL_LIMIT:
+            if answer is EvictionResult.TOTAL_LIMIT:
                 return answer
-            if answer is Answer.NODE_LIMIT:
+            if answer is EvictionResult.NODE_LIMIT:
                 break
-    return Answer.STAYS
+    return EvictionResult.STAYS
 
 
 # Taints.
@@ -65,7 +86,9 @@ def taints(args: NodeTaints, evictor: Evictor) -> None:
         return ""
 
     cluster = evictor.going.cluster
-    evict_one_by_one(evictor, lambda n: concerned(cluster.on(n), args.namespaces, args.label_selector), why)
+    evict_one_by_one(
+        evictor, lambda n: concerned(cluster.on(n), args.namespaces, args.label_selector), why
+    )
 
 
 def _listed(taint: Taint, names: tuple[str, ...]) -> bool:
@@ -73,21 +96,27 @@ def _listed(taint: Taint, names: tuple[str, ...]) -> bool:
 
 
 def _shown(taint: Taint) -> str:
-    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+    return (
+        f"{taint.key}={taint.value}:{taint.effect}"
+        if taint.value
+        else f"{taint.key}:{taint.effect}"
+    )
 
 
 # Node affinity.
 
 
 def affinity(args: NodeAffinity, evictor: Evictor) -> None:
-    """A type that nobody knows asks nothing."""
+    """Runs NodeAffinity: evicts the pods whose node affinity is violated by their node.
+    `args.types` names the affinity types to check, required or preferred; unknown types are
+    ignored."""
     cluster = evictor.going.cluster
     for said in args.types:
         why = {REQUIRED: _required(evictor), PREFERRED: _preferred(evictor)}.get(said)
         if why is None:
             continue
         on = lambda n: concerned(cluster.on(n), args.namespaces, args.label_selector)  # noqa: E731
-        if evict_one_by_one(evictor, on, why) is Answer.TOTAL_LIMIT:
+        if evict_one_by_one(evictor, on, why) is EvictionResult.TOTAL_LIMIT:
             return
 
 
@@ -106,7 +135,20 @@ def _required(evictor: Evictor) -> Why:
 
 
 def _preferred(evictor: Evictor) -> Why:
-    """Preferences are weighed on every node once for all pods that have the same."""
+    """Returns a function that checks the preferred node affinity of one pod. The function takes a
+    pod and its node. It returns why the pod should leave the node, or an empty text if the pod
+    should stay.
+
+    The value of a node for a pod is the sum of the weights of the pod's preferred terms that the
+    node matches. Without `strict`, a pod should leave if one node both would take the pod and has a
+    higher value than the pod's present node. With `strict`, as in the descheduler, these may be two
+    different nodes: one has a higher value, and another would take the pod.
+
+    Example: the terms "zone a" (weight 10) and "ssd" (weight 5). A node in zone a without ssd has
+    the value 10.
+
+    The values are computed once for all pods with equal preferred terms.
+    """
     going = evictor.going
     weighed: dict[object, list[int]] = {}
 
@@ -118,7 +160,8 @@ def _preferred(evictor: Evictor) -> Why:
         if weights is None:
             nodes = going.cluster.nodes
             weights = weighed[preferences] = [
-                sum(p.weight for p in preferences if p.term.matches(n.labels, n.name)) for n in nodes
+                sum(p.weight for p in preferences if p.term.matches(n.labels, n.name))
+                for n in nodes
             ]
         takers = going.fit.takers(pod)
         mine = weights[going.fit.position[node.name]]
@@ -138,9 +181,19 @@ def _best(weights: list[int], takers: Mask) -> int:
 
 
 def anti_affinity(args: InterPodAntiAffinity, evictor: Evictor) -> None:
-    """Of pods that do not bear each other the least important goes, until they do. Who has gone is in nobody's way any more."""
+    """Runs InterPodAntiAffinity: evicts each pod that has a required anti-affinity term which
+    selects another pod in the same topology domain. The nodes are checked one after another, and on
+    a node the pods with the lowest priority first. A pod that this run evicts no longer violates
+    the terms of pods that are checked later.
+
+    A violation remains if the pod may not be evicted, or if a limit is reached. The limit of
+    evictions from a node ends the loop over that node. The limit of the pass ends the strategy.
+    """
     cluster = evictor.going.cluster
-    there = {node.name: concerned(cluster.on(node), args.namespaces, args.label_selector) for node in cluster.nodes}
+    there = {
+        node.name: concerned(cluster.on(node), args.namespaces, args.label_selector)
+        for node in cluster.nodes
+    }
     near = Neighbours(cluster, there)
     for node in cluster.nodes:
         for pod in least_important_first(there[node.name], evictor.going.strict):
@@ -148,16 +201,17 @@ def anti_affinity(args: InterPodAntiAffinity, evictor: Evictor) -> None:
             if not reason or not evictor.may(pod) or not evictor.lets_go(pod):
                 continue
             answer = evictor.evict(pod, reason)
-            if answer is Answer.EVICTED:
+            if answer is EvictionResult.EVICTED:
                 near.moved(pod, node, None)
-            elif answer is Answer.TOTAL_LIMIT:
+            elif answer is EvictionResult.TOTAL_LIMIT:
                 return
-            elif answer is Answer.NODE_LIMIT:
+            elif answer is EvictionResult.NODE_LIMIT:
                 break
 
 
 def _clash(near: Neighbours, pod: Pod, node: Node) -> str:
-    """Whom it does not bear; empty: it bears all."""
+    """Returns a sentence about the first anti-affinity term of the pod that selects another pod in
+    the same domain; empty if no term does."""
     for meant in near.of(pod):
         domain = node.labels.get(meant.term.key)
         others = meant.by_domain.get(domain, {}) if domain is not None else {}

@@ -1,8 +1,9 @@
-"""Costs of a pod on many nodes at once, over the columns of a table of nodes.
+"""The costs of a pod on many nodes at once, over the columns of the node table.
 
-One `DeviceScorer` a strategy and outlook. `needs` compile once a class of pods, `costs` looks at the slots it is
-given, `cost` at one row by the plain truth of `strategies`; both give the same integers. When a group is new, the
-workload was exchanged or the largest node is another one, make a new scorer and ask for all slots again.
+One `DeviceScorer` per strategy and workload. `needs` compiles a class of pods once, `costs`
+computes the given slots, `cost` one row by the reference implementation in `strategies`; both give
+the same integers. A new group of devices, another workload or another largest node needs a new
+scorer and the costs of all slots.
 """
 
 from __future__ import annotations
@@ -14,54 +15,69 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from wharfinger.domain.resources import GPU
 from wharfinger.domain.workload import Requirements
+from wharfinger.engine import machine_code
 from wharfinger.engine.devices import kernels as plain
 from wharfinger.engine.devices import strategies
-from wharfinger.engine.devices.outlook import Group, Need, bounded, kibibytes_left
-from wharfinger.engine.devices.strategies import NOWHERE, State
-from wharfinger.engine.devices.workload import Workload
-from wharfinger.engine.nodes.compiled import Compiler
+from wharfinger.engine.devices.expected_use import Group, PodNeed, bounded, kibibytes_left
+from wharfinger.engine.devices.strategies import NOWHERE, NodeDevices
+from wharfinger.engine.devices.workload import DeviceWorkload
 
 Column = npt.NDArray[np.int64]
+
+KERNELS = machine_code.kernels(plain)
+"""The functions of `kernels`, compiled or plain."""
 
 __all__ = ["NOWHERE", "CompiledNeed", "DeviceScorer"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledNeed:
-    """What a pod asks, as `strategies` takes it and as arrays (see `kernels`)."""
+    """The requests of one pod in two forms: `need` for the reference implementation in
+    `strategies`, and the arrays `amounts`, `parts`, `allowed` for `kernels` (there called `need`,
+    `parts`, `parts_allowed`)."""
 
-    need: Need
+    need: PodNeed
     amounts: Column
     parts: Column
     allowed: Column
 
 
 class DeviceScorer:
-    """`groups`: (kind, model) of each group's code. `largest`: milli-cpu, bytes and devices of the largest node, for best fit.
+    """Computes the cost of placing a pod on nodes, by one device strategy and workload.
 
-    Raises ValueError, one line, for a strategy that is not there."""
+    `groups`: (kind, model) of each group; the position is the group code. `largest`: milli-CPU,
+    bytes and number of devices of the largest node, used by best fit.
+
+    Raises ValueError (one line) for an unknown strategy.
+    """
 
     def __init__(
-        self, strategy: str, workload: Workload, groups: Sequence[Group], largest: tuple[int, int, int] = (1, 1, 1)
+        self,
+        strategy: str,
+        workload: DeviceWorkload,
+        groups: Sequence[Group],
+        largest: tuple[int, int, int] = (1, 1, 1),
     ) -> None:
         self.strategy = strategies.known(strategy)
         self._groups = tuple(groups)
         self.made_of = (workload, self._groups, largest)
         self.scene = strategies.scene(strategy, workload, self._groups, largest)
         outlook = self.scene.outlook
-        self._asks = _rows([(a.cpu, a.memory, a.count, a.milli, a.weight, a.kind) for a in outlook.asks], 6)
+        self._asks = _rows(
+            [(a.cpu, a.memory, a.count, a.milli, a.weight, a.kind) for a in outlook.asks], 6
+        )
         self._allowed = self._admitted([a.allowed for a in outlook.asks])
         self._fill = _rows(outlook.fill, 1001)
         self._terms = np.array([outlook.total, outlook.patience], dtype=np.int64)
         self._levels = np.array(strategies.LEVELS, dtype=np.int64)
         self._largest = np.array(
-            [self.scene.largest.cpu, self.scene.largest.memory, self.scene.largest.devices], dtype=np.int64
+            [self.scene.largest.cpu, self.scene.largest.memory, self.scene.largest.devices],
+            dtype=np.int64,
         )
 
     def need(self, requirements: Requirements) -> CompiledNeed:
-        need = Need.of(requirements, self._groups)
+        need = PodNeed.of(requirements, self._groups)
         return CompiledNeed(
             need,
             np.array([need.cpu, need.memory], dtype=np.int64),
@@ -69,33 +85,85 @@ class DeviceScorer:
             self._admitted([part.allowed for part in need.parts]),
         )
 
-    def cost(self, need: CompiledNeed, cpu: int, memory: int, free: Sequence[int], groups: Sequence[int]) -> int:
-        """On one node. `cpu` (milli) and `memory` (bytes) left of it, `free`: thousandths of each device."""
-        state = State(bounded(cpu), kibibytes_left(memory), tuple(free), tuple(groups))
+    def cost(
+        self, need: CompiledNeed, cpu: int, memory: int, free: Sequence[int], groups: Sequence[int]
+    ) -> int:
+        """Returns the cost of placing the pod on one node. `cpu`, `memory`: free milli-CPU and
+        bytes; `free`: free thousandths of each device; `groups`: group code of each device."""
+        state = NodeDevices(bounded(cpu), kibibytes_left(memory), tuple(free), tuple(groups))
         return strategies.cost(self.strategy, self.scene, state, need.need)
 
     def costs(
-        self, need: CompiledNeed, cpu: Column, memory: Column, device_free: Column, device_groups: Column, slots: Column,
+        self,
+        need: CompiledNeed,
+        cpu: Column,
+        memory: Column,
+        device_free: Column,
+        device_groups: Column,
+        slots: Column,
         kernels: Any = None,
-    ) -> Column:  # fmt: skip
-        """On the nodes at `slots`, `NOWHERE` where the pod's devices do not fit. `cpu`, `memory` [N]: milli and bytes
-        left; `device_free`, `device_groups` [N, D]: thousandths left and codes, -1 where there is no device.
-        `kernels`: which functions, when not those that are ready."""
+    ) -> Column:
+        """Computes the cost of placing one pod on each of several nodes, by the device strategy of
+        this scorer (fragmentation, expected fill or best fit). A lower cost is better. Returns
+        int64[len(slots)], in the order of `slots`; `NOWHERE` where the node does not have the
+        devices that the pod requests.
+
+        N: number of rows of the node table. D: number of devices of the node with most devices.
+
+        - `need`: the requests of the pod, compiled by the method `need`.
+        - `cpu`, `memory` [N]: free milli-CPU and free bytes of each node.
+        - `device_free` [N, D]: free thousandths of each device, -1 where the node has no such
+          device.
+        - `device_groups` [N, D]: code of each device's (kind, model), -1 where the node has no such
+          device.
+        - `slots`: the nodes to compute, as indexes into the arrays above.
+        - `kernels`: functions to use instead of `KERNELS`; None: `KERNELS`.
+        """
         out = np.empty(len(slots), dtype=np.int64)
         room = np.zeros((6, device_free.shape[1]), dtype=np.int64)
-        run = compiler.kernels(len(slots) * (1 + len(self._asks))) if kernels is None else kernels
+        run = KERNELS if kernels is None else kernels
         run.costs(
-            plain.CODES[self.strategy], cpu, memory, device_free, device_groups, slots, *self.arguments(need), room, out
+            plain.CODES[self.strategy],
+            cpu,
+            memory,
+            device_free,
+            device_groups,
+            slots,
+            *self.arguments(need),
+            room,
+            out,
         )
         return out
 
     def arguments(self, need: CompiledNeed) -> tuple[Any, ...]:
-        """What the kernels take between the node and the scratch space."""
-        return (need.amounts, need.parts, need.allowed, self._asks, self._allowed, self._fill, self._terms, self._levels,
-                self._largest)  # fmt: skip
+        """Returns the nine arguments `need` to `largest` of the function `kernels.costs`, in its
+        order:
+
+        - the pod's cpu and memory, its device requests, and the device groups that each request may
+          use;
+        - the typical workload, the most frequent requests: these requests, the device groups that
+          each may use, the table of expected further use of a device, and (sum of weights,
+          patience: the weight of the case that no more pods arrive);
+        - constants: the thresholds of the strategy fragmentation, and the size of the largest node
+          for best fit.
+
+        The arguments before these nine describe the nodes. The arguments after them are a work
+        array and the output.
+        """
+        return (
+            need.amounts,
+            need.parts,
+            need.allowed,
+            self._asks,
+            self._allowed,
+            self._fill,
+            self._terms,
+            self._levels,
+            self._largest,
+        )
 
     def _admitted(self, allowed: Sequence[frozenset[int]]) -> Column:
-        # One column more than there are groups: -1, the code of no device, must mean something.
+        # The last column, all 0, is read for the code -1 (no device).
         table = np.zeros((len(allowed), len(self._groups) + 1), dtype=np.int64)
         for row, codes in enumerate(allowed):
             for code in codes:
@@ -105,15 +173,3 @@ class DeviceScorer:
 
 def _rows(rows: Sequence[Sequence[int]], width: int) -> Column:
     return np.array(rows, dtype=np.int64).reshape(len(rows), width)
-
-
-def _warm(made: Any) -> None:
-    """Calls every kernel once."""
-    for strategy in plain.CODES:
-        scorer = DeviceScorer(strategy, Workload(), [(GPU, "")])
-        column, devices = np.zeros(1, dtype=np.int64), np.zeros((1, 1), dtype=np.int64)
-        scorer.costs(scorer.need(Requirements()), column, column, devices, devices, column, made)
-
-
-compiler = Compiler(_warm, plain)
-"""`compiler.kernels(nodes)`: the functions of `kernels`, as machine code once that was worth it."""

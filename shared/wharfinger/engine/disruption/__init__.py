@@ -1,5 +1,7 @@
-"""Nodes that can go: empty, drifted, expired, or cheaper to do without or to replace. Karpenter's disruption.
+"""Karpenter's disruption: nodes that can be removed because they are empty, drifted, expired, or
+cheaper to replace or do without.
 
-`scene` is what is looked at; `candidates` which nodes may be touched, and why the others may not; `costs` what touching them
-costs; `budgets` how many at once; `removal` whether what is on them has a place elsewhere; `methods` finds commands.
+`cluster_snapshot` is the input; `candidates` which nodes may be disrupted, and why the others may
+not; `costs` what disrupting them costs; `budgets` how many at once; `removal` simulates where their
+pods would go; `methods` finds commands.
 """

@@ -1,8 +1,11 @@
-"""How many nodes of a pool may be disrupted at once, and from when on it is more. [Karpenter]
+"""Evaluates disruption budgets: how many nodes of a pool may be disrupted at once, and when that
+number next rises. [Karpenter]
 
-A budget says a number or a share of the pool's nodes, rounded up, for all reasons or for some, always or for a while
-after each hit of a cron schedule, in UTC. Of those that hold now the smallest counts; what is being disrupted and
-what is not ready has been taken from it already. A budget that cannot be read lets nothing through."""
+A budget is a number or a percentage of the pool's nodes (rounded up). It applies to all or some
+disruption reasons, and either always or for a duration after each match of a cron schedule in UTC.
+The smallest active budget decides. From it the nodes that are already being disrupted or not ready
+are subtracted. A budget that cannot be parsed allows 0 nodes.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from wharfinger.domain.node_pool import DisruptionReason, NodeBudget
+from wharfinger.domain.node_pool import CRON_NAMES, DisruptionReason, NodeBudget
 
 SECOND = 1_000_000
-"""Microseconds."""
+"""One second in microseconds."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NAMED = {
-    "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *", "@monthly": "0 0 1 * *", "@weekly": "0 0 * * 0",
-    "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@hourly": "0 * * * *",
-}  # fmt: skip
 _EDGES = 64
-"""So many beginnings and ends of windows are looked at for one that lets more through."""
+"""The maximum number of window starts and ends that `_more_from` examines."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Of one pool. `nodes`: initialised ones that it manages; `out`: those of them that are not ready or go already."""
+class PoolCounts:
+    """The node counts of one pool that its budgets need.
+
+    `nodes`: the number of nodes of which percentages are taken. It counts initialized nodes, and
+    nodes that are already being removed. `out`: the number of nodes that are subtracted from what a
+    budget allows. It counts nodes that are already being removed, and nodes that are neither
+    initialized nor ready.
+    """
 
     nodes: int
     out: int
@@ -34,16 +39,40 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """`left`: how many more may go. `line`: the budget that says so, in words. `until`: when it may be more by the
-    schedules alone, microseconds; 0: that is not known."""
+    """How many nodes of a pool the budgets allow to be disrupted.
+
+    `left`: how many more nodes may be disrupted now. `line`: the budget that decided this, in
+    words. `until`: when a schedule next allows a disruption, in microseconds; 0: one is allowed
+    now, or this time is not known.
+    """
 
     left: int
     line: str
     until: int = 0
 
 
-def allowance(budgets: Iterable[NodeBudget], reason: DisruptionReason, standing: Standing, at: int) -> Allowance:
-    """Without a budget that holds now for the reason, all nodes may go."""
+def allowance(
+    budgets: Iterable[NodeBudget], reason: DisruptionReason, standing: PoolCounts, at: int
+) -> Allowance:
+    """Computes how many more nodes of a node pool may be disrupted at the time `at` for `reason`.
+
+    Only budgets that are active at `at` and apply to `reason` are evaluated. The budget that allows
+    the fewest nodes decides; a percentage is rounded up. The result is the number that it allows
+    minus `standing.out`. If no budget is evaluated, the result is `standing.nodes` minus
+    `standing.out`. It is at least 0.
+
+    `budgets`: the budgets of the pool.
+    `standing`: the node counts of the pool. `nodes`: initialized nodes and nodes that are being
+      removed; percentages are taken of this number. `out`: nodes that are being removed, and nodes
+      that are neither initialized nor ready.
+    `at`: microseconds since 1970, UTC.
+
+    The result also names the budget that decided. If no node may be disrupted now, it has the next
+    time at which a schedule allows a disruption.
+
+    Example: a budget of 20% of 10 nodes allows 2. 1 node is being removed, so 1 more may be
+    disrupted.
+    """
     for_reason = [b for b in budgets if not b.reasons or reason in b.reasons]
     held = [(_most(b, standing.nodes), b) for b in for_reason if is_active(b, at)]
     if not held:
@@ -55,7 +84,10 @@ def allowance(budgets: Iterable[NodeBudget], reason: DisruptionReason, standing:
 
 
 def is_active(budget: NodeBudget, at: int) -> bool:
-    """A schedule without a duration, or one that cannot be read, is a broken budget: it holds always."""
+    """Returns whether a budget applies at the time `at` (microseconds). A budget without a schedule
+    always applies. A budget with a schedule applies for `duration_s` after each match of the
+    schedule. A broken budget always applies and allows 0 nodes: its schedule cannot be parsed or
+    has no duration."""
     if not budget.schedule or _is_broken(budget):
         return True
     hit = _hit_after(budget, at - budget.duration_s * SECOND)
@@ -71,23 +103,39 @@ def _most(budget: NodeBudget, nodes: int) -> int:
     return -(-nodes * int(said) // 100) if budget.nodes.endswith("%") else int(said)
 
 
-def _line(budget: NodeBudget, most: int, standing: Standing) -> str:
+def _line(budget: NodeBudget, most: int, standing: PoolCounts) -> str:
     when = f" after {budget.schedule!r} for {budget.duration_s} s" if budget.schedule else ""
     what = f" for {', '.join(budget.reasons)}" if budget.reasons else ""
     if _is_broken(budget):
         return f"budget {budget.nodes}{what}{when} cannot be read, so it allows none"
     gone = f", {standing.out} of them out already" if standing.out else ""
-    return f"budget {budget.nodes}{what}{when} allows {most} of {standing.nodes} nodes at once{gone}"
+    return (
+        f"budget {budget.nodes}{what}{when} allows {most} of {standing.nodes} nodes at once{gone}"
+    )
 
 
 # --- schedules
 
 
-def _more_from(budgets: list[NodeBudget], standing: Standing, at: int) -> int:
-    """The first beginning or end of a window from `at` on that leaves something; 0: none that was looked at."""
+def _more_from(budgets: list[NodeBudget], standing: PoolCounts, at: int) -> int:
+    """Finds the next time after `at` at which the budgets of a node pool allow a disruption, if the
+    node counts do not change. Returns it in microseconds since 1970, UTC; 0: no such time was
+    found.
+
+    The function goes from one start or end of a budget's schedule window to the next and evaluates
+    all budgets there. It stops after `_EDGES` starts and ends.
+
+    `standing`: the node counts of the pool. `at`: microseconds since 1970, UTC.
+
+    Example: the only budget allows 0 nodes from 9:00 to 17:00. At 10:00 the result is 17:00.
+    """
     moment = at
     for _ in range(_EDGES):
-        edges = [edge for b in budgets if b.schedule and not _is_broken(b) and (edge := _edge_after(b, moment))]
+        edges = [
+            edge
+            for b in budgets
+            if b.schedule and not _is_broken(b) and (edge := _edge_after(b, moment))
+        ]
         if not edges:
             return 0
         moment = min(edges)
@@ -98,7 +146,8 @@ def _more_from(budgets: list[NodeBudget], standing: Standing, at: int) -> int:
 
 
 def _edge_after(budget: NodeBudget, at: int) -> int:
-    """When what the budget says next begins or ends to hold; 0: never."""
+    """Returns when the budget next starts to apply or, if it applies at `at`, when it next ends.
+    Microseconds; 0: never."""
     duration = budget.duration_s * SECOND
     if not is_active(budget, at):
         return _hit_after(budget, at) or 0
@@ -111,11 +160,15 @@ def _is_broken(budget: NodeBudget) -> bool:
 
 
 def _cron(budget: NodeBudget, at: int, back: bool = False):  # type: ignore[no-untyped-def]
-    """The hits after `at`, or those before, the latest first; None: it is no schedule."""
+    """Returns an iterator over the matches of the budget's cron schedule: those after `at` in
+    ascending order or, with `back`, those before `at` in descending order. None: the schedule
+    cannot be parsed."""
     from cronsim import CronSim, CronSimError  # only where there are schedules
 
     try:
-        return CronSim(_NAMED.get(budget.schedule.strip(), budget.schedule), _moment(at), reverse=back)
+        return CronSim(
+            CRON_NAMES.get(budget.schedule.strip(), budget.schedule), _moment(at), reverse=back
+        )
     except CronSimError:
         return None
 
@@ -125,7 +178,8 @@ def _hit_after(budget: NodeBudget, at: int) -> int | None:
 
 
 def _hit_before(budget: NodeBudget, at: int) -> int | None:
-    """The latest, which may be `at` itself."""
+    """Returns the latest match of the schedule that is not after `at`, in microseconds. None: there
+    is no such match."""
     return _micros(next(iter(_cron(budget, at - at % SECOND + SECOND, back=True)), None))
 
 

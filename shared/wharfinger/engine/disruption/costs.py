@@ -1,7 +1,8 @@
-"""What touching a node costs those who are on it, in thousandths. [Karpenter]
+"""Computes the disruption cost of a node, in thousandths of an ordinary pod. [Karpenter]
 
-A pod costs one, a little more or less by the deletion cost somebody put on it and by its priority; a node costs one more than its
-pods together. Pods that may go for nothing never lower what the others cost.
+A pod costs one unit, adjusted by its pod-deletion-cost annotation and its priority, between -10 and
+10. A node costs one unit plus the sum of its pods. A negative pod cost counts as 0 in this sum, so
+it never lowers the cost of the others.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 UNIT = 1000
 MOST = 10 * UNIT
-"""And so much below zero at least."""
+"""The highest cost of one pod. The lowest is -MOST."""
 
 _DELETION_COST_UNIT = 2**27
 _PRIORITY_UNIT = 2**25
@@ -23,8 +24,15 @@ _INT32 = 2**31
 
 
 def eviction_cost(pod: Pod) -> int:
-    """1 + deletion cost / 2**27 + priority / 2**25, between -10 and 10; in thousandths, rounded up, so that what costs
-    anything costs something here, too. A deletion cost that is no 32-bit number counts as none."""
+    """Computes the cost of evicting a pod, in thousandths of an ordinary pod: 1 + deletion cost /
+    2**27 + priority / 2**25, at least -10 and at most 10, times 1000. [Karpenter]
+
+    The deletion cost is the pod's annotation pod-deletion-cost; without it, or if it is not a
+    32-bit integer, it is 0. The result is rounded up, so a tiny positive deletion cost still adds
+    one thousandth.
+
+    Example: a pod without deletion cost and with priority 2**25 gives 2000.
+    """
     if not pod.priority and (pod.upkeep is None or not pod.upkeep.annotations):
         return UNIT
     said = "" if pod.upkeep is None else pod.upkeep.annotations.get(DELETION_COST, "")
@@ -33,7 +41,9 @@ def eviction_cost(pod: Pod) -> int:
 
 
 def node_cost(pods: Iterable[Pod]) -> int:
-    """`pods`: those that would have to move."""
+    """Computes the disruption cost of a node in thousandths: 1000 for the node, plus the eviction
+    cost of each pod. Negative eviction costs count as 0. `pods`: the pods that would have to move.
+    """
     return UNIT + sum(max(0, eviction_cost(pod)) for pod in pods)
 
 

@@ -1,7 +1,8 @@
-"""What nodes cost that are there, and what nodes to be made could be and cost, pool by pool.
+"""Provides the prices of existing nodes, and the instance types and prices of new nodes, per pool.
 
-A node's price is that of its very offering: instance type, zone and capacity type by its labels, in the catalogue of
-its pool, with the overlays. A node whose price is not known saves nothing that anybody could tell."""
+A node's price is that of its offering: instance type, zone and capacity type by its labels, in its
+pool's catalogue, with overlays. If it is unknown, removing the node counts as saving nothing.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +19,17 @@ from wharfinger.domain.node_pool import (
     NodeOverlay,
     NodePoolPolicy,
 )
-from wharfinger.engine.disruption.scene import Scene
+from wharfinger.engine.disruption.cluster_snapshot import ClusterSnapshot
 from wharfinger.engine.provisioning.catalogue import SoldOut, Types
 from wharfinger.engine.provisioning.requirements import LabelSet
-from wharfinger.engine.provisioning.shop import Shop
 from wharfinger.engine.provisioning.templates import Template
+from wharfinger.engine.provisioning.type_index import InstanceTypeIndex
 
 
 @dataclass(frozen=True, slots=True)
 class Bought:
-    """As what a node was bought. `price`: billionths of a dollar an hour, None: not known."""
+    """The offering as which a node was bought. `price`: billionths of a dollar an hour; None: not
+    known."""
 
     instance_type: str
     zone: str
@@ -35,8 +37,13 @@ class Bought:
     price: int | None
 
 
-class Prices:
-    """`types`: catalogue -> its instance types; what is sold out can still have a price. `shop`: to solve with."""
+class NodePrices:
+    """Looks up the price of existing nodes and the template of new nodes, by pool.
+
+    `types`: catalogue -> its instance types. `sold_out`: offerings that cannot be bought now;
+    existing nodes of such offerings still have a price. `type_index`: the index over the same
+    types, for `provisioning.solve`.
+    """
 
     def __init__(
         self,
@@ -45,23 +52,25 @@ class Prices:
         sold_out: SoldOut = frozenset(),
         daemons: Sequence[DaemonPods] = (),
     ) -> None:
-        self.shop = Shop(types, overlays, daemons, sold_out)
+        self.type_index = InstanceTypeIndex(types, overlays, daemons, sold_out)
         self._required: dict[str, LabelSet] = {}
         self._bought: dict[tuple[str, str, str, str], Bought] = {}
 
     @classmethod
-    def of(cls, scene: Scene) -> Prices:
+    def of(cls, scene: ClusterSnapshot) -> NodePrices:
         return cls(scene.types, scene.overlays, scene.sold_out, scene.objects.daemons)
 
     def template(self, pool: NodePoolPolicy) -> Template:
-        """What the pool could make; of no type where its catalogue is not known."""
-        return self.shop.template(pool)
+        """Returns the template of new nodes of this pool. It has no instance types if the pool's
+        catalogue is not known."""
+        return self.type_index.template(pool)
 
     def types(self, pool: NodePoolPolicy) -> Types:
         return self.template(pool).types
 
     def required(self, pool: NodePoolPolicy) -> LabelSet:
-        """What its nodes' labels must be, by its requirements alone."""
+        """Returns the label values that the pool's requirements allow on its nodes. Only the
+        requirements count, not the labels of instance types."""
         found = self._required.get(pool.name)
         if found is None:
             found = self._required[pool.name] = LabelSet.of_pool(pool.requirements)

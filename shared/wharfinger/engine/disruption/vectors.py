@@ -1,4 +1,5 @@
-"""The kernels as operations on whole arrays, for as long as there is no machine code. Same names, same results."""
+"""NumPy versions of the kernels in `INSTEAD`, used where no machine code is available. They have
+the same names and return the same results."""
 
 # As in `kernels`: the arrays are those.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"

@@ -1,5 +1,7 @@
-"""Which member clusters a binding goes to, and how many replicas each gets.
+"""Karmada's scheduling algorithm: which member clusters a binding goes to, and how many replicas
+each gets.
 
-`filters` says which clusters are feasible, `estimate` how much fits into them, `select` keeps to the spread constraints,
-`division` divides the replicas. The rules are Karmada's, ties included; the arithmetic is in whole numbers throughout.
+`decide` answers one `Question` and returns its steps: the filters (`rules.clusters`) find the
+feasible clusters, `estimate` their capacity, `select` applies the spread constraints, `division`
+divides the replicas. Ties are broken as in Karmada. All arithmetic is on integers.
 """

@@ -1,14 +1,18 @@
-"""From feasible clusters to an assignment: score, select, divide. The spine of a fleet decision.
+"""Assigns a binding to the feasible clusters of one affinity term: selects clusters and divides the
+replicas over them.
 
-What is asked for is either given in full or refused with a reason: a division never hands out a part.
+All or nothing: the wanted replicas are assigned in full, or refused with a reason. Static weights
+within capacity (`room`) are the exception: as many replicas as fit are assigned, and the answer
+says how many wait.
 
-Most bindings are divided by `division` alone. Three things make a division a *bounded* one (`bounds`): limits per cluster, static
-weights within capacity, and remainders in order; and an affinity with overflow groups is divided tier by tier (`overflow`).
+Most bindings are divided by `division` alone. Three features need a *bounded* division (`bounds`):
+limits per cluster, static weights within capacity, and remainders in order. An affinity with
+overflow groups is divided tier by tier (`overflow`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -17,152 +21,233 @@ import numpy as np
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import ClusterAffinity, Placement, ReplicaScheduling
 from wharfinger.engine.fleet.bounded import bounded_by_capacity, bounded_by_weight
-from wharfinger.engine.fleet.bounds import Bound, Unbounded, bounds_of
+from wharfinger.engine.fleet.bounds import ReplicaBounds, Unbounded, bounds_of
 from wharfinger.engine.fleet.division import (
     Shares,
     Shortage,
+    as_list,
     by_capacity,
     by_static_weight,
     duplicated,
     in_columns,
     names_descend,
 )
-from wharfinger.engine.fleet.filters import chooser, matches, tier_of
-from wharfinger.engine.fleet.keep import keep_spread
 from wharfinger.engine.fleet.overflow import tier_targets
-from wharfinger.engine.fleet.pick import Grouping, pick
-from wharfinger.engine.fleet.select import LOCALITY, Candidate, Unselectable, constrained, rank, select
-from wharfinger.engine.fleet.spread import contradiction
-from wharfinger.engine.fleet.trigger import ANY_CLUSTER
+from wharfinger.engine.fleet.pick import pick
+from wharfinger.engine.fleet.question import Estimates, Question, Term
+from wharfinger.engine.fleet.room import exceeds, weighed_within_room
+from wharfinger.engine.fleet.select import ClusterCandidate, Unselectable, constrained, rank, select
+from wharfinger.engine.fleet.spread_floor import keep_spread
+from wharfinger.engine.fleet.webster import Array
+from wharfinger.engine.fleet.weights import static_weights
+from wharfinger.rules.clusters.affinity import tier_of
+from wharfinger.rules.clusters.locality import locality
 
 Refusal = Literal["NoClusterFit", "Unschedulable", "SpreadConstraint", "InvalidPlacement"]
-"""No cluster is feasible; the feasible ones do not hold it; no choice of them keeps the spread; the policy is wrong."""
-
-SPREAD_FIELDS = ("cluster", "region", "zone", "provider")
+"""The reason of a refusal, in this order: no cluster is feasible; the feasible clusters have too
+little capacity; no selection of them satisfies the spread constraints; the policy is invalid."""
 
 NO_STRATEGY = "replicas are Divided: a replicaDivisionPreference is needed, Aggregated or Weighted"
 
 
-class Assigned(msgspec.Struct, frozen=True):
-    """cluster -> replicas (0 for an object without replicas), and the weights that divided them."""
+class ReplicaDivision(msgspec.Struct, frozen=True):
+    """Holds the result of a successful assignment and how it was computed.
+
+    `replicas`: cluster -> replicas. An object without replicas has 0 in each cluster.
+    `chosen`: the selected clusters, best first; None: no selection was needed, and all feasible
+      clusters were used.
+    `shares`: one division for each tier that got replicas. Where the spread constraints require it,
+      `replicas` differs from these by the fewest moves (`spread_floor`).
+    """
 
     replicas: dict[str, int]
-    weights: dict[str, int]
+    chosen: Sequence[ClusterCandidate] | None = None
+    shares: tuple[Shares, ...] = ()
+
+    @property
+    def weights(self) -> dict[str, int]:
+        """Returns cluster -> weight used by the division, for the clusters that got replicas."""
+        if len(self.shares) == 1:
+            return self.shares[0].weights
+        return {name: weight for shares in self.shares for name, weight in shares.weights.items()}
 
 
 class Unassignable(msgspec.Struct, frozen=True):
+    """Holds a refusal: no assignment satisfies the placement. `chosen`: as in `ReplicaDivision`;
+    empty if no selection of clusters was possible."""
+
     reason: Refusal
     note: str
+    chosen: Sequence[ClusterCandidate] | None = None
 
 
-def assign(
-    placement: Placement,
-    clusters: Sequence[Cluster],
-    estimates: Sequence[int],
-    held: Mapping[str, int],
-    replicas: int,
-    *,
-    counted: bool = True,
-    fresh: bool = False,
-    uid: str = "",
-    weights: Sequence[int] | None = None,
-    names: Sequence[str] | None = None,
-    affinity: ClusterAffinity = ANY_CLUSTER,
-    sets: bool = False,
-    empties: bool = False,
-    groups: Sequence[Grouping] | None = None,
-) -> Assigned | Unassignable:
-    """Divide `replicas` over `clusters`, all of them feasible; `estimates` says how many more fit into each.
+class Offer(msgspec.Struct, frozen=True):
+    """Holds the clusters that replicas are divided over. `estimates`: how many more replicas fit
+    into each cluster. `weights`: the static weight of each cluster; None: not computed yet."""
 
-    `held` is the assignment so far. `counted` False: an object without replicas. `sets`: a workload of several components, whose
-    `estimates` count whole sets of them. `affinity`: the term in force, whose overflow groups come after its own clusters.
-    `empties`: clusters that were selected and got nothing are listed, too. `weights`: the static weights of `clusters` where the
-    caller has them at hand, and `names` their names. `groups`: with estimates in columns, which groups of the spread
-    constraints the clusters lie in.
+    clusters: Sequence[Cluster]
+    names: Sequence[str]
+    estimates: Estimates
+    weights: Sequence[int] | Array | None = None
+
+    def only(self, indexes: Sequence[int]) -> Offer:
+        """Returns the offer reduced to the clusters at `indexes`, without weights. The weights must
+        be computed again: a cluster that no weight rule matches gets replicas only if no cluster in
+        the offer has a weight."""
+        estimates = self.estimates
+        some = (
+            estimates[indexes].tolist()
+            if isinstance(estimates, np.ndarray)
+            else [estimates[i] for i in indexes]
+        )
+        return Offer([self.clusters[i] for i in indexes], [self.names[i] for i in indexes], some)
+
+
+def assign(question: Question, term: Term) -> ReplicaDivision | Unassignable:
+    """Assigns the wanted replicas to the feasible clusters of one affinity term. Returns the number
+    of replicas of each cluster and how it was computed; an object without replicas gets 0 in each
+    selected cluster. It works in three steps:
+
+    1. Select clusters by the spread constraints.
+    2. Divide the replicas over the selected clusters by the strategy of the placement. If the
+       affinity has overflow groups (further clusters that are used after its own), divide them tier
+       by tier: the affinity's own clusters are tier 0, its i-th overflow group is tier i.
+    3. If minGroups of a spread constraint requires it, move replicas into selected regions, zones
+       or other groups that got none.
+
+    Returns Unassignable (a refusal with its reason) if no cluster is feasible, or if step 1 or 2
+    fails.
+
+    `term`: the affinity term with its feasible clusters, and how many more replicas fit into each.
     """
-    if not clusters:
+    if not term.feasible.names:
         return Unassignable("NoClusterFit", "no cluster is feasible")
-    chosen: list[Candidate] | Unselectable = []
-    if groups is not None and names is not None and isinstance(estimates, np.ndarray):
-        picked = pick(placement, clusters, names, estimates, held, replicas, groups, fresh=fresh)
-        if isinstance(picked, Unselectable):
-            return Unassignable("SpreadConstraint", picked.note)
-        chosen, indexes = picked
-        clusters, names = [clusters[i] for i in indexes], [names[i] for i in indexes]
-        estimates, weights = estimates[indexes].tolist(), None
-    elif chooses(placement, affinity, sets):
-        chosen = selected(placement, clusters, estimates, held, replicas, affinity=affinity, sets=sets, fresh=fresh)
-        if isinstance(chosen, Unselectable):
-            return Unassignable("Unschedulable" if sets and not placement.strict else "SpreadConstraint", chosen.note)
-        fits = {c.name: (c, n) for c, n in zip(clusters, estimates, strict=True)}
-        names = [c.name for c in chosen]
-        clusters = [fits[name][0] for name in names]
-        estimates = [fits[name][1] for name in names]
-        weights = None
-    if names is None:
-        names = [c.name for c in clusters]
-    if not counted:
-        return Assigned(dict.fromkeys(names, 0), {})
-    if affinity.overflow:
-        answer = _by_tiers(placement, clusters, names, estimates, held, replicas, fresh, uid, affinity)
-    else:
-        answer = _divided(placement, clusters, names, estimates, held, replicas, fresh, uid, weights)
-    if isinstance(answer, Assigned) and constrained(placement):
-        answer = _spread(placement, chosen, names, answer, {} if fresh else held)
-    if isinstance(answer, Assigned) and empties:
-        return Assigned({**answer.replicas, **{n: 0 for n in names if n not in answer.replicas}}, answer.weights)
-    return answer
+    selection = select_clusters(question, term)
+    if isinstance(selection, Unassignable):
+        return selection
+    chosen, offer = selection
+    if not question.counted:
+        return ReplicaDivision(dict.fromkeys(offer.names, 0), chosen)
+    tiered = bool(term.affinity.overflow)
+    found = (
+        _by_tiers(question, term.affinity, offer)
+        if tiered
+        else divide(question, offer, question.replicas)
+    )
+    if isinstance(found, Unassignable):
+        return msgspec.structs.replace(found, chosen=chosen)
+    shares = found if isinstance(found, tuple) else (found,)
+    replicas = (
+        shares[0].replicas
+        if len(shares) == 1
+        else {n: r for one in shares for n, r in one.replicas.items()}
+    )
+    if chosen is not None and constrained(question.placement):
+        replicas = _spread(question, chosen, offer.names, replicas)
+    if question.empties:
+        replicas = {**replicas, **{name: 0 for name in offer.names if name not in replicas}}
+    return ReplicaDivision(replicas, chosen, shares)
 
 
 # Select
 
 
+def select_clusters(
+    question: Question, term: Term
+) -> tuple[Sequence[ClusterCandidate] | None, Offer] | Unassignable:
+    """Selects the clusters that the replicas will be divided over.
+
+    Returns two parts: the selected clusters as candidates, best first, and an `Offer`, which is the
+    input of the division: the same clusters in the same order, with their estimates. If the
+    placement needs no selection, the first part is None, and the offer has all feasible clusters. A
+    selection is needed for spread constraints, for overflow groups of an affinity and, without
+    `strict`, for component sets of a Divided placement.
+
+    Returns Unassignable (a refusal with its reason) if no selection satisfies the spread
+    constraints, or if no cluster has capacity for a whole component set.
+
+    `term`: an affinity term with its feasible clusters and their estimates. In a large fleet these
+      estimates are an array, and the array version of the selection (`pick`) is used.
+    """
+    fit, estimates = term.feasible, term.estimates
+    offer = Offer(fit.clusters, fit.names, estimates, fit.weights)
+    if fit.groups is not None and isinstance(estimates, np.ndarray):
+        picked = pick(
+            question.placement,
+            fit.clusters,
+            fit.names,
+            estimates,
+            question.held,
+            question.replicas,
+            fit.groups,
+            fresh=question.fresh,
+        )
+        if isinstance(picked, Unselectable):
+            return Unassignable("SpreadConstraint", picked.note, ())
+        chosen, indexes = picked
+        return chosen, offer.only(indexes)
+    if not chooses(question.placement, term.affinity, question.sets):
+        return None, offer
+    found = selected(question, term)
+    if isinstance(found, Unselectable):
+        lacking = question.sets and not question.placement.strict
+        return Unassignable("Unschedulable" if lacking else "SpreadConstraint", found.note, ())
+    place = {name: i for i, name in enumerate(fit.names)}
+    return found, offer.only([place[c.name] for c in found])
+
+
 def chooses(placement: Placement, affinity: ClusterAffinity, sets: bool) -> bool:
-    """Whether clusters are ranked and chosen before the division, or all feasible ones are divided over."""
+    """Returns whether clusters are selected before the division. They are with spread constraints,
+    with overflow groups and, without `strict`, for component sets of a Divided placement. Otherwise
+    replicas are divided over all feasible clusters."""
     return constrained(placement) or bool(affinity.overflow) or (sets and _one_set(placement))
 
 
-def selected(
-    placement: Placement,
-    clusters: Sequence[Cluster],
-    estimates: Sequence[int],
-    held: Mapping[str, int],
-    replicas: int,
-    *,
-    affinity: ClusterAffinity = ANY_CLUSTER,
-    sets: bool = False,
-    fresh: bool = False,
-) -> list[Candidate] | Unselectable:
-    """The clusters to divide over, best first. `fresh`: they are chosen as if nothing were held.
+def selected(question: Question, term: Term) -> list[ClusterCandidate] | Unselectable:
+    """Ranks the feasible clusters of an affinity term (`term`) and selects those that the replicas
+    will be divided over, so that the spread constraints hold. Returns the selected clusters, best
+    first.
 
-    Component sets are chosen as if one replica were wanted, the set. Karmada looks at the room for them where a constraint asks for
-    exactly one cluster, and otherwise sends them everywhere. Unless strict, sets of a Divided placement go to clusters that hold
-    a whole one, and where nothing constrains the clusters, to one.
+    A workload with several components is placed in whole sets of pods, one set in each selected
+    cluster:
+
+    - With `strict`, or with a Duplicated placement, capacity for a set is considered only if a
+      spread constraint requires exactly one cluster. This is Karmada's rule.
+    - Otherwise only clusters are considered that have capacity for a whole set or hold one. If the
+      placement has no spread constraints, the best of these clusters is selected.
+
+    Returns Unselectable, with the cause as a sentence, if no selection satisfies the constraints,
+    or if no cluster has capacity for a set.
     """
-    order = _limited(placement, ranked(clusters, estimates, held, affinity))
-    if not sets:
-        return select(order, placement, replicas, fresh=fresh)
+    placement, fresh = question.placement, question.fresh
+    order = _limited(placement, ranked(question, term))
+    if not question.sets:
+        return select(order, placement, question.replicas, fresh=fresh)
     if not _one_set(placement):
         return select(order, placement, int(one_cluster(placement)), fresh=fresh)
-    roomy = [c for c in order if c.available + (c.name in held) > 0]
+    roomy = [c for c in order if c.available + (c.name in question.held) > 0]
     if not roomy:
         return Unselectable("no cluster has room for a whole set of components")
     return select(roomy, placement, 1, fresh=fresh) if constrained(placement) else roomy[:1]
 
 
-def _limited(placement: Placement, order: list[Candidate]) -> list[Candidate]:
-    """What may lie in a cluster is no more than its limit, however much would fit, and nothing where its least would not fit."""
+def _limited(placement: Placement, order: list[ClusterCandidate]) -> list[ClusterCandidate]:
+    """Limits the capacity of each candidate by the cluster's replica limit in the policy, and ranks
+    the candidates again. If the limit's minimum is above the capacity, the capacity counts as 0."""
     limits = placement.replicas.limits
     if not limits:
         return order
     bounds = bounds_of(limits, [c.name for c in order])
     room = [min(c.available, b.most) for c, b in zip(order, bounds, strict=True)]
     usable = [n if n >= b.least else 0 for n, b in zip(room, bounds, strict=True)]
-    return rank([msgspec.structs.replace(c, available=n) for c, n in zip(order, usable, strict=True)])
+    return rank(
+        [msgspec.structs.replace(c, available=n) for c, n in zip(order, usable, strict=True)]
+    )
 
 
 def one_cluster(placement: Placement) -> bool:
-    """Whether a spread constraint asks for exactly one cluster: where Karmada counts sets of components."""
+    """Returns whether a spread constraint requires exactly one cluster. Only then does Karmada
+    consider the capacity for component sets."""
     return any(c.field == "cluster" and c.min_groups == c.max_groups == 1 for c in placement.spread)
 
 
@@ -170,152 +255,238 @@ def _one_set(placement: Placement) -> bool:
     return placement.replicas.type == "Divided" and not placement.strict
 
 
-def ranked(
-    clusters: Sequence[Cluster],
-    estimates: Sequence[int],
-    held: Mapping[str, int],
-    affinity: ClusterAffinity = ANY_CLUSTER,
-) -> list[Candidate]:
-    """Best first: by tier, then clusters that hold some already (even none of it yet), then the roomiest, then by name."""
-    tiered = bool(affinity.overflow)
+def ranked(question: Question, term: Term) -> list[ClusterCandidate]:
+    """Returns the feasible clusters of the affinity term as candidates, best first.
+
+    Clusters are compared by these properties, in this order:
+
+    1. the tier, lowest first: 0 for the affinity's own clusters, i for the clusters of its i-th
+       overflow group;
+    2. clusters that hold replicas of the binding come first;
+    3. the capacity, largest first: replicas that still fit plus replicas held;
+    4. the name.
+
+    Example: A holds 2 replicas and 1 more fits; 9 replicas fit into B, 5 into C. The order is A, B,
+    C.
+    """
+    fit, held = term.feasible, question.held
+    tiered = bool(term.affinity.overflow)
     return rank(
         [
-            Candidate(
+            ClusterCandidate(
                 c.name,
-                LOCALITY if c.name in held else 0,
+                locality(c.name, held),
                 n + held.get(c.name, 0),
                 c.region,
-                (tier_of(affinity, c) or 0) if tiered else 0,
+                (tier_of(term.affinity, c) or 0) if tiered else 0,
                 c,
             )
-            for c, n in zip(clusters, estimates, strict=True)
+            for c, n in zip(fit.clusters, as_list(term.estimates), strict=True)
         ]
     )
 
 
-def _rank_order(names: Sequence[str], estimates: Sequence[int], held: Mapping[str, int]) -> list[int]:
-    """As `ranked`, by index."""
+def _rank_order(
+    names: Sequence[str], estimates: Sequence[int], held: Mapping[str, int]
+) -> list[int]:
+    """Returns the indexes of clusters in rank order, as `ranked` without tiers."""
     if not held:
         return sorted(range(len(names)), key=lambda i: (-estimates[i], names[i]))
     return sorted(
-        range(len(names)), key=lambda i: (names[i] not in held, -estimates[i] - held.get(names[i], 0), names[i])
+        range(len(names)),
+        key=lambda i: (names[i] not in held, -estimates[i] - held.get(names[i], 0), names[i]),
     )
 
 
 # Divide
 
 
-def _by_tiers(
-    placement: Placement,
-    clusters: Sequence[Cluster],
-    names: Sequence[str],
-    estimates: Sequence[int],
-    held: Mapping[str, int],
-    replicas: int,
-    fresh: bool,
-    uid: str,
-    affinity: ClusterAffinity,
-) -> Assigned | Unassignable:
-    """Each tier divides its part on its own; a tier that gets nothing gives up what it holds."""
-    tiers: dict[int, list[int]] = {tier: [] for tier in range(len(affinity.overflow) + 1)}
-    for i, cluster in enumerate(clusters):
-        tiers[tier_of(affinity, cluster) or 0].append(i)
-    room = _capped(placement, names, estimates, held)
-    parts = tier_targets(
-        [sum([room[i] for i in members]) for members in tiers.values()],
-        [sum([held.get(names[i], 0) for i in members]) for members in tiers.values()],
-        replicas,
-        refill=fresh or placement.strict,
-    )
-    if isinstance(parts, Shortage):
-        return _short(parts)
-    shares: dict[str, int] = {}
-    weights: dict[str, int] = {}
-    for members, part in zip(tiers.values(), parts, strict=True):
-        if not members or part <= 0:
-            continue
-        answer = _divided(
-            placement, [clusters[i] for i in members], [names[i] for i in members], [estimates[i] for i in members],
-            held, part, fresh, uid, None,
-        )  # fmt: skip
-        if isinstance(answer, Unassignable):
-            return answer
-        shares.update(answer.replicas)
-        weights.update(answer.weights)
-    return Assigned(shares, weights)
+def divide(question: Question, offer: Offer, replicas: int) -> Shares | Unassignable:
+    """Divides `replicas` over clusters by the strategy of the placement, and returns the number of
+    replicas of each cluster.
 
+    The strategy is Duplicated, static weights, dynamic weights or Aggregated. The result stays
+    within the limits that the policy sets for single clusters; Duplicated ignores these limits.
 
-def _divided(
-    placement: Placement,
-    clusters: Sequence[Cluster],
-    names: Sequence[str],
-    estimates: Sequence[int],
-    held: Mapping[str, int],
-    replicas: int,
-    fresh: bool,
-    uid: str,
-    weights: Sequence[int] | None,
-) -> Assigned | Unassignable:
-    scheduling = placement.replicas
+    `offer`: the clusters to divide over, with how many more replicas fit into each.
+
+    Returns Unassignable (a refusal with its reason) if the replicas do not fit, if no division
+    satisfies the limits, or if the placement is Divided but names no strategy.
+
+    Example: 4 replicas by dynamic weights, 6 fit into A and 2 into B: A gets 3, B gets 1.
+    """
+    placement, held, scheduling = question.placement, question.held, question.placement.replicas
     if scheduling.type == "Duplicated":
-        return Assigned(duplicated(names, replicas).replicas, {})
+        return duplicated(offer.names, replicas)
     if not scheduling.preference:
         return Unassignable("InvalidPlacement", NO_STRATEGY)
-    descending = names_descend(uid)
-    bounded = scheduling.bounded
+    descending = names_descend(question.uid)
     answer: Shares | Shortage | Unbounded
-    if scheduling.preference == "Weighted" and not scheduling.dynamic:
-        if weights is None:
-            weights = static_weights(placement, clusters)
-        if not bounded:
-            shares = by_static_weight(names, weights, replicas, descending)
-            return Assigned(shares.replicas, shares.weights)
-        order = _rank_order(names, estimates, held)
-        answer = bounded_by_weight(
-            [names[i] for i in order],
-            [weights[i] for i in order],
-            replicas,
-            _static_bounds(scheduling, [names[i] for i in order], [estimates[i] for i in order], held),
-            descending=descending,
-            in_order=scheduling.remainder == "in-order",
-        )
+    if placement.replicas.weighed:
+        answer = _by_policy(question, offer, replicas, descending)
     else:
         aggregated = scheduling.preference == "Aggregated"
-        if bounded or (aggregated and not constrained(placement) and not in_columns(estimates)):
-            order = _rank_order(names, estimates, held)
-            names, estimates = [names[i] for i in order], [estimates[i] for i in order]
-        if bounded:
+        names, estimates = offer.names, offer.estimates
+        if scheduling.bounded or (
+            aggregated and not constrained(placement) and not in_columns(estimates)
+        ):
+            fits = as_list(estimates)
+            order = _rank_order(names, fits, held)
+            names, estimates = [names[i] for i in order], [fits[i] for i in order]
+        if scheduling.bounded:
             answer = bounded_by_capacity(
-                names, estimates, held, replicas, bounds_of(scheduling.limits, names), aggregated=aggregated,
-                fresh=fresh, descending=descending, in_order=scheduling.remainder == "in-order",
-            )  # fmt: skip
+                names,
+                as_list(estimates),
+                held,
+                replicas,
+                bounds_of(scheduling.limits, names),
+                aggregated=aggregated,
+                fresh=question.fresh,
+                descending=descending,
+                in_order=scheduling.remainder == "in-order",
+            )
         else:
             answer = by_capacity(
-                names, estimates, held, replicas, aggregated=aggregated, fresh=fresh, descending=descending
+                names,
+                estimates,
+                held,
+                replicas,
+                aggregated=aggregated,
+                fresh=question.fresh,
+                descending=descending,
             )
     match answer:
         case Shares():
-            return Assigned(answer.replicas, answer.weights)
+            return answer
         case Shortage():
             return _short(answer)
         case Unbounded():
             return Unassignable("Unschedulable", answer.note)
 
 
+def _by_policy(
+    question: Question, offer: Offer, replicas: int, descending: bool
+) -> Shares | Unbounded:
+    """Divides `replicas` by the static weights of the policy, within the limits that the policy
+    sets for single clusters. Returns the number of replicas of each cluster.
+
+    If the policy requests static weights within capacity, no cluster gets more than its capacity.
+    Otherwise capacity is ignored at first, and with `strict` this first division is the result.
+    Without `strict` it is the result only if no cluster gets more than its capacity. If some
+    cluster does, the replicas are divided again within capacity (`weighed_within_room`), and
+    replicas that fit nowhere are left out. If the limits make that impossible, the first division
+    is the result.
+
+    `offer`: the clusters to divide over, with how many more replicas fit into each.
+    `descending`: break ties by descending instead of ascending cluster name.
+
+    Returns Unbounded if no division satisfies the limits.
+
+    Example without `strict`: 6 replicas by weights 2 and 1 would be 4 and 2. If 1 and 9 replicas
+    fit, the result is 1 and 5.
+    """
+    scheduling, held = question.placement.replicas, question.held
+    weights = (
+        static_weights(question.placement, offer.clusters)
+        if offer.weights is None
+        else offer.weights
+    )
+    if not scheduling.bounded:
+        shares = by_static_weight(offer.names, weights, replicas, descending)
+        if question.placement.strict or not exceeds(
+            question, offer.names, offer.estimates, shares.replicas
+        ):
+            return shares
+    order = _rank_order(offer.names, as_list(offer.estimates), held)
+    names, weights = [offer.names[i] for i in order], [int(weights[i]) for i in order]
+    fits, in_order = [int(offer.estimates[i]) for i in order], scheduling.remainder == "in-order"
+    found = bounded_by_weight(
+        names,
+        weights,
+        replicas,
+        _static_bounds(scheduling, names, fits, held),
+        descending=descending,
+        in_order=in_order,
+    )
+    if question.placement.strict or scheduling.within_capacity or isinstance(found, Unbounded):
+        return found
+    if not exceeds(question, names, fits, found.replicas):
+        return found
+    limits = bounds_of(scheduling.limits, names)
+    within = weighed_within_room(
+        question, names, weights, fits, replicas, limits, descending=descending, in_order=in_order
+    )
+    return found if isinstance(within, Unbounded) else within
+
+
+def _by_tiers(
+    question: Question, affinity: ClusterAffinity, offer: Offer
+) -> tuple[Shares, ...] | Unassignable:
+    """Divides the replicas tier by tier: first it computes how many replicas each tier gets
+    (`tier_targets`), then it divides the replicas of each tier over the clusters of that tier.
+    Returns one division for each tier that gets replicas.
+
+    Tier 0 has the clusters of the affinity itself. Tier i has the clusters of the affinity's i-th
+    overflow group, which are used when the tiers before it are full. If a tier gets no replicas,
+    the replicas that its clusters hold are not kept.
+
+    `offer`: the clusters to divide over, with how many more replicas fit into each.
+
+    Returns Unassignable (a refusal with its reason) if all tiers together have too little capacity,
+    or if the replicas of one tier cannot be divided over its clusters.
+
+    Example: tier 0 holds 4 replicas and 1 more fits; tier 1 holds 2 and 9 more fit. Of 10 replicas
+    each tier gets 5.
+    """
+    tiers: dict[int, list[int]] = {tier: [] for tier in range(len(affinity.overflow) + 1)}
+    for i, cluster in enumerate(offer.clusters):
+        tiers[tier_of(affinity, cluster) or 0].append(i)
+    room, held = _capped(question, offer), question.held
+    parts = tier_targets(
+        [sum([room[i] for i in members]) for members in tiers.values()],
+        [sum([held.get(offer.names[i], 0) for i in members]) for members in tiers.values()],
+        question.replicas,
+        refill=question.fresh or question.placement.strict,
+    )
+    if isinstance(parts, Shortage):
+        return _short(parts)
+    shares: list[Shares] = []
+    for members, part in zip(tiers.values(), parts, strict=True):
+        if not members or part <= 0:
+            continue
+        answer = divide(question, offer.only(members), part)
+        if isinstance(answer, Unassignable):
+            return answer
+        shares.append(answer)
+    return tuple(shares)
+
+
 def _spread(
-    placement: Placement,
-    chosen: list[Candidate] | Unselectable,
+    question: Question,
+    chosen: Sequence[ClusterCandidate],
     names: Sequence[str],
-    answer: Assigned,
-    held: Mapping[str, int],
-) -> Assigned:
-    """A group that the spread needs and the division left out gets a replica after all."""
-    assert not isinstance(chosen, Unselectable), "refused before anything is divided"
+    replicas: Mapping[str, int],
+) -> dict[str, int]:
+    """Moves replicas between the selected clusters so that, for every spread constraint, at least
+    minGroups regions, zones or other groups hold a replica. Returns cluster -> replicas after the
+    moves. With `strict` or a Duplicated placement nothing is moved.
+
+    Replicas that the binding held before are moved last. With `fresh` there is no difference
+    between replicas held before and new ones.
+
+    `chosen`: the selected clusters, best first.
+    `names`: the names of the selected clusters.
+    `replicas`: cluster -> replicas before the moves.
+
+    Example: minGroups 2 by region, 5 replicas in a cluster of region X and 0 in a cluster of region
+    Y: the result is 4 and 1.
+    """
+    placement = question.placement
+    held: Mapping[str, int] = {} if question.fresh else question.held
     kept = {name: n for name in names if (n := held.get(name, 0))}
-    least = {
-        name: b.least for name, b in zip(names, bounds_of(placement.replicas.limits, names), strict=True) if b.least > 1
-    }
-    return Assigned(keep_spread(placement, chosen, answer.replicas, kept, least), answer.weights)
+    bounds = bounds_of(placement.replicas.limits, names)
+    least = {name: b.least for name, b in zip(names, bounds, strict=True) if b.least > 1}
+    return keep_spread(placement, chosen, replicas, kept, least)
 
 
 def _short(short: Shortage) -> Unassignable:
@@ -323,104 +494,25 @@ def _short(short: Shortage) -> Unassignable:
 
 
 def _static_bounds(
-    scheduling: ReplicaScheduling, names: Sequence[str], estimates: Sequence[int], held: Mapping[str, int]
-) -> list[Bound]:
+    scheduling: ReplicaScheduling,
+    names: Sequence[str],
+    estimates: Sequence[int],
+    held: Mapping[str, int],
+) -> list[ReplicaBounds]:
     bounds = bounds_of(scheduling.limits, names)
     if not scheduling.within_capacity:
         return bounds
     return [
-        Bound(bound.least, min(bound.most, held.get(name, 0) + max(0, fits)), bound.due)
+        ReplicaBounds(bound.least, min(bound.most, held.get(name, 0) + max(0, fits)), bound.due)
         for bound, name, fits in zip(bounds, names, estimates, strict=True)
     ]
 
 
-def _capped(placement: Placement, names: Sequence[str], estimates: Sequence[int], held: Mapping[str, int]) -> list[int]:
-    """How many more may go to each cluster: what fits, and no more than its limit lets in."""
-    bounds = bounds_of(placement.replicas.limits, names)
+def _capped(question: Question, offer: Offer) -> list[int]:
+    """Returns how many more replicas may go to each cluster: as many as fit, but not more than the
+    cluster's limit allows."""
+    bounds = bounds_of(question.placement.replicas.limits, offer.names)
     return [
-        max(0, min(int(fits), bound.most - held.get(name, 0)))
-        for name, fits, bound in zip(names, estimates, bounds, strict=True)
+        max(0, min(int(fits), bound.most - question.held.get(name, 0)))
+        for name, fits, bound in zip(offer.names, offer.estimates, bounds, strict=True)
     ]
-
-
-def static_weights(placement: Placement, clusters: Sequence[Cluster]) -> list[int]:
-    """The highest weight among the rules that match each cluster; 0 when none does."""
-    rules = placement.replicas.static
-    if len(clusters) == 1 or any(rule.weight < 0 for rule in rules):
-        return [max((rule.weight for rule in rules if matches(rule.target, c)), default=0) for c in clusters]
-    weights = [0] * len(clusters)
-    for rule in sorted(rules, key=lambda rule: -rule.weight):
-        within = chooser(msgspec.structs.replace(rule.target, overflow=()))
-        for i, cluster in enumerate(clusters):
-            if not weights[i] and within(cluster):
-                weights[i] = rule.weight
-    return weights
-
-
-# What no choice of clusters can mend
-
-
-def problem_of(placement: Placement) -> str:
-    """What is wrong with the placement itself, in one sentence; empty: nothing. Such a placement is refused, never guessed.
-
-    As Karmada does it (`strict`), wrong spread constraints and overflow groups are not looked at before they are met.
-    """
-    found = [_wrong_replicas(placement)]
-    if not placement.strict:
-        found += [_wrong_spread(placement), _wrong_overflow(placement)]
-    return next((sentence for sentence in found if sentence), "")
-
-
-def _wrong_spread(placement: Placement) -> str:
-    for constraint in placement.spread:
-        what = f"label {constraint.label}" if constraint.label else constraint.field
-        if (constraint.field and constraint.label) or (not constraint.label and constraint.field not in SPREAD_FIELDS):
-            return f"spread constraint by {what or 'nothing'}: one of {', '.join(SPREAD_FIELDS)} or a label is expected"
-        if constraint.min_groups < 0 or constraint.max_groups < 0:
-            return f"spread constraint by {what}: minGroups and maxGroups must not be negative"
-        if 0 < constraint.max_groups < constraint.min_groups:
-            return (
-                f"spread constraint by {what}: maxGroups {constraint.max_groups} "
-                f"is less than minGroups {constraint.min_groups}"
-            )
-    return contradiction(placement.spread)
-
-
-def _wrong_replicas(placement: Placement) -> str:
-    scheduling = placement.replicas
-    for rule in scheduling.static:
-        if rule.weight < 0:
-            return f"static weight {rule.weight} is negative"
-    divided = scheduling.type == "Divided"
-    if scheduling.limits and not divided:
-        return "least and most replicas of clusters are for Divided replicas, these are Duplicated"
-    if scheduling.within_capacity and not (divided and scheduling.preference == "Weighted" and not scheduling.dynamic):
-        return "static weights within capacity need Divided replicas with static weights"
-    if twice := _first_twice(limit.cluster for limit in scheduling.limits):
-        return f"two limits for the cluster {twice}"
-    for limit in scheduling.limits:
-        if limit.least < 0 or (limit.most is not None and limit.most < 0):
-            return f"a limit of replicas for the cluster {limit.cluster} is negative"
-        if limit.most is not None and limit.most < limit.least:
-            return f"the cluster {limit.cluster} may have {limit.most} replicas at most and {limit.least} at least"
-    return ""
-
-
-def _wrong_overflow(placement: Placement) -> str:
-    scheduling = placement.replicas
-    by_room = scheduling.type == "Divided" and (scheduling.preference == "Aggregated" or scheduling.dynamic)
-    for term in placement.affinities:
-        if term.overflow and not by_room:
-            return "overflow groups need Divided replicas, Aggregated or with dynamic weights: others do not go by room"
-        if any(group.overflow for group in term.overflow):
-            return f"an overflow group of the affinity {term.name} has overflow groups of its own"
-    return ""
-
-
-def _first_twice(names: Iterable[str]) -> str:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return ""

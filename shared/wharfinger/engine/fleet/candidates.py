@@ -1,10 +1,12 @@
-"""The clusters that a selection chooses from, and in which groups of a spread constraint each of them lies.
+"""Defines the clusters that a selection chooses from, and finds the groups of each spread
+constraint that they belong to.
 
-A cluster lies in one region, has one provider and one value of a label. Zones are a list: a cluster over several zones counts
-for one of them, since one replica in it runs in one zone. For which one is not the order's business: of the clusters together
-as many zones as possible are counted (`homes`), clusters that hold replicas first, so that what others bring never takes a
-zone from them; or, where that makes too many, as few as possible (`gathered`). Karmada lists such a cluster under each of its
-zones, and chooses by none.
+A cluster has one region, one provider and one value of a label. Zones are a list: a cluster over
+several zones counts for only one of them, since one replica runs in one zone. The assignment of
+clusters to zones is a maximum bipartite matching (`homes`): as many zones as possible are covered,
+and clusters that hold replicas go first, so that a new cluster never takes a zone from them. If
+that covers too many zones, the fewest are used (`gathered`). Karmada lists such a cluster under
+each of its zones, and cannot select by zone.
 """
 
 from __future__ import annotations
@@ -17,14 +19,17 @@ import msgspec
 
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import SpreadConstraint
-
-LOCALITY = 100
-"""Score of a cluster that holds replicas of the binding already: moving costs, staying does not."""
+from wharfinger.rules.clusters.locality import LOCALITY as LOCALITY
 
 
-class Candidate(msgspec.Struct, frozen=True):
-    """`available`: what still fits plus what the binding holds there. `tier`: 0 in the affinity itself, i in its i-th overflow
-    group. `facts`: of which zone, provider and labels are read; None: it is in no group but its cluster and region."""
+class ClusterCandidate(msgspec.Struct, frozen=True):
+    """Holds a feasible cluster as the selection sees it.
+
+    `available`: the replicas that still fit plus those that the binding holds there.
+    `tier`: 0 for a cluster of the affinity itself, i for one of its i-th overflow group.
+    `facts`: the source of zones, provider and labels; None: only the cluster's name and region are
+      known as groups.
+    """
 
     name: str
     score: int
@@ -35,27 +40,40 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """A region, zone, provider or value of a label: its score, and its members in rank order."""
+class SpreadGroup:
+    """Holds a region, a zone, a provider or a value of a label, with its score. `members`: its
+    clusters in rank order."""
 
     name: str
     score: int
-    members: tuple[Candidate, ...]
+    members: tuple[ClusterCandidate, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Unselectable:
-    """The sentence says which constraint cannot be met."""
+    """Holds a refusal of the selection. `note`: a sentence that says which constraint cannot be
+    satisfied."""
 
     note: str
 
 
-def rank(candidates: Sequence[Candidate]) -> list[Candidate]:
+def rank(candidates: Sequence[ClusterCandidate]) -> list[ClusterCandidate]:
     return sorted(candidates, key=lambda c: (c.tier, -c.score, -c.available, c.name))
 
 
 def groups_of(cluster: Cluster, constraint: SpreadConstraint) -> tuple[str, ...]:
-    """The groups of the constraint that the cluster may count for; none: it cannot be counted into any."""
+    """Returns the names of the groups that the cluster belongs to under one spread constraint. The
+    constraint decides what a group is:
+
+    - a label: the cluster's value of the label;
+    - region, provider: the cluster's region or provider;
+    - zone: all zones of the cluster;
+    - cluster: the cluster itself.
+
+    Only a constraint by zone can give more than one group. Empty: the cluster belongs to no group.
+
+    Example: a cluster with zones a and b gives ("a", "b") by zone and (its name,) by cluster.
+    """
     if constraint.label:
         value = cluster.labels.get(constraint.label, "")
         return (value,) if value else ()
@@ -70,7 +88,9 @@ def groups_of(cluster: Cluster, constraint: SpreadConstraint) -> tuple[str, ...]
             return (cluster.name,)
 
 
-def groups_of_candidate(candidate: Candidate, constraint: SpreadConstraint) -> tuple[str, ...]:
+def groups_of_candidate(
+    candidate: ClusterCandidate, constraint: SpreadConstraint
+) -> tuple[str, ...]:
     if candidate.facts is not None:
         return groups_of(candidate.facts, constraint)
     if constraint.field == "region":
@@ -79,8 +99,19 @@ def groups_of_candidate(candidate: Candidate, constraint: SpreadConstraint) -> t
 
 
 def homes(groups: Sequence[tuple[str, ...]]) -> list[str]:
-    """For which of its groups each cluster counts, empty where it has none: as many different groups as possible. Clusters
-    that come first keep counting for a group of their own whatever comes after them."""
+    """Assigns each cluster to one of its groups (such as zones), so that as many different groups
+    as possible get a cluster. The method is maximum bipartite matching (Kuhn's algorithm).
+
+    `groups`: for each cluster, the groups that it belongs to. Returns one group per cluster, "" for
+      a cluster without groups.
+
+    Clusters are processed in list order. If every group of a cluster is needed for an earlier
+    cluster, the cluster gets its first group, although another cluster has that group too. An
+    earlier cluster may get another group later, but a group that has a cluster never becomes empty.
+
+    Example: the first cluster has zones a and b, the second only a. The first gets b, the second
+    gets a.
+    """
     if all(len(g) <= 1 for g in groups):
         return [g[0] if g else "" for g in groups]
     owner: dict[str, int] = {}
@@ -91,7 +122,15 @@ def homes(groups: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def gathered(groups: Sequence[tuple[str, ...]]) -> list[str]:
-    """For which of its groups each cluster counts, so that these are few: again and again the group that most clusters share."""
+    """Assigns each cluster to one of its groups (such as zones), so that few different groups are
+    used. The method is greedy set cover: repeatedly take the group that the most unassigned
+    clusters have in common, and assign these clusters to it. Ties: the first name.
+
+    `groups`: for each cluster, the groups that it belongs to. Returns one group per cluster, "" for
+      a cluster without groups.
+
+    Example: the first cluster has zones a and b, the second b and c. Both get b.
+    """
     home = [""] * len(groups)
     left = [i for i, own in enumerate(groups) if own]
     while left:
@@ -103,9 +142,24 @@ def gathered(groups: Sequence[tuple[str, ...]]) -> list[str]:
     return home
 
 
-def _find_home(new: int, groups: Sequence[tuple[str, ...]], owner: dict[str, int], home: dict[int, str]) -> None:
-    """A group for `new` that is not counted yet; those that have one may change theirs for it, none of them loses it (Kuhn
-    1955)."""
+def _find_home(
+    new: int, groups: Sequence[tuple[str, ...]], owner: dict[str, int], home: dict[int, str]
+) -> None:
+    """Tries to give the cluster `new` a group (such as a zone) that no other cluster has; for this,
+    other clusters may be moved to another group that they belong to. This is one augmenting path of
+    a bipartite matching (Kuhn 1955), found by breadth-first search.
+
+    `new`: the index of the cluster.
+    `groups`: for each cluster, the groups that it belongs to.
+    `owner`: group -> index of the cluster that has it.
+    `home`: index of a cluster -> the group that it has.
+
+    Changes `owner` and `home` in place. A cluster that had a group still has one afterwards. If no
+    free group can be reached, nothing changes.
+
+    Example: cluster 0 belongs to a and b and has a; cluster 1 belongs only to a. Adding cluster 1
+    gives it a, and cluster 0 gets b.
+    """
     wanted_by = dict.fromkeys(groups[new], new)
     waiting = list(groups[new])
     for group in waiting:

@@ -1,23 +1,29 @@
-"""How the replicas of a binding are divided over the clusters it may go to.
+"""Divides the replicas of a binding over its clusters: Webster apportionment with Karmada's cases.
 
-Four strategies, as in Karmada: Duplicated (each cluster gets all), static weights, dynamic weights (by what still fits)
-and Aggregated (the fewest clusters that hold them). The last two look at what the binding holds already:
+Four strategies, as in Karmada: Duplicated (each cluster gets all), static weights, dynamic weights
+(by capacity) and Aggregated (the fewest clusters with capacity for all). The last two depend on the
+replicas that the binding holds already:
 
-* *first* and *scale up* divide only what is missing, by what still fits, and add it: nothing that runs is taken away;
-* *scale down* divides the new total by what each cluster holds, and asks nobody for capacity;
+* *first* and *scale up* divide only the missing replicas, by capacity, and add them: nothing that
+  runs is removed;
+* *scale down* divides the new total by the replicas that each cluster holds, and ignores capacity;
 * *equal* keeps everything where it is, even on clusters that have become full;
-* *fresh* (asked for explicitly) divides the whole anew by what fits plus what is held.
+* *fresh* (on request) divides all replicas again, by capacity plus the replicas held.
 
-Weights become seats by Webster's method (`webster`), exactly, and at a cost that does not grow with the replicas.
+Weights become seats by Webster's method (`webster`), exactly, in time that does not grow with the
+number of replicas.
 
-In a large fleet weights and estimates come as arrays, int64[clusters], of clusters in ascending order of name: then nothing here
-but the division's own winners is touched one by one. What comes out is the same.
+Example: 7 replicas by weights 3, 2, 2 are divided 3, 2, 2; 8 replicas 4, 2, 2.
+
+In a large fleet weights and estimates are arrays, int64[clusters], in ascending order of name, and
+Python objects are made for the winners only. The result is the same.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -26,54 +32,97 @@ from wharfinger.engine.fleet.webster import Array, one_seat, webster, winners
 from wharfinger.engine.fleet.webster import names_descend as names_descend
 
 FIRST_BEST = 32
-"""So many of the best are looked at first, where it is not known how many are needed."""
+"""How many of the best clusters are sorted first, when it is not known how many are needed."""
 
 KEY_MAX = 2**60
 
+"""Larger numbers of replicas are divided as lists, so that no sort key exceeds 64 bits."""
 ESTIMATE_MAX = 2**31
-"""Larger ones are divided as lists."""
+"""Larger estimates are divided as lists, so that no sort key exceeds 64 bits."""
+
+
+Case = Literal[
+    "duplicated",
+    "static",
+    "within room",
+    "first",
+    "scale up",
+    "scale down",
+    "equal",
+    "fresh",
+    "mended",
+]
+"""The kind of a division, see above. `mended`: replicas that are held violated a new limit
+(`bounded`). `within room`: static weights would give a cluster more than fits (`room`)."""
 
 
 class Shares(msgspec.Struct, frozen=True):
-    """The whole assignment: cluster -> replicas, nothing below one. `weights`: what it was divided by, of those that got any."""
+    """Holds a division of replicas over clusters, and how it was computed.
+
+    `replicas`: cluster -> replicas, at least 1 each.
+    `weights`: cluster -> weight, for the clusters that got seats.
+    `kept`: cluster -> replicas that stayed where they were. `seats`: how many replicas were divided
+      and added to them.
+    `among`, `by`: the clusters that took part in that division, and their weights.
+    """
 
     replicas: dict[str, int]
     weights: dict[str, int]
+    case: Case
+    kept: Mapping[str, int] = {}
+    seats: int = 0
+    among: Sequence[str] = ()
+    by: Sequence[int] | Array = ()
 
 
 class Shortage(msgspec.Struct, frozen=True):
-    """`wanted` replicas were to be placed and only `available` fit."""
+    """Reports that `wanted` replicas were to be placed and only `available` fit."""
 
     wanted: int
     available: int
 
 
 def duplicated(clusters: Sequence[str], replicas: int) -> Shares:
-    return Shares(dict.fromkeys(clusters, replicas) if replicas > 0 else {}, {})
+    return Shares(
+        dict.fromkeys(clusters, replicas) if replicas > 0 else {},
+        {},
+        "duplicated",
+        {},
+        replicas,
+        clusters,
+    )
 
 
 def in_columns(numbers: Sequence[int] | Array) -> bool:
-    """Whether they are an array: of clusters in order of name, ranked by whoever divides them."""
+    """Returns whether the numbers are an array: the form used in large fleets, with clusters in
+    order of name, not ranked yet."""
     return isinstance(numbers, np.ndarray)
 
 
 def as_list(numbers: Sequence[int] | Array) -> Sequence[int]:
-    """Plain ints, for what goes through clusters one by one."""
+    """Returns the numbers as plain integers, for code that iterates over clusters."""
     return numbers.tolist() if isinstance(numbers, np.ndarray) else numbers
 
 
 def by_static_weight(
     clusters: Sequence[str], weights: Sequence[int] | Array, replicas: int, descending: bool = False
 ) -> Shares:
-    """By the user's weights alone: no capacity, no history, recomputed from zero each time.
+    """Divides `replicas` by the static weights of the policy with Webster's method, and returns the
+    number of replicas of each cluster. Capacity and the replicas that clusters hold are ignored.
 
-    A cluster with weight 0 is left out; when every weight is 0 all clusters weigh the same.
+    `clusters`, `weights`: one entry per cluster; a list in any order, or an array in order of
+      cluster name. A cluster of weight 0 gets nothing. If every weight is 0, all clusters get the
+      same weight.
+    `descending`: break ties by descending instead of ascending cluster name.
+
+    Example: 7 replicas by weights 3, 2, 2 are divided 3, 2, 2.
     """
     if isinstance(weights, np.ndarray):
-        return _won({}, clusters, weights if weights.any() else np.ones_like(weights), replicas, descending)
+        weights = weights if weights.any() else np.ones_like(weights)
+        return _won("static", {}, clusters, weights, replicas, descending)
     if not any(weights):
         weights = [1] * len(clusters)
-    return _shares({}, clusters, weights, replicas, descending)
+    return _shares("static", {}, clusters, weights, replicas, descending)
 
 
 def by_capacity(
@@ -86,32 +135,59 @@ def by_capacity(
     fresh: bool = False,
     descending: bool = False,
 ) -> Shares | Shortage:
-    """Dynamic weights and Aggregated. `clusters` with how many more fit into each (`estimates`); a list in rank order, an array in
-    order of name.
+    """Divides `replicas` according to capacity, and returns the number of replicas of each cluster.
+    The strategy is dynamic weights (in proportion to capacity, by Webster's method) or Aggregated
+    (over as few clusters as possible).
 
-    `held`: what the binding has now, in listed order; on clusters that are no candidates any more it is forgotten.
+    The replicas that the binding holds decide how it is done:
+
+    - *first*: none is held; the wanted replicas are divided.
+    - *scale up*: fewer are held than wanted; the missing replicas are divided and added to the
+      replicas held.
+    - *scale down*: more are held than wanted; the wanted replicas are divided, with the replicas
+      held as the capacity.
+    - *equal*: as many are held as wanted; nothing changes.
+    - *fresh*: all replicas are divided again. The capacity is the replicas that fit plus the
+      replicas held.
+
+    `clusters`, `estimates`: the candidates, and how many more replicas fit into each: a list in
+      rank order (best first), or an array in order of name.
+    `held`: cluster -> replicas held now. Clusters that are no longer candidates are ignored. The
+      order of `held` breaks ties of Aggregated in *scale down*.
+    `aggregated`: use Aggregated instead of dynamic weights.
+    `fresh`: use the case *fresh*.
+    `descending`: break ties by descending instead of ascending cluster name.
+
+    Returns Shortage if too few replicas fit.
+
+    Example: 6 and 2 more replicas fit. 4 replicas are 3 and 1 if nothing is held. If the second
+    cluster holds 2 and 6 are wanted, the missing 4 are divided 3 and 1, so the result is 3 and 3.
     """
     if isinstance(estimates, np.ndarray):
-        return _by_capacity_of_many(clusters, estimates, held, replicas, aggregated, fresh, descending)
-    if not held and not aggregated:
+        return _by_capacity_of_many(
+            clusters, estimates, held, replicas, aggregated, fresh, descending
+        )
+    if not held and not aggregated and (replicas or fresh):
         available = sum(estimates)
         if available < replicas:
             return Shortage(replicas, available)
-        return _shares({}, clusters, estimates, replicas, descending)
+        return _shares("fresh" if fresh else "first", {}, clusters, estimates, replicas, descending)
     fits = dict(zip(clusters, estimates, strict=True))
     kept = {name: n for name, n in held.items() if name in fits}
     assigned = sum(kept.values())
     if fresh:
         weights = {name: n + kept.get(name, 0) for name, n in fits.items()}
-        return _divided({}, weights, {}, replicas, aggregated, descending)
+        return _divided("fresh", {}, weights, {}, replicas, aggregated, descending)
     if assigned > replicas:
-        return _divided({}, kept, {}, replicas, aggregated, descending)
+        return _divided("scale down", {}, kept, {}, replicas, aggregated, descending)
     if assigned < replicas:
-        return _divided(kept, fits, kept, replicas - assigned, aggregated, descending)
-    return Shares({name: n for name, n in kept.items() if n > 0}, {})
+        case: Case = "scale up" if kept else "first"
+        return _divided(case, kept, fits, kept, replicas - assigned, aggregated, descending)
+    return Shares({name: n for name, n in kept.items() if n > 0}, {}, "equal", kept)
 
 
 def _divided(
+    case: Case,
     base: Mapping[str, int],
     weights: Mapping[str, int],
     first: Mapping[str, int],
@@ -119,20 +195,40 @@ def _divided(
     aggregated: bool,
     descending: bool,
 ) -> Shares | Shortage:
-    """`target` divided by `weights` and added to `base`. Aggregated asks the clusters of `first` before the others."""
+    """Divides `target` replicas by weight with Webster's method and adds the result to `base`.
+    Returns the number of replicas of each cluster.
+
+    `case`: the name of the case, such as `scale up`; it is only copied into the result.
+    `base`: cluster -> replicas that stay where they are.
+    `weights`: cluster -> weight. The cluster can take at most this many of the `target` replicas.
+    `first`: cluster -> replicas; only read with `aggregated`.
+    `aggregated`: divide over few clusters. All clusters are listed: first those with replicas in
+      `first`, then all other clusters, both in descending order of weight. The shortest beginning
+      of this list whose weights sum to at least `target` is used.
+    `descending`: break ties by descending instead of ascending cluster name.
+
+    Returns Shortage if the weights sum to less than `target`.
+
+    Example with `aggregated`: target 8, weights A 6, B 5, C 4. A and B suffice, and each gets 4.
+    """
     available = sum(weights.values())
     if available < target:
         return Shortage(target, available)
     if not aggregated:
-        return _shares(base, list(weights), list(weights.values()), target, descending)
-    order = sorted(weights, key=weights.__getitem__, reverse=True)  # stable: equal weights stay in rank order
+        return _shares(case, base, list(weights), list(weights.values()), target, descending)
+    # stable: equal weights stay in rank order
+    order = sorted(weights, key=weights.__getitem__, reverse=True)
     if any(first.values()):
-        order = [c for c in order if first.get(c, 0) > 0] + [c for c in order if first.get(c, 0) <= 0]
+        order = [c for c in order if first.get(c, 0) > 0] + [
+            c for c in order if first.get(c, 0) <= 0
+        ]
     prefix = order[: _shortest_prefix([weights[c] for c in order], target)]
-    return _shares(base, prefix, [weights[c] for c in prefix], target, descending)
+    return _shares(case, base, prefix, [weights[c] for c in prefix], target, descending)
 
 
 def _shortest_prefix(weights: Sequence[int], target: int) -> int:
+    """Returns how many of the first weights sum to at least `target`: the smallest such number, or
+    all of them."""
     reached = 0
     for taken, weight in enumerate(weights):
         if reached >= target:
@@ -142,21 +238,36 @@ def _shortest_prefix(weights: Sequence[int], target: int) -> int:
 
 
 def _shares(
-    base: Mapping[str, int], clusters: Sequence[str], weights: Sequence[int], seats: int, descending: bool
+    case: Case,
+    base: Mapping[str, int],
+    clusters: Sequence[str],
+    weights: Sequence[int],
+    seats: int,
+    descending: bool,
 ) -> Shares:
+    """Divides `seats` replicas (a seat is one replica) by weight with Webster's method and adds the
+    result to `base`. Returns the number of replicas of each cluster.
+
+    `case`: the name of the case, such as `scale up`; it is only copied into the result.
+    `base`: cluster -> replicas that stay where they are.
+    `clusters`, `weights`: one entry per cluster.
+    `descending`: break ties by descending instead of ascending cluster name.
+
+    Example: `base` B 2; 4 seats by weights A 6, B 2 are 3 and 1, so the result is A 3, B 3.
+    """
     out = {name: n for name, n in base.items() if n > 0}
     if seats == 1 and any(weights):  # most bindings have one replica
         i = one_seat(clusters, weights, descending)
         name = clusters[i]
         out[name] = out.get(name, 0) + 1
-        return Shares(out, {name: weights[i]})
+        return Shares(out, {name: weights[i]}, case, base, seats, clusters, weights)
     used = {}
     for i, n in enumerate(webster(clusters, weights, seats, descending)):
         if n:
             name = clusters[i]
             out[name] = out.get(name, 0) + n
             used[name] = weights[i]
-    return Shares(out, used)
+    return Shares(out, used, case, base, seats, clusters, weights)
 
 
 # The same over arrays
@@ -171,20 +282,48 @@ def _by_capacity_of_many(
     fresh: bool,
     descending: bool,
 ) -> Shares | Shortage:
-    found = {name: i for name in held if (i := bisect_left(names, name)) < len(names) and names[i] == name}
+    """Divides `replicas` according to capacity in a large fleet, and returns the number of replicas
+    of each cluster. The result is the same as that of `by_capacity`; the computation uses arrays.
+
+    The strategy is dynamic weights (in proportion to capacity) or, with `aggregated`, as few
+    clusters as possible. If replicas are held, only the missing replicas are divided and added to
+    the replicas held. If more are held than wanted, the wanted replicas are divided, with the
+    replicas held as the capacity. With `fresh`, all replicas are divided again; the capacity is
+    then the replicas that fit plus the replicas held.
+
+    `names`: all candidates, sorted.
+    `estimates`: int64[clusters], in order of `names`: how many more replicas fit into each.
+    `held`: cluster -> replicas held now.
+    `descending`: break ties by descending instead of ascending cluster name.
+
+    If numbers are too large for 64-bit sort keys, lists are used instead of arrays. Returns
+    Shortage if too few replicas fit.
+
+    Example: 6 and 2 more replicas fit and nothing is held: 4 replicas are 3 and 1.
+    """
+    found = {
+        name: i
+        for name in held
+        if (i := bisect_left(names, name)) < len(names) and names[i] == name
+    }
     kept = {name: held[name] for name in found}
     large = replicas > KEY_MAX or int(estimates.max(initial=0)) > ESTIMATE_MAX
     if large or any(n <= 0 or n > KEY_MAX // len(names) for n in kept.values()):
         order = _ranked(names, estimates.tolist(), held)
         return by_capacity(
-            [names[i] for i in order], estimates[order].tolist(), held, replicas, aggregated=aggregated, fresh=fresh,
+            [names[i] for i in order],
+            estimates[order].tolist(),
+            held,
+            replicas,
+            aggregated=aggregated,
+            fresh=fresh,
             descending=descending,
-        )  # fmt: skip
+        )
     assigned = sum(kept.values())
     if not fresh and assigned > replicas:
-        return _divided({}, kept, {}, replicas, aggregated, descending)
+        return _divided("scale down", {}, kept, {}, replicas, aggregated, descending)
     if not fresh and assigned == replicas:
-        return Shares(kept, {})
+        return Shares(kept, {}, "equal", kept)
     weights, target = estimates, replicas if fresh else replicas - assigned
     if fresh and kept:
         weights = estimates.copy()
@@ -194,25 +333,53 @@ def _by_capacity_of_many(
     if available < target:
         return Shortage(target, available)
     base = {} if fresh else kept
+    case: Case = "fresh" if fresh else "scale up" if kept else "first"
     if not aggregated:
-        return _won(base, names, weights, target, descending)
+        return _won(case, base, names, weights, target, descending)
     prefix = _roomiest(weights, list(found.values()), kept, target, fresh)
     if len(prefix) <= FIRST_BEST:
-        return _shares(base, [names[i] for i in prefix], weights[prefix].tolist(), target, descending)
+        return _shares(
+            case, base, [names[i] for i in prefix], weights[prefix].tolist(), target, descending
+        )
     among = np.sort(prefix)
-    return _won(base, [names[i] for i in among], weights[among], target, descending)
+    return _won(case, base, [names[i] for i in among], weights[among], target, descending)
 
 
 def _ranked(names: Sequence[str], estimates: Sequence[int], held: Mapping[str, int]) -> list[int]:
-    """Indexes, best first: what holds some already, then the roomiest, then by name."""
+    """Returns the indexes of clusters in rank order: clusters that hold replicas first, then by
+    capacity (estimate plus replicas held), largest first, then by name."""
     return sorted(
-        range(len(names)), key=lambda i: (names[i] not in held, -estimates[i] - held.get(names[i], 0), names[i])
+        range(len(names)),
+        key=lambda i: (names[i] not in held, -estimates[i] - held.get(names[i], 0), names[i]),
     )
 
 
-def _roomiest(weights: Array, held: Sequence[int], kept: Mapping[str, int], target: int, fresh: bool) -> Array:
-    """Indexes of the fewest clusters that hold `target`, by weight, then what holds some already, then by name; when growing, the
-    clusters of `held` come before all others."""
+def _roomiest(
+    weights: Array, held: Sequence[int], kept: Mapping[str, int], target: int, fresh: bool
+) -> Array:
+    """Selects the clusters for Aggregated. All clusters are ranked, and the first of them whose
+    weights sum to at least `target` are selected, as few as possible. Returns the indexes of these
+    clusters in rank order.
+
+    `weights`: int64[clusters], in order of name: how many replicas each cluster can take.
+    `held`: indexes of the clusters that hold replicas.
+    `kept`: cluster -> replicas held, one entry for each index in `held` and in the same order.
+    `target`: how many replicas to place; not more than the sum of `weights`.
+    `fresh`: rank all clusters together. Otherwise the clusters in `held` come before all other
+      clusters.
+
+    The rank order is descending by weight. Ties with `fresh`: clusters in `held` come first, then
+    the name decides. Ties otherwise: among the clusters in `held` the cluster with more replicas
+    comes first, then the name decides.
+
+    Only the best `FIRST_BEST` clusters are sorted (`numpy.argpartition`). If the weights of these
+    clusters do not suffice, four times as many are sorted, and so on.
+
+    Example: weights 6, 5, 4 and target 8. Nothing is held: [0, 1]. The third cluster holds
+    replicas: [2, 0].
+    """
+    if target <= 0:
+        return np.zeros(0, np.int64)
     size = len(weights)
     keys = 2 * weights
     if fresh:
@@ -222,7 +389,9 @@ def _roomiest(weights: Array, held: Sequence[int], kept: Mapping[str, int], targ
     first: list[int] = []
     if held and not fresh:
         counts = list(kept.values())
-        order = sorted(range(len(held)), key=lambda j: (-int(weights[held[j]]), -counts[j], held[j]))
+        order = sorted(
+            range(len(held)), key=lambda j: (-int(weights[held[j]]), -counts[j], held[j])
+        )
         first = [held[j] for j in order]
         taken = _shortest_prefix([int(weights[i]) for i in first], target)
         if taken < len(first) or int(weights[first].sum()) >= target:
@@ -241,6 +410,8 @@ def _roomiest(weights: Array, held: Sequence[int], kept: Mapping[str, int], targ
 
 
 def _growing(size: int) -> Iterable[int]:
+    """Yields how many of the best clusters to sort in each attempt: `FIRST_BEST`, then four times
+    as many each time, and all of them in the end."""
     count = FIRST_BEST
     while count < size:
         yield count
@@ -248,11 +419,30 @@ def _growing(size: int) -> Iterable[int]:
     yield size
 
 
-def _won(base: Mapping[str, int], names: Sequence[str], weights: Array, seats: int, descending: bool) -> Shares:
+def _won(
+    case: Case,
+    base: Mapping[str, int],
+    names: Sequence[str],
+    weights: Array,
+    seats: int,
+    descending: bool,
+) -> Shares:
+    """Divides `seats` replicas (a seat is one replica) by weight with the array version of
+    Webster's method (`winners`), and adds the result to `base`. Returns the number of replicas of
+    each cluster.
+
+    `case`: the name of the case, such as `scale up`; it is only copied into the result.
+    `base`: cluster -> replicas that stay where they are.
+    `names`: the clusters, sorted.
+    `weights`: int64[clusters], in order of `names`.
+    `descending`: break ties by descending instead of ascending cluster name.
+
+    Example: `base` B 2; 4 seats by weights A 6, B 2 are 3 and 1, so the result is A 3, B 3.
+    """
     out, used = dict(base), {}
     got, given = winners(weights, seats, descending)
     for i, n, weight in zip(got.tolist(), given.tolist(), weights[got].tolist(), strict=True):
         name = names[i]
         out[name] = out.get(name, 0) + n
         used[name] = weight
-    return Shares(out, used)
+    return Shares(out, used, case, base, seats, names, weights)

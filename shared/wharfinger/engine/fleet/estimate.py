@@ -1,11 +1,11 @@
-"""How many more replicas fit into a cluster, from totals: used where nobody has counted node by node, and to deduct what
-was decided since somebody did.
+"""Estimates capacity from totals: how many more replicas fit into a cluster. Used where no
+node-by-node estimate exists, and to deduct replicas that were assigned since the last one.
 
-A quotient of totals is an upper bound, because what is free may lie scattered. That is why it is marked as what it is
-(`totals`, `summary`) in every explanation, and why the cluster stage has the last word.
+The quotient of totals is an upper bound, because free resources can be scattered over nodes. So
+explanations show its source (`totals`, `summary`), and the cluster stage has the final decision.
 
-This is asked more often than anything else in a fleet decision, so a class's demand is read once (`Demand`) and a cluster's
-room keeps what is left, not what was free and what was taken.
+This is the most frequent operation of a fleet decision. So the requests of a class are parsed once
+(`Demand`), and a cluster's `Room` stores the free amounts instead of total and used amounts.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from wharfinger.events.capacity import DeviceTotals
 PODS = "pods"
 
 NODE_PODS = 110
-"""How many pods a node takes where only its grade is known: what the kubelet takes unless it is told otherwise."""
+"""How many pods fit on a node of which only the grade is known: the kubelet's default."""
 
 NO_BOUND = 2**63 - 1
-"""What fits when nothing that is asked for is limited."""
+"""The number of replicas that fit if no requested resource is limited."""
 
 Pool = tuple[str, tuple[str, ...]]
-"""Devices of a kind, of these models; no models: any."""
+"""The devices of one kind (first part) and of the models in the second part. No models: any
+model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,13 @@ class DeviceDemand:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What one replica takes, or one set of several kinds of pods. Where a cluster counts pods, it is `pods` of them, unless it
-    says so itself (`is_pod` False)."""
+    """Holds the resources that one replica takes, or one set of several components.
+
+    `amounts`: (resource, amount) pairs in order of name; each amount is positive.
+    `devices`: the requested devices.
+    `is_pod`: it also takes `pods` from the number of pods of a cluster. False if the requests name
+      a number of pods themselves.
+    """
 
     amounts: tuple[tuple[str, int], ...]
     devices: tuple[DeviceDemand, ...]
@@ -50,7 +56,14 @@ class Demand:
 
 
 def demand_of(requirements: Requirements, *, of_nodes: bool = True) -> Demand:
-    """Requests of nothing, or less, are no demand, nor is, `of_nodes`, what no node has."""
+    """Converts the requests of one replica to a `Demand`: the requested amount of each resource,
+    the requested devices, and whether the replica counts as one pod of a cluster's number of pods.
+    It counts as one pod unless the requests state an amount of `pods`.
+
+    Requests of zero or less are dropped.
+
+    `of_nodes`: also drop requests for resources that nodes do not provide, such as `storage`.
+    """
     return Demand(
         tuple(
             [
@@ -71,7 +84,15 @@ def demand_of(requirements: Requirements, *, of_nodes: bool = True) -> Demand:
 
 
 def demand_of_set(components: Sequence[Component], *, of_nodes: bool = True) -> Demand:
-    """What one whole set takes: the sum over its components. Negative replicas are none."""
+    """Converts one whole set of components to a `Demand` (amounts of resources, devices and pods):
+    the sum over all components of replicas * request of one replica.
+
+    Components with zero or negative replicas are left out.
+
+    `of_nodes`: also drop requests for resources that nodes do not provide, such as `storage`.
+
+    Example: 2 replicas of 3 CPUs and 1 replica of 1 CPU: 7 CPUs and 3 pods.
+    """
     amounts: dict[str, int] = {}
     devices: dict[tuple[Pool, int], int] = {}
     pods = 0
@@ -89,7 +110,13 @@ def demand_of_set(components: Sequence[Component], *, of_nodes: bool = True) -> 
         amounts[PODS] += pods
     return Demand(
         tuple([(name, amount) for name, amount in sorted(amounts.items()) if amount > 0]),
-        tuple([DeviceDemand(pool, count, milli) for (pool, milli), count in sorted(devices.items()) if count]),
+        tuple(
+            [
+                DeviceDemand(pool, count, milli)
+                for (pool, milli), count in sorted(devices.items())
+                if count
+            ]
+        ),
         PODS not in amounts and pods > 0,
         pods,
     )
@@ -97,9 +124,16 @@ def demand_of_set(components: Sequence[Component], *, of_nodes: bool = True) -> 
 
 @dataclass(slots=True)
 class Room:
-    """`left`: resource -> what is free less what was taken. `taken_milli`: thousandths of devices taken, by kind: on which
-    models they lie is unknown here, so they are taken from whichever models the next one asks for. `whole_only`: devices
-    are known by number alone, without models, and stand in `left` under their kind."""
+    """Holds the free capacity of a cluster, as totals. Amounts are negative if the cluster is
+    over-used.
+
+    `left`: resource -> free amount.
+    `devices`: free devices by kind and model.
+    `taken_milli`: device kind -> thousandths of devices that were taken since. Their models are not
+      known, so they are deducted from the models that the next request allows.
+    `whole_only`: only the number of devices is known, not their models; `left` then has the number
+      under the device kind.
+    """
 
     left: dict[str, int]
     devices: Sequence[DeviceTotals] = ()
@@ -111,7 +145,15 @@ class Room:
         return Room(dict(self.left), self.devices, self.whole_only, dict(self.taken_milli))
 
     def take(self, demand: Demand, times: int) -> None:
-        """`times` replicas more (negative: less) are taken; none: nothing is changed, not even which resources are known."""
+        """Subtracts the resources of `times` replicas from the free amounts in `left`, in place. A
+        negative `times` gives the resources back; 0 changes nothing.
+
+        `demand`: what one replica takes. If it takes a pod, the free number of pods is reduced too,
+          unless that number is not known. A requested resource that is not in `left` is added with
+          a negative amount.
+
+        Example: 7 CPUs are free; 2 replicas of 3 CPUs leave 1 CPU.
+        """
         if not times:
             return
         left = self.left
@@ -121,11 +163,22 @@ class Room:
             left[PODS] -= times * demand.pods
         for device in demand.devices:
             kind = device.pool[0]
-            self.taken_milli[kind] = self.taken_milli.get(kind, 0) + times * device.count * device.milli
+            self.taken_milli[kind] = (
+                self.taken_milli.get(kind, 0) + times * device.count * device.milli
+            )
 
     def fits(self, demand: Demand, most: int = NO_BOUND) -> int:
-        """The least of `most` and the quotients of everything asked for: `most` when nothing limits it, below zero when
-        over-used."""
+        """Returns how many more replicas fit into the free totals of the cluster: the minimum of
+        `most` and of the quotients free amount / request, rounded down, over all requested
+        resources, devices and pods.
+
+        A requested resource that is not in `left` has the free amount 0. If `left` has no number of
+        pods, pods are not limited. The result is negative if a requested resource is over-used.
+
+        `demand`: what one replica takes.
+
+        Example: 7 CPUs and 10 GiB are free, one replica requests 2 CPUs and 4 GiB: min(3, 2) = 2.
+        """
         left = self.left
         fits = most
         for name, amount in demand.amounts:
@@ -151,8 +204,9 @@ class Room:
         return (whole - -(-taken // DEVICE_MILLI)) // device.count
 
     def _free_in(self, pool: Pool) -> tuple[int, int]:
-        """Entirely free devices and free thousandths. Unknown models are taken for the right ones: the cluster stage refuses
-        where that was wrong."""
+        """Returns the free devices of a pool: (number of entirely free devices, sum of free
+        thousandths). With `whole_only` the models are not known and any device counts; the cluster
+        stage refuses the replica if that was wrong."""
         kind, models = pool
         if self.whole_only:
             return self.left.get(kind, 0), DEVICE_MILLI * self.left.get(kind, 0)
@@ -161,7 +215,8 @@ class Room:
 
 
 def room_of_summary(summary: ResourceSummary) -> Room:
-    """What a cluster's own summary leaves: allocatable less allocated and allocating. Over-used is nothing, not debt."""
+    """Returns the room by a cluster's own summary: allocatable less allocated less allocating, at
+    least 0 for each resource."""
     free = {
         name: max(0, amount - summary.allocated.get(name, 0) - summary.allocating.get(name, 0))
         for name, amount in summary.allocatable.items()
@@ -174,13 +229,25 @@ def room_of_count(free: Amounts, devices: Sequence[DeviceTotals]) -> Room:
 
 
 def room_of_grade(grade: NodeGrade) -> Room:
-    """One node of a grade: it has at least the minimum, and room for as many pods as a node usually has."""
+    """Returns the room of one node of a grade: the minimum amounts of the grade, and `NODE_PODS`
+    pods unless the grade states a number."""
     return Room({PODS: NODE_PODS, **grade.minimum}, whole_only=True)
 
 
 def scattered(grades: Sequence[NodeGrade], demand: Demand, most: int = NO_BOUND) -> int:
-    """How many fit node by node, each node as small as its grade allows, at most `most`; `most` where no grades are told. What the
-    grades do not speak of does not count against anything here: the totals bound it."""
+    """Returns how many replicas fit if each replica must fit completely on one node, at most
+    `most`.
+
+    `grades`: groups of similar nodes, each with the number of nodes and a lower bound of the free
+      amounts of a node. Every node is computed with that lower bound, so the sum is a lower bound
+      too. A node takes `NODE_PODS` pods unless its grade states a number.
+    `demand`: what one replica takes. Resources that the grades do not name are not checked.
+
+    Without grades the result is `most`.
+
+    Example: 3 nodes with at least 4 CPUs free and 2 nodes with at least 1 CPU free. 2 replicas of 2
+    CPUs fit on each of the 3 nodes and none on the 2 nodes, so the result is 6.
+    """
     if not grades:
         return most
     fits = 0
@@ -202,6 +269,7 @@ def scattered(grades: Sequence[NodeGrade], demand: Demand, most: int = NO_BOUND)
 
 
 def _on_whole_devices(free: int, device: DeviceDemand) -> int:
+    """Returns how many requests for a device fit on `free` entirely free devices."""
     if device.milli < DEVICE_MILLI:
         return free * DEVICE_MILLI // (device.milli * device.count)
     return free // device.count

@@ -1,11 +1,13 @@
-"""The best choice of clusters within bounds on groups that lie within each other, by table.
+"""Finds the best set of clusters under bounds on nested groups (zones in regions, regions in
+providers): tree knapsack by dynamic programming. Exact.
 
-Zones lie in regions, regions in providers, and each level says how many of its groups may and must be used. What a region can
-give depends on nothing but how many of its zones and clusters are used, so the tables of its zones are added up to one of the
-region, those of the regions to one of the provider, and in the last one stands, for every number of groups of every level and
-of clusters, the most that they can be worth. The clusters are read back from it. This is the knapsack over a tree, and exact.
+Each level has a minimum and a maximum number of groups. The best value of a region depends only on
+how many of its zones and clusters are used. So the tables of zones are merged into the table of
+their region, those of regions into their provider. The last table has the largest value for every
+combination of numbers of groups and clusters. The chosen clusters are found by going back through
+the tables.
 
-A level without an upper bound is counted up to its lower one only: more of it does no harm.
+A level without a maximum is counted up to its minimum only, because more is always allowed.
 """
 
 from __future__ import annotations
@@ -20,21 +22,26 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 
 MAX_WORK = 30_000_000
-"""Additions that a table may cost."""
+"""Maximum number of additions for one table."""
 
 MAX_TRAIL = 8_000_000
-"""Cells that are remembered to read the clusters back."""
+"""Maximum number of cells that are kept to find the chosen clusters again."""
 
 AT_ONCE = 50_000
-"""Additions made in one row of NumPy."""
+"""How many additions one NumPy operation does."""
 
 NEVER = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A constraint: `groups` int64[n] is the group of each cluster, of `count` in all, each with a cluster; `least` to `most`
-    of them are to be used, None: any number."""
+    """Holds one constraint with the groups it applies to.
+
+    `groups`: int64[n], the group of each cluster, from 0 to `count` - 1; no group is empty.
+    `count`: the number of groups.
+    `least`, `most`: how many groups must and may be used; `most` None: no maximum.
+    `what`: the plural of the field, for messages.
+    """
 
     groups: Ints
     count: int
@@ -43,20 +50,22 @@ class Field:
     what: str = ""
 
     def used(self, clusters: Ints) -> int:
-        """In how many groups these clusters are."""
+        """Returns the number of groups that the clusters at these indexes are in."""
         return int(np.count_nonzero(np.bincount(self.groups[clusters], minlength=self.count)))
 
 
 def is_nested(fields: Sequence[Field]) -> bool:
-    """Whether each group of a finer field lies in one group of each coarser one."""
+    """Returns whether the fields form a hierarchy: each group of a finer field is inside one group
+    of each coarser field."""
     levels = _levels(fields)
     return all(
-        len(np.unique(upper.groups * lower.count + lower.groups)) == lower.count for upper, lower in pairwise(levels)
+        len(np.unique(upper.groups * lower.count + lower.groups)) == lower.count
+        for upper, lower in pairwise(levels)
     )
 
 
 def _levels(fields: Sequence[Field]) -> list[Field]:
-    """From the coarsest to the finest."""
+    """Sorts the fields from the coarsest (fewest groups) to the finest."""
     return sorted(fields, key=lambda f: f.count)
 
 
@@ -66,7 +75,19 @@ def _sizes(fields: Sequence[Field], least: int, most: int | None, clusters: int)
 
 
 def table_fits(fields: Sequence[Field], least: int, most: int | None, clusters: int) -> bool:
-    """Whether the tables are small enough to be made."""
+    """Returns whether the dynamic-programming tables for these bounds are small enough: at most
+    `MAX_WORK` additions and at most `MAX_TRAIL` stored cells.
+
+    `fields`: one per level of nested groups, such as zones in regions, with the group of each
+      cluster and the minimum and maximum number of groups.
+    `least`, `most`: bounds of the number of selected clusters; `most` None: no maximum.
+    `clusters`: the number of clusters to select from.
+
+    A cell is one combination of numbers: how many groups of each level, and how many clusters, are
+    used. A group can be used with different numbers of the groups and clusters inside it; each
+    combination of these numbers is one alternative. The estimate is additions = cells *
+    alternatives, with the alternatives summed over all groups, and stored cells = cells * groups.
+    """
     levels, sizes = _levels(fields), _sizes(fields, least, most, clusters)
     cells = 1
     for size in sizes:
@@ -74,7 +95,8 @@ def table_fits(fields: Sequence[Field], least: int, most: int | None, clusters: 
     bottom = levels[-1]
     members = np.minimum(np.bincount(bottom.groups, minlength=bottom.count), sizes[-1])
     steps = int(members.sum()) if most is not None else bottom.count
-    for i, upper in enumerate(levels[:-1]):  # a group is used in as many ways as it has counts of what lies in it
+    for i, upper in enumerate(levels[:-1]):
+        # a group is used in as many ways as it has counts of what lies in it
         ways = np.minimum(np.bincount(upper.groups, minlength=upper.count), sizes[-1]) + 1
         for lower, size in zip(levels[i + 1 :], sizes[i + 1 :], strict=False):
             within = np.unique(upper.groups * lower.count + lower.groups) // lower.count
@@ -83,16 +105,21 @@ def table_fits(fields: Sequence[Field], least: int, most: int | None, clusters: 
     return cells * steps <= MAX_WORK and cells * sum(f.count for f in levels) <= MAX_TRAIL
 
 
-def tables(fields: Sequence[Field], least: int, most: int | None, value: Ints) -> Tables:
-    """`value` int64[n]: what each cluster is worth, not negative. `least` and `most`: of clusters."""
-    return Tables(_levels(fields), least, most, value)
+def tables(fields: Sequence[Field], least: int, most: int | None, value: Ints) -> ClusterTables:
+    """Builds the dynamic-programming tables. `value`: int64[n], the value of each cluster, at least
+    0. `least` and `most` bound the number of clusters; `most` None: no maximum."""
+    return ClusterTables(_levels(fields), least, most, value)
 
 
 @dataclass(slots=True)
 class _Sum:
-    """Groups added up: `best` int64[cells] is the most that so many groups and clusters are worth, `NEVER` where there are
-    not so many. `trail`: for each group added, in which way it is used in each cell (-1: not at all), and the cell before
-    it."""
+    """Holds the table for several groups together. A *cell* is one combination of a number of used
+    groups per level and a number of clusters.
+
+    `best`: int64[cells], the largest value in each cell; `NEVER`: the combination is impossible.
+    `trail`: for each group that was added, the way in which it is used in each cell (-1: it is not
+    used), and the previous cell.
+    """
 
     best: Ints
     trail: list[tuple[_Part, Ints, Ints]] = field(default_factory=list)
@@ -100,9 +127,16 @@ class _Sum:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One group and the ways to use it: `steps` int64[ways, levels + 1] is what each adds to the counts, `worth` int64[ways].
-    Of a finest group the members, the best first, of which way `i` uses the first `taken[i]`; of another the sum it is made
-    of, and its cells."""
+    """Holds one group and the ways to use it.
+
+    `steps`: int64[ways, levels + 1], how much each way adds to the number of groups per level and
+      to the number of clusters.
+    `worth`: int64[ways], the value of each way.
+    `members`, `taken`: for a group of the finest level, its clusters, best first; way `i` uses the
+      first `taken[i]` of them.
+    `inner`: for a group of another level, the table of the groups inside; way `i` is its cell
+      `taken[i]`. None at the finest level.
+    """
 
     steps: Ints
     worth: Ints
@@ -111,30 +145,54 @@ class _Part:
     inner: _Sum | None = None
 
 
-class Tables:
+class ClusterTables:
     def __init__(self, levels: Sequence[Field], least: int, most: int | None, value: Ints) -> None:
         self._levels, self._value = levels, value
         self._least, self._bounded = least, most is not None
         sizes = _sizes(levels, least, most, len(value))
         self._sizes = np.array(sizes, dtype=np.int64)
         self._open = np.array([*(f.most is None for f in levels), most is None])
-        self._counts = np.indices(tuple(s + 1 for s in sizes)).reshape(len(sizes), -1).T.astype(np.int64)
-        self._strides = np.array([int(np.prod(self._sizes[i + 1 :] + 1)) for i in range(len(sizes))], dtype=np.int64)
+        self._counts = (
+            np.indices(tuple(s + 1 for s in sizes)).reshape(len(sizes), -1).T.astype(np.int64)
+        )
+        self._strides = np.array(
+            [int(np.prod(self._sizes[i + 1 :] + 1)) for i in range(len(sizes))], dtype=np.int64
+        )
         self._whole = self._sum(0, np.arange(len(value)))
 
     def fewest(self, room: int, weight: int) -> int | None:
-        """The cell that is worth `room` beside its multiples of `weight`: most of these, then the fewest groups, the coarsest
-        first, then the most room."""
+        """Returns the index of the best cell that satisfies all minimums, in the table for all
+        clusters together. None: no cell satisfies all minimums. A cell is one combination of
+        numbers: how many groups of each level, and how many clusters, are selected. The value of a
+        cell is the largest sum of cluster values of a selection with these numbers.
+
+        `weight`: the number that the caller has added to the value of every preferred cluster; 0:
+          no cluster is preferred. So value // weight is the number of preferred clusters in a cell,
+          and value % weight is the value without that addition.
+        `room`: the minimum of the value without that addition. If the values are capacities, `room`
+          is the number of replicas to place.
+
+        Cells are compared first by the number of preferred clusters (most), then by the number of
+        groups (fewest; the coarsest level first), then by the value without the addition (largest).
+
+        Example: weight 100. Values 205 and 130 stand for 2 preferred clusters with value 5 and for
+        1 with value 30. With `room` 5 the first is better; with `room` 10 only the second
+        qualifies.
+        """
         worth = self._whole.best
         held, left = (worth // weight, worth % weight) if weight else (np.zeros_like(worth), worth)
         found = np.flatnonzero(self._kept() & (left >= room))
         if not len(found):
             return None
-        keys = [-left[found], *(self._counts[found, i] for i in reversed(range(len(self._levels)))), -held[found]]
+        keys = [
+            -left[found],
+            *(self._counts[found, i] for i in reversed(range(len(self._levels)))),
+            -held[found],
+        ]
         return int(found[np.lexsort(keys)[0]])
 
     def pick(self, cell: int | None) -> Ints | None:
-        """The clusters that a cell counts."""
+        """Returns the indexes of the clusters that make up a cell; None for None."""
         return None if cell is None else np.array(self._read(self._whole, cell), dtype=np.int64)
 
     def _kept(self) -> npt.NDArray[np.bool_]:
@@ -170,7 +228,22 @@ class Tables:
         return _Part(steps, np.cumsum(self._value[best_first])[taken - 1], best_first, taken)
 
     def _add(self, out: _Sum, part: _Part) -> None:
-        """One group more, used in any one way or not at all. Ties: not at all, then the first way."""
+        """Merges one more group into the table `out`, in place. This is one step of a
+        multiple-choice knapsack.
+
+        A cell of the table is one combination of numbers: how many groups of each level, and how
+        many clusters, are used. It stores the largest value of a selection with these numbers.
+        `part` is the group with its alternatives: each alternative adds fixed numbers of groups and
+        clusters, and a value. At most one alternative of the group is used.
+
+        For every cell the largest value is kept. Ties: the group is not used; otherwise the first
+        alternative. For each cell, `out.trail` gets the alternative that was used (-1: the group is
+        not used) and the previous cell, so that `_read` can find the clusters. At most about
+        `AT_ONCE` additions are done in one NumPy operation, to bound memory.
+
+        Example: the value of the cell (1 zone, 1 cluster) is 5. A zone with one alternative, 1
+        cluster of value 7, makes it 7, and the cell (2 zones, 2 clusters) gets 5 + 7 = 12.
+        """
         way = np.full(len(out.best), -1, dtype=np.int64)
         before = np.arange(len(out.best))
         best = out.best.copy()

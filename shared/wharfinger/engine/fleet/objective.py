@@ -1,9 +1,13 @@
-"""By what one placement of a binding is better than another. Pure integers, the lower score wins.
+"""Computes the objective functions that compare two placements of a binding. Integers; lower is
+better.
 
-`spread` evens out use: the sum over clusters of used squared by total falls exactly when load goes from a fuller cluster to an
-emptier one. `pack` counts the clusters the binding lies in. `cost` is what its cores cost an hour, by the price on a
-cluster's label. `moves` counts the replicas that would have to start elsewhere: by it, staying is always best. `even` is least
-where every cluster of the binding has as many of its replicas as any other: the sum of their squares.
+* `spread`: the sum over clusters of used² / total, which falls exactly when load moves from a
+  fuller cluster to an emptier one.
+* `pack`: the number of clusters.
+* `cost`: the price of the cores per hour, from a label of the cluster.
+* `moves`: the number of replicas that have to start in another cluster.
+* `even`: the sum of squares of the binding's replicas per cluster, which is least when they are
+  equal.
 """
 
 from __future__ import annotations
@@ -20,14 +24,16 @@ Objective = Literal["spread", "pack", "cost", "moves", "even"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 
 PRICE_LABEL = "wharfinger.io/price-per-core"
-"""A cluster's label: what a core costs there an hour, as a decimal number in whatever currency all of them are in."""
+"""Cluster label for the price of one core for an hour, as a decimal number. All clusters must use
+the same currency."""
 
 _MICRO = 1000
 
 
-class Place(msgspec.Struct, frozen=True):
-    """A cluster as an objective sees it: `used` and `total` of the resource that counts, and the price of a core hour in
-    millionths, None where it is not known. `used` is of the present, with what the binding holds there now."""
+class ObjectiveCluster(msgspec.Struct, frozen=True):
+    """Holds a cluster as an objective sees it. `used` and `total`: the amounts of the resource in
+    question; `used` includes what the binding uses there now. `price_micro`: the price of a core
+    hour in millionths; None: not known."""
 
     used: int
     total: int
@@ -35,7 +41,8 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def price_micro(cluster: Cluster) -> int | None:
-    """What a core costs there an hour, in millionths; None: it does not say, or nothing that is a number."""
+    """Returns the price of one core for an hour in this cluster, in millionths, from its label.
+    None: the cluster has no such label, or it is not a number."""
     text = cluster.labels.get(PRICE_LABEL)
     if text is None:
         return None
@@ -46,10 +53,34 @@ def price_micro(cluster: Cluster) -> int | None:
 
 
 def score(
-    objective: Objective, now: Mapping[str, int], targets: Mapping[str, int], request: int, places: Mapping[str, Place]
+    objective: Objective,
+    now: Mapping[str, int],
+    targets: Mapping[str, int],
+    request: int,
+    places: Mapping[str, ObjectiveCluster],
 ) -> int | None:
-    """How `targets` do, where `now` is what the binding holds and `request` what a replica asks for. None: it cannot be
-    told, since a price or a total is not known. Both placements that are compared need the same `places`."""
+    """Returns the score of an assignment of a binding to clusters, by one objective. Lower is
+    better. None: a needed price or total amount is not known.
+
+    The objectives are:
+
+    - `spread`: the sum of used² / total over all clusters, where used includes the replicas of the
+      assignment;
+    - `pack`: the number of clusters that get replicas;
+    - `cost`: the price per hour, in millionths: the sum over the clusters of replicas * request
+      (thousandths of a core) * price of a core hour / 1000;
+    - `moves`: the number of replicas that have to start in another cluster;
+    - `even`: the sum of replicas² over the clusters.
+
+    `now`: cluster -> replicas that the binding holds.
+    `targets`: cluster -> replicas of the assignment to score.
+    `request`: the amount of one resource that one replica requests.
+    `places`: cluster -> price, used amount and total amount of the same resource. The used amount
+      includes the replicas in `now`. Scores can be compared only if they were computed with the
+      same `places`.
+
+    Example, `even`: 4 and 1 replicas score 16 + 1 = 17, 3 and 2 replicas score 9 + 4 = 13.
+    """
     match objective:
         case "spread":
             return _spread(now, targets, request, places)
@@ -64,7 +95,10 @@ def score(
 
 
 def _spread(
-    now: Mapping[str, int], targets: Mapping[str, int], request: int, places: Mapping[str, Place]
+    now: Mapping[str, int],
+    targets: Mapping[str, int],
+    request: int,
+    places: Mapping[str, ObjectiveCluster],
 ) -> int | None:
     total = 0
     for name, place in places.items():
@@ -75,7 +109,9 @@ def _spread(
     return total
 
 
-def _cost(targets: Mapping[str, int], request: int, places: Mapping[str, Place]) -> int | None:
+def _cost(
+    targets: Mapping[str, int], request: int, places: Mapping[str, ObjectiveCluster]
+) -> int | None:
     total = 0
     for name, n in targets.items():
         place = places.get(name)

@@ -1,29 +1,34 @@
-"""A choice of clusters that keeps every spread constraint: over clusters, regions, zones, providers and labels, alone and
-together.
+"""Selects clusters under spread constraints: over clusters, regions, zones, providers and labels,
+alone and combined.
 
-What is promised. For every constraint the chosen clusters lie in at least minGroups and at most maxGroups groups; an unset
-maxGroups is no bound. Where replicas are divided, only clusters with room are chosen and together they hold all replicas, and
-what `keep` makes of the division puts a replica into as many groups as minGroups says (or as there are replicas, if these are
-fewer).
+Guarantee: for every constraint the selected clusters belong to at least minGroups and at most
+maxGroups groups; an unset maxGroups is no bound. Where replicas are divided, only clusters with
+capacity are selected, and together they have capacity for all replicas. `spread_floor` then makes
+sure that minGroups groups (or as many as there are replicas) really get a replica.
 
-How it is chosen, the first that keeps every constraint:
+The first of these selections that satisfies all constraints is used:
 
 1. without any maxGroups: all clusters;
-2. with one by cluster only: the best ranked, roomier ones swapped in from the back until they hold the replicas;
-3. what is held, filled up by rank from the groups it lies in: a binding that keeps its constraints stays where it is; or, where
-   nothing is held or a fresh choice is asked for, and one grouping is bounded, as Karmada chooses regions;
-4. cluster by cluster, beginning with what is held, those first that are in most of the groups still missing;
-5. by table (`nested`), where the groups lie within each other as zones do in regions and regions in providers: as much of
-   what is held as possible, then the fewest groups;
-6. where they do not, or where the table would be too large, 4 again from other beginnings and with swaps.
+2. with a constraint by cluster only: the best ranked clusters; from the last one on, some are
+   replaced by clusters with more capacity until the replicas fit;
+3. the clusters that hold replicas, and more clusters of their groups by rank, so that a binding
+   that satisfies its constraints stays where it is; or, if no replicas are held or a fresh choice
+   is requested, and there is one grouping and it has a maximum, Karmada's choice of regions;
+4. greedy set cover: cluster by cluster, starting from those that hold replicas, first the clusters
+   in most of the groups still missing;
+5. tree knapsack (`nested`), where the groups are nested as zones in regions and regions in
+   providers: as many clusters that hold replicas as possible, then the fewest groups;
+6. if they are not nested, or the table would be too large: 4 again from other starting points, with
+   swaps.
 
-Where groups lie within each other, and where there is one grouping only, that is exact: if any choice keeps the constraints and
-holds the replicas, one is found, so that more room never turns success into a refusal. Groups that cross each other are in general
-a set cover, 6 may miss a choice, and the refusal says that none was *found*. All of it is polynomial: clusters x the maxGroups of
-the constraints that set one, and, for 6, a number of steps that is fixed.
+For nested groups, and for a single grouping, this is exact: if any selection satisfies the
+constraints and has capacity for the replicas, one is found. So more capacity never turns success
+into a refusal. Groups that overlap are in general a set-cover problem, where step 6 may miss a
+solution; the refusal says that none was *found*. The cost is polynomial: clusters * the maxGroups
+of the constraints that set one, and a fixed number of steps for 6.
 
-After Karmada's `spreadConstraints`; that zones, providers and labels choose is what its users ask for in its issues 3187 and
-5355, and OCM's in community 49 and 153.
+After Karmada's `spreadConstraints`. Selection by zones, providers and labels is requested in its
+issues 3187 and 5355, and in OCM's community issues 49 and 153.
 """
 
 from __future__ import annotations
@@ -44,22 +49,27 @@ Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 MOST = 2**48
-"""Room beyond that is not told apart, so that no sum overflows."""
+"""Upper bound for the capacity of a cluster, so that no sum overflows."""
 
 TRIES = 16
-"""How often it is tried to keep some of what is held."""
+"""Maximum number of attempts to keep clusters that hold replicas."""
 
 STARTS = 16
 LOOKS = 2_000
-"""How often the greedy search begins anew, and at how many clusters it looks for a roomier one instead. Counted, never timed, so
-that every machine stops at the same place."""
+"""`STARTS`: how many of the best ranked clusters the greedy search starts from. `LOOKS`: how many
+clusters it examines for a swap, in all. Work is limited by these numbers, not by time, so that
+every machine stops at the same place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Clusters in rank order. `held` bool[n]: they hold replicas of the binding; `available` int64[n]: what fits plus what is
-    held; `groups`: int64[n] for each constraint that is not by cluster, in their order in the placement: the number of the
-    group the cluster counts for, in order of name (`numbered`), -1 for none."""
+    """Holds the clusters that a selection chooses from, as arrays in rank order.
+
+    `held`: bool[clusters], whether the cluster holds replicas of the binding.
+    `available`: int64[clusters], the replicas that still fit plus those held.
+    `groups`: one int64[clusters] for each constraint that is not by cluster, in the order of the
+      placement: the number of the group that the cluster counts for (`numbered`), -1 for none.
+    """
 
     held: Mask
     available: Ints
@@ -68,7 +78,15 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """One choice: `replicas` 0 where room is not asked about. `least` and `most` (None: any number) are of clusters."""
+    """Holds one selection problem: choose clusters so that the number of clusters and the number of
+    groups in every grouping stay within their bounds, and the replicas fit.
+
+    `held`: bool[clusters], whether the cluster holds replicas of the binding.
+    `available`: int64[clusters], the replicas that still fit plus those held.
+    `fields`: the groupings with their bounds.
+    `least`, `most`: bounds of the number of clusters; `most` None: no maximum.
+    `replicas`: how many replicas must fit; 0: capacity is not considered.
+    """
 
     held: Mask
     available: Ints
@@ -78,7 +96,8 @@ class _Asked:
     replicas: int
 
     def exceeded_by(self, chosen: Ints) -> bool:
-        """Whether these are too many, or in too many groups, whatever is added to them."""
+        """Returns whether the chosen clusters already exceed a maximum, of clusters or of groups.
+        Adding clusters cannot repair that."""
         if self.most is not None and len(chosen) > self.most:
             return True
         return any(f.most is not None and f.used(chosen) > f.most for f in self.fields)
@@ -92,14 +111,33 @@ class _Asked:
 
 
 def numbered(names: Sequence[str]) -> Ints:
-    """Groups as numbers in order of name; -1 where there is no name."""
+    """Converts names of groups to numbers, 0 for the first name in order; -1 for an empty name."""
     numbers = {name: i for i, name in enumerate(sorted(set(names) - {""}))}
     return np.array([numbers.get(name, -1) for name in names], dtype=np.int64)
 
 
-def choose(columns: Columns, placement: Placement, replicas: int, *, fresh: bool = False) -> Ints | Unselectable:
-    """Indexes of the chosen in rank order. Where the replicas fit nowhere, whatever is chosen, all clusters: the division
-    tells it."""
+def choose(
+    columns: Columns, placement: Placement, replicas: int, *, fresh: bool = False
+) -> Ints | Unselectable:
+    """Selects clusters that satisfy the spread constraints and, if replicas are divided, have
+    capacity for all replicas together. Returns the indexes of the selected clusters in rank order.
+
+    `columns`: the candidates, in rank order.
+    `replicas`: how many replicas are wanted.
+    `fresh`: do not prefer clusters that hold replicas.
+
+    Only clusters that are in a group of every constraint are considered (a cluster without a zone
+    is in no group of a constraint by zone). If replicas are divided, clusters without capacity and
+    without replicas are left out too. If all considered clusters together have too little capacity,
+    all are returned, and the division then reports the shortage.
+
+    Several methods are tried in a fixed order, from all clusters to a dynamic-programming table or
+    a greedy search; the list is at the top of this file. The first selection that satisfies all
+    constraints is used. Returns Unselectable if constraints contradict each other, if there are too
+    few groups, or if no selection was found.
+
+    Example: capacities 3, 1, 2, 9, a constraint by cluster with maxGroups 2, 10 replicas: [0, 3].
+    """
     if no := contradiction(placement.spread):
         return Unselectable(no)
     divided = placement.replicas.type == "Divided" and replicas > 0
@@ -118,7 +156,11 @@ def choose(columns: Columns, placement: Placement, replicas: int, *, fresh: bool
             return short
     within = np.flatnonzero(whole)
     asked = _asked(columns, placement, replicas if divided else 0, within)
-    chosen = None if _hopeless(asked) else _chosen(asked, placement, replicas, divided=divided, fresh=fresh)
+    chosen = (
+        None
+        if _hopeless(asked)
+        else _chosen(asked, placement, replicas, divided=divided, fresh=fresh)
+    )
     if chosen is None:
         return Unselectable(_not_found(asked, placement.spread))
     return within[np.sort(chosen)]
@@ -129,11 +171,22 @@ def _room(available: Ints) -> Ints:
 
 
 def contradiction(spread: Sequence[SpreadConstraint]) -> str:
-    """Why no choice can keep the constraints, whatever there is; empty: one might."""
-    most = min((c.max_groups for c in spread if c.field == "cluster" and c.max_groups > 0), default=None)
+    """Returns a sentence that says why the spread constraints contradict each other; empty: they do
+    not. The constraints contradict each other if the minGroups of one constraint is larger than the
+    smallest maxGroups of the constraints by cluster, because a selected cluster adds at most one
+    group to a constraint.
+
+    Example: maxGroups 2 by cluster and minGroups 3 by region contradict each other.
+    """
+    most = min(
+        (c.max_groups for c in spread if c.field == "cluster" and c.max_groups > 0), default=None
+    )
     for constraint in spread:
         if most is not None and constraint.min_groups > most:
-            return f"at most {most} clusters cannot spread over at least {constraint.min_groups} {plural(constraint)}"
+            return (
+                f"at most {most} clusters cannot spread over at least {constraint.min_groups} "
+                f"{plural(constraint)}"
+            )
     return ""
 
 
@@ -142,9 +195,24 @@ def plural(constraint: SpreadConstraint) -> str:
 
 
 def _too_few(
-    columns: Columns, spread: Sequence[SpreadConstraint], within: Mask, what: str, replicas: int | None = None
+    columns: Columns,
+    spread: Sequence[SpreadConstraint],
+    within: Mask,
+    what: str,
+    replicas: int | None = None,
 ) -> Unselectable | None:
-    """More groups are wanted than there are. As many as there are `replicas` are enough."""
+    """Checks that at least minGroups groups (regions, zones and so on) exist for each spread
+    constraint. Returns the refusal for the first constraint with too few groups; None: every
+    constraint has enough.
+
+    `within`: bool[clusters], which clusters are considered.
+    `what`: how the message describes the considered clusters, such as `feasible`.
+    `replicas`: the number of replicas. A constraint needs at most that many groups, because each
+      group must hold a replica. None: the minGroups of a constraint is not reduced.
+
+    Example: minGroups 3 by region and 2 feasible regions: refused. With `replicas` 2, two regions
+    are enough.
+    """
     groups = iter(columns.groups)
     for constraint in spread:
         least = constraint.min_groups if replicas is None else min(constraint.min_groups, replicas)
@@ -155,12 +223,28 @@ def _too_few(
             else int(np.count_nonzero(np.bincount(there)))
         )
         if found < least:
-            return Unselectable(f"spread over at least {least} {plural(constraint)}, {found} {what}")
+            return Unselectable(
+                f"spread over at least {least} {plural(constraint)}, {found} {what}"
+            )
     return None
 
 
 def _asked(columns: Columns, placement: Placement, replicas: int, within: Ints) -> _Asked:
-    """Only what bounds a choice: groups that may all be used, and of which any one suffices, are left out."""
+    """Builds the selection problem: the considered clusters, the groupings with the minimum and
+    maximum number of groups, and the minimum and maximum number of clusters. A grouping is one
+    spread constraint by region, zone, provider or label, with the group of each cluster.
+
+    `within`: indexes of the considered clusters.
+    `replicas`: how many replicas must fit. Each minGroups is reduced to this number. 0: capacity is
+      not considered, and no minGroups is reduced.
+
+    A grouping is left out if every selection satisfies it: the minimum is at most 1, and the
+    maximum is not below the number of groups that exist. Groups are numbered again without gaps,
+    because groups without a considered cluster do not exist in the problem.
+
+    Example: three zones, minGroups 2, maxGroups 5, 1 replica. The minimum becomes 1, and at most 3
+    zones can be used, so the grouping is left out.
+    """
 
     def wanted(constraint: SpreadConstraint) -> int:
         return min(constraint.min_groups, replicas) if replicas else constraint.min_groups
@@ -178,13 +262,28 @@ def _asked(columns: Columns, placement: Placement, replicas: int, within: Ints) 
         count = int(np.count_nonzero(present))
         bound = constraint.max_groups if 0 < constraint.max_groups < count else None
         if bound is not None or wanted(constraint) > 1:
-            fields.append(Field((np.cumsum(present) - 1)[own], count, wanted(constraint), bound, plural(constraint)))
+            fields.append(
+                Field(
+                    (np.cumsum(present) - 1)[own],
+                    count,
+                    wanted(constraint),
+                    bound,
+                    plural(constraint),
+                )
+            )
     available = _room(columns.available[within])
     return _Asked(columns.held[within], available, tuple(fields), least, most, replicas)
 
 
 def _hopeless(asked: _Asked) -> str:
-    """Which bound alone keeps the replicas from being held, whatever else is chosen; empty: none does."""
+    """Checks each maximum number of groups or clusters alone: do the replicas fit in that many
+    groups, or clusters, if those with the largest capacity are selected? Returns a sentence about
+    the first maximum for which they do not fit. Empty: they fit for every maximum, or capacity is
+    not considered.
+
+    Example: capacities 3, 1, 2, 9, at most 2 clusters, 13 replicas. The two largest clusters hold
+    12, so the problem has no solution.
+    """
     if not asked.replicas:
         return ""
     for field in asked.fields:
@@ -200,7 +299,24 @@ def _hopeless(asked: _Asked) -> str:
     return ""
 
 
-def _chosen(asked: _Asked, placement: Placement, replicas: int, *, divided: bool, fresh: bool) -> Ints | None:
+def _chosen(
+    asked: _Asked, placement: Placement, replicas: int, *, divided: bool, fresh: bool
+) -> Ints | None:
+    """Solves the selection problem: returns the indexes of the first selection that satisfies all
+    bounds; None: none was found. These methods are tried in order:
+
+    1. without any maximum: all clusters;
+    2. with bounds of the number of clusters only: the best ranked clusters, some exchanged for
+       clusters with more capacity until the replicas fit;
+    3. the clusters that hold replicas, with more clusters of their groups. If none holds replicas,
+       or with `fresh`, Karmada's choice of regions;
+    4. a greedy search that starts from the clusters that hold replicas (with `fresh`, from none);
+    5. if the groups are nested (zones in regions) and the table is small enough: the exact table;
+    6. otherwise greedy searches from several other starting points.
+
+    `replicas`, `divided`: how many replicas are wanted, and whether they are divided or duplicated.
+    `fresh`: do not prefer clusters that hold replicas.
+    """
     count = len(asked.held)
     everything = np.arange(count)
     if asked.most is None and all(f.most is None for f in asked.fields):
@@ -212,7 +328,9 @@ def _chosen(asked: _Asked, placement: Placement, replicas: int, *, divided: bool
         found = roomier(asked.available.tolist(), most, asked.replicas)
         return None if found is None else np.array(found, dtype=np.int64)
     steady = not fresh and bool(asked.held.any())
-    tried = _as_it_lies(asked) if steady else _as_karmada(asked, placement, replicas, divided=divided)
+    tried = (
+        _as_it_lies(asked) if steady else _as_karmada(asked, placement, replicas, divided=divided)
+    )
     if tried is not None and asked.keeps(tried):
         return tried
     start = np.flatnonzero(asked.held) if steady else np.zeros(0, dtype=np.int64)
@@ -225,18 +343,32 @@ def _chosen(asked: _Asked, placement: Placement, replicas: int, *, divided: bool
 
 
 def _tabled(asked: _Asked) -> bool:
-    return is_nested(asked.fields) and table_fits(asked.fields, asked.least, asked.most, len(asked.held))
+    return is_nested(asked.fields) and table_fits(
+        asked.fields, asked.least, asked.most, len(asked.held)
+    )
 
 
 def roomier(available: Sequence[int], count: int, replicas: int) -> list[int] | None:
-    """The first `count`, each from the last to the first changed for the roomiest of the others while they do not hold `replicas`.
-    None: not even the `count` roomiest hold them."""
+    """Selects `count` clusters that together have capacity for `replicas`, with few changes to the
+    rank order (greedy). Returns the indexes of the clusters; None: the replicas do not fit even in
+    the `count` largest clusters.
+
+    `available`: the capacity of each cluster, in rank order.
+
+    It starts with the first `count` clusters. From the last of these to the first, each is
+    exchanged for the unused cluster with the largest capacity, if that capacity is larger. It stops
+    as soon as the replicas fit.
+
+    Example: capacities 3, 1, 2, 9, `count` 2, 10 replicas: the second cluster is exchanged for the
+    fourth, and the result is [0, 3].
+    """
     taken = list(range(count))
     rest = list(range(count, len(available)))
     total = sum(available[:count])
     position = count - 1
     while position >= 0 and total < replicas:
-        roomiest = max(range(len(rest)), key=lambda i: available[rest[i]], default=None)  # the first of equals
+        # the first of equals
+        roomiest = max(range(len(rest)), key=lambda i: available[rest[i]], default=None)
         if roomiest is not None and available[rest[roomiest]] > available[taken[position]]:
             total += available[rest[roomiest]] - available[taken[position]]
             taken[position], rest[roomiest] = rest[roomiest], taken[position]
@@ -248,7 +380,10 @@ def roomier(available: Sequence[int], count: int, replicas: int) -> list[int] | 
 
 
 def _as_it_lies(asked: _Asked) -> Ints | None:
-    """The clusters that hold replicas, filled up from their groups; roomier ones instead of those that are filled up with."""
+    """Selects all clusters that hold replicas, and adds others as far as the bounds permit. In a
+    grouping that has a maximum, only clusters of groups that hold replicas are added. Clusters are
+    added by rank, or by capacity if the replicas do not fit otherwise. None: this is not
+    possible."""
     allowed = np.ones(len(asked.held), dtype=np.bool_)
     for field in asked.fields:
         if field.most is not None:
@@ -259,7 +394,20 @@ def _as_it_lies(asked: _Asked) -> Ints | None:
 
 
 def _filled(asked: _Asked, must: Ints, allowed: Mask) -> Ints | None:
-    """`must` and as many of the `allowed` as may be, the best ranked, or roomier ones where they hold too little."""
+    """Adds to the clusters `must` as many of the `allowed` clusters as the maximum number of
+    clusters permits. Returns the indexes of `must` and of the added clusters; None: `must` has too
+    many clusters, or the replicas do not fit.
+
+    `must`: indexes.
+    `allowed`: bool[clusters].
+
+    The best ranked clusters are added. If the replicas do not fit, some of the added clusters are
+    exchanged for clusters with more capacity (`roomier`). If the maximum permits all `allowed`
+    clusters, all are added, and the capacity is not checked.
+
+    Example: capacities 3, 1, 2, 9, at most 2 clusters, 11 replicas, `must` [0]. The missing 8
+    replicas fit only into the fourth cluster, so the result is [0, 3].
+    """
     others = allowed.copy()
     others[must] = False
     more = np.flatnonzero(others)
@@ -269,12 +417,28 @@ def _filled(asked: _Asked, must: Ints, allowed: Mask) -> Ints | None:
     missing = asked.replicas - int(asked.available[must].sum())
     if asked.replicas and free < len(more):
         found = roomier(asked.available[more].tolist(), free, missing)
-        return None if found is None else np.concatenate([must, more[np.array(found, dtype=np.int64)]])
+        return (
+            None if found is None else np.concatenate([must, more[np.array(found, dtype=np.int64)]])
+        )
     return np.concatenate([must, more[:free]])
 
 
-def _as_karmada(asked: _Asked, placement: Placement, replicas: int, *, divided: bool) -> Ints | None:
-    """Where one grouping alone is bounded: the best set of groups, the best cluster of each, then by rank."""
+def _as_karmada(
+    asked: _Asked, placement: Placement, replicas: int, *, divided: bool
+) -> Ints | None:
+    """Selects clusters as Karmada selects them by region: the best set of groups (regions, zones
+    and so on), then the best cluster of each group in the set, then the remaining clusters of these
+    groups by rank. Returns the indexes of the clusters.
+
+    Works only for a problem with exactly one grouping, which has a maximum number of groups. None:
+    the problem is different, no set of groups qualifies, the replicas do not fit, or there are too
+    many combinations.
+
+    `replicas`, `divided`: how many replicas are wanted, and whether they are divided or duplicated.
+
+    Example: groups X (clusters A, B) and Y (cluster C) are the best set, and at most 2 clusters may
+    be selected: A and C.
+    """
     if len(asked.fields) != 1 or (most := asked.fields[0].most) is None:
         return None
     field = asked.fields[0]
@@ -301,16 +465,37 @@ def _as_karmada(asked: _Asked, placement: Placement, replicas: int, *, divided: 
 
 
 def duplicated_score(scores: Sequence[int], available: Sequence[int], replicas: int) -> int:
-    """Karmada's score of a group where every cluster gets all: how many of its members hold them, then how good these are."""
+    """Computes Karmada's score of a group for Duplicated replicas: 1000 for each member that can
+    hold all replicas, plus the average score of these members. 0 if there are no such members.
+
+    `scores`, `available`: the score and the capacity of each member.
+    """
     holding = [score for score, room in zip(scores, available, strict=True) if room >= replicas]
     return 1000 * len(holding) + sum(holding) // len(holding) if holding else 0
 
 
 def divided_score(
-    scores: Sequence[int], available: Sequence[int], min_groups: int, min_clusters: int, replicas: int
+    scores: Sequence[int],
+    available: Sequence[int],
+    min_groups: int,
+    min_clusters: int,
+    replicas: int,
 ) -> int:
-    """Karmada's score of a group where replicas are divided: how much of its share its best members hold, then how good these
-    are. Members in rank order."""
+    """Computes Karmada's score of a group (such as a region) for Divided replicas.
+
+    `scores`, `available`: the score and the capacity of each cluster in the group, in rank order.
+    `min_groups`: minGroups of the constraint that the group belongs to.
+    `min_clusters`: minGroups of the constraint by cluster.
+    `replicas`: how many replicas are wanted in all groups.
+
+    The target is replicas / `min_groups`, rounded up. Clusters are taken in rank order until the
+    target fits into the taken clusters, and their number is at least `min_groups` and at least
+    `min_clusters`. The score of the group is 1000 * min(target, capacity of the taken clusters)
+    plus the average score of the taken clusters, rounded down.
+
+    Example: 10 replicas and `min_groups` 2 give a target of 5. It fits into two clusters with
+    capacities 3 and 4. With a score of 100 each, the group scores 1000 * 5 + 100 = 5100.
+    """
     target = -(-replicas // max(1, min_groups))
     least = max(min_clusters, min_groups)
     room = score = taken = 0
@@ -327,7 +512,27 @@ def divided_score(
 
 
 def _by_table(asked: _Asked, replicas: int, *, steady: bool) -> Ints | None:
-    """The fewest groups that hold the replicas, with as much of what is held as can be kept."""
+    """Solves the selection problem exactly by dynamic programming (`nested`). Returns the indexes
+    of the selected clusters; None: no selection exists, or the numbers are too large for the
+    tables.
+
+    If capacity is considered, `_with_all` finds a selection. With `steady`, `_with_most` then
+    changes it, so that as many clusters that hold replicas as possible are kept (in a bounded
+    number of attempts).
+
+    If capacity is not considered, selections are compared by these numbers, in this order:
+
+    1. with `steady`, selected clusters that hold replicas, most first;
+    2. groups, fewest first;
+    3. selected clusters into which all `replicas` fit, most first;
+    4. selected clusters, most first.
+
+    `replicas`: how many replicas every cluster gets if they are duplicated.
+
+    Example: two zones with capacities (3, 1) and (2, 9), at least 2 zones, at most 2 clusters, 10
+    replicas. The result has the clusters with 3 and 9. If the cluster with 1 holds replicas and
+    `steady` is true, the result has the clusters with 1 and 9.
+    """
     if not asked.replicas:  # every cluster gets all of them: those that hold them count first
         value = 1 + len(asked.held) * (asked.available >= replicas)
         weight = int(value.sum()) + 1 if steady else 0
@@ -338,7 +543,18 @@ def _by_table(asked: _Asked, replicas: int, *, steady: bool) -> Ints | None:
 
 
 def _with_most(asked: _Asked, found: Ints) -> Ints:
-    """What is held is kept beginning with the best ranked: all of it; or half, and so on; what cannot be kept is passed over."""
+    """Changes the selection `found` so that it has as many as possible of the clusters that hold
+    replicas, the best ranked first. Returns the indexes of the new selection, or `found` if nothing
+    could be improved.
+
+    It first tries to keep all clusters that hold replicas in one selection. If that fails, it tries
+    the first half of these clusters, then a quarter, and so on (bisection, at most `TRIES`
+    attempts). Clusters that could be kept stay required in later attempts. A single cluster that
+    cannot be kept is skipped.
+
+    Example: of clusters 0 to 3, 1 and 3 hold replicas, and `found` is [0, 3]. If [1, 3] satisfies
+    all bounds, it is the result.
+    """
     kept: list[int] = []
     left = np.flatnonzero(asked.held).tolist()
     count = len(left)
@@ -358,8 +574,20 @@ def _with_most(asked: _Asked, found: Ints) -> Ints:
 
 
 def _with_all(asked: _Asked, kept: list[int]) -> Ints | None:
-    """A choice that holds the replicas with all of `kept` in it. What is quickly said comes first: these are too many already, or
-    it is enough to add others to them. In the table each of them outweighs all room there is."""
+    """Finds a selection that satisfies the bounds, has capacity for the replicas and includes all
+    clusters in `kept`. Returns the indexes of the selected clusters; None: none was found.
+
+    `kept`: indexes of the clusters that must be selected; may be empty.
+
+    A greedy search is tried first, then the exact dynamic-programming table. The table prefers
+    selections with the most clusters of `kept`, then with the fewest groups, then with the largest
+    capacity. For the first preference, a number above the capacity of all clusters together is
+    added to the capacity of each cluster in `kept`.
+
+    Example: two zones with capacities (3, 1) and (2, 9), at least 2 zones, at most 2 clusters, 10
+    replicas. With `kept` [1], clusters 1 and 3 are selected. With `kept` [0, 1] there is no
+    selection.
+    """
     must = np.array(kept, dtype=np.int64)
     if asked.exceeded_by(must):
         return None
@@ -377,7 +605,16 @@ def _with_all(asked: _Asked, kept: list[int]) -> Ints | None:
 
 
 def _greedily(asked: _Asked, *, steady: bool) -> Ints | None:
-    """From what is held, from nothing, and from each of the best ranked: the first that keeps the constraints."""
+    """Runs the greedy search from several starting points. Returns the indexes of the first
+    selection that satisfies all bounds; None: no search found one.
+
+    The starting points are: the clusters that hold replicas (if `steady`); no cluster; and each of
+    the best ranked `STARTS` clusters alone. All searches together may examine at most about `LOOKS`
+    clusters for a swap, to bound the work.
+
+    Example: two zones with capacities (3, 1) and (2, 9), at least 2 zones, at most 2 clusters, 10
+    replicas: the clusters with 3 and 9 are selected.
+    """
     starts = [np.flatnonzero(asked.held)] if steady else []
     starts.append(np.zeros(0, dtype=np.int64))
     starts += [np.array([i], dtype=np.int64) for i in range(min(STARTS, len(asked.held)))]
@@ -392,8 +629,13 @@ def _greedily(asked: _Asked, *, steady: bool) -> Ints | None:
 
 
 class _Greedy:
-    """Clusters added one by one, none that opens a group too many: those that are in most of the groups still missing; then the
-    roomiest; then roomier ones for those taken; in the end all that may be used besides."""
+    """Searches greedily: adds clusters one by one without exceeding a maximum of any grouping.
+
+    First it adds the clusters that are in most of the missing groups, then those with the largest
+    capacity. If the replicas still do not fit, it swaps clusters for larger ones; each cluster
+    examined costs one of `looks`. At the end it adds all other clusters that the bounds permit.
+    `start`: indexes of the clusters it begins with.
+    """
 
     def __init__(self, asked: _Asked, start: Ints, looks: int = 0) -> None:
         self.asked, self.looks = asked, looks
@@ -403,6 +645,17 @@ class _Greedy:
             self._add(i)
 
     def search(self) -> Ints | None:
+        """Runs the greedy search and returns the indexes of the selected clusters; None: the
+        missing groups cannot be covered.
+
+        It adds clusters until every minimum is reached, then clusters with the largest capacity
+        until the replicas fit. If no cluster can be added and the replicas still do not fit, it
+        swaps clusters. At the end it adds all other clusters that need no further group in a
+        grouping with a maximum. The caller checks whether the selection satisfies all bounds.
+
+        Example: two zones with capacities (3, 1) and (2, 9), at least 2 zones, at most 2 clusters,
+        10 replicas. It adds the clusters with 3 and 2, then swaps 2 for 9.
+        """
         asked = self.asked
         while self._missing():
             if (best := self._covering()) is None:
@@ -414,7 +667,11 @@ class _Greedy:
             if (best := self._roomiest()) is None:
                 break
             self._add(best)
-        while int(asked.available[self.taken].sum()) < asked.replicas and self.looks > 0 and self._swapped():
+        while (
+            int(asked.available[self.taken].sum()) < asked.replicas
+            and self.looks > 0
+            and self._swapped()
+        ):
             pass
         return _filled(asked, np.flatnonzero(self.taken), self._allowed(opening=False))
 
@@ -422,7 +679,9 @@ class _Greedy:
         return int(np.count_nonzero(self.taken))
 
     def _missing(self) -> bool:
-        lacking = any(np.count_nonzero(u) < f.least for f, u in zip(self.asked.fields, self.used, strict=True))
+        lacking = any(
+            np.count_nonzero(u) < f.least for f, u in zip(self.asked.fields, self.used, strict=True)
+        )
         return lacking or self._count() < self.asked.least
 
     def _add(self, i: int, sign: int = 1) -> None:
@@ -431,7 +690,8 @@ class _Greedy:
             used[field.groups[i]] += sign
 
     def _allowed(self, *, opening: bool = True) -> Mask:
-        """Those that may be added; `opening` False: only into groups in use where these are bounded."""
+        """Returns, for each cluster, whether it may be added without exceeding a maximum. `opening`
+        False: only if it adds no new group to a grouping that has a maximum."""
         asked = self.asked
         if asked.most is not None and self._count() >= asked.most:
             return np.zeros(len(asked.held), dtype=np.bool_)
@@ -443,6 +703,17 @@ class _Greedy:
         return allowed
 
     def _covering(self) -> int | None:
+        """Returns the index of the cluster to add next, while a minimum number of groups or of
+        clusters is not reached. None: no cluster that may be added helps.
+
+        Each spread constraint counts groups of clusters, such as regions or zones. The best cluster
+        brings a new group to the most constraints that are below their minimum. Ties: the cluster
+        that brings a new group to the fewest of the other constraints with a maximum, because these
+        may not get many more groups. Then the best ranked cluster.
+
+        Example: the constraints on regions and zones are both below their minimum. A cluster in a
+        new region and a new zone is better than a cluster in a new zone only.
+        """
         allowed = self._allowed()
         if not allowed.any():
             return None
@@ -463,7 +734,16 @@ class _Greedy:
         return _first_best(allowed, self.asked.available) if allowed.any() else None
 
     def _swapped(self) -> bool:
-        """One cluster for a roomier one, the change that gains most; False: there is none."""
+        """Makes one swap: removes a selected cluster and adds another cluster, so that the capacity
+        grows as much as possible and no bound is violated. Returns whether a swap was made; False:
+        no swap increases the capacity.
+
+        Every selected cluster is tried; each reduces `looks`, the remaining number of tries, by
+        one.
+
+        Example: the clusters with capacities 3 and 2 are selected, and 9 is in the same zone as 2.
+        The swap of 2 for 9 adds 7.
+        """
         asked = self.asked
         best, change = 0, None
         for i in np.flatnonzero(self.taken).tolist():
@@ -487,7 +767,7 @@ class _Greedy:
 
 
 def _first_best(allowed: Mask, value: Ints) -> int:
-    """The best ranked of those with the highest value."""
+    """Returns the index of the allowed cluster with the highest value; ties: the best ranked."""
     return int(np.where(allowed, value, value.min() - 1).argmax())
 
 
@@ -496,7 +776,11 @@ def _not_found(asked: _Asked, spread: Sequence[SpreadConstraint]) -> str:
     for constraint in spread:
         least, most = constraint.min_groups, constraint.max_groups
         said = (
-            f"{least} to {most}" if least > 0 and most > 0 else f"at most {most}" if most > 0 else f"at least {least}"
+            f"{least} to {most}"
+            if least > 0 and most > 0
+            else f"at most {most}"
+            if most > 0
+            else f"at least {least}"
         )
         bounds.append(f"{said} {plural(constraint)}")
     none = "no choice of" if not asked.fields or _tabled(asked) else "no choice found of"

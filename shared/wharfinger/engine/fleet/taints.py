@@ -1,10 +1,13 @@
-"""Taints that follow from what a cluster says of its condition, by the policies that turn the one into the other.
+"""Derives taints from a cluster's reported conditions, by ClusterTaintPolicy. Two thresholds with
+hysteresis.
 
-A policy is a pair of thresholds: its taints come when all of `add_on` hold and go when all of `remove_on` hold; where both do, they
-go. Between the two they stay as they are, so what stands has to be remembered: whoever begins in between, with nothing
-remembered, begins without the taints. A policy that is gone, or does not mean the cluster any more, takes its taints with it.
+A policy's taints are added when all of `add_on` hold and removed when all of `remove_on` hold; if
+both hold, they are removed. Otherwise they stay as they are, so the present taints are part of the
+state: without it, a cluster between the two thresholds starts without the taints. When a policy is
+deleted, or does not select the cluster any more, its taints are removed.
 
-The fleet stage and the descheduler both fold the same facts through this, and so see the same taints.
+The fleet stage and the descheduler fold the same facts with this code, and so derive the same
+taints.
 """
 
 from __future__ import annotations
@@ -17,18 +20,21 @@ import msgspec
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.policy import ConditionMatch, ConditionTaints
 from wharfinger.domain.taints import Taint
-from wharfinger.engine.fleet.filters import matches
+from wharfinger.rules.clusters.affinity import matches
 
 
 def stands(rule: ConditionTaints, cluster: Cluster, stood: bool) -> bool:
-    """Whether the rule's taints are on the cluster, given whether they were until now. Source: Karmada's ClusterTaintPolicy."""
+    """Returns whether the cluster has the rule's taints now. `stood`: whether it had them until
+    now. If the conditions to add and to remove them both hold, the taints are removed. [Karmada's
+    ClusterTaintPolicy]"""
     if not matches(rule.target, cluster) or all_hold(rule.remove_on, cluster.conditions):
         return False
     return stood or all_hold(rule.add_on, cluster.conditions)
 
 
 def all_hold(wanted: Iterable[ConditionMatch], conditions: Mapping[str, str]) -> bool:
-    """No conditions never hold, and neither does one that the cluster says nothing about, whatever the operator."""
+    """Returns whether all conditions in `wanted` match. An empty list does not match. A condition
+    that the cluster does not report does not match, with any operator."""
     wanted = tuple(wanted)
     return bool(wanted) and all(_holds(match, conditions) for match in wanted)
 
@@ -41,21 +47,33 @@ def _holds(match: ConditionMatch, conditions: Mapping[str, str]) -> bool:
 
 
 def with_taints(cluster: Cluster, taints: Iterable[Taint]) -> Cluster:
-    """The cluster with these taints, too. Key and effect name a taint: what it says of itself comes first."""
+    """Returns the cluster with the given taints added to its own taints. Two taints are the same if
+    their key and effect are equal; values do not count. If the cluster has the same taint, its own
+    is kept. If `taints` has the same taint twice, the first is used.
+
+    Example: the cluster has `gpu=a:NoSchedule`. `gpu=b:NoSchedule` is not added; `gpu=b:NoExecute`
+    is added.
+    """
     own = {(t.key, t.effect) for t in cluster.taints}
     more: dict[tuple[str, str], Taint] = {}
     for taint in taints:
         if (taint.key, taint.effect) not in own:
             more.setdefault((taint.key, taint.effect), taint)
-    return msgspec.structs.replace(cluster, taints=(*cluster.taints, *more.values())) if more else cluster
+    return (
+        msgspec.structs.replace(cluster, taints=(*cluster.taints, *more.values()))
+        if more
+        else cluster
+    )
 
 
 @dataclass(slots=True)
 class Tainting:
-    """What clusters said of themselves, and what the policies make of it.
+    """Holds the clusters as reported, and the taints that policies derive from their conditions.
 
-    `told`: facts by cluster, as they came. `rules`: by policy key, in order of key. `standing`: cluster -> the keys of the rules
-    whose taints it has, in order; clusters that have none are left out. Only `standing` is more than what was last told.
+    `told`: cluster -> the facts it reported.
+    `rules`: policy key -> rule, in order of key.
+    `standing`: cluster -> keys of the policies whose taints it has, in order. Clusters without such
+      taints are left out. Only this field depends on history.
     """
 
     told: dict[str, Cluster] = field(default_factory=dict)
@@ -63,7 +81,8 @@ class Tainting:
     standing: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def tell(self, cluster: Cluster) -> Cluster:
-        """What a cluster says of itself now; with the taints that it has."""
+        """Stores the facts that a cluster reports and updates its derived taints. Returns the
+        cluster with them."""
         self.told[cluster.name] = cluster
         return self.judge(cluster.name)
 
@@ -72,7 +91,8 @@ class Tainting:
         self.standing.pop(name, None)
 
     def set(self, key: str, rule: ConditionTaints | None) -> bool:
-        """A policy came, changed or (None) went. Whether that is anything new: then every cluster is to be judged again."""
+        """Adds or replaces a policy's rule, or removes it (None). Returns whether anything changed;
+        then the caller must call `judge` for every cluster."""
         if self.rules.get(key) == rule:
             return False
         if rule is None:
@@ -83,13 +103,25 @@ class Tainting:
         return True
 
     def judge(self, name: str) -> Cluster:
-        """The cluster with its taints as the rules are now. Takes down which of them stand."""
+        """Updates the taints that policies (ClusterTaintPolicy) derive from the conditions of the
+        cluster `name`, and returns the cluster with its own and the derived taints.
+
+        For each policy: the taints are removed if the policy does not select the cluster or if all
+        conditions for removal hold. Otherwise they are added if all conditions for adding hold.
+        Otherwise the cluster keeps the taints of the policy if it had them until now (hysteresis).
+        The keys of the policies whose taints the cluster has are stored in `standing`.
+
+        Example: a policy adds a taint on Ready=False and removes it on Ready=True. Ready becomes
+        False: the taint is added. Then Ready becomes Unknown: the taint stays.
+        """
         cluster = self.told[name]
         if not self.rules:
             self.standing.pop(name, None)
             return cluster
         before = self.standing.get(name, ())
-        now = tuple([key for key, rule in self.rules.items() if stands(rule, cluster, key in before)])
+        now = tuple(
+            [key for key, rule in self.rules.items() if stands(rule, cluster, key in before)]
+        )
         if now:
             self.standing[name] = now
         else:
@@ -97,9 +129,11 @@ class Tainting:
         return self.effective(name)
 
     def effective(self, name: str) -> Cluster:
-        """The cluster with the taints that stand."""
+        """Returns the cluster with the derived taints that it has now, without updating them."""
         keys = self.standing.get(name, ())
-        return with_taints(self.told[name], [taint for key in keys for taint in self.rules[key].taints])
+        return with_taints(
+            self.told[name], [taint for key in keys for taint in self.rules[key].taints]
+        )
 
     def copy(self) -> Tainting:
         return Tainting(self.told.copy(), self.rules.copy(), self.standing.copy())

@@ -1,9 +1,12 @@
-"""The scheduling framework of kube-scheduler: plugins at extension points, joined into profiles, run in a cycle.
+"""kube-scheduler's scheduling framework: plugins at extension points, combined into profiles, run
+in a cycle.
 
-`snapshot` is what a cycle reads: nodes with the pods on them, and the cluster's other objects. `protocols` says what
-a plugin is at each point, `status` how it says no. `registry` lists the plugins, `profile` makes a configured profile
-runnable, `cycle` runs it for one pod over all nodes and keeps every answer: which nodes fell for what, every score,
-the message users know.
+`snapshot` is the input of a cycle: nodes with their pods, and the cluster's other objects.
+`protocols` defines the extension points, `status` the results of plugins. `registry` lists the
+plugins, `profile` instantiates a configured profile, `cycle` runs it for one pod over all nodes and
+keeps every result: which plugin refused which node, every score, and the user-facing message.
 
-It asks every plugin about every node by name, which makes it the readable truth: explanations, vectors and users' own
-plugins go this way. `engine.nodes` places in bulk over arrays and must choose what this chooses."""
+It calls every plugin for every node. It is the reference implementation, used for explanations,
+extenders and users' own plugins. `engine.nodes` places in bulk over arrays and must choose the same
+nodes.
+"""

@@ -1,8 +1,10 @@
-"""One pod, all nodes, every plugin of its profile: who refuses what, what each node scores, what is said where none fits.
+"""Runs one scheduling cycle: every plugin of a profile for one pod over all nodes. The result says
+which plugin refused which node, all scores, and the event message where no node fits.
 
-kube-scheduler stops at the first plugin that refuses a node; here all are asked and everything is kept, since the answer is for
-people as well. `Outcome.first` is what a kube-scheduler would have known. Order of work: pre-filter, filter, post-filter where
-nothing fits, pre-score, score, normalise, weigh. What comes after a node was chosen is `binding`.
+kube-scheduler stops at the first plugin that refuses a node. Here all plugins are called and every
+result is kept, because explanations need them; `CycleOutcome.first` is what kube-scheduler would
+have reported. Order: pre-filter, filter, pre-score, score, normalise, weigh. Where no node fits,
+the caller runs the post-filters (`Framework.post_filter`).
 """
 
 from __future__ import annotations
@@ -13,7 +15,12 @@ from typing import cast
 
 from wharfinger.domain.node import Pod
 from wharfinger.domain.scheduler import Point, Profile
-from wharfinger.engine.framework.messages import narrowed_out, narrowed_to_nothing, unavailable, with_post_filter
+from wharfinger.engine.framework.messages import (
+    narrowed_out,
+    narrowed_to_nothing,
+    unavailable,
+    with_post_filter,
+)
 from wharfinger.engine.framework.protocols import (
     SCORE_MAX,
     Cycle,
@@ -39,8 +46,10 @@ class PluginError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
-    """What a plugin makes of the feasible nodes, by name. `raw`: as it scores; `normalised`: 0..100."""
+class PluginScores:
+    """One score plugin's results for the feasible nodes. `weight`: the plugin's weight in the
+    profile. `raw`: node name -> score as the plugin returns it. `normalised`: node name -> score in
+    0..100."""
 
     weight: int
     raw: dict[str, int]
@@ -48,13 +57,23 @@ class Scored:
 
 
 @dataclass(slots=True)
-class Outcome:
-    """`pre_filter`: plugin -> the nodes it narrows to, or why it refuses the pod. `skipped`: plugins whose filter has
-    nothing to say. `failures`: plugin -> node -> why; `first`: node -> why it is out, by the first plugin that
-    refuses it, in order of the profile. `feasible`: in order of name. `scores`: plugin -> what it scores, None: it
-    has nothing to say; empty where nothing is feasible. `totals`: node -> sum of weight x score; `best`: those of the
-    highest total. `rejected`: the pre-filter's refusal that stands for all nodes. `cycle`: what the plugins have
-    computed, for who asks on."""
+class CycleOutcome:
+    """Holds the complete result of one scheduling cycle: what each plugin decided on each node, and
+    the best nodes.
+
+    `cycle`: the data that plugins computed, for later steps.
+    `pre_filter`: plugin -> the nodes that it restricts the search to, or why it refuses the pod.
+    `skipped`: plugins whose filter does not apply to the pod.
+    `failures`: plugin -> node -> refusal.
+    `first`: node -> the refusal of the first plugin in the profile's order; for a node outside the
+    set that pre-filters restrict the search to, the refusal by these pre-filters.
+    `rejected`: the pre-filter refusal that applies to all nodes; None: there is none.
+    `feasible`: names of the feasible nodes, sorted.
+    `scores`: plugin -> its scores, None where the plugin does not apply; empty where no node is
+    feasible.
+    `totals`: node -> sum of weight * normalised score.
+    `best`: the nodes with the highest total.
+    """
 
     cycle: Cycle
     pre_filter: dict[str, Narrowed | Status] = field(default_factory=dict)
@@ -63,22 +82,29 @@ class Outcome:
     first: dict[str, Status] = field(default_factory=dict)
     rejected: Status | None = None
     feasible: tuple[str, ...] = ()
-    scores: dict[str, Scored | None] = field(default_factory=dict)
+    scores: dict[str, PluginScores | None] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
     best: tuple[str, ...] = ()
     refusing: tuple[str, ...] = ()
-    """The plugins that are why it fits nowhere, in order of name: a change that helps one of them is worth a try."""
+    """The plugins because of which no node is feasible, sorted by name. A change that makes one of
+    them accept a node may help."""
 
     @property
     def message(self) -> str:
-        """`0/N nodes are available: ...`; empty where there is a feasible node."""
-        return "" if self.feasible else unavailable(len(self.cycle.snapshot.nodes), self.first, self.rejected)
+        """Return kube-scheduler's event message `0/N nodes are available: ...`; empty where there
+        is a feasible node."""
+        return (
+            ""
+            if self.feasible
+            else unavailable(len(self.cycle.snapshot.nodes), self.first, self.rejected)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """A profile whose plugins are made. `plugins`: by name; `points`: extension point -> those that stand there, in order.
-    `weights`: of the scores."""
+    """Holds a profile with its plugin instances and runs the plugins at their extension points.
+    `plugins`: name -> plugin. `points`: extension point -> its plugins, in the order of the
+    profile. `weights`: name of a score plugin -> weight."""
 
     profile: Profile
     plugins: dict[str, Plugin]
@@ -91,32 +117,45 @@ class Framework:
     # Before a pod is tried.
 
     def gate(self, pod: Pod) -> Status | None:
-        """Why the pod is not to be tried yet; None: it may be."""
+        """Call the preEnqueue plugins and return the first refusal, which says why the pod must not
+        be scheduled yet. None: the pod may enter the queue."""
         for plugin in self.at("preEnqueue"):
             if (status := cast(PreEnqueue, plugin).pre_enqueue(pod)) is not None:
                 return _by(plugin, status)
         return None
 
     def order(self, pod: Pod, queued_at_us: int) -> tuple[object, ...]:
-        """What pods are sorted by, the lowest first."""
+        """Return the pod's sort key in the scheduling queue. The scheduler takes the pod with the
+        lowest key first."""
         (plugin,) = self.at("queueSort")
         return cast(QueueSort, plugin).order(pod, queued_at_us)
 
     # One cycle.
 
-    def run(self, snapshot: Snapshot, pod: Pod) -> Outcome:
-        """Raises PluginError where a plugin fails or scores outside of 0..100."""
+    def run(self, snapshot: Snapshot, pod: Pod) -> CycleOutcome:
+        """Run the pre-filters and the filters on all nodes and, where some nodes are feasible,
+        score these. Do not run the post-filters. Raise PluginError where a plugin returns an
+        invalid status or a score outside of 0..100."""
         outcome = self.begin(snapshot, pod)
         self._filter(outcome, pod)
         if outcome.feasible:
             self.score(outcome, pod)
         return outcome
 
-    def begin(self, snapshot: Snapshot, pod: Pod) -> Outcome:
-        """All pre-filters. Each is asked, though the first refusal decides; a plugin that refused the pod is not
-        asked about nodes."""
+    def begin(self, snapshot: Snapshot, pod: Pod) -> CycleOutcome:
+        """Start a scheduling cycle for the pod: run all pre-filters, even after one refuses the
+        pod. Return the outcome with the results of the pre-filters only; the filters have not run
+        yet.
+
+        The outcome has, for each plugin that restricts the search, the allowed nodes; for each
+        plugin that refuses the pod, the refusal; the plugins that returned Skip (the filter of the
+        plugin does not apply to the pod); and the refusal that applies to all nodes, if there is
+        one.
+
+        Raise PluginError where a plugin returns a status that is neither a refusal nor Skip.
+        """
         cycle = Cycle(snapshot, filters=self)
-        outcome = Outcome(cycle)
+        outcome = CycleOutcome(cycle)
         for plugin in self.at("preFilter"):
             match cast(PreFilter, plugin).pre_filter(cycle, pod):
                 case Narrowed() as narrowed:
@@ -130,14 +169,24 @@ class Framework:
         return outcome
 
     def refusal(self, cycle: Cycle, pod: Pod, node: NodeInfo) -> Status | None:
-        """That of the first plugin that refuses the node, in order of the profile; None: it passes."""
+        """Run the filters on one node, in the order of the profile, and return the first refusal.
+        None: all filters accept the node. The results of the pre-filters are ignored, except that a
+        skipped plugin is not called."""
         for plugin in self._asked(cycle):
             if (status := self._ask(plugin, cycle, pod, node)) is not None:
                 return status
         return None
 
-    def refusals(self, outcome: Outcome, pod: Pod, names: Iterable[str]) -> dict[str, Status]:
-        """Of the named nodes those that are out, each with its first refusal, after `begin`: for who asks about some nodes only."""
+    def refusals(self, outcome: CycleOutcome, pod: Pod, names: Iterable[str]) -> dict[str, Status]:
+        """Run the filters on the nodes in `names` only. Return node -> the first refusal in the
+        order of the profile; a feasible node has no entry.
+
+        `outcome`: the result of `begin`, which has run the pre-filters; it is not changed.
+
+        The filters are not called for a node that the pre-filters exclude; the entry is then the
+        refusal by the pre-filters. If a pre-filter refuses the pod on all nodes, every node in
+        `names` gets this refusal.
+        """
         if outcome.rejected is not None:
             return dict.fromkeys(names, outcome.rejected)
         allowed, out = _narrowed(outcome.pre_filter)
@@ -145,7 +194,9 @@ class Framework:
         for name in names:
             if allowed is not None and name not in allowed:
                 refused[name] = out
-            elif (status := self.refusal(outcome.cycle, pod, outcome.cycle.snapshot.nodes[name])) is not None:
+            elif (
+                status := self.refusal(outcome.cycle, pod, outcome.cycle.snapshot.nodes[name])
+            ) is not None:
                 refused[name] = status
         return refused
 
@@ -157,9 +208,17 @@ class Framework:
         for plugin in self._counting(cycle):
             plugin.pod_removed(cycle, pod, other, node)
 
-    def post_filter(self, outcome: Outcome, pod: Pod) -> tuple[Nominated | None, str]:
-        """Where nothing was feasible: what the post-filters find, and the sentence with what they add to it. The
-        first that finds a node is the last one asked, and so is one that says that nothing can be done."""
+    def post_filter(self, outcome: CycleOutcome, pod: Pod) -> tuple[Nominated | None, str]:
+        """Run the post-filters (such as preemption) for a pod without a feasible node. Return two
+        parts: the nomination of a node, or None if no plugin nominates one; and the event message
+        for the pod.
+
+        `outcome`: the result of the cycle, with the refusals of all nodes.
+
+        Plugins are called in the order of the profile. Stop at the first plugin that nominates a
+        node or returns UnschedulableAndUnresolvable. Without a nomination, the message ends with
+        the reasons of the plugins that were called.
+        """
         said: list[str] = []
         for plugin in self.at("postFilter"):
             match cast(PostFilter, plugin).post_filter(outcome.cycle, pod, self.refused(outcome)):
@@ -171,17 +230,20 @@ class Framework:
                         break
         return None, with_post_filter(outcome.message, said)
 
-    def refused(self, outcome: Outcome) -> Mapping[str, Status]:
-        """Node -> why; every node, where a pre-filter refused the pod."""
+    def refused(self, outcome: CycleOutcome) -> Mapping[str, Status]:
+        """Return node -> its first refusal. Where a pre-filter refused the pod itself, every node
+        has that refusal."""
         if outcome.rejected is None:
             return outcome.first
         return dict.fromkeys(outcome.cycle.snapshot.nodes, outcome.rejected)
 
     # The steps.
 
-    def _filter(self, outcome: Outcome, pod: Pod) -> None:
+    def _filter(self, outcome: CycleOutcome, pod: Pod) -> None:
         cycle = outcome.cycle
-        asked = [p for p in self._asked(cycle) if not isinstance(outcome.pre_filter.get(p.name), Status)]
+        asked = [
+            p for p in self._asked(cycle) if not isinstance(outcome.pre_filter.get(p.name), Status)
+        ]
         allowed, out = _narrowed(outcome.pre_filter)
         for name, node in cycle.snapshot.nodes.items():
             refusals = [s for p in asked if (s := self._ask(p, cycle, pod, node)) is not None]
@@ -192,7 +254,9 @@ class Framework:
             elif refusals:
                 outcome.first[name] = refusals[0]
         if outcome.rejected is None:
-            outcome.feasible = tuple(name for name in cycle.snapshot.nodes if name not in outcome.first)
+            outcome.feasible = tuple(
+                name for name in cycle.snapshot.nodes if name not in outcome.first
+            )
         outcome.refusing = () if outcome.feasible else _refusing(outcome)
 
     def _ask(self, plugin: Plugin, cycle: Cycle, pod: Pod, node: NodeInfo) -> Status | None:
@@ -203,16 +267,35 @@ class Framework:
         return [p for p in self.at("filter") if p.name not in cycle.skipped["filter"]]
 
     def _counting(self, cycle: Cycle) -> Sequence[PodsChange]:
-        """Whose counts follow the pods; a skipped filter has counted nothing. By its method: to ask whether something is a
-        `PodsChange` takes longer than to count a pod, and preemption takes thousands away and puts them back."""
+        """Return the pre-filter plugins that count pods for the current cycle, such as pods per
+        topology domain. The caller must tell these plugins when it adds a pod to a node or removes
+        one, so that the counts stay right.
+
+        A plugin whose filter is skipped for the pod (it returned Skip) has counted nothing and is
+        left out.
+
+        A plugin is recognised by its method `pod_added`. `isinstance` with the protocol
+        `PodsChange` would take longer than the update of the counts itself, and preemption removes
+        and adds thousands of pods.
+        """
         return [
             cast(PodsChange, p)
             for p in self.at("preFilter")
             if hasattr(p, "pod_added") and p.name not in cycle.skipped["filter"]
         ]
 
-    def score(self, outcome: Outcome, pod: Pod) -> None:
-        """Pre-score and score the feasible nodes of the outcome, of which there is one at least; its totals and best follow."""
+    def score(self, outcome: CycleOutcome, pod: Pod) -> None:
+        """Score the feasible nodes: run pre-score, score and normalisation. Set three parts of the
+        outcome: `scores` (plugin -> its scores), `totals` (node -> sum over the plugins of weight *
+        normalised score) and `best` (the nodes with the highest total).
+
+        `outcome`: the result of the filters, with at least one feasible node.
+
+        Raise PluginError where a pre-score plugin refuses the pod or a score is outside of 0..100.
+
+        Example: two plugins with weights 1 and 2 give a node the normalised scores 50 and 100. The
+        total of the node is 50 + 200 = 250.
+        """
         cycle = outcome.cycle
         nodes = [cycle.snapshot.nodes[name] for name in outcome.feasible]
         for plugin in self.at("preScore"):
@@ -220,7 +303,9 @@ class Framework:
                 case Status(code="Skip"):
                     cycle.skipped["score"].add(plugin.name)
                 case Status() as status:
-                    raise PluginError(f"plugin {plugin.name}: pre-score cannot refuse a pod: {_said(status)}")
+                    raise PluginError(
+                        f"plugin {plugin.name}: pre-score cannot refuse a pod: {_said(status)}"
+                    )
         outcome.totals = dict.fromkeys(outcome.feasible, 0)
         for plugin in self.at("score"):
             outcome.scores[plugin.name] = scored = self._scored(plugin, cycle, pod, nodes)
@@ -229,19 +314,26 @@ class Framework:
         highest = max(outcome.totals.values())
         outcome.best = tuple(name for name, total in outcome.totals.items() if total == highest)
 
-    def _scored(self, plugin: Plugin, cycle: Cycle, pod: Pod, nodes: Sequence[NodeInfo]) -> Scored | None:
+    def _scored(
+        self, plugin: Plugin, cycle: Cycle, pod: Pod, nodes: Sequence[NodeInfo]
+    ) -> PluginScores | None:
         if plugin.name in cycle.skipped["score"]:
             return None
         raw = {node.name: cast(Score, plugin).score(cycle, pod, node) for node in nodes}
-        return Scored(self.weights[plugin.name], raw, normalised(plugin, cycle, pod, raw))
+        return PluginScores(self.weights[plugin.name], raw, normalised(plugin, cycle, pod, raw))
 
 
 def normalised(plugin: Plugin, cycle: Cycle, pod: Pod, raw: dict[str, int]) -> dict[str, int]:
-    """A plugin's raw scores as they are weighed. Raises PluginError where one is outside of 0..100 then."""
+    """Normalise a plugin's raw scores (node -> score) to 0..100 by the plugin's own method
+    `normalise`. The scores of a plugin without that method stay unchanged. Raise PluginError where
+    a result is outside of 0..100."""
     scores = plugin.normalise(cycle, pod, raw) if isinstance(plugin, Normalise) else raw
     for name, score in scores.items():
         if not 0 <= score <= SCORE_MAX:
-            raise PluginError(f"plugin {plugin.name}: expected a score of 0 to {SCORE_MAX} for {name}, got {score}")
+            raise PluginError(
+                f"plugin {plugin.name}: expected a score of 0 to {SCORE_MAX} for {name}, "
+                f"got {score}"
+            )
     return scores
 
 
@@ -250,7 +342,7 @@ def _by(plugin: Plugin, status: Status) -> Status:
 
 
 def _refusal(plugin: Plugin, status: Status) -> Status:
-    """Raises PluginError where the status is none."""
+    """Return the status unchanged if it is a refusal of the pod. Raise PluginError otherwise."""
     if not status.rejects:
         raise PluginError(f"plugin {plugin.name}: expected a refusal, got {_said(status)}")
     return status
@@ -261,8 +353,23 @@ def _said(status: Status) -> str:
 
 
 def _rejection(answers: Mapping[str, Narrowed | Status]) -> Status | None:
-    """The pre-filter's refusal that stands for all nodes: the first that nothing can be done about; where eviction
-    might help, all are heard and the last one stands. Then, whether the nodes that all narrow to are any."""
+    """Return the refusal by the pre-filters that applies to all nodes of the cluster. None: some
+    nodes pass all pre-filters.
+
+    `answers`: plugin -> its result, in the order of the profile: either a refusal of the pod
+      (`Status`), or the set of nodes that the plugin restricts the search to (`Narrowed`).
+
+    The results are read in order. The first of these two cases ends the reading:
+
+    - A plugin refuses the pod as unresolvable: return this refusal.
+    - The node sets so far have no node in common: return an unresolvable refusal that names all
+      plugins that gave a set so far.
+
+    If neither case occurs, return the last refusal of the pod, if there is one.
+
+    Example: plugin A allows nodes 1 and 2, plugin B allows node 3. No node is in both sets, so the
+    refusal names A and B.
+    """
     stands: Status | None = None
     plugins: list[str] = []
     allowed: frozenset[str] | None = None
@@ -281,7 +388,9 @@ def _rejection(answers: Mapping[str, Narrowed | Status]) -> Status | None:
 
 
 def _narrowed(answers: Mapping[str, Narrowed | Status]) -> tuple[frozenset[str] | None, Status]:
-    """The nodes that are left, None: all; and why the others are out."""
+    """Intersect the sets of nodes that pre-filters restrict the search to. `answers`: plugin -> its
+    result. Return (the nodes that are in all sets, or None where no plugin gave a set; the refusal
+    for every node outside)."""
     plugins = sorted(name for name, answer in answers.items() if isinstance(answer, Narrowed))
     sets = [answer.nodes for answer in answers.values() if isinstance(answer, Narrowed)]
     out = unresolvable(narrowed_out(plugins))
@@ -289,6 +398,6 @@ def _narrowed(answers: Mapping[str, Narrowed | Status]) -> tuple[frozenset[str] 
     return left, Status(out.code, out.reasons, " ".join(plugins))
 
 
-def _refusing(outcome: Outcome) -> tuple[str, ...]:
+def _refusing(outcome: CycleOutcome) -> tuple[str, ...]:
     statuses = [outcome.rejected] if outcome.rejected is not None else outcome.first.values()
     return tuple(sorted({name for status in statuses for name in status.plugin.split()}))

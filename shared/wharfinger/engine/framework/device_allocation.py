@@ -1,9 +1,10 @@
-"""Which devices a node can give to claims: all that is claimed together, or nothing.
+"""Allocation of devices to ResourceClaims: which devices of a node satisfy all claims together.
+Backtracking search with symmetry breaking.
 
-`Offers` is what drivers offer in a cluster, by node. `allocate` searches the devices of one node for those that meet every request
-and every constraint of the claims at once, depth first in the order things are written, and goes back where it must. Devices that
-no request and no constraint can tell apart are tried once, or a search that fails would try every order of them; what is
-left is bounded by a number of steps.
+`Offers` indexes the devices that drivers publish, by node. `allocate` searches depth first, in the
+order of the requests, for devices that satisfy every request and every constraint of the claims.
+Devices that no request and no constraint can distinguish are tried once, otherwise a failing search
+would try all permutations of them. The search has a maximum number of steps.
 """
 
 from __future__ import annotations
@@ -12,24 +13,31 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wharfinger.domain.cluster_objects import ClusterObjects
-from wharfinger.domain.device_claims import Alike, OfferedDevice, ResourceClaim, ResourceSlice, WantedDevices
+from wharfinger.domain.device_claims import (
+    Alike,
+    OfferedDevice,
+    ResourceClaim,
+    ResourceSlice,
+    WantedDevices,
+)
 from wharfinger.domain.node import Node
 
 STEPS_MAX = 20_000
-"""Devices that a search may lay a hand on."""
+"""How many times a search may try to take a device, before it gives up."""
 DEVICES_MAX = 32
-"""Of one claim, as Kubernetes has it."""
+"""How many devices one claim may have (the limit of Kubernetes)."""
 DEPTH_MAX = 256
-"""How many devices and requests the claims of one pod may come to: so deep a search goes."""
+"""How many devices and requests the claims of one pod may have together: the maximum depth of the
+recursion."""
 
 DeviceId = tuple[str, str, str]
 """Driver, pool, device."""
 Pool = tuple[str, str]
-"""Driver and name."""
+"""Driver and pool name."""
 
 
 class UnclearError(Exception):
-    """What is asked cannot be answered now; the text says why."""
+    """The allocator cannot decide the request now; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +51,8 @@ class Offered:
         return self.driver, self.pool, self.device.name
 
     def attribute(self, name: str) -> tuple[str, object] | None:
-        """Type and value of the attribute `domain/name`; None: it has none."""
+        """Return (type, value) of the device attribute `domain/name`. None: the device has no such
+        attribute. The driver's own domain may be left out in the device's attributes."""
         domain, _, short = name.partition("/")
         names = (name, short) if domain == self.driver else (name,)
         for known in names:
@@ -60,7 +69,9 @@ class Offered:
 
 @dataclass(slots=True)
 class Offers:
-    """`by_node`: of one node each; `elsewhere`: of several nodes or all. `incomplete`: pools of which slices are missing."""
+    """Indexes the ResourceSlices by node; `on` returns the slices that a node can use. `by_node`:
+    node name -> slices of that node alone. `elsewhere`: slices for several or for all nodes.
+    `incomplete`: pools of which some ResourceSlices are missing."""
 
     by_node: dict[str, list[ResourceSlice]] = field(default_factory=dict)
     elsewhere: list[ResourceSlice] = field(default_factory=list)
@@ -68,7 +79,15 @@ class Offers:
 
     @classmethod
     def of(cls, slices: Sequence[ResourceSlice]) -> Offers:
-        """Of each pool its newest generation."""
+        """Build the index of the published devices by node. Of each resource pool, only the
+        ResourceSlices of the newest generation are used.
+
+        A pool is stored as incomplete if the number of its slices in that generation is not the
+        number of slices that the driver announces in each slice.
+
+        Example: a pool has one slice of generation 1 and one of generation 2, and the latter
+        announces 2 slices. The slice of generation 1 is ignored, and the pool is incomplete.
+        """
         newest: dict[Pool, int] = {}
         for one in slices:
             newest[_pool(one)] = max(one.generation, newest.get(_pool(one), one.generation))
@@ -83,7 +102,9 @@ class Offers:
 
     def on(self, node: Node) -> list[ResourceSlice]:
         reached = [
-            s for s in self.elsewhere if s.all_nodes or any(t.matches(node.labels, node.name) for t in s.node_terms)
+            s
+            for s in self.elsewhere
+            if s.all_nodes or any(t.matches(node.labels, node.name) for t in s.node_terms)
         ]
         return [*self.by_node.get(node.name, ()), *reached]
 
@@ -96,23 +117,45 @@ def _pool(one: ResourceSlice) -> Pool:
 
 
 def allocate(
-    objects: ClusterObjects, offers: Offers, held: Iterable[DeviceId], claims: Sequence[ResourceClaim], node: Node
+    objects: ClusterObjects,
+    offers: Offers,
+    held: Iterable[DeviceId],
+    claims: Sequence[ResourceClaim],
+    node: Node,
 ) -> list[DeviceId] | None:
-    """The devices that the claims take on the node; None: it cannot give them. `held`: those that others have.
+    """Find devices on the node that satisfy all ResourceClaims together, and return the ids
+    (driver, pool, device) of these devices. None: there is no such allocation. The method is
+    backtracking search, depth first, in the order of the device requests in the claims.
 
-    Raises UnclearError where nobody can tell, or where the search takes too long."""
+    `objects`: gives the DeviceClasses.
+    `offers`: the devices that drivers publish.
+    `held`: ids of the devices that are allocated to other claims.
+
+    Devices that a claim only monitors (admin access) are not in the result.
+
+    Raise UnclearError where no decision is possible: the number of requests plus the number of
+    requested devices is above `DEPTH_MAX`, a request for all devices meets a pool of which some
+    ResourceSlices are missing, a selector is invalid, or the search tries more than `STEPS_MAX`
+    devices.
+
+    Example: the first claim requests any GPU, the second a GPU of model X; the node has one GPU of
+    model X and one of model Y. If the first claim takes X, nothing is left for the second. So X is
+    released, and the first claim takes Y.
+    """
     slices = offers.on(node)
     devices = [Offered(s.driver, s.pool, device) for s in slices for device in s.devices]
-    search = _Search(objects, devices, set(held), claims)
+    search = _AllocationSearch(objects, devices, set(held), claims)
     if search.depth > DEPTH_MAX:
         raise UnclearError(
-            f"the claims of the pod come to {search.depth} requests and devices, of which {DEPTH_MAX} can be searched"
+            f"the claims of the pod come to {search.depth} requests and devices, "
+            f"of which {DEPTH_MAX} can be searched"
         )
     incomplete = sorted({s.pool for s in slices if _pool(s) in offers.incomplete})
     for claim, request in search.wanted:
         if incomplete and any(option.all for option in _options(request)):
             raise UnclearError(
-                f"claim {claim.namespace}/{claim.name}, request {request.name}: asks for all devices, but resource pool "
+                f"claim {claim.namespace}/{claim.name}, request {request.name}: "
+                "asks for all devices, but resource pool "
                 f"{incomplete[0]} is currently being updated"
             )
     return search.run()
@@ -122,11 +165,22 @@ def _options(request: WantedDevices) -> tuple[WantedDevices, ...]:
     return request.alternatives or (request,)
 
 
-class _Search:
-    """`wanted`: the requests of all claims, in order. `kinds`: device -> the number of what can be told of it here."""
+class _AllocationSearch:
+    """Runs the backtracking search of `allocate` on one node. `wanted`: the (claim, request) pairs
+    of all claims, in order.
+
+    `_kinds` maps a device to its equivalence class, for symmetry breaking. Two devices are
+    equivalent if both are free or both are allocated, they match the same requests, and they have
+    equal values of the constrained attributes. Where one device of a class fails, the search does
+    not try the others.
+    """
 
     def __init__(
-        self, objects: ClusterObjects, devices: Sequence[Offered], held: set[DeviceId], claims: Sequence[ResourceClaim]
+        self,
+        objects: ClusterObjects,
+        devices: Sequence[Offered],
+        held: set[DeviceId],
+        claims: Sequence[ResourceClaim],
     ) -> None:
         self.wanted = [(claim, request) for claim in claims for request in claim.requests]
         self._held = held
@@ -137,11 +191,16 @@ class _Search:
         self._values: dict[tuple[int, int], list[tuple[str, object]]] = {}
         self._steps = 0
         options = [option for _, request in self.wanted for option in _options(request)]
-        self._candidates = {id(option): [d for d in devices if _meets(objects, option, d)] for option in options}
+        self._candidates = {
+            id(option): [d for d in devices if _meets(objects, option, d)] for option in options
+        }
         self._kinds = self._told_apart(devices, options, claims)
 
     def _told_apart(
-        self, devices: Sequence[Offered], options: Sequence[WantedDevices], claims: Sequence[ResourceClaim]
+        self,
+        devices: Sequence[Offered],
+        options: Sequence[WantedDevices],
+        claims: Sequence[ResourceClaim],
     ) -> Mapping[DeviceId, object]:
         suits = [{device.id for device in self._candidates[id(option)]} for option in options]
         attributes = [constraint.attribute for claim in claims for constraint in claim.constraints]
@@ -156,7 +215,9 @@ class _Search:
 
     @property
     def depth(self) -> int:
-        """Requests, and devices: of one claim no more than it can have, and one that is too many."""
+        """Return an upper bound of the recursion depth: the number of requests plus the number of
+        devices they take. A claim contributes at most `DEVICES_MAX` + 1 devices, because a larger
+        claim fails anyway."""
         most = 0
         for claim in self._claim_at:
             sizes = [max(map(self._size, _options(r))) for c, r in self.wanted if id(c) == claim]
@@ -170,7 +231,9 @@ class _Search:
         return list(self._taken) if self._serve(0) else None
 
     def _serve(self, at: int) -> bool:
-        """The requests from the `at`-th on."""
+        """Allocate devices to request `at` and to all requests after it. Try the alternatives of
+        the request in order and take the first that works. Return False where it is not possible;
+        no device stays taken then."""
         if at == len(self.wanted):
             return True
         for option in _options(self.wanted[at][1]):
@@ -180,14 +243,36 @@ class _Search:
                 return True
         return False
 
-    def _pick(self, at: int, option: WantedDevices, candidates: Sequence[Offered], start: int, count: int) -> bool:
-        """`count` more of the candidates from `start` on, and then the other requests."""
+    def _pick(
+        self, at: int, option: WantedDevices, candidates: Sequence[Offered], start: int, count: int
+    ) -> bool:
+        """Take `count` more devices out of `candidates[start:]` for the request number `at`, then
+        serve all requests after it. Return whether a solution was found. If not, the devices taken
+        here are released.
+
+        This is one step of the backtracking search. If a device leads to no solution, it is
+        released and the next device is tried. A device that is equivalent to one that failed is
+        skipped: it matches the same requests and has the same values of the constrained attributes,
+        so it would fail too.
+
+        `option`: the alternative of the request that is tried (a request may have several,
+          `firstAvailable`).
+        `candidates`: the devices that match the alternative.
+
+        Raise UnclearError where the search tries more than `STEPS_MAX` devices.
+
+        Example: `count` 2 and candidates a, b, c. It tries a and b, then a and c, then b and c.
+        """
         if count == 0:
             return self._serve(at + 1)
         failed: set[object] = set()
         for i in range(start, len(candidates) - count + 1):
             device = candidates[i]
-            kind = self._kinds[device.id], device.id in self._taken, (self._claim(at), device.id) in self._looked_at
+            kind = (
+                self._kinds[device.id],
+                device.id in self._taken,
+                (self._claim(at), device.id) in self._looked_at,
+            )
             if kind in failed or not self._take(at, option, device):
                 continue
             if self._pick(at, option, candidates, i + 1, count - 1):
@@ -235,10 +320,16 @@ class _Search:
         return device.id not in self._held and device.id not in self._taken
 
     def _constraints(self, at: int, option: WantedDevices) -> Iterator[tuple[int, Alike]]:
-        """Those that speak of this request, under its own name or that of the alternative."""
+        """Yield (index, constraint) for each constraint of the claim that applies to request `at`.
+        A constraint without a list of requests applies to all of them; otherwise its list must name
+        the request or the alternative `option`."""
         claim, request = self.wanted[at]
         for i, constraint in enumerate(claim.constraints):
-            if not constraint.requests or request.name in constraint.requests or option.name in constraint.requests:
+            if (
+                not constraint.requests
+                or request.name in constraint.requests
+                or option.name in constraint.requests
+            ):
                 yield i, constraint
 
     def _agrees(self, claim: int, at: int, constraint: Alike, device: Offered) -> bool:
@@ -248,7 +339,14 @@ class _Search:
 
 
 def _meets(objects: ClusterObjects, option: WantedDevices, device: Offered) -> bool:
-    """Whether the device is of the class and as the request selects. Raises UnclearError for what is no expression."""
+    """Return whether the device matches all CEL selectors of the device request (`option`) and of
+    the DeviceClass that the request names. False where the class does not exist. Without selectors
+    every device matches.
+
+    `objects`: gives the DeviceClasses.
+
+    Raise UnclearError where an expression is invalid.
+    """
     device_class = objects.device_class(option.device_class)
     if device_class is None:
         return False
@@ -258,7 +356,11 @@ def _meets(objects: ClusterObjects, option: WantedDevices, device: Offered) -> b
     from wharfinger.engine.framework import device_expressions  # late: loads the library
 
     try:
-        return all(device_expressions.holds(text, device.driver, device.device) for text in selectors)
+        return all(
+            device_expressions.holds(text, device.driver, device.device) for text in selectors
+        )
     except device_expressions.ExpressionError as error:
         first = str(error).partition("\n")[0]
-        raise UnclearError(f"request {option.name}: selector: compilation failed: {first}") from None
+        raise UnclearError(
+            f"request {option.name}: selector: compilation failed: {first}"
+        ) from None

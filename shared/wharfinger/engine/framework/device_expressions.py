@@ -1,9 +1,11 @@
-"""CEL over a device that a driver offers: `device.driver`, `device.attributes["domain"].name`, `device.capacity["domain"].name`.
+"""Evaluates CEL selectors on DRA devices. An expression reads `device.driver`,
+`device.attributes["domain"].name` and `device.capacity["domain"].name`.
 
-A name without a domain is of the driver's. A domain that the device knows nothing of is an empty one, so that `has` can be asked
-there. An expression that fails on a device does not match it: one that asks for what a device lacks is no reason to place nothing.
+A name without a domain belongs to the driver's domain. A domain without entries is empty, so that
+`has` works on it. An expression that fails on a device does not match it; the other devices are
+still considered.
 
-This module is imported only where there is an expression: the library takes its time to load.
+This module is imported only where there is an expression, because loading the library is slow.
 """
 
 from __future__ import annotations
@@ -17,34 +19,38 @@ import msgspec
 
 from wharfinger.domain.device_claims import OfferedDevice
 from wharfinger.domain.value import canonical
-from wharfinger.engine.placement.cel_functions import quantity_value, version_value
-from wharfinger.engine.placement.expressions import KEPT, ExpressionError, is_true, program
+from wharfinger.engine.cluster_sets.cel_functions import quantity_value, version_value
+from wharfinger.engine.cluster_sets.expressions import KEPT, ExpressionError, is_true, program
 
 VARIABLE = "device"
 
 _INDEX = re.compile(r"""\[\s*(?:"([^"\\]*)"|'([^'\\]*)')\s*\]""")
-"""What is asked of a map by a name that is written out: the domains among other things."""
+"""Finds the string keys that an expression uses as an index of a map, such as the domain in
+`device.attributes["domain"]`."""
 
 
 ANSWERS_KEPT = 2**16
 
 
 def holds(text: str, driver: str, device: OfferedDevice) -> bool:
-    """Raises ExpressionError where the expression makes no sense at all."""
+    """Return whether the CEL expression `text` is true for the device. Raise ExpressionError where
+    it does not compile."""
     return _holds(text, driver, canonical(msgspec.structs.replace(device, name="")))
 
 
 @lru_cache(maxsize=ANSWERS_KEPT)
 def _holds(text: str, driver: str, device: bytes) -> bool:
-    """`device`: without its name, by which no expression can ask. An answer costs ten times what finding it again does, and the
-    same devices are looked at for every pod."""
+    """Compute `holds`, with a cache. `device`: the device as JSON without its name. No expression
+    can read the name, so equal devices share a cache entry. An evaluation costs ten times a cache
+    look-up, and each pod evaluates the same devices."""
     asked, names = _compiled(text)
     seen = msgspec.json.decode(device, type=OfferedDevice)
     return asked is not None and is_true(asked, {VARIABLE: _seen(names, driver, seen)})
 
 
 def check(text: str) -> None:
-    """Raises ExpressionError, with what the compiler says."""
+    """Compile the expression. Raise ExpressionError with the compiler's message where it is
+    invalid."""
     _compiled(text)
 
 
@@ -65,8 +71,13 @@ def _seen(names: tuple[str, ...], driver: str, device: OfferedDevice) -> dict[st
     }
 
 
-def _by_domain(names: tuple[str, ...], driver: str, values: Mapping[str, object]) -> dict[str, dict[str, object]]:
-    """`names`: those that an expression asks for, which may be domains."""
+def _by_domain(
+    names: tuple[str, ...], driver: str, values: Mapping[str, object]
+) -> dict[str, dict[str, object]]:
+    """Group attribute or capacity values by domain: domain -> short name -> value. `values`: full
+    or short name -> value; a name without a domain belongs to the domain `driver`. `names`: the
+    strings that the expression uses as an index. Each of them gets an entry, which is empty where
+    the device has no such domain."""
     domains: dict[str, dict[str, object]] = {name: {} for name in names}
     for name, value in values.items():
         domain, slash, short = name.partition("/")

@@ -1,28 +1,33 @@
-"""The arithmetic of the scores of one node, in one place: whoever asks node by node and whoever works on whole columns
-computes with the same functions.
+"""The score formulas of one node, shared by the plugins (node by node) and the kernels (whole
+columns), so that both compute the same.
 
-They know integers, floats and sequences of these, no objects, so that a kernel can be compiled of them. Integers wherever the rule
-has them, division truncating as in Go; where the rule is about floats they are IEEE doubles in a fixed order, each operation
-rounded by itself, and the only root is `sqrt`, which is exact: the same bits on every machine.
+The functions take integers, floats and sequences of these, and no objects, so that they can be
+compiled. They use integers where the original does, with division truncating as in Go. Where the
+original uses floats, these are IEEE doubles in a fixed order, and each operation is rounded
+separately; the only root is `sqrt`, which is correctly rounded. So the result has the same bits on
+every machine.
 
-Source of the rules: kube-scheduler 1.34, and 1.36 where it is said.
+Source of the rules: kube-scheduler 1.34, and 1.36 where noted.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from decimal import Context, Decimal
+from functools import lru_cache
 
 SCORE_MAX = 100
 
 IMAGES_MIN = 23 * 2**20
-"""Bytes of images below which it does not matter where they lie."""
+"""In bytes. A node with less than this of the pod's images scores 0 for image locality."""
 IMAGES_MAX_EACH = 1000 * 2**20
-"""Bytes of one container's images above which more of them does not matter."""
+"""In bytes for each container. A node with this or more of the pod's images scores 100."""
 
 
 def truncated(amount: int, divisor: int) -> int:
-    """amount / divisor towards zero; `divisor` is positive."""
+    """Divide `amount` by `divisor`, truncating towards zero: -7 by 2 is -3. `divisor` is
+    positive."""
     return amount // divisor if amount >= 0 else -(-amount // divisor)
 
 
@@ -41,16 +46,24 @@ def most_allocated(requested: int, allocatable: int) -> int:
     return requested * SCORE_MAX // allocatable
 
 
-def shaped(requested: int, allocatable: int, utilizations: Sequence[int], scores: Sequence[int]) -> int:
-    """By a shape: see `on_shape`. What holds nothing is full."""
+def shaped(
+    requested: int, allocatable: int, utilizations: Sequence[int], scores: Sequence[int]
+) -> int:
+    """Score a resource of a node by the shape in the profile: interpolate (`on_shape`) at the
+    utilisation in whole percent. `requested`: the sum of the requests on the node, including the
+    new pod; same unit as `allocatable`. `utilizations` and `scores`: the points of the shape. A
+    resource with no capacity, or with more requested than allocatable, counts as 100 percent used.
+    """
     if allocatable == 0 or requested > allocatable:
         return on_shape(SCORE_MAX, utilizations, scores)
     return on_shape(requested * SCORE_MAX // allocatable, utilizations, scores)
 
 
 def on_shape(utilization: int, utilizations: Sequence[int], scores: Sequence[int]) -> int:
-    """The height of the line through the points (`utilizations` rising, percent; `scores`) at `utilization`; flat
-    outside of them."""
+    """Interpolate piecewise linearly at `utilization` (percent) through the points
+    (`utilizations[i]`, `scores[i]`); `utilizations` is strictly increasing. Before the first point
+    the result is the first score, after the last point it is the last score. Divisions truncate
+    towards zero. Example: points (0, 0) and (100, 10) give 4 at 45."""
     last = len(utilizations) - 1
     for i in range(last + 1):
         if utilization <= utilizations[i]:
@@ -62,12 +75,14 @@ def on_shape(utilization: int, utilizations: Sequence[int], scores: Sequence[int
 
 
 def truncated_mean(total: int, weights: int) -> int:
-    """The mean of scores: `total`, the sum of weight x score, by the sum of the weights; 0 without any."""
+    """Return the weighted mean of scores, rounded down. `total`: sum of weight * score. `weights`:
+    sum of the weights; the mean is 0 where this is 0."""
     return total // weights if weights > 0 else 0
 
 
 def rounded_mean(total: int, weights: int) -> int:
-    """As `truncated_mean`, rounded to the nearest, halves up."""
+    """Return the weighted mean of scores, rounded to the nearest integer, halves up. `total`: sum
+    of weight * score. `weights`: sum of the weights; the mean is 0 where this is 0."""
     return (2 * total + weights) // (2 * weights) if weights > 0 else 0
 
 
@@ -75,7 +90,16 @@ def rounded_mean(total: int, weights: int) -> int:
 
 
 def balanced(requested: Sequence[int], allocatable: Sequence[int]) -> int:
-    """100 less the standard deviation of the shares taken, in percent; a resource that the node has none of is left out."""
+    """Score how evenly the resources of one node are used (kube-scheduler's balanced allocation).
+    Return 100 * (1 - standard deviation of the used fractions), truncated; 0 to 100.
+
+    - `requested[i]`, `allocatable[i]`: amounts of resource i on the node, in the same unit.
+    - Used fraction of a resource: requested / allocatable, at most 1. A resource with 0 allocatable
+      is left out.
+    - With fewer than two resources the deviation is 0, so the score is 100.
+
+    Example: cpu 50 % and memory 30 % used deviate by 0.1, so the score is 90.
+    """
     known = 0
     total = first = second = 0.0
     for i in range(len(requested)):
@@ -107,8 +131,9 @@ def _share(requested: int, allocatable: int) -> float:
 
 
 def balance_change(with_pod: int, without_pod: int) -> int:
-    """How much better balanced the node is with the pod than without, both by `balanced`: 75 where it is the same, 50..100 for
-    any two resources. As kube-scheduler has it since 1.36."""
+    """Score how much the pod improves the balance of the node. `with_pod`, `without_pod`: results
+    of `balanced` with and without the pod. The result is 75 where the balance does not change, and
+    50..100 with two resources. [kube-scheduler 1.36]"""
     return 50 + truncated(50 + with_pod - without_pod, 2)
 
 
@@ -116,26 +141,46 @@ def balance_change(with_pod: int, without_pod: int) -> int:
 
 
 def image_share(size: int, holding: int, nodes: int) -> int:
-    """What `size` bytes of an image count for that `holding` of all `nodes` have: a little, where few do, so that pods do not all
-    run after the one node that happened to pull it first."""
+    """Return how many bytes an image adds to the score of a node that has it: `size` * `holding` /
+    `nodes`, truncated. `size`: bytes of the image. `holding`: how many of all `nodes` have the
+    image. An image that few nodes have adds little. Otherwise all pods would go to the first node
+    that pulled the image."""
     return int(float(size) * (float(holding) / float(nodes)))
 
 
 def images_score(total: int, containers: int) -> int:
-    """`total`: the sum of `image_share` over the containers; there is at least one."""
+    """Score image locality, 0..100, linear in `total`. `total`: the sum of `image_share` over the
+    containers, in bytes. `containers`: number of containers of the pod, at least 1. The score is 0
+    up to `IMAGES_MIN` bytes, and 100 from `IMAGES_MAX_EACH` bytes per container on."""
     most = IMAGES_MAX_EACH * containers
     total = min(max(total, IMAGES_MIN), most)
     return SCORE_MAX * (total - IMAGES_MIN) // (most - IMAGES_MIN)
+
+
+# How much each pod counts in one of few domains.
+
+
+_CONTEXT = Context(prec=50)
+
+
+@lru_cache(maxsize=8192)
+def domains_weight(domains: int) -> float:
+    """Return ln(`domains` + 2), the weight of a topology spread constraint, rounded to the nearest
+    double. `domains`: number of topology domains. Computed in decimal arithmetic, because the last
+    bit of `math.log` differs between machines."""
+    return float(_CONTEXT.ln(Decimal(domains + 2)))
 
 
 # Raw scores of all feasible nodes to 0..100.
 
 
 def normalised(score: int, highest: int) -> int:
-    """In proportion to the `highest`; 0 where that is 0."""
+    """Scale a score to 0..100 in proportion to `highest`, the highest raw score of all nodes;
+    rounded down. 0 where `highest` is 0."""
     return score * SCORE_MAX // highest if highest > 0 else 0
 
 
 def normalised_reverse(score: int, highest: int) -> int:
-    """The highest gets 0; all get 100 where it is 0."""
+    """Scale a score to 0..100 in reverse: the highest raw score becomes 0 and a raw score of 0
+    becomes 100. `highest`: the highest raw score of all nodes; where it is 0, all become 100."""
     return SCORE_MAX - score * SCORE_MAX // highest if highest > 0 else SCORE_MAX

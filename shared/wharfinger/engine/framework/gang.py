@@ -1,128 +1,47 @@
-"""Groups of pods that are of use whole or not at all: a PodGroup of at least `min_count` pods.
+"""Gang scheduling: a PodGroup is placed with at least `min_count` pods or not at all.
 
-A group passes three gates. Its pods are not tried before `min_count` of them are known (`gathering`). While they are placed one
-by one, the group is given up as soon as too few are left to make it whole (`feasible`, `place_whole`). And a pod that has its
-place holds it without running until the group is whole, for a bounded time (`Waiting`); then all go, or all give back what
-they hold.
+The scheduler does not try a group before `min_count` of its pods exist (`GATHERING`, `WAIT_S`). It
+places a group only if the group becomes complete together with its pods that run already
+(`feasible`).
 
-Pods of one group may belong to several workloads: a group is known by its namespace and name. The words are kube-scheduler's (1.35
-and later).
+Pods of one group may belong to several workloads; a group is identified by namespace and name. The
+terms are kube-scheduler's (1.35 and later).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
-
 from wharfinger.domain.node import Pod
-from wharfinger.engine.framework.status import Status, unresolvable, unschedulable
+from wharfinger.engine.framework.status import Status, unschedulable
 
 WAIT_S = 300
-"""How long a pod holds its place for the others."""
+"""How long a pod waits for the other pods of its group, in seconds (kube-scheduler's default)."""
 
 GATHERING = "waiting for minCount pods from a gang to appear in scheduling queue"
 
 Group = tuple[str, str]
 """Namespace and name."""
 
-Place = TypeVar("Place")
-
 
 def group_of(pod: Pod) -> Group | None:
-    """None: it is of use by itself."""
+    """Return the gang that the pod belongs to. None: the pod is scheduled alone."""
     traits = pod.requirements.traits
     return (traits.home, traits.group) if traits.group and traits.min_count > 0 else None
 
 
-def gathering(pod: Pod, known: int) -> Status | None:
-    """Why a pod is not tried yet. `known`: pods of its group that there are, wherever they stand, itself among them."""
-    enough = group_of(pod) is None or known >= pod.requirements.traits.min_count
-    return None if enough else unresolvable(GATHERING)
-
-
 def feasible(min_count: int, scheduled: int, remaining: int) -> Status | None:
-    """None: the group is whole with what is scheduled. Else it waits for the remaining, or these cannot make it whole any
-    more."""
+    """Check whether a gang can get `min_count` pods. `scheduled`: its pods that have a node.
+    `remaining`: its pods that have none yet. None: the scheduled pods are enough. Status Wait: the
+    remaining pods can complete the gang. Status Unschedulable: they cannot."""
     if scheduled >= min_count:
         return None
-    numbers = f"{scheduled} scheduled, {remaining} remaining"
     if scheduled + remaining < min_count:
-        return unschedulable(f"minCount ({min_count}) cannot be satisfied: {numbers}")
+        return unschedulable(never_whole(min_count, scheduled, remaining))
+    numbers = f"{scheduled} scheduled, {remaining} remaining"
     return Status("Wait", (f"minCount ({min_count}) is not yet satisfied: {numbers}",))
 
 
-@dataclass(frozen=True, slots=True)
-class Whole(Generic[Place]):
-    """`places`: pod and place, in the order in which they were placed; none where the group was `refused`."""
-
-    places: tuple[tuple[Pod, Place], ...] = ()
-    refused: Status | None = None
-
-
-def place_whole(
-    pods: Sequence[Pod],
-    min_count: int,
-    scheduled: int,
-    place: Callable[[Pod], Place | None],
-    give_back: Callable[[Pod, Place], None],
-) -> Whole[Place]:
-    """All of a group's `pods` that find a place, if with the `scheduled` ones they are `min_count` at least; else none.
-
-    `place` takes the next pod's place, where there is one; `give_back` returns it. It stops at the first pod after which the
-    group can no longer be whole, and gives back in reverse order."""
-    places: list[tuple[Pod, Place]] = []
-    hopeless = feasible(min_count, scheduled, len(pods))
-    if hopeless is not None and hopeless.rejects:
-        return Whole(refused=hopeless)
-    for remaining, pod in zip(range(len(pods) - 1, -1, -1), pods, strict=True):
-        if (found := place(pod)) is not None:
-            places.append((pod, found))
-        status = feasible(min_count, scheduled + len(places), remaining)
-        if status is not None and status.rejects:
-            for held, at in reversed(places):
-                give_back(held, at)
-            return Whole(refused=status)
-    return Whole(tuple(places))
-
-
-@dataclass(slots=True)
-class _Held:
-    pods: dict[str, Pod] = field(default_factory=dict)
-    until_us: int = 0
-
-
-@dataclass(slots=True)
-class Waiting:
-    """Pods that hold their places until their groups are whole. A group's time runs from the first of them on."""
-
-    wait_us: int = WAIT_S * 1_000_000
-    _groups: dict[Group, _Held] = field(default_factory=dict, init=False)
-
-    def held(self, group: Group) -> tuple[Pod, ...]:
-        found = self._groups.get(group)
-        return tuple(found.pods.values()) if found else ()
-
-    def reserve(self, pod: Pod, running: int, now_us: int) -> tuple[Pod, ...]:
-        """A pod of a group has its place. `running`: pods of the group that went before. Those that may go now: none, or with the
-        pod all that waited."""
-        group = group_of(pod)
-        if group is None:
-            return (pod,)
-        held = self._groups.setdefault(group, _Held(until_us=now_us + self.wait_us))
-        held.pods[pod.uid] = pod
-        if running + len(held.pods) < pod.requirements.traits.min_count:
-            return ()
-        return self.give_up(group)
-
-    def give_up(self, group: Group) -> tuple[Pod, ...]:
-        """Nobody waits for the group any more: those that did, in the order in which they came."""
-        held = self._groups.pop(group, None)
-        return tuple(held.pods.values()) if held else ()
-
-    def expired(self, now_us: int) -> tuple[Group, ...]:
-        """Groups whose time is over, to be given up."""
-        return tuple(sorted(group for group, held in self._groups.items() if held.until_us <= now_us))
-
-    def next_due_us(self) -> int | None:
-        return min((held.until_us for held in self._groups.values()), default=None)
+def never_whole(min_count: int, scheduled: int, remaining: int) -> str:
+    """Return the reason for a gang that its remaining pods cannot complete."""
+    return (
+        f"minCount ({min_count}) cannot be satisfied: {scheduled} scheduled, {remaining} remaining"
+    )

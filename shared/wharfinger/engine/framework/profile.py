@@ -1,5 +1,5 @@
-"""A configured profile made runnable: its plugins, each made once from the profile's arguments, at the points where
-they stand."""
+"""Instantiates a configured profile: makes each plugin once from the profile's arguments and
+registers it at its extension points."""
 
 from __future__ import annotations
 
@@ -10,21 +10,30 @@ from wharfinger.domain.scheduler_points import default_profile
 from wharfinger.engine.framework.cycle import Framework
 from wharfinger.engine.framework.protocols import Plugin
 from wharfinger.engine.framework.registry import Factory, registry
-from wharfinger.manifests.installed_plugins import METHODS
+from wharfinger.manifests.kubernetes.installed_plugins import METHODS
 
 __all__ = ["default_profile", "framework"]
 
 
 def framework(profile: Profile, plugins: Mapping[str, Factory] | None = None) -> Framework:
-    """`plugins`: name -> what makes it, when not the registry's. Raises ValueError, one line, where the profile names
-    a plugin that is not there, or one at a point where it does nothing; where it sorts the queue by none or several,
-    or nobody binds."""
+    """Create the plugins of a profile and register each at its extension points. Return the
+    framework that runs them.
+
+    `plugins`: plugin name -> factory; None: the factories of the registry. Raise ValueError (one
+    line) in these cases: a plugin is unknown; a plugin does not implement one of its extension
+    points; the profile does not have exactly one queue sort plugin; the profile has no bind plugin.
+    """
     known = registry() if plugins is None else plugins
     names = dict.fromkeys(use.name for uses in profile.points.values() for use in uses)
     if missing := [name for name in names if name not in known]:
-        raise ValueError(f"profile {profile.name}: no plugin is called {missing[0]}; there are {', '.join(known)}")
+        raise ValueError(
+            f"profile {profile.name}: no plugin is called {missing[0]}; "
+            f"there are {', '.join(known)}"
+        )
     made = {name: known[name](profile.arguments) for name in names}
-    points = {point: tuple(made[use.name] for use in uses) for point, uses in profile.points.items()}
+    points = {
+        point: tuple(made[use.name] for use in uses) for point, uses in profile.points.items()
+    }
     for point, standing in points.items():
         for plugin in standing:
             _works(profile, plugin, point)

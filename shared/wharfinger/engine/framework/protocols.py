@@ -1,8 +1,9 @@
-"""What a plugin is at each extension point. A plugin has a name and one or more of these; it is made once a profile, from its
-arguments, and keeps nothing between pods: what a cycle computes once lies in `Cycle.data` under the plugin's name.
+"""Defines the extension points as protocols. A plugin has a name and implements one or more of
+them. It is created once per profile from its arguments, and it keeps no state between pods: what it
+computes once per cycle is in `Cycle.data` under its name.
 
-A user's own plugin is one class with a `name`, any of these methods, and one line in `registry` or an entry point of the group
-`wharfinger.plugins`.
+A user's own plugin is one class with a `name`, any of these methods, and a line in `registry` or an
+entry point of the group `wharfinger.plugins`.
 """
 
 from __future__ import annotations
@@ -19,22 +20,25 @@ SCORE_MAX = 100
 
 
 class Filters(Protocol):
-    """All filters of a profile, as a post-filter tries its ideas on them."""
+    """All filters of a profile. A post-filter uses them to check a node after a change."""
 
     def refusal(self, cycle: Cycle, pod: Pod, node: NodeInfo) -> Status | None:
-        """That of the first plugin that refuses the node, in order of the profile; None: it passes."""
+        """Return the refusal of the first plugin that refuses the node, in the order of the
+        profile. None: all plugins accept the node."""
 
     def pod_added(self, cycle: Cycle, pod: Pod, other: Pod, node: NodeInfo) -> None:
-        """To be called after `other` was put on the node, so that every plugin's counts follow."""
+        """Update the counts of every plugin. The caller must call this after it has put `other` on
+        the node."""
 
     def pod_removed(self, cycle: Cycle, pod: Pod, other: Pod, node: NodeInfo) -> None: ...
 
 
 @dataclass(slots=True)
 class Cycle:
-    """The shared metadata of one cycle: `data` holds what each plugin computed in its pre-filter and pre-score, by plugin name.
-    `skipped`: plugins whose filter (`filter`) or score (`score`) has nothing to say about this pod. `filters`: those of the
-    profile."""
+    """Holds the state of one scheduling cycle (kube-scheduler's CycleState). `data`: plugin name ->
+    what the plugin computed in pre-filter and pre-score. `skipped`: plugins whose filter (`filter`)
+    or score (`score`) does not apply to this pod. `filters`: the filters of the profile, for
+    post-filters."""
 
     snapshot: Snapshot
     data: dict[str, Any] = field(default_factory=dict)
@@ -44,15 +48,24 @@ class Cycle:
     filters: Filters | None = None
 
     def copy(self) -> Cycle:
-        """To try something on: what the plugins computed is copied where it can be (`copy` of a list, dict, set, or their own),
-        and shared where it cannot. The snapshot is the same."""
-        data = {name: value.copy() if hasattr(value, "copy") else value for name, value in self.data.items()}
-        return Cycle(self.snapshot, data, {at: set(names) for at, names in self.skipped.items()}, self.filters)
+        """Return a copy of the cycle on which a caller can try out changes. The data of a plugin is
+        copied if it is an object with a method `copy`, such as a list, dict or set. Other data and
+        the snapshot are not copied: the cycle and the copy share them."""
+        data = {
+            name: value.copy() if hasattr(value, "copy") else value
+            for name, value in self.data.items()
+        }
+        return Cycle(
+            self.snapshot,
+            data,
+            {at: set(names) for at, names in self.skipped.items()},
+            self.filters,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """Only these nodes need be looked at."""
+    """A pre-filter's result: only the nodes named in `nodes` can be feasible."""
 
     nodes: frozenset[str]
 
@@ -65,25 +78,30 @@ class Plugin(Protocol):
 @runtime_checkable
 class PreEnqueue(Protocol):
     def pre_enqueue(self, pod: Pod) -> Status | None:
-        """Whether the pod may be tried at all."""
+        """Return why the pod must not enter the scheduling queue yet; None: it may."""
 
 
 @runtime_checkable
 class QueueSort(Protocol):
     def order(self, pod: Pod, queued_at_us: int) -> tuple[Any, ...]:
-        """What pods are sorted by; the lowest goes first."""
+        """Return the pod's sort key in the queue. The scheduler takes the pod with the lowest key
+        first."""
 
 
 @runtime_checkable
 class PreFilter(Protocol):
     def pre_filter(self, cycle: Cycle, pod: Pod) -> Status | Narrowed | None:
-        """`SKIP`: the filter need not be asked."""
+        """Prepare the filter for the pod. Return a refusal of the pod, the nodes that the search is
+        restricted to, `SKIP` where the plugin's filter does not apply to this pod, or None: filter
+        all nodes."""
 
 
 @runtime_checkable
 class PodsChange(Protocol):
-    """A plugin whose pre-filter counted pods: how the count follows when one is added to or taken from a node of the snapshot.
-    Called after the node was changed."""
+    """A plugin that counts pods in its pre-filter and can update the counts when a pod is added to
+    or removed from a node (kube-scheduler's PreFilterExtensions). The methods are called after the
+    node was changed. `pod`: the pod that is being placed. `other`: the pod that was added or
+    removed."""
 
     def pod_added(self, cycle: Cycle, pod: Pod, other: Pod, node: NodeInfo) -> None: ...
     def pod_removed(self, cycle: Cycle, pod: Pod, other: Pod, node: NodeInfo) -> None: ...
@@ -96,7 +114,8 @@ class Filter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Nominated:
-    """What a post-filter found: the node, and who has to go from there, the most important first."""
+    """The result of a successful post-filter. `node`: the nominated node. `victims`: the pods to
+    evict, the most important first."""
 
     node: str
     victims: tuple[Pod, ...]
@@ -104,14 +123,18 @@ class Nominated:
 
 @runtime_checkable
 class PostFilter(Protocol):
-    def post_filter(self, cycle: Cycle, pod: Pod, refused: Mapping[str, Status]) -> Nominated | Status:
-        """`refused`: node -> why it was refused."""
+    def post_filter(
+        self, cycle: Cycle, pod: Pod, refused: Mapping[str, Status]
+    ) -> Nominated | Status:
+        """Try to make a node feasible, for example by preemption. `refused`: node -> why it refuses
+        the pod."""
 
 
 @runtime_checkable
 class PreScore(Protocol):
     def pre_score(self, cycle: Cycle, pod: Pod, nodes: Sequence[NodeInfo]) -> Status | None:
-        """`SKIP`: the score need not be asked."""
+        """Prepare the score for the feasible `nodes`. Return `SKIP` where the plugin's score does
+        not apply to this pod."""
 
 
 @runtime_checkable
@@ -122,19 +145,20 @@ class Score(Protocol):
 @runtime_checkable
 class Normalise(Protocol):
     def normalise(self, cycle: Cycle, pod: Pod, scores: Mapping[str, int]) -> dict[str, int]:
-        """Raw scores of all feasible nodes to 0..100."""
+        """Scale the raw scores of all feasible nodes to 0..100. `scores`: node -> raw score."""
 
 
 @runtime_checkable
 class Reserve(Protocol):
     def reserve(self, cycle: Cycle, pod: Pod, node: str) -> Status | None: ...
     def unreserve(self, cycle: Cycle, pod: Pod, node: str) -> None:
-        """Called in reverse order when anything after the reservation failed; must be safe without one."""
+        """Undo `reserve`. The scheduler calls it in reverse order of the plugins when a later step
+        failed. It must also be safe where `reserve` was not called."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitFor:
-    """Permitted later, or refused after `timeout_s`."""
+    """The pod waits at permit; it is refused after `timeout_s` seconds."""
 
     timeout_s: int
 
@@ -152,7 +176,7 @@ class PreBind(Protocol):
 @runtime_checkable
 class Bind(Protocol):
     def bind(self, cycle: Cycle, pod: Pod, node: str) -> Status | None:
-        """`SKIP`: the next plugin binds."""
+        """Bind the pod to the node. Return `SKIP` to leave it to the next plugin."""
 
 
 @runtime_checkable
@@ -161,17 +185,37 @@ class PostBind(Protocol):
 
 
 ClusterEvent = Literal[
-    "node/add", "node/allocatable", "node/label", "node/taint", "node/condition", "node/remove", "pod/add", "pod/label",
-    "pod/remove", "pod/scale-down", "pod/gates", "volume", "claim", "storage-class", "csi-node", "resource-claim",
-    "resource-slice", "device-class", "namespace", "group", "load", "*",
-]  # fmt: skip
+    "node/add",
+    "node/allocatable",
+    "node/label",
+    "node/taint",
+    "node/condition",
+    "node/remove",
+    "pod/add",
+    "pod/label",
+    "pod/remove",
+    "pod/scale-down",
+    "pod/gates",
+    "volume",
+    "claim",
+    "storage-class",
+    "csi-node",
+    "resource-claim",
+    "resource-slice",
+    "device-class",
+    "namespace",
+    "group",
+    "load",
+    "*",
+]
 """What happens in a cluster that may make a refused pod schedulable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """After `event` a pod that this plugin refused may be tried again; `helps`, where given, looks whether it would
-    (old, new: what the event is about)."""
+    """A queueing hint: `event` may make a pod schedulable that this plugin refused. `helps(pod,
+    old, new)` returns whether this particular event does; `old` and `new` are the object of the
+    event before and after it. None: every such event may help."""
 
     event: ClusterEvent
     helps: Callable[[Pod, Any, Any], bool] | None = None
@@ -180,4 +224,5 @@ class Hint:
 @runtime_checkable
 class Requeue(Protocol):
     def hints(self) -> tuple[Hint, ...]:
-        """Without this method any event may help."""
+        """Return the events that may make a pod schedulable that this plugin refused. For a plugin
+        without this method, any event may help."""

@@ -1,7 +1,9 @@
-"""Name -> plugin: every plugin that a profile may name, made from the arguments of its profile.
+"""The plugin registry: name -> plugin class, instantiated with the arguments of a profile.
 
-Ours are those of `domain.scheduler_plugins`, each a class of its name in a module of its name under `plugins`, which is only
-imported when a profile uses it. Those of other distributions come by entry points.
+The built-in names are those of `domain.scheduler_plugins`. Each is a class in a module of its own,
+imported only when a profile uses it: plugins that filter or score nodes are under
+`wharfinger.rules.nodes`, the others under `plugins`. The engine refers to rules only by these
+names, and to plugins of other distributions only by their entry points.
 """
 
 from __future__ import annotations
@@ -11,9 +13,9 @@ from collections.abc import Callable
 from importlib import import_module
 
 from wharfinger.domain.scheduler import Arguments
-from wharfinger.domain.scheduler_plugins import BUILT_IN
+from wharfinger.domain.scheduler_plugins import BUILT_IN, KnownPlugin
 from wharfinger.engine.framework.protocols import Plugin
-from wharfinger.manifests.installed_plugins import installed, plugin_class
+from wharfinger.manifests.kubernetes.installed_plugins import installed, plugin_class
 
 Factory = Callable[[Arguments], Plugin]
 
@@ -21,14 +23,19 @@ _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def module_of(name: str) -> str:
-    """NodeResourcesFit -> node_resources_fit."""
+    """Convert a plugin name to the name of its module: SchedulingGates -> scheduling_gates."""
     return _WORD.sub("_", name).lower()
 
 
-def _ours(name: str) -> Factory:
+RULES = "wharfinger.rules.nodes"
+
+
+def _ours(known: KnownPlugin) -> Factory:
+    package = RULES if known.chooses_nodes else f"{__package__}.plugins"
+
     def made(arguments: Arguments) -> Plugin:
-        module = import_module(f"{__package__}.plugins.{module_of(name)}")
-        plugin: Plugin = getattr(module, name)(arguments)
+        module = import_module(f"{package}.{module_of(known.name)}")
+        plugin: Plugin = getattr(module, known.name)(arguments)
         return plugin
 
     return made
@@ -42,10 +49,11 @@ def _theirs(name: str) -> Factory:
     return made
 
 
-PLUGINS: dict[str, Factory] = {plugin.name: _ours(plugin.name) for plugin in BUILT_IN}
-"""Ours, in the order of the default profile."""
+PLUGINS: dict[str, Factory] = {plugin.name: _ours(plugin) for plugin in BUILT_IN}
+"""The built-in plugins, in the order of the default profile."""
 
 
 def registry() -> dict[str, Factory]:
-    """Ours and those that are installed. Raises ValueError where an installed one takes a name of ours."""
+    """Return all plugins by name: the built-in ones and those installed as entry points. Raise
+    ValueError where an installed plugin has the name of a built-in one."""
     return PLUGINS | {name: _theirs(name) for name in installed()}

@@ -1,7 +1,8 @@
-"""What one scheduling cycle reads: every node with the pods on it, and the cluster's other objects.
+"""The input of one scheduling cycle: every node with its pods, and the cluster's other objects.
 
-Sums per node are kept as pods come and go, so that a plugin never adds up pods. A copy of a node (`NodeInfo.copy`) is what
-preemption tries things on; the snapshot itself changes only by `Snapshot.add` and `remove`.
+Sums per node are maintained as pods come and go, so that plugins never add up pods. Preemption
+works on copies of nodes (`NodeInfo.copy`); the snapshot itself changes only by `Snapshot.add` and
+`remove`.
 """
 
 from __future__ import annotations
@@ -12,17 +13,18 @@ from dataclasses import dataclass, field
 from wharfinger.domain.cluster_objects import ClusterObjects
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.workload import Requirements
-from wharfinger.engine.devices.workload import Workload
-from wharfinger.engine.load.book import LoadView
+from wharfinger.engine.devices.workload import DeviceWorkload
+from wharfinger.engine.load.node_loads import LoadView
 
 STAND_IN_CPU_MILLI = 100
 STAND_IN_MEMORY = 200 * 2**20
-"""What a container counts for that requests none, in the scoring of resources and nowhere else."""
+"""In bytes. What a container without a request counts for in resource scores, and only there;
+`STAND_IN_CPU_MILLI` is the same for CPU, in milli-CPU."""
 
 
 def requested(requirements: Requirements) -> dict[str, int]:
-    """What the pod takes of a node: its requests, its whole devices by kind (a share of a device is none of it: see
-    `engine.devices`), and one of `pods`."""
+    """Return the amounts that the pod requests of a node: its resource requests, its whole devices
+    by kind, and 1 of `pods`. Shares of a device are not included (see `engine.devices`)."""
     amounts = dict(requirements.requests)
     for device in requirements.devices:
         if device.milli >= 1000:
@@ -32,15 +34,19 @@ def requested(requirements: Requirements) -> dict[str, int]:
 
 
 def scored(requirements: Requirements) -> tuple[int, int]:
-    """cpu (milli) and memory (bytes) as the scoring of resources counts them."""
+    """Return (cpu in milli-CPU, memory in bytes) that resource scores assume for the pod. Where the
+    pod has no request, the default request counts (`STAND_IN_CPU_MILLI`, `STAND_IN_MEMORY`)."""
     said = requirements.traits.scored or requirements.requests
     return said.get("cpu", STAND_IN_CPU_MILLI), said.get("memory", STAND_IN_MEMORY)
 
 
 @dataclass(slots=True)
 class NodeInfo:
-    """One node. `allocatable`: amounts, whole devices by kind among them. `requested`: what its pods take of those; `scored_cpu`,
-    `scored_memory`: the same as scoring counts it. `pods` in order of arrival."""
+    """A node with its pods and the sums of their requests, updated as pods are added and removed.
+    `allocatable`: resource -> amount, including whole devices by kind. `requested`: resource -> sum
+    of the pods' requests. `scored_cpu` (milli-CPU), `scored_memory` (bytes): the sums that resource
+    scores use, in which a pod without a request counts with a default request. `pods`: in order of
+    arrival."""
 
     node: Node
     allocatable: dict[str, int]
@@ -68,7 +74,7 @@ class NodeInfo:
         self._count(pod, 1)
 
     def remove(self, pod: Pod) -> None:
-        """By uid. Raises KeyError where no such pod is here."""
+        """Remove the pod with the same uid. Raise KeyError where the node has no such pod."""
         at = next((i for i, p in enumerate(self.pods) if p.uid == pod.uid), None)
         if at is None:
             raise KeyError(pod.uid)
@@ -83,23 +89,31 @@ class NodeInfo:
 
     def copy(self) -> NodeInfo:
         return NodeInfo(
-            self.node, self.allocatable, list(self.pods), dict(self.requested), self.scored_cpu, self.scored_memory
+            self.node,
+            self.allocatable,
+            list(self.pods),
+            dict(self.requested),
+            self.scored_cpu,
+            self.scored_memory,
         )
 
 
 @dataclass(slots=True)
 class Snapshot:
-    """`nodes` in order of name. `load`: what is measured of them, None: nothing is. `demand`: what is typically asked
-    for, None: nobody has counted (see `engine.devices`)."""
+    """The state of one cluster that a cycle schedules on. `nodes`: name -> node, in order of name.
+    `objects`: the cluster's other objects. `load`: measured loads; None: not available. `demand`:
+    the typical device requests (see `engine.devices`); None: not available."""
 
     nodes: dict[str, NodeInfo]
     objects: ClusterObjects = field(default_factory=ClusterObjects)
     load: LoadView | None = None
-    demand: Workload | None = None
+    demand: DeviceWorkload | None = None
 
     @classmethod
-    def of(cls, nodes: Iterable[Node], pods: Iterable[Pod], objects: ClusterObjects | None = None) -> Snapshot:
-        """Pods on no node, or on one that is not there, are left out."""
+    def of(
+        cls, nodes: Iterable[Node], pods: Iterable[Pod], objects: ClusterObjects | None = None
+    ) -> Snapshot:
+        """Build a snapshot. A pod without a node, or on an unknown node, is left out."""
         infos = {node.name: NodeInfo.of(node) for node in sorted(nodes, key=lambda n: n.name)}
         for pod in pods:
             if pod.node in infos:

@@ -1,4 +1,5 @@
-"""How a plugin says no: a code, and reasons in the words that users of Kubernetes know. No status at all is success."""
+"""The result of a plugin: a code and reasons in kube-scheduler's words. None instead of a status
+means success."""
 
 from __future__ import annotations
 
@@ -6,13 +7,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 Code = Literal["Error", "Unschedulable", "UnschedulableAndUnresolvable", "Wait", "Skip", "Pending"]
-"""Unschedulable: evicting other pods might help; UnschedulableAndUnresolvable: it cannot. Pending: the pod waits for something that
-is no node's fault. Wait: permitted later. Skip: the plugin has nothing to say about this pod."""
+"""Unschedulable: evicting other pods might help. UnschedulableAndUnresolvable: evicting pods cannot
+help. Pending: the pod waits for something that does not depend on a node. Wait: the pod is
+permitted later. Skip: the plugin does not apply to this pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """`plugin`: who said so; filled in by the cycle."""
+    """The result of a plugin other than success. `plugin`: the name of the plugin that returned it;
+    the cycle fills it in."""
 
     code: Code
     reasons: tuple[str, ...] = ()
@@ -20,7 +23,7 @@ class Status:
 
     @property
     def rejects(self) -> bool:
-        """A refusal of this pod, not a failure of the plugin."""
+        """Return whether the status is a refusal of this pod, and not a failure of the plugin."""
         return self.code in ("Unschedulable", "UnschedulableAndUnresolvable", "Pending")
 
 

@@ -1,9 +1,12 @@
-"""The volumes of a pod: which claims it names, which volumes could be theirs, which CSI driver has them.
+"""Finds the volumes of a pod: the claims that it names, the volumes that match them, and their CSI
+drivers.
 
-Shared by the plugins that look at volumes. A claim that waits for its pod (`StorageClass.waits`) gets its volume when
-the pod has its node; until the cluster reports that, a pod that was placed here before has a promise: its claim
-belongs to its node, and the volume that was there for it is no longer free. Without that two pods placed one after
-the other would be given the same disk."""
+The volume plugins share this module. The cluster binds a claim with WaitForFirstConsumer
+(`StorageClass.waits`) only when its pod has a node. Until the cluster reports that binding, a pod
+that was placed reserves its volume: the claim belongs to the pod's node, and the matching existing
+volume is not free any more. Without that, two pods placed one after the other could get the same
+disk.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,13 @@ from wharfinger.domain.cluster_objects import ClusterObjects
 from wharfinger.domain.node import Pod
 from wharfinger.domain.selectors import NodeTerm, Requirement
 from wharfinger.domain.storage import PersistentVolume, PersistentVolumeClaim
+from wharfinger.domain.workload import Requirements
 from wharfinger.engine.framework.snapshot import Snapshot
+
+
+def uses_volumes(asked: Requirements) -> bool:
+    """Return whether the volume rules concern the pod, because it names volumes."""
+    return bool(asked.traits.volumes)
 
 
 def claim_names(pod: Pod) -> tuple[str, ...]:
@@ -22,14 +31,15 @@ def claim_names(pod: Pod) -> tuple[str, ...]:
 
 
 class MissingClaimError(LookupError):
-    """The text is what users know."""
+    """The pod names a claim that does not exist. The text is kube-scheduler's."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f'persistentvolumeclaim "{name}" not found')
 
 
 def claims_of(objects: ClusterObjects, pod: Pod) -> Iterator[PersistentVolumeClaim]:
-    """In order of the pod's volumes. Raises MissingClaimError at the first that is not there."""
+    """Yield the claims of the pod, in the order of its volumes. Raise MissingClaimError at the
+    first claim that does not exist."""
     for name in claim_names(pod):
         claim = objects.claim(pod.requirements.traits.home, name)
         if claim is None:
@@ -50,15 +60,17 @@ def is_bound(claim: PersistentVolumeClaim) -> bool:
 
 
 def waits(objects: ClusterObjects, claim: PersistentVolumeClaim) -> bool:
-    """Whether an unbound claim is bound only once its pod has a node. One that is kept for a volume is the binder's
-    business."""
+    """Return whether the unbound claim has binding mode WaitForFirstConsumer, so that it is bound
+    only when its pod has a node. False for a claim that names a volume, because the volume
+    controller completes that binding."""
     storage_class = objects.storage_class(claim.storage_class) if claim.storage_class else None
     return storage_class is not None and storage_class.waits and not claim.volume
 
 
 def attachment(objects: ClusterObjects, claim: PersistentVolumeClaim) -> tuple[str, str] | None:
-    """CSI driver and handle of the claim's volume; a volume that is yet to be made counts under its claim. None: no
-    driver has it, or nothing is known of it."""
+    """Return (CSI driver, volume handle) under which the claim's volume counts against the node's
+    attach limit. For a volume that has not been provisioned yet: (provisioner, a text with the
+    claim's name). None: the volume has no CSI driver, or the storage class is unknown."""
     volume = objects.volume(claim.volume) if claim.volume else None
     if volume is not None:
         return (volume.driver, volume.handle) if volume.driver else None
@@ -72,10 +84,10 @@ def attachment(objects: ClusterObjects, claim: PersistentVolumeClaim) -> tuple[s
 
 
 @dataclass(slots=True)
-class Shelf:
-    """The volumes of one class, so laid out that a node finds those it may reach without looking at all. `kept`: claim ->
-    those kept for it. Of the others, `by_label`: label -> value -> those that nodes with it reach, as local disks are;
-    `anywhere`: the rest."""
+class VolumeIndex:
+    """Indexes the volumes of one storage class. `kept`: claim -> volumes that are pre-bound to it.
+    `by_label`: node label -> label value -> volumes that only nodes with this label value can
+    access, such as local disks. `anywhere`: all other volumes, whatever their node affinity."""
 
     kept: dict[Key, list[PersistentVolume]] = field(default_factory=dict)
     by_label: dict[str, dict[str, list[PersistentVolume]]] = field(default_factory=dict)
@@ -91,7 +103,8 @@ class Shelf:
                 self.by_label.setdefault(one.key, {}).setdefault(value, []).append(volume)
 
     def near(self, labels: Mapping[str, str]) -> Iterator[PersistentVolume]:
-        """Nobody's volumes that a node with these labels may reach."""
+        """Yield the volumes that are pre-bound to no claim and that a node with these labels can
+        perhaps access. The caller must check the full node affinity."""
         yield from self.anywhere
         for label, values in self.by_label.items():
             if label in labels:
@@ -99,29 +112,40 @@ class Shelf:
 
 
 def _one_label(volume: PersistentVolume) -> Requirement | None:
-    """The one label by whose values the volume is reached; None: it is not as simple as that."""
+    """Return the requirement on a node label, if the node affinity of the volume is a single `In`
+    requirement; None: it is empty or more complex."""
     match volume.node_terms:
         case (NodeTerm(expressions=(Requirement(operator="In") as one,), fields=()),):
             return one
     return None
 
 
-Shelves = Mapping[str, Shelf]
-"""By storage class."""
+Shelves = Mapping[str, VolumeIndex]
+"""Storage class -> index of its volumes."""
 
 
 def shelves(objects: ClusterObjects) -> Shelves:
-    found: dict[str, Shelf] = {}
+    found: dict[str, VolumeIndex] = {}
     for volume in objects.volumes:
-        found.setdefault(volume.storage_class, Shelf()).put(volume)
+        found.setdefault(volume.storage_class, VolumeIndex()).put(volume)
     return found
 
 
 def matching_volume(
     among: Shelves, claim: PersistentVolumeClaim, labels: dict[str, str], taken: Container[str]
 ) -> PersistentVolume | None:
-    """For a node with `labels`: the one kept for the claim, else the smallest that is free, large enough, and reached from
-    there; of equals the first by name. `taken`: names of volumes that others get."""
+    """Choose a volume for a claim (PersistentVolumeClaim) on a node, by best fit. Return the
+    volume; None: there is none.
+
+    First choice is a volume that is pre-bound to the claim and is large enough. If the node cannot
+    access this volume, the result is None. Without a pre-bound volume, choose the smallest free
+    volume that matches the claim, that is large enough and that the node can access; among equal
+    sizes the first by name.
+
+    `among`: storage class -> index of its volumes. `labels`: labels of the node. `taken`: names of
+    the volumes that other claims use. Example: volumes of 10, 20 and 50 GiB are free. A claim for
+    15 GiB gets the one of 20 GiB.
+    """
     shelf = among.get(claim.storage_class)
     if shelf is None:
         return None
@@ -161,8 +185,9 @@ def _is_free_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool
 
 @dataclass(slots=True)
 class Promises:
-    """`nodes`: claim -> the node of its pod. `volumes`: claim -> the volume that it gets; one that is not there has its volume
-    made."""
+    """Holds the reservations for placed pods whose claims the cluster has not bound yet. `nodes`:
+    claim -> the node of its pod. `volumes`: claim -> the existing volume that it will bind; for a
+    claim without an entry, a volume will be provisioned."""
 
     nodes: dict[Key, str] = field(default_factory=dict)
     volumes: dict[Key, PersistentVolume] = field(default_factory=dict)
@@ -173,7 +198,17 @@ class Promises:
 
 
 def promised(snapshot: Snapshot, among: Shelves) -> Promises:
-    """Node after node in order of name, its pods in order of arrival: the same pods have the same promises."""
+    """Compute what placed pods reserve for claims (PersistentVolumeClaims) that the cluster has not
+    bound yet. Return claim -> node and claim -> existing volume.
+
+    Each claim with WaitForFirstConsumer is reserved for the node of its pod. The claim also
+    reserves the volume that `matching_volume` chooses for it among the volumes not reserved so far.
+    A claim reserves no volume if none matches, or if the cluster has selected a node for it (then a
+    volume will be provisioned).
+
+    `among`: storage class -> index of its volumes. Nodes are visited in order of name, and the pods
+    of a node in order of arrival. So equal inputs give equal reservations.
+    """
     promises = Promises()
     taken: set[str] = set()
     for node in snapshot.nodes.values():

@@ -1,13 +1,21 @@
-"""Load awareness: measured loads and recent placements, turned into verdicts and scores of nodes.
+"""Load-aware scheduling: measured loads and recent placements as verdicts and scores of nodes.
 
-`policy` says what counts and for how long, `records` counts recent placements, `book` holds what is known of one
-cluster and judges a node, `columns` the same of all nodes at once. `annotations` reads and writes loads as crane's
-annotator writes them on nodes; `crane` judges as crane-scheduler does, in its own arithmetic, for whoever compares.
+`policy` merges the load policies, `records` counts recent placements, `node_loads` has the loads of
+one cluster and judges a node, `columns` does the same for all nodes at once. `annotations` reads
+and writes loads in crane's annotation format.
 
-The rules are crane-scheduler's, less its faults; each module says where it departs."""
+The rules are crane-scheduler's with its defects corrected; each module documents the differences.
+"""
 
-from wharfinger.engine.load.book import LOAD_TOO_HIGH, LOAD_UNKNOWN, LoadBook, LoadVerdict, LoadView, Written
 from wharfinger.engine.load.columns import LoadColumns, LoadTable
+from wharfinger.engine.load.node_loads import (
+    LOAD_TOO_HIGH,
+    LOAD_UNKNOWN,
+    LoadBook,
+    LoadVerdict,
+    LoadView,
+    Written,
+)
 
 __all__ = [
     "LOAD_TOO_HIGH",

@@ -1,8 +1,9 @@
-"""What the load policies of a plane come to, and for how long a measurement counts.
+"""The load policies of a plane merged into one, and how long a measurement is valid.
 
-Several DynamicSchedulerPolicies: a metric is measured at the shortest of its periods and bounded by the lowest of its
-limits; weights, and likewise hot windows, are those of the first policy by key that has any, because two lists added
-up would be nobody's policy."""
+With several DynamicSchedulerPolicies: a metric is measured at the shortest of its periods and
+limited by the lowest of its limits. Weights, and likewise hot windows, come from the first policy
+by key that has any, because adding up two lists would match neither policy.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +14,25 @@ from wharfinger.domain.policy import HotWindow, LoadLimit, LoadPolicy, LoadWeigh
 from wharfinger.engine.load.records import SECOND, Micros, usable
 
 GRACE: Micros = 300 * SECOND
-"""How long beyond its period a measurement counts (crane's rule): one that is late is still better than none."""
+"""How long a measurement is valid beyond its period (crane's rule): a late one is better than
+none."""
 
 METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 """The name of a metric, as Prometheus has it."""
 
 
 def effective(policies: Mapping[str, LoadPolicy]) -> LoadPolicy:
-    """One policy out of all, by key. What of them cannot be acted on (a period or window of zero, a name no metric can have)
-    is left out."""
+    """Merges all load policies into one. `policies`: key -> policy.
+
+    For each metric the shortest period and the lowest limit are used. All weights are taken from
+    one policy: the first, by key, that has weights. All hot windows (periods over which recent
+    placements are counted) are taken from the first policy that has valid ones. Invalid entries are
+    left out: a period or limit of 0 or less, a period whose metric name is invalid, and a window
+    whose length or `count` is 0 or less.
+
+    Example: policy a has a cpu limit of 80 % and no weights, policy b has a cpu limit of 70 % and
+    weights. The result has the limit of 70 % and the weights of b.
+    """
     periods: dict[str, int] = {}
     limits: dict[str, int] = {}
     weights: tuple[LoadWeight, ...] = ()
@@ -29,7 +40,9 @@ def effective(policies: Mapping[str, LoadPolicy]) -> LoadPolicy:
     for _, policy in sorted(policies.items()):
         for entry in policy.sync:
             if askable(entry):
-                periods[entry.metric] = min(entry.period_s, periods.get(entry.metric, entry.period_s))
+                periods[entry.metric] = min(
+                    entry.period_s, periods.get(entry.metric, entry.period_s)
+                )
         for limit in policy.limits:
             if limit.limit > 0:  # a limit of zero is none
                 limits[limit.metric] = min(limit.limit, limits.get(limit.metric, limit.limit))
@@ -48,9 +61,12 @@ def askable(entry: SyncPeriod) -> bool:
 
 
 def active_us(policy: LoadPolicy, metric: str) -> Micros:
-    """How long a measurement of `metric` counts: the period of its first entry that has one, and the grace. 0: it is not
-    measured at all."""
-    return next((e.period_s * SECOND + GRACE for e in policy.sync if e.metric == metric and e.period_s > 0), 0)
+    """Returns how long a measurement of `metric` is valid, in microseconds: the period of the first
+    entry for the metric, plus the grace. 0: the metric is not measured."""
+    return next(
+        (e.period_s * SECOND + GRACE for e in policy.sync if e.metric == metric and e.period_s > 0),
+        0,
+    )
 
 
 def longest_window_us(windows: Sequence[HotWindow]) -> Micros:

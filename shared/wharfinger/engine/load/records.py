@@ -1,9 +1,9 @@
-"""The hot value: how many replicas came to a node lately.
+"""The hot value: a penalty for recent placements on a node (crane's hotValue).
 
-Every `count` replicas placed within a window add one; the windows' shares are summed (crane's hotValue). A replica counts
-once, however often its placement is told; one that was released does not count any more; a window or count of zero is
-refused instead of dividing by it. A node's records are bounded each by itself, so that a busy node cannot make the
-others look cold. (crane's own records are `BindingRecords` in `engine.load.crane`: one list for all nodes.)
+Every `count` replicas placed within a window add one; the windows are summed. A replica counts
+once, even if its placement is reported again, and stops counting when it is released. A window or
+count of zero is an error instead of a division by zero. The records are bounded per node, so that a
+busy node cannot displace the records of others; crane keeps one list for all nodes.
 """
 
 from __future__ import annotations
@@ -23,23 +23,29 @@ Replica = tuple[str, int]
 """Binding and ordinal."""
 
 RECORDS_MAX = 1024
-"""Of one node. A node holds some hundreds of pods at most; beyond a thousand in an hour it is hot by any policy."""
+"""Limit of records of one node. A node holds some hundreds of pods; with more than a thousand
+placements in an hour it is hot by any policy."""
 
 RETAIN_S = 3600
-"""How long records are kept at least, whatever the windows: a policy may be applied, or arrive, after the bindings."""
+"""How long records are kept at least, even with shorter windows, in seconds: a policy may be
+applied, or arrive, after the bindings."""
 
 
 @dataclass(slots=True)
 class HotRecords:
-    """The replicas lately placed on one node. `placed`: (time, binding, ordinal), sorted. `dropped`: records that fell
-    out because there were too many."""
+    """The recent placements on one node, from which its hot value is computed. At most
+    `RECORDS_MAX` are kept; the oldest are dropped first.
+
+    `placed`: (time, binding, ordinal), sorted; `when`: replica -> its time. `dropped`: number of
+    records lost to the bound.
+    """
 
     placed: list[tuple[Micros, str, int]] = field(default_factory=list)
     when: dict[Replica, Micros] = field(default_factory=dict)
     dropped: int = 0
 
     def add(self, replica: Replica, at: Micros, records_max: int = RECORDS_MAX) -> bool:
-        """Count `replica` from `at` on. False when it is counted here already."""
+        """Records a placement. Returns False if the replica is recorded already."""
         if replica in self.when:
             return False
         self.when[replica] = at
@@ -57,7 +63,7 @@ class HotRecords:
         return True
 
     def forget_until(self, at: Micros) -> None:
-        """Drop what was placed at `at` or before."""
+        """Drops placements at `at` or before."""
         self._drop(bisect_right(self.placed, at, key=_time))
 
     def _drop(self, n: int) -> None:
@@ -66,11 +72,21 @@ class HotRecords:
         del self.placed[:n]
 
     def since(self, at: Micros) -> int:
-        """How many were placed later than `at`."""
+        """Returns the number of placements later than `at`."""
         return len(self.placed) - bisect_right(self.placed, at, key=_time)
 
     def value(self, windows: Sequence[HotWindow], at: Micros) -> tuple[int, Micros | None]:
-        """The hot value at `at`, and when it will next fall by the passing of time alone (None: never)."""
+        """Returns (hot value at time `at`, next time at which it falls). The hot value is the sum
+        over the windows of floor(placements within the window / `count`). It falls when placements
+        become older than a window; None: it is 0 and cannot fall.
+
+        `windows`: the hot windows of the load policy, each with its length and `count`, the number
+        of placements that add 1.
+
+        Example: one window of 5 minutes with `count` 5, and 12 placements within it. The hot value
+        is floor(12 / 5) = 2. It falls to 1 when the oldest 3 placements have left the window,
+        because then 9 are left.
+        """
         hot, falls = 0, None
         for window in windows:
             span = window.window_s * SECOND

@@ -1,12 +1,13 @@
-"""The nodes of one cluster, twice: a row of plain integers for each node, and int64 columns over all nodes.
+"""The nodes of one cluster, stored twice: a row of Python integers per node, and int64 columns over
+all nodes.
 
-Placing one replica touches one node, and a Python list is the fastest way to touch one; choosing among all nodes reads
-every node, and a column is the fastest way to read all. Rows are exact and lead; columns follow, clipped to what int64
-holds. Whoever caches something per node asks the two change logs what was touched since it last looked:
-`usage` (free amounts and devices) and `facts` (labels, taints, cordons, a node that came or went).
+Placing a replica changes one node, and Python lists are the fastest for that. Choosing among all
+nodes reads all of them, and arrays are the fastest for that. Rows are exact and authoritative;
+columns are copies, clipped to int64. Caches per node follow two change logs: `usage` (free amounts
+and devices) and `facts` (labels, taints, cordons, added and removed nodes).
 
-It knows which *classes* of pods a row holds, since what others count (`tallies`) moves with them; which pods and bindings that
-are is nobody's business here: `occupancy` decides what is charged to a row.
+The table knows which *classes* of pods a node holds, since the tallies of other classes depend on
+them (`tallies`). It does not know pods and bindings: `occupancy` decides what is charged to a row.
 """
 
 from __future__ import annotations
@@ -23,21 +24,23 @@ from wharfinger.domain.node import Node
 from wharfinger.domain.resources import DEVICE_MILLI
 from wharfinger.domain.taints import Taint
 from wharfinger.domain.value import stable_hash
-from wharfinger.engine.nodes.tallies import Counted, Tallies, Tally
+from wharfinger.engine.nodes.tallies import Counted, Tallies, TopologyTally
 
 Column = npt.NDArray[np.int64]
 
 CPU, MEMORY, PODS = 0, 1, 2
-"""The columns every table has, in this order; further resources follow as they are named."""
+"""The first columns of every table; other resources follow in the order in which they appear."""
 
 AMOUNT_MAX = 2**53
-"""Amounts are clamped to 0..2**53 when they enter: nine petabytes, and a hundred times it still fits int64."""
+"""Amounts are clamped to 0..2**53 when they enter: nine petabytes, and a hundred times it still
+fits int64."""
 
 UNLIMITED = 2**53
-"""What a node that names no `pods` has of them."""
+"""The amount of `pods` of a node that states none."""
 
 DEVICES_MAX = 256
-"""Devices of one node beyond this number are not offered: no machine has them, and columns are as wide as the widest."""
+"""Devices of one node beyond this number are not offered: no machine has them, and columns are as
+wide as the widest."""
 
 _CLIP = 2**62
 
@@ -45,27 +48,29 @@ Taken = tuple[tuple[int, int], ...]
 """(device index, thousandths) for each device a replica holds."""
 
 
-class Held(Counted, Protocol):
-    """A class of pods, as a node holds them. `amounts`: (column, amount); `scored`: cpu and memory as scoring counts
-    them; `wholes`: (device kind, whole devices)."""
+class HeldClass(Counted, Protocol):
+    """A class of pods, as the table counts it on a node. `amounts`: (resource column, requested
+    amount); `scored`: cpu and memory as scores count them; `wholes`: (device kind, number of whole
+    devices)."""
 
     amounts: tuple[tuple[int, int], ...]
     scored: tuple[int, int]
     wholes: tuple[tuple[int, int], ...]
 
 
-H = TypeVar("H", bound=Held)
+H = TypeVar("H", bound=HeldClass)
 
 
 class MissingTie(LookupError):  # noqa: N818  (named after what is the case)
-    """A history whose names were replaced lacks a tie value that a decision in it needs."""
+    """Raised when a history with redacted names lacks the tie-break value of a node or class that a
+    decision needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ties:
-    """Tie values of a history whose names were replaced: equal scores break as they did under the old names, which nobody here
-    knows. `nodes`: name -> what stands for its hash; `classes`: class key -> what stands for its seed. Only their xor decides.
-    """
+    """Tie-break values recorded for a history whose names were redacted, so that ties break as
+    under the original names. `nodes`: node name -> value that replaces its hash; `classes`: class
+    key -> value that replaces its seed. Only the xor of the two decides."""
 
     nodes: Mapping[str, int]
     classes: Mapping[str, int]
@@ -84,7 +89,9 @@ class Ties:
 
 
 class ChangeLog:
-    """Slots in the order they were touched. Positions only grow; the oldest entries are forgotten."""
+    """A bounded log of changed slots, in order of change. A reader remembers a position (`end`) and
+    later asks for the slots changed `since` then. Positions only grow. When the log is full, the
+    older half is dropped."""
 
     __slots__ = ("_end", "_slots", "_start")
 
@@ -106,28 +113,50 @@ class ChangeLog:
         self._end += 1
 
     def since(self, position: int) -> Column | None:
-        """The slots touched from `position` on, with repetitions; None when that is no longer known."""
+        """Returns the slots changed from `position` on, with repetitions; None if the log no longer
+        covers that position."""
         if position < self._start:
             return None
         return self._slots[position - self._start : self._end - self._start]
 
 
 class NodeRow:
-    """One node. `allocatable` and `free` by column; `free` may be negative when a cluster was filled by others.
-    `closed`: takes no new replicas, whoever asks; `unschedulable`: closed, or cordoned, which some tolerate.
+    """The facts and usage of one node, as Python values. All amounts are exact; the columns of
+    `NodeTable` are copies.
 
-    `used`: thousandths held of each device, unclipped; `device_free`: what is left of each, 0..1000; `groups`: the
-    code of each device's (kind, model). `sole_group`: that code when all devices share it, -1 when not, -2 without
-    devices.
+    `allocatable` and `free` are indexed by resource column. `free` is negative when pods placed by
+    another scheduler overcommit the node. `closed`: takes no new replicas; `unschedulable`: closed
+    or cordoned (some pods tolerate a cordon).
 
-    `classes`: how many pods of which class it holds; `scored`: their cpu and memory as scoring counts them;
-    `whole_left`: devices by kind that are not asked for as whole ones, whoever really has them. `images`: name ->
-    bytes."""
+    `used`: used thousandths of each device, unclipped; `device_free`: free thousandths of each,
+    0..1000; `groups`: code of each device's (kind, model). `sole_group`: that code when all devices
+    share it, -1 when they do not, -2 without devices.
+
+    `classes`: number of pods by class; `scored`: their cpu and memory as scores count them;
+    `whole_left`: number of devices by kind, less those requested as whole devices, regardless of
+    which devices are used. `images`: name -> bytes.
+    """
 
     __slots__ = (
-        "allocatable", "classes", "closed", "device_free", "free", "groups", "images", "kind_allocatable", "kind_free",
-        "labels", "name", "scored", "slot", "sole_group", "taint_code", "unschedulable", "used", "whole_left",
-    )  # fmt: skip
+        "allocatable",
+        "classes",
+        "closed",
+        "device_free",
+        "free",
+        "groups",
+        "images",
+        "kind_allocatable",
+        "kind_free",
+        "labels",
+        "name",
+        "scored",
+        "slot",
+        "sole_group",
+        "taint_code",
+        "unschedulable",
+        "used",
+        "whole_left",
+    )
 
     def __init__(self, slot: int, name: str) -> None:
         self.slot = slot
@@ -145,14 +174,14 @@ class NodeRow:
         self.kind_allocatable: dict[int, int] = {}
         self.kind_free: dict[int, int] = {}
         self.images: dict[str, int] = {}
-        self.classes: dict[Held, int] = {}
+        self.classes: dict[HeldClass, int] = {}
         self.scored: list[int] = [0, 0]
         self.whole_left: dict[int, int] = {}
 
 
-class Topology:
-    """A node label as domains. `codes` int64[slots]: the domain a node is in, -1: it has no such label; `values`:
-    domain by value."""
+class LabelDomains:
+    """The topology domains of one node label. `codes` int64[slots]: the domain of each node, -1:
+    the node lacks the label; `values`: label value -> domain."""
 
     __slots__ = ("codes", "values")
 
@@ -165,8 +194,9 @@ class Topology:
 
 
 class DeviceView:
-    """What the devices that one sort of request may use look like on each node: `top` the most free thousandths on one
-    device, `whole` how many are entirely free. One view a (kind, allowed models), shared by all classes that ask so."""
+    """Summarises, for each node, the devices that one kind of request may use: `top`: the most free
+    thousandths on one device, -1 without such a device; `whole`: the number of entirely free ones.
+    There is one view per (kind, allowed models), shared by all classes that request these."""
 
     __slots__ = ("groups", "kind", "models", "top", "whole")
 
@@ -179,8 +209,13 @@ class DeviceView:
 
 
 class NodeTable:
-    """The rows and columns of one cluster's nodes. `names`: raised whenever a node comes or goes. `ties`: where the hashes
-    of names are not to be taken from the names."""
+    """The nodes of one cluster: a `NodeRow` per node, and arrays over slots with the same values
+    clipped to int64.
+
+    A node keeps its slot while it exists; slots of dropped nodes are reused. `usage` and `facts`
+    log the changed slots. `names` is incremented whenever a node is added or removed. `ties`:
+    recorded tie-break values, used in place of hashes of names.
+    """
 
     def __init__(self, capacity: int = 64, ties: Ties | None = None) -> None:
         self.capacity = capacity
@@ -200,7 +235,7 @@ class NodeTable:
         self.kind_allocatable: list[Column] = []
         self.kind_free: list[Column] = []
         self.whole_left: list[Column] = []
-        self.topologies: dict[str, Topology] = {}
+        self.topologies: dict[str, LabelDomains] = {}
         self.image_nodes: dict[str, dict[int, int]] = {}
         self.tallies = Tallies(capacity)
         self.objects = ClusterObjects()
@@ -227,12 +262,13 @@ class NodeTable:
 
     @property
     def size(self) -> int:
-        """Slots in use or used before; columns are meaningful up to here."""
+        """The number of slots in use or used before. Columns have no meaning beyond it."""
         return len(self.by_slot)
 
     @property
     def complete(self) -> bool:
-        """Every slot has a node, and that node cpu and memory: nothing there has to be looked at before dividing by it."""
+        """Whether every slot has a node with cpu and memory above 0, so that kernels may divide by
+        them without a check."""
         return not self.incomplete and not self._vacant
 
     @property
@@ -242,7 +278,9 @@ class NodeTable:
     # --- names to codes
 
     def resource(self, name: str) -> int:
-        """The column of a resource. A node that does not name it has 0 of it."""
+        """Returns the column number of a resource, such as 0 for the first. A resource that has no
+        column gets a new one, with amount 0 on every node. So a node that does not report a
+        resource has 0 of it."""
         code = self.resource_codes.get(name)
         if code is None:
             code = self.resource_codes[name] = len(self.resources)
@@ -265,22 +303,30 @@ class NodeTable:
             self.whole_left.append(np.zeros(self.capacity, dtype=np.int64))
         return code
 
-    def topology(self, key: str) -> Topology:
+    def topology(self, key: str) -> LabelDomains:
         topology = self.topologies.get(key)
         if topology is None:
-            topology = self.topologies[key] = Topology(self.capacity)
+            topology = self.topologies[key] = LabelDomains(self.capacity)
             for name in sorted(self.rows):
                 row = self.rows[name]
                 topology.put(row.slot, row.labels.get(key))
         return topology
 
-    def tally(self, key: Hashable, meets: Callable[[Counted], int]) -> Tally:
-        """The tally of a question; of a new one the pods that are there are counted, once."""
+    def tally(self, key: Hashable, meets: Callable[[Counted], int]) -> TopologyTally:
+        """Returns the tally for `key`: a counter per node of the pods that `meets` selects. A new
+        tally is computed once from all pods of the table. After that, each placed or removed pod
+        changes it by a few additions.
+
+        `key`: names what is counted; equal keys get the same tally. `meets`: called with a class of
+        pods, returns by how much one pod of the class counts; 0: the pod does not count. Example:
+        `meets` returns 1 for pods with the label app=web. A node with 3 such pods has the counter
+        3.
+        """
         if self.tallies.full:
             self._recount()
         tally, new = self.tallies.asked(key, meets)
         if new:
-            times: dict[Held, int] = {}
+            times: dict[HeldClass, int] = {}
             for row in self.rows.values():
                 for cls, count in row.classes.items():
                     met = times.get(cls)
@@ -291,13 +337,14 @@ class NodeTable:
         return tally
 
     def _recount(self) -> None:
-        """Forget all tallies; what pods carry is counted again, the rest when it is asked for."""
+        """Drops all tallies, because there are too many. The affinity terms of existing pods are
+        counted again at once, the other tallies when they are next requested."""
         self.tallies.forget()
         for row in self.rows.values():
             for cls, count in row.classes.items():
                 self._tell(cls, row.slot, count)
 
-    def _tell(self, cls: Held, slot: int, times: int) -> None:
+    def _tell(self, cls: HeldClass, slot: int, times: int) -> None:
         for tally, met in self.tallies.moved_by(cls):
             tally.by_slot[slot] += met * times
 
@@ -338,7 +385,13 @@ class NodeTable:
     # --- nodes come, change and go
 
     def put(self, node: Node, closed: bool) -> NodeRow:
-        """Take a node's facts; its usage is to be set next. `closed`: no new replicas, whatever the facts say."""
+        """Adds a node to the table, or replaces the properties of a known node (labels, taints,
+        allocatable amounts, images, devices). Returns the row of the node. Free amounts are not
+        computed here: the caller has to call `set_usage` next.
+
+        `closed`: the node takes no new replicas, even if it could hold them. Devices beyond the
+        first `DEVICES_MAX` are ignored. A node that does not report `pods` has no limit of pods.
+        """
         row = self.rows.get(node.name)
         if row is None:
             row = self._open(node.name)
@@ -366,7 +419,11 @@ class NodeTable:
         self._put_devices(row, node)
         for column, amount in zip(self.allocatable, row.allocatable, strict=True):
             column[slot] = amount
-        self.present[slot], self.cordoned[slot], self.closed[slot] = True, row.unschedulable, row.closed
+        self.present[slot], self.cordoned[slot], self.closed[slot] = (
+            True,
+            row.unschedulable,
+            row.closed,
+        )
         self.taint_code[slot] = row.taint_code
         self.facts.append(slot)
         return row
@@ -454,7 +511,8 @@ class NodeTable:
             return np.concatenate((column, np.full_like(column, fill)))
 
         self.allocatable, self.free, self.scored = (
-            np.concatenate((c, np.zeros_like(c)), axis=1) for c in (self.allocatable, self.free, self.scored)
+            np.concatenate((c, np.zeros_like(c)), axis=1)
+            for c in (self.allocatable, self.free, self.scored)
         )
         self.whole_left = [doubled(c, 0) for c in self.whole_left]
         for topology in self.topologies.values():
@@ -476,17 +534,29 @@ class NodeTable:
     # --- usage
 
     def set_usage(self, row: NodeRow, held: Mapping[H, int], devices: Sequence[int]) -> None:
-        """Set what is held of a node: how many pods of which class (`Held`), and `devices` in thousandths, in device order."""
+        """Replaces the usage of one node. Computes the free amounts as allocatable amounts -
+        requests of all pods, and updates the counters of pods (tallies), the free devices, and the
+        columns of the table.
+
+        `row`: the node. `held`: class of pods -> number of pods on the node. `devices`: used
+        thousandths of each device of the node, in device order. Example: 4000 milli-CPU allocatable
+        and 3 pods that request 1000 each leave 1000 free.
+        """
         slot = row.slot
         self._set_classes(row, held)
         row.free = list(row.allocatable)
         row.scored = [0, 0]
-        row.whole_left = {kind: milli // DEVICE_MILLI for kind, milli in row.kind_allocatable.items()}
+        row.whole_left = {
+            kind: milli // DEVICE_MILLI for kind, milli in row.kind_allocatable.items()
+        }
         for cls, count in held.items():
             self._take(row, cls, count)
         for column, amount in zip(self.free, row.free, strict=True):
             column[slot] = max(amount, -_CLIP)
-        self.scored[0, slot], self.scored[1, slot] = min(row.scored[0], _CLIP), min(row.scored[1], _CLIP)
+        self.scored[0, slot], self.scored[1, slot] = (
+            min(row.scored[0], _CLIP),
+            min(row.scored[1], _CLIP),
+        )
         for kind, column in enumerate(self.whole_left):
             column[slot] = row.whole_left.get(kind, 0)
         row.used = list(devices)
@@ -506,7 +576,7 @@ class NodeTable:
                 self._tell(cls, row.slot, count)
 
     @staticmethod
-    def _take(row: NodeRow, cls: Held, times: int) -> None:
+    def _take(row: NodeRow, cls: HeldClass, times: int) -> None:
         for code, amount in cls.amounts:
             row.free[code] -= times * amount
         row.scored[0] += times * cls.scored[0]
@@ -514,9 +584,21 @@ class NodeTable:
         for kind, count in cls.wholes:
             row.whole_left[kind] = row.whole_left.get(kind, 0) - times * count
 
-    def charge(self, row: NodeRow, cls: Held, times: int, taken: Iterable[tuple[int, int]]) -> None:
-        """`times` replicas of a class come to a node, negative: they go; and once each entry of `taken` (thousandths,
-        negative to give back)."""
+    def charge(
+        self, row: NodeRow, cls: HeldClass, times: int, taken: Iterable[tuple[int, int]]
+    ) -> None:
+        """Adds `times` replicas of a class to the usage of one node; a negative `times` removes
+        replicas. Free amounts, columns and counters of pods (tallies) are changed by the difference
+        only.
+
+        - `row`: the node. `cls`: the class of the replicas.
+        - `taken`: (device index, thousandths) to add to the used thousandths of a device. The
+          thousandths are totals and are not multiplied by `times`. Negative thousandths free a
+          device. Unknown device indexes are ignored.
+
+        Example: `times` 2 for a class that requests 500 milli-CPU lowers the free cpu of the node
+        by 1000.
+        """
         slot = row.slot
         count = row.classes.get(cls, 0) + times
         if count:
@@ -528,7 +610,10 @@ class NodeTable:
         free, columns = row.free, self.free
         for code, _ in cls.amounts:
             columns[code, slot] = max(free[code], -_CLIP)
-        self.scored[0, slot], self.scored[1, slot] = min(row.scored[0], _CLIP), min(row.scored[1], _CLIP)
+        self.scored[0, slot], self.scored[1, slot] = (
+            min(row.scored[0], _CLIP),
+            min(row.scored[1], _CLIP),
+        )
         for kind, _ in cls.wholes:
             self.whole_left[kind][slot] = row.whole_left[kind]
         if taken:
@@ -564,26 +649,37 @@ class NodeTable:
             self._fill_view(view, row)
 
     def _fill_view(self, view: DeviceView, row: NodeRow) -> None:
-        allowed = [left for group, left in zip(row.groups, row.device_free, strict=False) if group in view.groups]
+        allowed = [
+            left
+            for group, left in zip(row.groups, row.device_free, strict=False)
+            if group in view.groups
+        ]
         view.top[row.slot] = max(allowed, default=-1)
         view.whole[row.slot] = allowed.count(DEVICE_MILLI)
 
     def allowed_free(self, view: DeviceView, rows: Column) -> Column:
-        """int64[rows, devices]: free thousandths of the devices a view admits, 0 for all others."""
-        admits = np.zeros(len(self.groups) + 1, dtype=np.bool_)  # one more, so that -1 (no device) looks up False
+        """Returns int64[rows, devices]: the free thousandths of each device that the view allows,
+        and 0 for all other devices. `rows`: slots of the nodes."""
+        # one more, so that -1 (no device) looks up False
+        admits = np.zeros(len(self.groups) + 1, dtype=np.bool_)
         admits[list(view.groups)] = True
         return np.where(admits[self.device_group[rows]], self.device_free[rows], 0)
 
     # --- order
 
     def seed(self, class_key: str) -> int:
-        """What the ties of a requirement class are mixed with."""
+        """Returns the tie-break value of a requirement class, which is combined by xor with the
+        hashes of the node names."""
         return stable_hash(class_key) if self.ties is None else self.ties.class_(class_key)
 
     def tie_ranks(self, seed: int) -> Column:
-        """A rank for each slot, all different: the order in which equal scores are broken for one seed.
+        """Computes an order of all nodes for breaking ties between equal scores. Returns
+        int64[size]: a different rank for each slot (array position of a node), 0 for the first.
 
-        Nodes are ordered by hash(name) xor seed, then by name: the order depends on names alone, never on arrival.
+        Nodes are sorted by hash(node name) xor `seed`, and by node name if two of these numbers are
+        equal. So the order depends on names only, not on the order in which nodes were added.
+        `seed`: a number that differs between classes of pods, so that not all classes prefer the
+        same node.
         """
         if self._ranks is None or self._ranks[0] != self.names:
             by_name = [self.rows[name].slot for name in sorted(self.rows)]

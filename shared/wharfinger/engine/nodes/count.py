@@ -1,34 +1,43 @@
-"""How many more replicas of each class fit into a cluster, counted node by node and device by device.
+"""Remaining capacity: how many more replicas of each class fit into a cluster, counted node by node
+and device by device.
 
-The count of a class on a node is what could be placed there if nothing else came: the least over resources of
-floor(free / request), and for devices the sum over allowed ones of floor(free / share), or floor(entirely free / count).
-Where one of them keeps others off its node, by a port of the host or by its own anti-affinity, it is one a node that has none yet.
-What else pods mean to each other (spread, affinity, volumes) is not looked at: no more fit than counted here, and the cluster
-stage refuses what is too many.
+On one node the count is the minimum over resources of floor(free / request), and for devices the
+sum over the allowed ones of floor(free / share), or floor(number of free devices / count). A class
+whose replicas exclude each other on a node, by a host port or by anti-affinity, gets at most one
+per node. Other constraints between pods (spread, affinity, volumes) are ignored: the result is an
+upper bound, and the cluster stage refuses what is too many.
 
-Counts are kept as one matrix, classes by nodes; asking again recounts only the nodes touched since, all classes at once.
+Example: 4000 milli-cores and 6 GiB free, request 1000 milli-cores and 2 GiB: min(4, 3) = 3.
+
+Counts are a matrix, classes by nodes; an update recounts only the nodes that changed, for all
+classes at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 import numpy as np
 
 from wharfinger.domain.resources import DEVICE_MILLI
-from wharfinger.domain.value import canonical
-from wharfinger.engine.framework.pod_terms import Term, others_term
 from wharfinger.engine.nodes.classes import PodClass
 from wharfinger.engine.nodes.columns import Column, DeviceView, NodeRow, NodeTable
 from wharfinger.engine.nodes.fit import take_devices
-from wharfinger.engine.nodes.tallies import ports_taken, selected_by_all
+from wharfinger.engine.nodes.node_facts import Bools, NodeFacts
+from wharfinger.engine.nodes.profile_rules import default_rules
+from wharfinger.engine.nodes.tallies import TopologyTally
 
 COUNT_MAX = 2**31 - 1
-"""No count is reported higher, neither of a node nor of a cluster: a class that asks for nothing fits without end."""
+"""Upper bound of every count of a node or a cluster: a class that requests nothing fits without
+limit."""
 
 
 class Counter:
-    """Counts of a set of classes over one table. `touched_last`: how many nodes the last `count` had to look at again."""
+    """Counts how many more replicas of each class fit, for a set of classes over one table. Counts
+    are cached by class and node; only nodes that changed are recounted.
+
+    `touched_last`: number of nodes that the last `count` recounted.
+    """
 
     def __init__(self, table: NodeTable) -> None:
         self.table = table
@@ -39,7 +48,7 @@ class Counter:
         self._totals: Column = np.zeros(0, dtype=np.int64)
         self._facts_at = -1
         self._usage_at = -1
-        self._verdicts: Column = self._counts
+        self._refused: Bools = np.zeros((0, 0), dtype=np.bool_)
         self._resources: list[tuple[int, Column, Column]] = []
         self._kinds: list[tuple[int, Column, Column]] = []
         self._views: list[tuple[DeviceView, Column, Column, Column, Column]] = []
@@ -47,7 +56,8 @@ class Counter:
         self._alone: list[tuple[int, PodClass]] = []
 
     def keep(self, classes: Iterable[PodClass]) -> None:
-        """Count exactly these classes from now on."""
+        """Sets the classes to count. If their keys or their order differ from before, all cached
+        counts are dropped."""
         classes = list(classes)
         if [c.key for c in classes] == [c.key for c in self.classes]:
             return
@@ -57,7 +67,8 @@ class Counter:
         self._facts_at = self._usage_at = -1
 
     def how_many(self, cls: PodClass) -> int:
-        """Replicas of a class that would fit; classes not kept are counted on the spot."""
+        """Returns how many more replicas of a class fit. A class that is not kept is counted over
+        all nodes at each call."""
         at = self._index.get(cls.key)
         if at is not None:
             return self.count()[at]
@@ -66,7 +77,8 @@ class Counter:
         return alone.count()[0]
 
     def count(self) -> list[int]:
-        """The count of each kept class, in order."""
+        """Returns the number of replicas that fit for each kept class, in order, each at most
+        `COUNT_MAX`."""
         table = self.table
         rows = self._stale()
         self.touched_last = len(rows)
@@ -85,28 +97,58 @@ class Counter:
             shape = (len(self.classes), table.size)
             self._counts = np.zeros(shape, dtype=np.int64)
             self._totals = np.zeros(shape[0], dtype=np.int64)
-            self._verdicts = np.zeros(shape, dtype=np.int64)
+            self._refused = np.zeros(shape, dtype=np.bool_)
             rows = np.arange(table.size)
             changed = rows
         else:
             rows = np.unique(np.concatenate((usage, facts)))
             changed = np.unique(facts)
         if len(changed):
-            for at, cls in enumerate(self.classes):
-                self._verdicts[at, changed] = cls.facts(table)[changed]
+            self._judge_facts(changed)
         return rows
+
+    def _judge_facts(self, changed: Column) -> None:
+        """Evaluates which classes of pods are refused by properties of nodes (labels, taints,
+        cordons). Writes the result into the columns `changed` of `_refused`, bool[classes, slots].
+
+        `changed`: int64, the slots (array positions) of the nodes whose properties changed. Nodes
+        that take no new replicas, and slots without a node, are refused for all classes. Classes
+        with equal node selectors, tolerations and node preferences are evaluated once.
+        """
+        table, rules = self.table, default_rules()
+        closed = table.closed[changed] | ~table.present[changed]
+        known: dict[Hashable, Bools] = {}
+        for at, cls in enumerate(self.classes):
+            key = rules.facts.key(cls)
+            refused = known.get(key)
+            if refused is None:
+                facts = NodeFacts(table, changed)
+                refused = known[key] = closed | rules.facts.any_refuses(cls.requirements, facts)
+            self._refused[at, changed] = refused
 
     # --- the arithmetic, classes by touched nodes
 
     def _compile(self) -> None:
-        """Group the classes by what they ask for, so that each resource and each device view is one operation."""
+        """Prepares counting how many replicas of each class fit on each node. Groups the classes by
+        what they request: a resource, a kind of whole device, or a set of allowed devices. So
+        `_counted` needs one array operation per resource for all classes, instead of one per class.
+
+        Two more lists are filled. `_slow`: classes whose device requests cannot be compared in one
+        step, such as two device requests; these classes are counted node by node. `_alone`: classes
+        of which one node takes at most one replica, for example because of a host port.
+
+        Example: 3 classes request cpu and 2 of these also request memory. Cpu is computed in one
+        operation for 3 classes, memory in one for 2.
+        """
         by_resource: dict[int, list[tuple[int, int]]] = {}
         by_kind: dict[int, list[tuple[int, int]]] = {}
         shares: dict[int, list[tuple[int, int]]] = {}
         wholes: dict[int, list[tuple[int, int]]] = {}
         views: dict[int, DeviceView] = {}
         self._slow = []
-        self._alone = [(at, cls) for at, cls in enumerate(self.classes) if _keeps_off(cls)]
+        self._alone = [
+            (at, cls) for at, cls in enumerate(self.classes) if _kept_apart(self.table, cls)
+        ]
         for at, cls in enumerate(self.classes):
             for code, amount in cls.amounts:
                 by_resource.setdefault(code, []).append((at, amount))
@@ -121,7 +163,9 @@ class Counter:
                 )
             for kind, count in cls.wholes:
                 by_kind.setdefault(kind, []).append((at, count))
-        self._resources = [(code, *_two_columns(pairs)) for code, pairs in sorted(by_resource.items())]
+        self._resources = [
+            (code, *_two_columns(pairs)) for code, pairs in sorted(by_resource.items())
+        ]
         self._kinds = [(kind, *_two_columns(pairs)) for kind, pairs in sorted(by_kind.items())]
         self._views = []
         for key, view in views.items():
@@ -135,7 +179,7 @@ class Counter:
         for code, at, amount in self._resources:
             free = np.maximum(table.free[code].take(rows), 0)
             _lower(counts, at, free[None, :] // amount[:, None])
-        for kind, at, asked in self._kinds:  # whole ones are asked for, whoever says that he holds which
+        for kind, at, asked in self._kinds:  # whole devices, regardless of which pods hold them
             left = np.maximum(table.whole_left[kind].take(rows), 0)
             _lower(counts, at, left[None, :] // asked[:, None])
         for view, at, share, whole_at, whole in self._views:
@@ -143,9 +187,9 @@ class Counter:
                 _lower(counts, at, _shares_that_fit(table.allowed_free(view, rows), share))
             if len(whole_at):
                 _lower(counts, whole_at, view.whole.take(rows)[None, :] // whole[:, None])
-        counts[self._verdicts[:, rows] < 0] = 0
+        counts[self._refused[:, rows]] = 0
         for alone, cls in self._alone:
-            there = _standing_in_the_way(table, cls).take(rows)
+            there = np.sum([tally.by_slot for tally in _kept_apart(table, cls)], axis=0).take(rows)
             counts[alone] = np.where(there > 0, 0, np.minimum(counts[alone], 1))
         for slow in self._slow:
             self._count_slowly(self.classes[slow], rows, counts[slow])
@@ -157,30 +201,14 @@ class Counter:
             counts[at] = 0 if row is None else min(int(counts[at]), _placeable(row, cls))
 
 
-HOSTNAME = "kubernetes.io/hostname"
-"""The label by which every node is a domain of its own."""
-
-
-def _keeps_off(cls: PodClass) -> bool:
-    return bool(cls.traits.ports or _own_anti_affinity(cls))
-
-
-def _own_anti_affinity(cls: PodClass) -> list[Term]:
-    """Its terms against pods like itself on the same node."""
-    traits = cls.traits
-    terms = [others_term(t, traits) for t in traits.anti_affinity if t.key == HOSTNAME]
-    return [term for term in terms if term is not None and term.selects(traits, {})]
-
-
-def _standing_in_the_way(table: NodeTable, cls: PodClass) -> Column:
-    """int64[capacity]: how many pods there are that have its ports, or that it does not want to be with."""
-    ports = cls.traits.ports
-    there = np.zeros(table.capacity, dtype=np.int64)
-    if ports:
-        there = there + table.tally(("ports", ports), ports_taken(ports)).by_slot
-    for term in _own_anti_affinity(cls):
-        there = there + table.tally(("alike", canonical(term)), selected_by_all((term,))).by_slot
-    return there
+def _kept_apart(table: NodeTable, cls: PodClass) -> list[TopologyTally]:
+    """Returns the tallies of pods that exclude a pod of the class from their node and are excluded
+    by it; empty if its replicas may share a node."""
+    found: list[TopologyTally] = []
+    for _, counter in default_rules().counters:
+        if counter.apart is not None:
+            found += counter.apart(cls, table)
+    return found
 
 
 def _two_columns(pairs: list[tuple[int, int]]) -> tuple[Column, Column]:
@@ -196,7 +224,9 @@ def _lower(counts: Column, at: Column, bound: Column) -> None:
 
 
 def _shares_that_fit(free: Column, share: Column) -> Column:
-    """int64[classes, nodes]: the sum over devices of floor(free / share). Each distinct share is divided once."""
+    """Returns int64[classes, nodes]: how many shares fit, the sum over devices of floor(free /
+    share). `free` [nodes, devices]: free thousandths; `share` [classes]: requested thousandths.
+    Each distinct share is divided once."""
     distinct, back = np.unique(share, return_inverse=True)
     counts = np.zeros((len(distinct), len(free)), dtype=np.int64)
     for device in range(free.shape[1]):
@@ -205,7 +235,8 @@ def _shares_that_fit(free: Column, share: Column) -> Column:
 
 
 def _placeable(row: NodeRow, cls: PodClass) -> int:
-    """Place replicas of a class on a copy of the node's devices until none fits: at most 1000 a device."""
+    """Returns how many replicas fit on the node's devices, by allocating them one by one on a copy
+    until none fits."""
     scratch = NodeRow(row.slot, row.name)
     scratch.groups = row.groups
     scratch.device_free = list(row.device_free)

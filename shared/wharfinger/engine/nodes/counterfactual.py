@@ -1,54 +1,88 @@
-"""Why a node was refused, all reasons of it, and the smallest change that would have let a replica in.
+"""The smallest changes that would make a refused node feasible for a replica, by bisection
+(`rules.changes`).
 
-The answers come from the very functions that place: `fit.usage_verdict` for what is free, `classes` for claims and taints. A
-change is a class that asks a little less, or facts that are a little otherwise, and the same question asked once more.
+A change is a class with smaller requests, or changed facts, evaluated again. The rule itself knows
+what would undo a refusal by a fact (its method `undo`). Amounts are the same for every rule that
+compares them, so smaller requests and more free resources are searched here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from wharfinger.domain.node import Node
-from wharfinger.domain.reasons import NodeReason
 from wharfinger.domain.resources import is_of_nodes
-from wharfinger.domain.selectors import NodeTerm
+from wharfinger.domain.taints import Taint
 from wharfinger.domain.workload import Requirements
-from wharfinger.engine.changes import Change, Way, less_asked, more, smallest, smallest_first
-from wharfinger.engine.fleet.counterfactual import label, satisfying, tolerating, toleration
-from wharfinger.engine.nodes.classes import PodClass, bears_taints, claims_hold, compile_class, is_barred
+from wharfinger.engine.framework.protocols import Plugin
+from wharfinger.engine.nodes.classes import PodClass, compile_class
 from wharfinger.engine.nodes.columns import PODS, NodeRow, NodeTable, clamped
-from wharfinger.engine.nodes.fit import take_devices, usage_verdict
+from wharfinger.engine.nodes.fit import fits
+from wharfinger.rules.changes import (
+    Change,
+    ChangeKind,
+    ChangeSet,
+    less_asked,
+    more,
+    smallest,
+    smallest_first,
+)
+
+FIRST: tuple[ChangeKind, ...] = ("state", "label")
+"""The changes of the node come before those of the workload."""
 
 
-def refusals(table: NodeTable, row: NodeRow, cls: PodClass) -> tuple[NodeReason, ...]:
-    """Every reason, in the order in which the first is found; empty: feasible."""
-    asked = cls.requirements
-    found: list[NodeReason] = []
-    if is_barred(row, asked.tolerations):
-        found.append("Unschedulable")
-    if not claims_hold(asked, row.labels, row.name):
-        found.append("NodeAffinity")
-    if not bears_taints(table.taint_sets[row.taint_code], asked.tolerations):
-        found.append("TaintToleration")
-    if any(row.free[code] < amount for code, amount in cls.amounts):
-        found.append("InsufficientResources")
-    if cls.needs and take_devices(row, cls.needs) is None:
-        found.append("InsufficientDevices")
-    return tuple(found)
+@dataclass(frozen=True, slots=True)
+class RefusedNode:
+    """A node and a class of pods that it may have refused: the input of a rule's `undo`."""
+
+    table: NodeTable
+    row: NodeRow
+    node: Node
+    cls: PodClass
+
+    @property
+    def asked(self) -> Requirements:
+        return self.cls.requirements
+
+    @property
+    def taints(self) -> tuple[Taint, ...]:
+        return self.table.taint_sets[self.row.taint_code]
 
 
 def short_of(table: NodeTable, row: NodeRow, cls: PodClass) -> dict[str, int]:
-    """resource -> how much of it is missing for one replica."""
-    return {table.resources[code]: amount - row.free[code] for code, amount in cls.amounts if row.free[code] < amount}
+    """Returns resource -> amount that the node lacks for one replica."""
+    return {
+        table.resources[code]: amount - row.free[code]
+        for code, amount in cls.amounts
+        if row.free[code] < amount
+    }
 
 
-def ways_in(table: NodeTable, row: NodeRow, node: Node, cls: PodClass) -> tuple[Way, ...]:
-    """What would have made the node feasible for one replica, smallest first. Empty: it is, or nothing would."""
-    facts = tuple(_facts_otherwise(table, row, node, cls.requirements))
-    if not _facts_hold(table, row, cls.requirements) and not facts:
+def ways_in(
+    table: NodeTable, row: NodeRow, node: Node, cls: PodClass, rules: Iterable[Plugin]
+) -> tuple[ChangeSet, ...]:
+    """Returns the sets of changes that would make a node feasible for one replica, the smallest set
+    first. Each set is an alternative; all changes of a set are needed together. The result is empty
+    if the node is feasible now, or if no change helps.
+
+    Each set contains all changes of node or workload properties (labels, taints, tolerations, ...)
+    that are needed. If resources are missing too, each set also contains one remedy for resources:
+    smaller requests, or more free resources on the node.
+
+    - `row`, `node`: the node, as a row of the table and as it was reported. `cls`: the class of the
+      replica.
+    - `rules`: the rules of the profile. A rule without a method `undo` cannot say which changes
+      help, so it is ignored.
+
+    Example: a node lacks 500 milli-CPU and has a taint. One set is to tolerate the taint and to
+    request 500 milli-CPU less. The other set is to tolerate the taint and to free 500 milli-CPU.
+    """
+    facts = _facts_changed(RefusedNode(table, row, node, cls), rules)
+    if facts is None:
         return ()
-    if usage_verdict(row, cls) == 0:
+    if fits(row, cls):
         return (facts,) if facts else ()
     usage = less_asked(cls.requirements, lambda asked: _fits(table, row, cls, asked))
     missing = _more_free(table, row, cls)
@@ -57,80 +91,52 @@ def ways_in(table: NodeTable, row: NodeRow, node: Node, cls: PodClass) -> tuple[
     return smallest_first([(*facts, *way) for way in usage], cls.requirements)
 
 
+def _facts_changed(refused: RefusedNode, rules: Iterable[Plugin]) -> ChangeSet | None:
+    """Collects the changes of node or workload properties (labels, taints, tolerations, ...) that
+    undo every refusal of one node for one class of pods. Returns the changes, all of which are
+    needed: first changes of the node, then changes of the workload. Empty: no change is needed.
+    None: one of the refusals cannot be undone.
+
+    `refused`: the node and the class. `rules`: the rules of the profile; a rule without a method
+    `undo` is ignored.
+    """
+    changes: list[Change] = []
+    if refused.row.closed and not refused.node.unschedulable:
+        changes.append(Change("state", refused.row.name, "the node not being taken away"))
+    for rule in rules:
+        if hasattr(rule, "undo"):
+            undone: ChangeSet | None = rule.undo(refused)
+            if undone is None:
+                return None
+            changes += undone
+    return tuple(
+        sorted(changes, key=lambda c: FIRST.index(c.kind) if c.kind in FIRST else len(FIRST))
+    )
+
+
 def _fits(table: NodeTable, row: NodeRow, cls: PodClass, asked: Requirements) -> bool:
-    """Compiled as classes are; where only amounts differ, which is what is tried most, from the class that is there."""
+    """Returns whether the node has enough free amounts and devices for changed requirements. If the
+    devices are unchanged, which is the usual case, only the amounts are compiled again."""
     if asked.devices != cls.requirements.devices:
-        return usage_verdict(row, compile_class(table, asked, "counterfactual")) == 0
+        return fits(row, compile_class(table, asked, "counterfactual"))
     amounts = {
         table.resource_codes[name]: clamped(amount)
         for name, amount in asked.requests.items()
         if amount > 0 and is_of_nodes(name)
     }
     amounts.setdefault(PODS, 1)
-    return usage_verdict(row, replace(cls, amounts=tuple(amounts.items()))) == 0
+    return fits(row, replace(cls, amounts=tuple(amounts.items())))
 
 
-def _facts_hold(table: NodeTable, row: NodeRow, asked: Requirements) -> bool:
-    return (
-        not is_barred(row, asked.tolerations)
-        and claims_hold(asked, row.labels, row.name)
-        and bears_taints(table.taint_sets[row.taint_code], asked.tolerations)
-    )
+def _more_free(table: NodeTable, row: NodeRow, cls: PodClass) -> ChangeSet:
+    """Finds the smallest additional free amount of each resource that one replica lacks on a node,
+    by exponential and binary search. Returns one change per lacking resource. Returns no changes if
+    no resource is lacking, or if the replica would not fit even with these amounts because devices
+    are missing too (devices cannot be added).
 
-
-def _facts_otherwise(table: NodeTable, row: NodeRow, node: Node, asked: Requirements) -> Iterator[Change]:
-    """What of the node or the workload would have to be otherwise, each of it necessary. Nothing where some of it cannot be."""
-    changes: list[Change] = []
-    if is_barred(row, asked.tolerations):
-        closed = row.closed and not node.unschedulable  # by a removal that was decided
-        text = "the node not being taken away" if closed else "the node being uncordoned"
-        changes.append(Change("state", row.name, text))
-    if not claims_hold(asked, row.labels, row.name):
-        labels = _labels_otherwise(asked, row)
-        if labels is None:
-            return
-        changes += labels
-    tolerations = asked.tolerations
-    for taint in table.taint_sets[row.taint_code]:
-        if not bears_taints((taint,), tolerations):
-            tolerations = (*[t for t in tolerations if not t.tolerates(taint)], tolerating(taint))
-            changes.append(toleration(taint))
-    if bears_taints(table.taint_sets[row.taint_code], tolerations):
-        yield from changes
-
-
-def _labels_otherwise(asked: Requirements, row: NodeRow) -> list[Change] | None:
-    """The labels the node lacks: of the selector all, of the terms those of the one that lacks fewest."""
-    changes = [label(k, v) for k, v in sorted(asked.node_selector.items()) if row.labels.get(k) != v]
-    labels = {**row.labels, **asked.node_selector}
-    best: tuple[int, list[Change], dict[str, str]] | None = None
-    for term in asked.node_terms:
-        found = _term_otherwise(term, labels, row.name)
-        if found is not None and (best is None or len(found[0]) < best[0]):
-            best = (len(found[0]), *found)
-    if best is not None:
-        changes, labels = changes + best[1], best[2]
-    return changes if claims_hold(asked, labels, row.name) else None
-
-
-def _term_otherwise(term: NodeTerm, labels: dict[str, str], name: str) -> tuple[list[Change], dict[str, str]] | None:
-    changes: list[Change] = []
-    for requirement in term.expressions:
-        if requirement.holds(labels):
-            continue
-        found = satisfying(requirement)
-        if found is None:
-            return None
-        change, value = found
-        changes.append(change)
-        labels = {k: v for k, v in labels.items() if k != requirement.key}
-        if value is not None:
-            labels[requirement.key] = value
-    return (changes, labels) if term.matches(labels, name) else None
-
-
-def _more_free(table: NodeTable, row: NodeRow, cls: PodClass) -> Way:
-    """Of every resource that is short the smallest amount more with which the node would do; devices cannot be added to."""
+    `row`: the node. `cls`: the class of the replica. Example: 2500 milli-CPU are free and 4000 are
+    requested. The change is 1500 milli-CPU more.
+    """
     changes: list[Change] = []
     other = _copy(row)
     for name, missing in sorted(short_of(table, row, cls).items()):
@@ -145,7 +151,7 @@ def _more_free(table: NodeTable, row: NodeRow, cls: PodClass) -> Way:
             return ()
         changes.append(more(name, extra))
         other.free[code] += extra
-    return tuple(changes) if changes and usage_verdict(other, cls) == 0 else ()
+    return tuple(changes) if changes and fits(other, cls) else ()
 
 
 def _copy(row: NodeRow) -> NodeRow:

@@ -1,23 +1,27 @@
-"""The book of one cluster: its nodes, the pods seen on them, and which binding holds which replicas where.
+"""The occupancy of one cluster: its nodes, the pods observed on them, and which binding holds which
+replicas where.
 
-What is free on a node is a function of four facts only: its allocatable, its pods, the replicas placed on it, and whether
-it is closed. So the order in which facts arrive cannot matter, and a state that was stored and loaded is the same state.
-Placing and releasing adjust the columns directly; every other fact writes the node's row anew from the book.
+What is free on a node is a function of four facts: its allocatable amounts, its pods, the replicas
+placed on it, and whether it is closed. So the order of facts does not matter, and a restored
+snapshot equals the original state. Placing and releasing adjust the columns incrementally; every
+other fact rebuilds the node's row.
 
-One replica is counted once on its way: *assigned* (wanted here, on no node yet), *placed* (charged to its node), *observed*
-(a pod with the same binding and ordinal on the same node is that replica, and is not charged again; the devices it says
-it holds count, not those it was meant to get). A pod of a released replica goes on being charged until it is seen no more.
+A replica is counted once in each phase: *assigned* (wanted here, without a node), *placed* (charged
+to its node), *observed* (a pod with the same binding and ordinal on that node is the same replica
+and is not charged again; the devices it reports replace the planned ones). A pod of a released
+replica is charged until it is no longer reported.
 
-A pod that asks for devices without saying which it holds is charged to the devices it would best fit on, after
-all that is known: a reservation, made anew with each change of its node.
+A pod that requests devices without reporting which it holds is charged, after all others, to the
+devices it would fit best. This is recomputed with each change of its node.
 
-The cluster stage and the estimator keep the same book from different sources: the one from its own decisions, the other from
-the assignments topic. Neither decides anything here.
+The cluster stage and the estimator maintain the same occupancy from different sources: from the
+stage's own decisions, and from the assignments topic. Neither decides anything here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import assert_never
 
 import msgspec
 
@@ -28,6 +32,20 @@ from wharfinger.domain.taints import Taint
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.nodes.classes import DeviceNeed, PodClass, compile_class
 from wharfinger.engine.nodes.columns import NodeRow, NodeTable, Taken, Ties
+from wharfinger.events.assignments import (
+    Assigned,
+    AssignmentItem,
+    Claimed,
+    ClaimEnded,
+    Disrupted,
+    Disrupting,
+    NodeClosed,
+    Placed,
+    Recovered,
+    Refused,
+    Released,
+    Silenced,
+)
 from wharfinger.events.cluster_state import NodesObserved, PodsObserved
 from wharfinger.events.decisions import NodeShare
 
@@ -38,7 +56,7 @@ ReplicaKey = tuple[str, int]
 
 
 class Replica(msgspec.Struct, frozen=True):
-    """A placed replica. `at`: when, in the round's microseconds."""
+    """A placed replica. `at`: the time of the placement, in the round's microseconds."""
 
     node: str
     cls: PodClass
@@ -46,11 +64,14 @@ class Replica(msgspec.Struct, frozen=True):
     at: int
 
 
-class Held(msgspec.Struct):
-    """What a binding shall have here (`desired`, of class `cls`) and what it has (`placed`, by ordinal).
+class HeldBinding(msgspec.Struct):
+    """The desired and actual state of one binding in this cluster: `desired` replicas of class
+    `cls`, and those that are `placed`, by ordinal.
 
-    `assignment`: the id of the fleet decision that last said so; refusals refer to it. `replace`: what is placed belongs to other
-    requirements or another incarnation of the binding and has to go. `arrival`: order among equals.
+    `assignment`: id of the latest fleet decision about it; refusals refer to it. `replace`: the
+    placed replicas have other requirements or belong to another incarnation of the binding (uid),
+    and have to be released. `arrival`: sequence number of the latest assignment. `counted_unbound`:
+    its part of `Occupancy.unbound`.
     """
 
     cls: PodClass
@@ -69,10 +90,13 @@ class Held(msgspec.Struct):
 
 
 class Occupancy:
-    """`known`: all buckets of nodes have been seen. `version`: raised by every change that shows in columns or unbound counts.
+    """Records the nodes, observed pods and held replicas of one cluster, and derives the node table
+    from them.
 
-    `lost`: nodes that hold replicas and are not there (any more). `unbound`: class key -> replicas assigned, on no node.
-    `ties`: see `NodeTable`.
+    `known`: all buckets of nodes were received. `version`: incremented by every change of columns
+    or unbound counts. `lost`: nodes that hold replicas but do not exist (any more). `unsettled`:
+    bindings whose placed replicas differ from the desired ones. `unbound`: class key -> assigned
+    replicas that neither are placed nor have an observed pod. `ties`: see `NodeTable`.
     """
 
     def __init__(self, ties: Ties | None = None) -> None:
@@ -86,7 +110,7 @@ class Occupancy:
         self.closed: set[str] = set()
         self.taint_since: dict[str, dict[str, int]] = {}
         self.pods: dict[str, tuple[Pod, ...]] = {}
-        self.held: dict[str, Held] = {}
+        self.held: dict[str, HeldBinding] = {}
         self.on_node: dict[str, dict[ReplicaKey, Replica]] = {}
         self.objects = ClusterObjects()
         self.lost: set[str] = set()
@@ -105,19 +129,20 @@ class Occupancy:
         return self.bucket_count > 0 and len(self.buckets) == self.bucket_count
 
     def class_of(self, requirements: Requirements, terminating: bool = False) -> PodClass:
-        """One class for all pods that are interchangeable on every node. `terminating`: about to end."""
+        """Returns the compiled class shared by all pods that are interchangeable on every node.
+        `terminating`: the pod is being deleted."""
         key = (requirements.pod_key, terminating)
         cls = self._classes.get(key)
         if cls is None:
             if len(self._classes) >= _CLASSES_KNOWN:
-                self._classes.clear()  # replicas keep their own; this is only where equal ones meet
+                self._classes.clear()  # replicas keep their class; this is only a cache
             cls = self._classes[key] = compile_class(
                 self.table, requirements, requirements.class_key, key[0], terminating
             )
         return cls
 
     def observe_objects(self, objects: ClusterObjects) -> bool:
-        """Take the cluster's other objects, all of them; True when anything changed."""
+        """Replaces all other objects of the cluster. Returns whether anything changed."""
         if objects == self.objects:
             return False
         self.objects = self.table.objects = objects
@@ -125,17 +150,28 @@ class Occupancy:
         return True
 
     def unbound_classes(self) -> list[tuple[PodClass, int]]:
-        """Each class that has replicas assigned but on no node, and how many, in order of key."""
+        """Returns each class with replicas in `unbound`, and their number, ordered by class key."""
         return [(self._unbound_classes[key], n) for key, n in sorted(self.unbound.items())]
 
     def tells_of(self, binding: str) -> bool:
-        """Whether pods of the binding are seen at all: then a replica whose pod is not seen does not run yet."""
+        """Whether any pod of the binding is observed. If so, a replica of the binding without an
+        observed pod is not running yet."""
         return binding in self._seen
 
     # --- facts: nodes
 
     def observe_nodes(self, event: NodesObserved, at: int) -> bool:
-        """Take one bucket; True when anything changed. A bucket outside its own count says nothing."""
+        """Applies a report about one bucket of nodes. The nodes of a cluster are split into
+        `event.buckets` buckets; a report contains all nodes of one bucket and replaces what was
+        known of this bucket. Returns whether anything was stored.
+
+        - If `event.buckets` differs from earlier reports, the new buckets are only collected at
+          first. They replace the old ones when all of them were received.
+        - A report with an invalid bucket index is ignored.
+        - If a report has two nodes of the same name, the first is used.
+
+        `at`: time of the round in microseconds.
+        """
         if not 0 <= event.bucket < event.buckets:
             return False
         nodes: dict[str, Node] = {}
@@ -152,8 +188,14 @@ class Occupancy:
         return self._observe_rebucketed(event, nodes, at)
 
     def _observe_rebucketed(self, event: NodesObserved, nodes: dict[str, Node], at: int) -> bool:
-        """The number of buckets changed: the old set stands until the new one is whole, for half a set would look like
-        half a cluster lost."""
+        """Collects the reports after the number of buckets changed (the nodes of a cluster are
+        split into buckets, and each report has one bucket). The old nodes stay until all new
+        buckets are received. Then the new buckets replace the old ones at once, because with a part
+        of the buckets it would look as if nodes were lost. Returns whether anything was stored.
+
+        If the number of buckets changes again before all are received, collecting starts again.
+        `nodes`: the nodes of the received bucket by name. `at`: time of the round in microseconds.
+        """
         if event.buckets != self.incoming_count:
             self.incoming.clear()
             self.incoming_count = event.buckets
@@ -184,8 +226,13 @@ class Occupancy:
             self._in_buckets.setdefault(name, set()).add(bucket)
 
     def _merge(self, names: set[str], at: int) -> None:
-        """Bring `names` to what the buckets say. A name in two buckets belongs to the lowest, in one bucket twice to the
-        first: a rule about facts, not about arrival."""
+        """Updates the nodes named `names` from the buckets (the nodes of a cluster are split into
+        buckets, and each report has one bucket). A node that is in no bucket is removed.
+
+        If several buckets have a node of the same name, the node of the bucket with the lowest
+        index is used. So the result does not depend on the order in which buckets arrive. `at`:
+        time of the round in microseconds; it is recorded as the start of new NoExecute taints.
+        """
         for name in sorted(names):
             sayers = self._in_buckets.get(name)
             if sayers is None:
@@ -200,7 +247,11 @@ class Occupancy:
     def _take_node(self, node: Node, at: int) -> None:
         self.nodes[node.name] = node
         since = self.taint_since.pop(node.name, {})
-        now = {taint_name(t): since.get(taint_name(t), at) for t in node.taints if t.effect == "NoExecute"}
+        now = {
+            taint_name(t): since.get(taint_name(t), at)
+            for t in node.taints
+            if t.effect == "NoExecute"
+        }
         if now:
             self.taint_since[node.name] = now
         self.table.put(node, node.name in self.closed)
@@ -218,7 +269,7 @@ class Occupancy:
         self.version += 1
 
     def close(self, name: str) -> None:
-        """No new replicas on this node until it has gone from the facts."""
+        """Closes a node to new replicas, until it is reopened or removed."""
         if name in self.closed or (self.known and name not in self.nodes):
             return
         self.closed.add(name)
@@ -228,7 +279,7 @@ class Occupancy:
             self._write(name)
 
     def reopen(self, name: str) -> None:
-        """The node takes new replicas again, as far as it says so itself."""
+        """Ends `close`. The node takes new replicas again unless it is cordoned."""
         if name not in self.closed:
             return
         self.closed.discard(name)
@@ -240,11 +291,18 @@ class Occupancy:
     # --- facts: pods
 
     def observe_pods(self, event: PodsObserved) -> bool:
-        """Take the pods of one node; True when anything changed. Pods on no node hold nothing here."""
+        """Replaces the observed pods of one node and computes the usage of the node again. Returns
+        whether anything changed.
+
+        Several pods with the same uid count as one. A report about pods without a node is ignored,
+        because such pods use nothing. The number of unbound replicas (desired, but without a node
+        and without an observed pod) is computed again for each binding that has one of the old or
+        new pods.
+        """
         name = event.node
         if not name:
             return False
-        # One pod a uid, in order of uid: in which order they are reported says nothing.
+        # One pod per uid, in order of uid: the order of the report has no meaning.
         pods = tuple(sorted({pod.uid: pod for pod in event.pods}.values(), key=lambda pod: pod.uid))
         before = self.pods.get(name, ())
         if before == pods:
@@ -285,16 +343,70 @@ class Occupancy:
 
     # --- the book
 
+    def take(self, item: AssignmentItem, at: int) -> None:
+        """Applies one decision about this cluster from the assignments topic. A decision assigns,
+        places, refuses or releases replicas, or it closes or reopens nodes (a closed node takes no
+        new replicas). Decisions about heartbeats (`Silenced`, `Recovered`) and about node claims
+        change nothing here. `at`: time of the round in microseconds."""
+        match item:
+            case Assigned():
+                self.assign(
+                    item.binding,
+                    item.uid,
+                    item.decision,
+                    item.replicas,
+                    item.requirements,
+                    item.priority,
+                )
+            case Placed():
+                self.place(item.binding, item.placed, item.requirements, at)
+            case Refused():
+                self.refuse(item.binding, item.assignment, item.count)
+            case Released():
+                self.release(item.binding, item.released, item.unbound)
+            case NodeClosed():
+                self.close(item.node)
+            case Disrupting():
+                for node in item.nodes:
+                    self.close(node)
+            case Disrupted():
+                for node in item.reopened:
+                    self.reopen(node)
+            case Silenced() | Recovered() | Claimed() | ClaimEnded():
+                pass
+            case _:
+                assert_never(item)
+
     def assign(
-        self, binding: str, uid: str, assignment: str, replicas: int, requirements: Requirements, priority: int
+        self,
+        binding: str,
+        uid: str,
+        assignment: str,
+        replicas: int,
+        requirements: Requirements,
+        priority: int,
     ) -> None:
-        """`binding` shall have `replicas` here, all told. Other requirements or another uid replace what is placed."""
+        """Sets how many replicas a binding should have in this cluster. `replicas` is the total,
+        not an increment. With 0 replicas, `requirements` and `uid` are ignored.
+
+        If the binding is known here, nothing is released by this function, but its placed replicas
+        are treated as follows:
+
+        - The requests or the uid differ from before: the placed replicas are marked for
+          replacement.
+        - Only properties that other pods see differ, such as labels: the placed replicas stay where
+          they are and get the new requirements.
+
+        `assignment`: id of the decision of the fleet. `uid`: Kubernetes uid of the workload; a new
+        one means that the workload was deleted and created again. `priority`: priority of the
+        replicas.
+        """
         replicas = max(0, replicas)
         held = self.held.get(binding)
         if held is None:
             if not replicas:
                 return
-            held = self.held[binding] = Held(self.class_of(requirements), uid)
+            held = self.held[binding] = HeldBinding(self.class_of(requirements), uid)
         elif replicas:
             cls = self.class_of(requirements)
             if cls.key != held.cls.key or uid != held.uid:
@@ -304,14 +416,20 @@ class Occupancy:
             elif cls is not held.cls:
                 self._relabel(binding, held, cls)
         else:
-            held.replace = False  # all of it goes anyway
+            held.replace = False  # all replicas are released anyway
         held.assignment, held.desired, held.priority = assignment, replicas, priority
         self.arrivals += 1
         held.arrival = self.arrivals
         self._settle(binding)
 
-    def _relabel(self, binding: str, held: Held, cls: PodClass) -> None:
-        """As many fit as before, but others see them otherwise: what is placed stays and is of the new class."""
+    def _relabel(self, binding: str, held: HeldBinding, cls: PodClass) -> None:
+        """Gives a binding and its placed replicas a new class. The replicas stay on their nodes.
+        The requests of the new class equal the old ones; only properties that other pods see
+        differ, such as labels. So the tallies are updated on each node that holds one of the
+        replicas.
+
+        `held`: the state of the binding. `cls`: the new class.
+        """
         self._uncount(held)
         held.cls = cls
         for ordinal, replica in list(held.placed.items()):
@@ -328,28 +446,53 @@ class Occupancy:
                 self.version += 1
 
     def restore(
-        self, binding: str, requirements: Requirements, uid: str, assignment: str, desired: int, priority: int,
-        arrival: int, replace: bool,
-    ) -> None:  # fmt: skip
-        """A binding as it was stored, its replicas already placed."""
+        self,
+        binding: str,
+        requirements: Requirements,
+        uid: str,
+        assignment: str,
+        desired: int,
+        priority: int,
+        arrival: int,
+        replace: bool,
+    ) -> None:
+        """Restores from a snapshot what a binding should have in this cluster. The caller has to
+        restore the placed replicas before, by `place`.
+
+        - `uid`: Kubernetes uid of the workload. `assignment`: id of the last decision of the fleet.
+        - `desired`: number of replicas that the binding should have. `priority`: priority of the
+          replicas.
+        - `arrival`: number of the last assignment of the binding; the assignments of a cluster are
+          numbered in order of arrival.
+        - `replace`: the placed replicas have old requirements and must be released.
+        """
         cls = self.class_of(requirements)
-        held = self.held.setdefault(binding, Held(cls))
+        held = self.held.setdefault(binding, HeldBinding(cls))
         self._uncount(held)
         held.cls, held.uid, held.assignment = cls, uid, assignment
-        held.desired, held.priority, held.arrival, held.replace = desired, priority, arrival, replace
+        held.desired, held.priority, held.arrival, held.replace = (
+            desired,
+            priority,
+            arrival,
+            replace,
+        )
         self._settle(binding)
 
     def refuse(self, binding: str, assignment: str, count: int) -> None:
-        """Give `count` replicas back, unless the fleet has assigned anew meanwhile: the new word then stands whole."""
+        """Reduces the desired replicas of a binding by `count`. The refusal is ignored if
+        `assignment` is not the latest assignment: a newer one states a total, which replaces the
+        refused one."""
         held = self.held.get(binding)
         if held is not None and held.assignment == assignment and count > 0:
             held.desired = max(0, held.desired - count)
             self._settle(binding)
 
-    def place(self, binding: str, shares: Iterable[NodeShare], requirements: Requirements, at: int) -> None:
+    def place(
+        self, binding: str, shares: Iterable[NodeShare], requirements: Requirements, at: int
+    ) -> None:
         held = self.held.get(binding)
         if held is None:
-            held = self.held[binding] = Held(self.class_of(requirements))
+            held = self.held[binding] = HeldBinding(self.class_of(requirements))
             cls = held.cls
         elif requirements is held.cls.requirements or requirements == held.cls.requirements:
             cls = held.cls
@@ -359,11 +502,13 @@ class Occupancy:
             self._place_share(binding, held, share, cls, at)
         self._settle(binding)
 
-    def _place_share(self, binding: str, held: Held, share: NodeShare, cls: PodClass, at: int) -> None:
+    def _place_share(
+        self, binding: str, held: HeldBinding, share: NodeShare, cls: PodClass, at: int
+    ) -> None:
         devices: dict[int, Taken] = {}
         for i, ordinal in enumerate(share.ordinals):
             devices.setdefault(ordinal, share.devices[i] if i < len(share.devices) else ())
-            if ordinal in held.placed:  # placed anew: it leaves its old node first
+            if ordinal in held.placed:  # placed again: it leaves its old node first
                 self._remove(binding, held, ordinal)
         if not devices:
             return
@@ -376,12 +521,23 @@ class Occupancy:
         elif share.node in self._floating or share.node in self._own_pods:
             self._write(share.node)
         else:
-            charged = [pair for taken in devices.values() for pair in sane(taken)] if share.devices else ()
+            charged = (
+                [pair for taken in devices.values() for pair in sane(taken)]
+                if share.devices
+                else ()
+            )
             self.table.charge(row, cls, len(devices), charged)
             self.version += 1
 
     def release(self, binding: str, shares: Iterable[NodeShare], unbound: int = 0) -> None:
-        """Let go the named ordinals, where they are on the named nodes, and `unbound` wanted ones."""
+        """Releases replicas of a binding. A replica is released if its ordinal is in `shares` and
+        it is placed on the node that is named with the ordinal. An unknown binding is ignored.
+
+        `shares`: (node, ordinals) to release. `unbound`: the number of replicas that are given up
+        without having a node. Only `unbound` lowers the desired number of replicas. Example: 5
+        replicas are desired, the ordinals 0, 1 and 2 are placed. Releasing ordinal 2 with `unbound`
+        1 leaves 4 desired and 2 placed.
+        """
         held = self.held.get(binding)
         if held is None:
             return
@@ -396,7 +552,7 @@ class Occupancy:
             held.replace = False
         self._settle(binding)
 
-    def _remove(self, binding: str, held: Held, ordinal: int) -> None:
+    def _remove(self, binding: str, held: HeldBinding, ordinal: int) -> None:
         replica = held.placed.pop(ordinal)
         here = self.on_node[replica.node]
         del here[(binding, ordinal)]
@@ -409,11 +565,20 @@ class Occupancy:
         if replica.node in self._floating or replica.node in self._own_pods:
             self._write(replica.node)
         else:
-            self.table.charge(row, replica.cls, -1, [(i, -milli) for i, milli in sane(replica.devices)])
+            self.table.charge(
+                row, replica.cls, -1, [(i, -milli) for i, milli in sane(replica.devices)]
+            )
             self.version += 1
 
     def _settle(self, binding: str) -> None:
-        """Bring what is derived from a binding up to date: unbound count, whether work is left, whether it exists at all."""
+        """Computes again what follows from the state of one binding: the number of its unbound
+        replicas, and whether its placed replicas differ from the desired ones. Removes the binding
+        if it has no replicas and needs none.
+
+        A replica is unbound if it is desired and neither placed nor observed as a pod. Example: 5
+        replicas are desired, ordinals 0, 1 and 2 are placed, and a pod with ordinal 3 is observed.
+        Then 5 - 3 - 1 = 1 replica is unbound.
+        """
         held = self.held.get(binding)
         if held is None:
             return
@@ -429,7 +594,8 @@ class Occupancy:
             key = held.cls.key
             self.unbound[key] = self.unbound.get(key, 0) + desired - bound
             self._unbound_classes[key] = held.cls
-        if desired == len(placed) and not held.replace:  # `settled`, which is asked for every change there is
+        if desired == len(placed) and not held.replace:
+            # the same as `settled`, inlined because this runs at every change
             self.unsettled.pop(binding, None)
             if not desired:
                 del self.held[binding]
@@ -437,7 +603,7 @@ class Occupancy:
             self.unsettled[binding] = None
         self.version += 1
 
-    def _uncount(self, held: Held) -> None:
+    def _uncount(self, held: HeldBinding) -> None:
         if held.counted_unbound:
             left = self.unbound[held.cls.key] - held.counted_unbound
             held.counted_unbound = 0
@@ -465,7 +631,7 @@ class Occupancy:
         for pod in self.pods.get(name, ()):
             key = (pod.binding, pod.ordinal)
             if key in here and own[key].uid == pod.uid:
-                continue  # of two pods that claim one replica, one is it and the other is charged
+                continue  # if two pods claim one replica, the other one is charged
             cls = self.class_of(pod.requirements, pod.terminating)
             held[cls] = held.get(cls, 0) + 1
             _hold(devices, pod.devices)
@@ -485,12 +651,14 @@ def taint_name(taint: Taint) -> str:
 
 
 def shares_of(placed: Mapping[int, Replica], ordinals: Iterable[int]) -> tuple[NodeShare, ...]:
-    """Placed ordinals as node shares: nodes in order of first ordinal."""
+    """Groups placed replicas by node. Returns one share per node, in the order in which `ordinals`
+    names them first."""
     by_node: dict[str, list[int]] = {}
     for ordinal in ordinals:
         by_node.setdefault(placed[ordinal].node, []).append(ordinal)
     return tuple(
-        NodeShare(node, tuple(own), _devices([placed[o].devices for o in own])) for node, own in by_node.items()
+        NodeShare(node, tuple(own), _devices([placed[o].devices for o in own]))
+        for node, own in by_node.items()
     )
 
 
@@ -499,7 +667,8 @@ def _devices(taken: list[Taken]) -> tuple[Taken, ...]:
 
 
 def sane(devices: Taken) -> list[tuple[int, int]]:
-    """What of said thousandths is charged to a node."""
+    """Returns the entries (device index, thousandths) that are charged to a node: those above 0,
+    each limited to one whole device."""
     return [(index, min(milli, DEVICE_MILLI)) for index, milli in devices if milli > 0]
 
 
@@ -510,11 +679,20 @@ def _hold(devices: list[int], taken: Taken) -> None:
 
 
 def _reserve(row: NodeRow, devices: list[int], need: DeviceNeed) -> None:
-    """Charge a need to the devices it would best fit on; where none has room, to the emptiest, so that it is not forgotten."""
+    """Adds a device request to the used thousandths of the devices of a node, for a pod that does
+    not report which devices it uses. The devices are chosen by best fit: of the allowed devices
+    with enough free thousandths, the devices with the least free are taken first. If too few have
+    enough free, the request is completed on the other allowed devices, the least used first. So
+    these devices can get more than 1000 used thousandths.
+
+    `row`: the node. `devices`: used thousandths of each device; changed in place. `need`: the
+    request: allowed devices, number of devices, thousandths of each. Example: 600, 300 and 0 are
+    used. A request for 500 thousandths of one device changes 300 to 800.
+    """
     milli = min(need.milli, DEVICE_MILLI)
     allowed = [i for i, group in enumerate(row.groups) if group in need.view.groups]
     fitting = sorted((-devices[i], i) for i in allowed if devices[i] + milli <= DEVICE_MILLI)
-    # Best fit is the fullest that still has room; sorted by -held that is the front.
+    # Best fit: the fullest devices with room come first in the order of -held.
     chosen = [i for _, i in fitting][: need.count]
     if len(chosen) < need.count:
         rest = sorted((devices[i], i) for i in allowed if i not in chosen)

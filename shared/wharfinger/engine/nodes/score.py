@@ -1,4 +1,5 @@
-"""How resources are scored in short: the two names that a cluster stage without a configuration of its own is set to."""
+"""The two names by which a cluster stage without a scheduler configuration selects its score of
+resources."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ Strategy = Literal["least-allocated", "most-allocated"]
 
 
 def profile_of(strategy: Strategy) -> Profile:
-    """The default profile with this strategy of NodeResourcesFit."""
+    """Returns the default profile, with the fit score changed to this strategy."""
     profile = default_profile()
     if strategy == "least-allocated":
         return profile

@@ -1,11 +1,13 @@
-"""How many pods of a sort stand on each node, for every sort that somebody asks about.
+"""Counts of pods per node for every selector that a rule uses, maintained incrementally.
 
-A pod that spreads, seeks others or avoids them asks: how many pods that *this* selects are in each domain? Each
-distinct question is a `Tally`: one count a node, which follows every replica that comes or goes, so that nothing is
-ever counted anew from pods. What a pod that is there says about those to come (its anti-affinity, its preferences) is
-a tally too: of those who carry the term.
+A pod with spread constraints or affinity needs: how many pods does *this* selector match in each
+domain? Each distinct selector is a `TopologyTally`: one counter per node, adjusted whenever a
+replica comes or goes, so that pods are never counted again. The terms of existing pods
+(anti-affinity, preferences) that apply to new pods are tallies too: counts of the pods that carry
+the term.
 
-Which tallies a class of pods moves is found once for the class, and again only for tallies that came since."""
+Which tallies a class of pods affects is computed once per class, and again only for new tallies.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,9 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from wharfinger.domain.pod_traits import HostPort, PodTraits
+from wharfinger.domain.pod_traits import PodTraits
 from wharfinger.domain.selectors import LabelSelector
-from wharfinger.engine.framework.plugins.node_ports import clash
-from wharfinger.engine.framework.pod_terms import Term, others_term
+from wharfinger.engine.framework.pod_terms import AffinityTerm, others_term
 
 Column = npt.NDArray[np.int64]
 
@@ -29,17 +30,19 @@ CarriedKind = Literal["avoids", "requires", "prefers"]
 
 
 class Counted(Protocol):
-    """A class of pods, as far as tallies know it. `tallies`: those it moves, and by how much a pod; `looked`: which
-    of them it has looked at: (epoch, number)."""
+    """A class of pods, as tallies see it. `tallies`: the tallies that count its pods, each with the
+    number by which one pod counts. `looked`: (epoch, number of tallies) up to which `tallies` is
+    complete."""
 
     traits: PodTraits
     terminating: bool
-    tallies: list[tuple[Tally, int]]
+    tallies: list[tuple[TopologyTally, int]]
     looked: tuple[int, int]
 
 
-class Tally:
-    """`by_slot` int64[slots]: how often it is met on each node."""
+class TopologyTally:
+    """Counts certain pods by node. `by_slot` int64[slots]: the count on each node; `meets`: returns
+    by how much one pod of a class counts."""
 
     __slots__ = ("by_slot", "meets")
 
@@ -50,10 +53,11 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A term of pods that are there. `weight`: of a preference, signed."""
+    """An affinity term of existing pods. `weight`: signed weight of a preference, 0 for a required
+    term."""
 
     kind: CarriedKind
-    term: Term
+    term: AffinityTerm
     weight: int
 
     @property
@@ -62,20 +66,21 @@ class Carried:
 
 
 TALLIES_MAX = 4096
-"""More are forgotten all at once, and made again as they are asked for: those of workloads that have long gone are
-among them."""
+"""With more tallies, all are dropped, and created again when needed: many of them belong to
+workloads that no longer exist."""
 
 
 class Tallies:
-    """All tallies of one table. `epoch`: raised when they are forgotten. `carried`: the terms of pods that are or
-    were there."""
+    """Creates and stores all tallies of one table. `epoch`: incremented when all are dropped, so
+    that callers drop what they derived. `carried`: the affinity terms of pods that run or have run,
+    each with its tally."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.epoch = 0
-        self.all: list[Tally] = []
-        self.carried: dict[Hashable, tuple[Carried, Tally]] = {}
-        self._found: dict[Hashable, Tally] = {}
+        self.all: list[TopologyTally] = []
+        self.carried: dict[Hashable, tuple[Carried, TopologyTally]] = {}
+        self._found: dict[Hashable, TopologyTally] = {}
 
     def grow(self, capacity: int) -> None:
         self.capacity = capacity
@@ -91,16 +96,24 @@ class Tallies:
         self.epoch += 1
         self.all, self.carried, self._found = [], {}, {}
 
-    def moved_by(self, cls: Counted) -> list[tuple[Tally, int]]:
-        """The tallies that a pod of the class moves. A class that carries terms nobody has carried so far makes
-        tallies for them."""
+    def moved_by(self, cls: Counted) -> list[tuple[TopologyTally, int]]:
+        """Returns the tallies (counters of selected pods per node) that change when a pod of the
+        class is placed or removed, each with the number by which one pod changes it.
+
+        The result is stored in the class. Tallies that are created later are added to it at the
+        next call. If pods of the class have affinity terms that no pod had before, the tallies of
+        these terms are created first. Example: a tally counts pods with app=web, and pods of the
+        class have this label: (the tally, 1).
+        """
         epoch, number = cls.looked
         if epoch == self.epoch and number == len(self.all):
             return cls.tallies
         if epoch != self.epoch:
             cls.tallies, number = [], 0
             self._carry(cls.traits)
-        cls.tallies = cls.tallies + [(t, times) for t in self.all[number:] if (times := t.meets(cls))]
+        cls.tallies = cls.tallies + [
+            (t, times) for t in self.all[number:] if (times := t.meets(cls))
+        ]
         cls.looked = (self.epoch, len(self.all))
         return cls.tallies
 
@@ -109,13 +122,14 @@ class Tallies:
             if carried.key not in self.carried:
                 self.carried[carried.key] = (carried, self._new(_carries(carried.key)))
 
-    def _new(self, meets: Callable[[Counted], int]) -> Tally:
-        tally = Tally(self.capacity, meets)
+    def _new(self, meets: Callable[[Counted], int]) -> TopologyTally:
+        tally = TopologyTally(self.capacity, meets)
         self.all.append(tally)
         return tally
 
-    def asked(self, key: Hashable, meets: Callable[[Counted], int]) -> tuple[Tally, bool]:
-        """The tally of a question, and whether it is new: then whoever keeps the pods has to count those that are there."""
+    def asked(self, key: Hashable, meets: Callable[[Counted], int]) -> tuple[TopologyTally, bool]:
+        """Returns the tally with this key, and whether it is new. The caller has to count the
+        existing pods into a new one."""
         tally = self._found.get(key)
         if tally is not None:
             return tally, False
@@ -124,11 +138,27 @@ class Tallies:
 
 
 def carried_by(traits: PodTraits) -> list[Carried]:
-    """What a pod that is there says of those that come."""
-    if not (traits.anti_affinity or traits.affinity or traits.preferred_affinity or traits.preferred_anti_affinity):
+    """Returns the inter-pod affinity terms of an existing pod by which it influences where new pods
+    are placed: its required anti-affinity, its required affinity, and its preferences. A preference
+    keeps its weight, with a minus sign for anti-affinity; required terms have weight 0.
+
+    Terms without a label selector select no pod and are left out. `traits`: properties of the
+    existing pod, such as labels and affinity. Example: preferred anti-affinity with weight 10 gives
+    a term with weight -10.
+    """
+    if not (
+        traits.anti_affinity
+        or traits.affinity
+        or traits.preferred_affinity
+        or traits.preferred_anti_affinity
+    ):
         return []
-    said = [Carried("avoids", term, 0) for t in traits.anti_affinity if (term := others_term(t, traits))]
-    said += [Carried("requires", term, 0) for t in traits.affinity if (term := others_term(t, traits))]
+    said = [
+        Carried("avoids", term, 0) for t in traits.anti_affinity if (term := others_term(t, traits))
+    ]
+    said += [
+        Carried("requires", term, 0) for t in traits.affinity if (term := others_term(t, traits))
+    ]
     for terms, sign in ((traits.preferred_affinity, 1), (traits.preferred_anti_affinity, -1)):
         for t in terms:
             term = others_term(t.term, traits)
@@ -141,9 +171,15 @@ def _carries(key: Hashable) -> Callable[[Counted], int]:
     return lambda cls: sum(carried.key == key for carried in carried_by(cls.traits))
 
 
-def term_key(term: Term) -> Hashable:
-    """A term as what can be looked up; where two mean the same and are written otherwise, each has its own tally."""
-    return term.key, selector_key(term.selector), tuple(sorted(term.namespaces)), selector_key(term.namespace_selector)
+def term_key(term: AffinityTerm) -> Hashable:
+    """Returns a hashable key of a term. Two terms that mean the same but are written differently
+    have different keys, and so separate tallies."""
+    return (
+        term.key,
+        selector_key(term.selector),
+        tuple(sorted(term.namespaces)),
+        selector_key(term.namespace_selector),
+    )
 
 
 def selector_key(selector: LabelSelector | None) -> Hashable:
@@ -152,21 +188,5 @@ def selector_key(selector: LabelSelector | None) -> Hashable:
     return tuple(sorted(selector.match_labels.items())), selector.match_expressions
 
 
-def spread_counts(selector: LabelSelector, namespace: str) -> Callable[[Counted], int]:
-    """Pods that spread counts: of the namespace, not about to end; a selector that selects by nothing counts nobody."""
-
-    def meets(cls: Counted) -> int:
-        if cls.terminating or selector == _ALL:
-            return 0
-        traits = cls.traits
-        return int(traits.home == namespace and selector.matches(traits.labels))
-
-    return meets
-
-
-def selected_by_all(terms: tuple[Term, ...]) -> Callable[[Counted], int]:
+def selected_by_all(terms: tuple[AffinityTerm, ...]) -> Callable[[Counted], int]:
     return lambda cls: int(all(term.selects(cls.traits, {}) for term in terms))
-
-
-def ports_taken(ports: tuple[HostPort, ...]) -> Callable[[Counted], int]:
-    return lambda cls: int(clash(ports, cls.traits.ports))

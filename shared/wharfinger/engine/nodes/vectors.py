@@ -1,8 +1,8 @@
-"""Some of the kernels as operations on whole arrays, for as long as there is no machine code.
+"""NumPy versions of some kernels, used where no machine code is available.
 
-A loop over nodes that is not compiled takes twenty microseconds a node, an operation of NumPy a few in all. The functions have the
-names and the results of those in `kernels`, in whose place they are called by the others there (`compiled`). Only what is quick is
-here; the rest of a form is left to the plain function.
+An interpreted loop takes about twenty microseconds per node, a NumPy operation a few for all nodes.
+Names and results are those of `kernels`; `engine.machine_code` substitutes them there. Only the
+fast case is here; the rest is left to the plain function.
 """
 
 # As in `kernels`: the arrays are those.
@@ -19,18 +19,53 @@ INSTEAD = ("judge", "best_of", "tally_of")
 """The functions below."""
 
 
-def judge(size, static, free, alloc, inverse, held, plus, asks, form, fit, balance, shape, load, per, verdicts, scores):
+def judge(
+    size,
+    static,
+    free,
+    alloc,
+    inverse,
+    held,
+    plus,
+    asks,
+    form,
+    fit,
+    balance,
+    shape,
+    load,
+    per,
+    verdicts,
+    scores,
+):
     if form[4] == 0:
         kernels.judge(
-            size, static, free, alloc, inverse, held, plus, asks, form, fit, balance, shape, load, per, verdicts, scores
-        )  # fmt: skip
+            size,
+            static,
+            free,
+            alloc,
+            inverse,
+            held,
+            plus,
+            asks,
+            form,
+            fit,
+            balance,
+            shape,
+            load,
+            per,
+            verdicts,
+            scores,
+        )
         return
     whole = np.maximum(alloc[:2, :size], 1).astype(np.float64)
     left = np.maximum(whole - (held[:, :size] + form[5:7, None]), 0.0)
     if form[0] != LEAST:
         left = whole - left
     shares = np.floor(left * 100.0 / whole)
-    total = np.floor((shares[0] * fit[0, 2] + shares[1] * fit[1, 2]) / float(fit[0, 2] + fit[1, 2])) * form[1]
+    total = (
+        np.floor((shares[0] * fit[0, 2] + shares[1] * fit[1, 2]) / float(fit[0, 2] + fit[1, 2]))
+        * form[1]
+    )
     used = np.minimum(1.0, (whole - free[:2, :size] + balance[:2, 1][:, None]) / whole)
     total += np.floor((1.0 - np.abs((used[0] - used[1]) / 2.0)) * 100.0) * form[2]
     scores[:size] = total.astype(np.int64) + plus[:size]

@@ -1,7 +1,9 @@
-"""Nodes to be made for pods that fit nowhere, out of pools and instance types: Karpenter's provisioning.
+"""Karpenter's provisioning: new nodes for pods that fit nowhere, from node pools and instance
+types.
 
-`problem` is what is asked and answered; `requirements` the algebra of labels; `catalogue` the instance types as columns;
-`templates` what a pool can make; `solve` puts pods on nodes that are there, on their way, or new: `shapes` and `topology` say what
-pods are to it, `states` what a node can still be, `packing` lays the arrays that `kernels` go through; `bound` says how far that
-is from the cheapest there could be.
+`problem` has input and output; `requirements` the algebra of label requirements; `catalogue` the
+instance types as columns; `templates` what a pool can create; `solve` packs pods onto existing,
+pending and new nodes: `shapes` and `topology` compile the pods, `states` the possible futures of a
+node, `packing` builds the arrays that `kernels` iterate over; `bound` computes a lower bound on the
+price.
 """

@@ -1,9 +1,10 @@
-"""What daemons take of a node before any pod comes to it.
+"""Daemon overhead: what DaemonSet pods use of a new node.
 
-Which daemons a new node will have depends on what it becomes: a daemon may want nodes with a GPU, or of one architecture.
-So the overhead is counted for each instance type, and types with the same daemons form a group. A daemon counts where its
-selector and one of its required terms can be met; preferences do not keep a daemon away, and neither do taints
-PreferNoSchedule. One that asks for more than the whole of a type will not run there and takes nothing.
+Which daemons run on a new node depends on its instance type: a daemon may require a GPU, or an
+architecture. So the overhead is computed per instance type, and types with the same daemons form a
+group. A daemon counts where its selector and one of its required terms can match; preferences and
+PreferNoSchedule taints do not matter. One that requests more than the whole type will not run there
+and uses nothing.
 """
 
 from __future__ import annotations
@@ -25,17 +26,24 @@ from wharfinger.engine.provisioning.requirements import LabelSet
 _BORNE = frozenset(
     "node.kubernetes.io/" + name
     for name in (
-        "not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure", "unschedulable",
+        "not-ready",
+        "unreachable",
+        "disk-pressure",
+        "memory-pressure",
+        "pid-pressure",
+        "unschedulable",
         "network-unavailable",
     )
-)  # fmt: skip
-"""Taints that the DaemonSet controller lets each of its pods tolerate, without that its template says so."""
+)
+"""Taints that every DaemonSet pod tolerates: the DaemonSet controller adds these tolerations, even
+if the pod template does not have them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DaemonGroup:
-    """The daemons `names` (namespace/name) come to each node of the types in `among` (bool[types]) and take `amounts`
-    (int64[resources], slots among them), `devices` and `ports`."""
+    """Instance types whose new nodes run the same daemons. `names`: namespace/name of each daemon.
+    `among` bool[types]: the types. The daemons of one node together use `amounts`
+    (int64[resources], pod slots included), `devices` and host `ports`."""
 
     names: tuple[str, ...]
     among: Mask
@@ -47,16 +55,31 @@ class DaemonGroup:
 def groups(
     types: Types, labels: LabelSet, taints: Sequence[Taint], daemons: Iterable[DaemonPods]
 ) -> tuple[DaemonGroup, ...]:
-    """Every type is in one group, what is sold out as well: nodes of it may be on their way. `labels`, `taints`: of the pool's
-    new nodes."""
-    coming = [d for d in sorted(daemons, key=lambda d: (d.namespace, d.name)) if tolerates(d.requirements, taints)]
-    on = np.array([comes_to(types, labels, d.requirements) for d in coming], dtype=np.bool_).reshape(
-        len(coming), len(types)
-    )
+    """Groups instance types by the DaemonSet pods that run on new nodes of the type. Returns the
+    groups: the types, and what the daemons of one node use together. Every type is in exactly one
+    group. Sold-out types are included, because nodes that were requested earlier may have them.
+
+    - `types`: the instance types. `daemons`: the DaemonSets of the cluster.
+    - `labels`, `taints`: labels and taints of the new nodes of the pool.
+
+    Example: one daemon runs everywhere, another only on nodes with a GPU. There are two groups:
+    types with a GPU and types without one.
+    """
+    coming = [
+        d
+        for d in sorted(daemons, key=lambda d: (d.namespace, d.name))
+        if tolerates(d.requirements, taints)
+    ]
+    on = np.array(
+        [comes_to(types, labels, d.requirements) for d in coming], dtype=np.bool_
+    ).reshape(len(coming), len(types))
     members: dict[bytes, list[int]] = {}
     for row in range(len(types)):
         members.setdefault(on[:, row].tobytes(), []).append(row)
-    return tuple(_group(types, rows, [coming[i] for i in np.flatnonzero(on[:, rows[0]])]) for rows in members.values())
+    return tuple(
+        _group(types, rows, [coming[i] for i in np.flatnonzero(on[:, rows[0]])])
+        for rows in members.values()
+    )
 
 
 def tolerates(daemon: Requirements, taints: Sequence[Taint]) -> bool:
@@ -64,7 +87,12 @@ def tolerates(daemon: Requirements, taints: Sequence[Taint]) -> bool:
 
 
 def comes_to(types: Types, labels: LabelSet, daemon: Requirements) -> Mask:
-    """bool[types]: whether a new node of the type, with the pool's `labels`, would get the daemon."""
+    """Returns on which instance types a daemon would run, as bool[types]. A daemon runs on a new
+    node if the node can match the daemon's node selector and one of its required node affinity
+    terms, and if the empty node has enough resources and devices for the daemon.
+
+    `labels`: labels of the new nodes of the pool. `daemon`: requirements of one daemon pod.
+    """
     found = np.zeros(len(types), dtype=np.bool_)
     amounts = types.amounts(daemon.requests)
     if amounts is None:
@@ -94,10 +122,20 @@ def _group(types: Types, rows: Sequence[int], daemons: Sequence[DaemonPods]) -> 
     )
 
 
-def still_to_come(node: Node, pods: Iterable[Pod], daemons: Iterable[DaemonPods]) -> tuple[dict[str, int], Ask]:
-    """What daemons that belong on a node, and are not there yet, will take of it: amounts, slots among them, and devices.
+def still_to_come(
+    node: Node, pods: Iterable[Pod], daemons: Iterable[DaemonPods]
+) -> tuple[dict[str, int], Ask]:
+    """Computes how much of an existing node is to be kept for its missing DaemonSet pods. Returns
+    (resource -> amount; devices). The amount of the resource "pods" is the number of these pods.
 
-    Whose pod is whose is not always known, so what the daemons' pods there hold is taken off what all daemons would."""
+    It is not always known which pod belongs to which DaemonSet. So the result is a difference: the
+    requests of all daemons that should run on the node - the requests of the daemon pods on the
+    node. Negative amounts are left out.
+
+    `pods`: the pods on the node. `daemons`: all DaemonSets of the cluster. Example: daemons with
+    100 and 200 milli-CPU should run on the node, and one daemon pod with 100 is there. The result
+    is 200.
+    """
     labels = LabelSet.of_node(node)
     taints = [t for t in node.taints if t.key not in _BORNE]
     expected = [
@@ -109,7 +147,9 @@ def still_to_come(node: Node, pods: Iterable[Pod], daemons: Iterable[DaemonPods]
     there = [p.requirements for p in pods if p.upkeep is not None and p.upkeep.of_daemon]
     wanted, held = _sum(expected), _sum(there)
     amounts = {name: amount - held.get(name, 0) for name, amount in sorted(wanted.items())}
-    return {name: amount for name, amount in amounts.items() if amount > 0}, _left_over(expected, there)
+    return {name: amount for name, amount in amounts.items() if amount > 0}, _left_over(
+        expected, there
+    )
 
 
 def _sum(requirements: Iterable[Requirements]) -> dict[str, int]:

@@ -1,8 +1,10 @@
-"""In which order instance types are asked for, how many of them, and what the node may cost in the end.
+"""Chooses which instance types a new node is requested with, in which order and how many, and
+computes the highest price it may have.
 
-Whoever makes the node takes the cheapest it can get, of reserved capacity first, then spot, then on demand, and may have to go
-down the list. A node that is to replace others is held against the dearest it may become: a saving must not depend on luck.
-That is also why a replacement that might be bought in two ways is bound to one of them.
+A provider creates the cheapest type it can get: reserved capacity first, then spot, then on-demand,
+and falls back along the list. So a replacement is priced at the most expensive type in the list:
+the saving must not depend on availability. For the same reason a replacement that could be bought
+with several capacity types is restricted to one.
 """
 
 from __future__ import annotations
@@ -13,24 +15,27 @@ from typing import Final
 
 import numpy as np
 
-from wharfinger.domain.instance_types import CapacityType, dollars
+from wharfinger.domain.instance_types import CapacityType
 from wharfinger.domain.node_pool import CAPACITY_TYPE_LABEL
+from wharfinger.domain.text import dollars
 from wharfinger.engine.provisioning.catalogue import NO_PRICE, PREFERENCE, Mask, Types, mask_of
 from wharfinger.engine.provisioning.filtering import MinValues, too_few_values
 from wharfinger.engine.provisioning.requirements import LabelSet, ValueSet
 
 LAUNCHED_MAX: Final = 600
-"""So many instance types at most are handed to whoever launches."""
+"""Maximum number of instance types in a request for a node."""
 
 SPOT_OPTIONS: Final = 15
-"""One spot node is replaced by spot only with so many cheaper types to choose from, and launched with no more: with fewer
-the market would soon take it back, with more the next pass would find a cheaper one still."""
+"""A single spot node is replaced by spot only if there are this many cheaper types to choose from.
+The request for the replacement then has no more types than this. With fewer, the market would soon
+take the node back; with more, the next pass would find a still cheaper one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """`instance_types`: the cheapest first. `refusal`: why it cannot be launched so; empty when it can. `lowered`: label ->
-    minValues that is kept instead."""
+    """The instance types with which a node is requested, the cheapest first. `refusal`: why the
+    node cannot be requested; empty if it can. `lowered`: (label, lowered minValues), where the
+    types have fewer values than minValues requires."""
 
     instance_types: tuple[str, ...]
     refusal: str = ""
@@ -39,8 +44,9 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Of one node that is yet to be launched, in billionths of a dollar an hour. `least`: of the cheapest offering; `worst`: of
-    the dearest in `capacity_type`, which is the one that is launched first."""
+    """The price range of one new node, in billionths of a dollar an hour. `least`: of the cheapest
+    offering. `worst`: of the most expensive offering with `capacity_type`. `capacity_type`: the one
+    that is launched first."""
 
     least: int
     worst: int
@@ -49,8 +55,9 @@ class Price:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cheaper:
-    """What is left of a replacement that must cost less than `ceiling`: its labels, bound to one capacity type where it
-    could have been several, and its types (bool[types]). `refusal`: why nothing is left; empty when something is."""
+    """What is left of a replacement that must cost less than `ceiling` (billionths of a dollar an
+    hour). `labels`: its labels, restricted to one capacity type if several were possible. `among`
+    bool[types]: the types left. `refusal`: why no type is left; empty if there is one."""
 
     labels: LabelSet
     among: Mask
@@ -60,17 +67,33 @@ class Cheaper:
 
 
 def ordered(types: Types, among: Mask, labels: LabelSet) -> tuple[int, ...]:
-    """The rows at `among` that can be bought, by their cheapest offering, then by name."""
+    """Returns the rows of the types at `among` (bool[types]) that can be bought with these labels.
+    They are sorted by the price of their cheapest offering, then by name."""
     cheapest = types.cheapest(labels)
     rows = np.flatnonzero(among & (cheapest < NO_PRICE))
     return tuple(rows[np.argsort(cheapest[rows], kind="stable")].tolist())
 
 
 def truncated(
-    types: Types, among: Mask, labels: LabelSet, min_values: MinValues = "Strict", limit: int = LAUNCHED_MAX
+    types: Types,
+    among: Mask,
+    labels: LabelSet,
+    min_values: MinValues = "Strict",
+    limit: int = LAUNCHED_MAX,
 ) -> Launch:
-    """The cheapest `limit` types. Where they alone would be too few values of some label, dearer types that have what is
-    missing stand in for the dearest of them; where that does not help either, minValues are lowered or the launch is refused."""
+    """Selects the instance types for the request of a new node: the cheapest `limit` of the types
+    in `among` (bool[types]) that can be bought with the node's `labels`. Returns a `Launch` with
+    the names of the types, the cheapest first.
+
+    minValues is the least number of values of a label that the selected types must offer together.
+    If the cheapest types offer too few values, the most expensive selected types are replaced by
+    the cheapest types that offer more values. Example: `limit` 2, minValues 2 for the instance
+    family, types m1 at $1, m2 at $2 and r1 at $3: m1 and r1 are selected.
+
+    If the values still do not suffice, `min_values` decides. With `Strict` the `Launch` has no
+    types and a refusal. With `BestEffort` it has the types, and minValues is lowered to what the
+    types offer.
+    """
     rows = ordered(types, among, labels)
     kept = rows[:limit]
     if len(rows) > limit and labels.min_values:
@@ -83,13 +106,16 @@ def truncated(
     if short and min_values == "Strict":
         said = ", ".join(f'"{key}" ({have} of {want})' for key, have, want in short)
         return Launch(
-            (), f"minValues requirement is not met by the {len(names)} instance types at most launched, for {said}"
+            (),
+            f"minValues requirement is not met by the {len(names)} instance types at most "
+            f"launched, for {said}",
         )
     return Launch(names, "", tuple((key, have) for key, have, _ in short))
 
 
 def price_of(types: Types, among: Mask, labels: LabelSet) -> Price | None:
-    """What a node that will be one of `among` may cost; None: it cannot be bought at all."""
+    """Returns the price range of a node that will be one of the types at `among` (bool[types]);
+    None: none of them can be bought with these labels."""
     offered = types.offered(labels) & among[types.of_type]
     if not offered.any():
         return None
@@ -98,17 +124,16 @@ def price_of(types: Types, among: Mask, labels: LabelSet) -> Price | None:
     return Price(int(types.price[offered].min()), int(worst), PREFERENCE[mode])
 
 
-def worst_launch_price(types: Types, name: str, labels: LabelSet) -> int:
-    """The dearest a type may come to, in the capacity type it is launched in first; `NO_PRICE` where it is not offered."""
-    row = types.row.get(name)
-    return NO_PRICE if row is None else int(types.worst(labels)[row])
-
-
 def cheaper_than(
     types: Types, among: Mask, labels: LabelSet, ceiling: int, min_values: MinValues = "Strict"
 ) -> Cheaper:
-    """The types that cost less than `ceiling` however they are launched. Of capacity types that are all allowed the first
-    that leaves any is settled on: otherwise a node that was to be spot could be launched on demand and cost more."""
+    """Restricts a replacement to the types that cost less than `ceiling` however they are launched,
+    and to one capacity type. It is the first in `PREFERENCE` for which a type remains. Without this
+    restriction, a node meant to be spot could be launched on demand and cost more.
+
+    `among` bool[types]: the types to choose from. `ceiling`: exclusive, billionths of a dollar an
+    hour.
+    """
     return _first_of(types, among, labels, ceiling, min_values, PREFERENCE)
 
 
@@ -122,15 +147,28 @@ def replacing_spot(
     allowed: bool,
     min_values: MinValues = "Strict",
 ) -> Cheaper:
-    """As `cheaper_than`, where all `nodes` nodes that go are spot. `allowed`: whether spot may be replaced by spot. For a
-    single node there must be `SPOT_OPTIONS` cheaper types, and it is launched with the cheapest so many, or as many as
-    minValues need."""
+    """Selects the instance types for the replacement of spot nodes. Each selected type costs less
+    than `ceiling` (billionths of a dollar an hour). Returns a `Cheaper` with the types and one
+    capacity type, or with a refusal.
+
+    Capacity types are tried in the order reserved, spot, on-demand; the first for which instance
+    types can be selected is used. A type is selected only if its most expensive available offering
+    of that capacity type costs less than `ceiling`. Example: ceiling $1.00; a type that costs $0.40
+    as spot in zone a and $1.10 in zone b is left out.
+
+    Spot is used only if `allowed`. If `nodes`, the number of removed spot nodes, is 1, spot also
+    needs at least `SPOT_OPTIONS` (15) types below the ceiling. Then only the cheapest 15 are
+    selected, or more if minValues (the least number of values of a label) needs more.
+
+    `among` bool[types]: the types to choose from. `labels`: those of the replacement. `min_values`:
+    with `Strict`, a capacity type whose types do not meet minValues is skipped.
+    """
     reserved = _first_of(types, among, labels, ceiling, min_values, ("reserved",))
     if not reserved.refusal:
         return reserved
     spot = _first_of(types, among, labels, ceiling, min_values, ("spot",))
     if not spot.refusal:
-        spot = _few_enough(types, spot, nodes, min_values) if allowed else _refused(spot, _SPOT_OFF)
+        spot = _few_enough(types, spot, nodes) if allowed else _refused(spot, _SPOT_OFF)
     if not spot.refusal:
         return spot
     on_demand = _first_of(types, among, labels, ceiling, min_values, ("on-demand",))
@@ -138,15 +176,25 @@ def replacing_spot(
 
 
 def same_type_ceiling(types: Types, among: Mask, going: Iterable[tuple[str, int]]) -> int | None:
-    """`going`: (instance type, price) of nodes that go together. The least price among those whose own type could replace
-    them: what replaces them must cost less still, or one of them might as well have stayed. None: there is no such type."""
+    """Computes the price below which the replacement of several nodes must stay. It is the lowest
+    price among the removed nodes whose own instance type could replace them. A replacement that
+    costs no less is pointless: that node could simply stay. Returns None if there is no such node.
+
+    `among` bool[types]: the types of the replacement. `going`: (instance type, price in billionths
+    of a dollar an hour) of each removed node.
+    """
     prices = [price for name, price in going if name in types.row and among[types.row[name]]]
     return min(prices, default=None)
 
 
 def values_needed(types: Types, rows: Sequence[int], labels: LabelSet) -> int | None:
-    """How many of the first of `rows` have all the values that minValues ask for; 0 where nothing is asked, None where all
-    rows together do not."""
+    """Returns the smallest n such that the first n types of `rows` meet minValues of all `labels`.
+    minValues is the least number of values of a label that the selected types must offer together.
+
+    0: no label has minValues. None: even all types of `rows` do not meet minValues. `rows`: indices
+    in `types`, in the order in which the types are selected. Example: minValues 2 for the instance
+    family and types of the families m, m, r: 3.
+    """
     missing = dict(labels.min_values)
     if not missing:
         return 0
@@ -160,7 +208,13 @@ def values_needed(types: Types, rows: Sequence[int], labels: LabelSet) -> int | 
 
 
 def _needed(types: Types, rows: Sequence[int], labels: LabelSet) -> list[int]:
-    """The first rows that each bring a value of which there were too few, until there are enough."""
+    """Returns the rows (indices of instance types) that help to meet minValues, the least number of
+    values of a label that the selected types must offer together.
+
+    Goes through `rows` once, in order. Keeps a type if a label still has too few values and the
+    type offers a new value of that label. Example: minValues 2 for the instance family and types of
+    the families m, m, r: keeps the first and the third.
+    """
     wanted = labels.min_values
     seen: dict[str, set[str]] = {key: set() for key in wanted}
     needed = []
@@ -180,8 +234,26 @@ _SPOT_OFF = "spot nodes are not replaced by spot nodes, that is off"
 
 
 def _first_of(
-    types: Types, among: Mask, labels: LabelSet, ceiling: int, min_values: MinValues, modes: Sequence[CapacityType]
+    types: Types,
+    among: Mask,
+    labels: LabelSet,
+    ceiling: int,
+    min_values: MinValues,
+    modes: Sequence[CapacityType],
 ) -> Cheaper:
+    """Selects, for the first possible capacity type in `modes`, the instance types that cost less
+    than `ceiling`. Returns a `Cheaper` with these types, or with a refusal if no capacity type is
+    possible.
+
+    A capacity type is skipped in three cases: `labels` excludes it; no type in `among` costs less
+    than `ceiling` at its most expensive available offering of that capacity type; `min_values` is
+    `Strict` and the types below `ceiling` offer fewer values of a label than minValues requires.
+    Example: ceiling $1.00, `modes` (spot, on-demand), the only type costs $1.20 as spot and $0.90
+    on demand: on-demand is used.
+
+    `among` bool[types]: the types to choose from. `ceiling`: billionths of a dollar an hour; a
+    price equal to the ceiling is too high.
+    """
     refusal = "no offering of an instance type that could replace it"
     allowed = labels.of(CAPACITY_TYPE_LABEL)
     least: int | None = None
@@ -199,23 +271,29 @@ def _first_of(
         short = too_few_values(types, cheaper, bound)
         if short and min_values == "Strict":
             key, have, want = short[0]
-            refusal = f'minValues requirement is not met by cheaper instance types for "{key}" ({have} of {want})'
+            refusal = (
+                f'minValues requirement is not met by cheaper instance types for "{key}" ({have} '
+                f"of {want})"
+            )
             continue
         return Cheaper(bound, cheaper, ceiling, price_of(types, cheaper, bound))
     if least is not None:
         refusal = (
-            f"can't replace with a cheaper node: the cheapest may cost {dollars(least)}, not below {dollars(ceiling)}"
+            f"can't replace with a cheaper node: the cheapest may cost {dollars(least)}, "
+            f"not below {dollars(ceiling)}"
         )
     return Cheaper(labels, np.zeros_like(among), ceiling, None, refusal)
 
 
-def _few_enough(types: Types, found: Cheaper, nodes: int, min_values: MinValues) -> Cheaper:
+def _few_enough(types: Types, found: Cheaper, nodes: int) -> Cheaper:
     if nodes > 1:
         return found
     rows = ordered(types, found.among, found.labels)
     if len(rows) < SPOT_OPTIONS:
         return _refused(
-            found, f"{SPOT_OPTIONS} cheaper instance types are needed to replace spot by spot, got {len(rows)}"
+            found,
+            f"{SPOT_OPTIONS} cheaper instance types are needed to replace spot by spot, "
+            f"got {len(rows)}",
         )
     needed = values_needed(types, rows, found.labels)
     count = SPOT_OPTIONS if needed is None else max(SPOT_OPTIONS, needed)

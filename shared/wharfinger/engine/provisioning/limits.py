@@ -1,8 +1,9 @@
-"""How much a pool may still grow.
+"""Computes how much a node pool may still grow under its limits.
 
-A limit bounds the capacities of all nodes of a pool together, those on their way included, and `nodes` their number. What a
-new node will be is open until it is launched, so each is counted as the largest it may become: a batch may need a second
-round, but no pool ever passes its limits.
+A limit bounds the total capacity of all nodes of a pool, pending ones included; `nodes` bounds
+their number. The type of a new node is not known before launch, so each counts as the largest it
+may become. A batch may therefore need a second round, but a new node never makes a pool exceed its
+limits.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ NODES = "nodes"
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """`amounts`: what is limited -> how much of it is left, below zero when the limit is passed already; `limits`: the
-    limits themselves. What has no limit is not there."""
+    """What remains of a pool's limits. Immutable; `after` returns what remains after one more node.
+
+    `amounts`: resource -> limit less usage, negative when exceeded. `limits`: resource -> limit.
+    Both have only the resources that are limited.
+    """
 
     pool: str
     amounts: Mapping[str, int]
@@ -30,17 +34,19 @@ class Left:
 
     @classmethod
     def of(cls, pool: NodePoolPolicy, used: Mapping[str, int]) -> Left:
-        """`used`: capacity of the pool's nodes and claims, with `nodes` for their number."""
+        """Computes what remains of a pool's limits. `used`: resource -> capacity of the pool's
+        nodes and claims, with `nodes` for their number."""
         left = {name: limit - used.get(name, 0) for name, limit in sorted(pool.limits.items())}
         return cls(pool.name, left, dict(sorted(pool.limits.items())))
 
     @property
     def closed(self) -> bool:
-        """Whether not one more node may be made, of whatever type."""
+        """Returns whether the limit on the number of nodes is reached, so that the pool can create
+        no more nodes of any type."""
         return self.amounts.get(NODES, 1) <= 0
 
     def within(self, types: Types) -> Mask:
-        """bool[types]: of which one more node may be made."""
+        """Returns the types of which one more node stays within the limits, as bool[types]."""
         found = np.full(len(types), not self.closed, dtype=np.bool_)
         for name, left in self.amounts.items():
             if name != NODES:
@@ -48,8 +54,9 @@ class Left:
         return found
 
     def after(self, types: Types, among: Mask) -> Left:
-        """What is left once a node was asked for that will be one of `among` (bool[types]): of each amount the most that
-        one of them has is taken."""
+        """Returns what remains after a new node is requested that will be one of the types at
+        `among` (bool[types]). Its type is not known yet, so of each resource the most that any of
+        these types has is subtracted."""
         left = dict(self.amounts)
         for name in left:
             if name == NODES:
@@ -59,7 +66,12 @@ class Left:
         return Left(self.pool, left, self.limits)
 
     def refusal(self, types: Types, among: Mask) -> str:
-        """Why none of `among` may be made, naming what is too little; empty when one may."""
+        """Returns a sentence that explains why the limits of the pool allow no new node of any type
+        in `among` (bool[types]). The sentence names each resource of which too little is left, with
+        the amount left and the limit. Example: `every instance type exceeds what the limits of pool
+        a leave (cpu 2 of 10)`. If the limit on the number of nodes is reached, the sentence names
+        only that limit. Returns an empty text if the limits allow at least one of the types, or if
+        `among` has no type."""
         if (self.within(types) & among).any() or not among.any():
             return ""
         if self.closed:
@@ -69,4 +81,7 @@ class Left:
             for name, left in self.amounts.items()
             if name != NODES and (types.capacity_of(name)[among] > left).any()
         ]
-        return f"every instance type exceeds what the limits of pool {self.pool} leave ({', '.join(short)})"
+        return (
+            f"every instance type exceeds what the limits of pool {self.pool} leave "
+            f"({', '.join(short)})"
+        )

@@ -1,7 +1,7 @@
-"""What is asked of provisioning and what it answers, as plain values.
+"""The input (`Problem`) and the output (`Solution`) of provisioning, as plain values.
 
-Names are opaque: `Wanted.name` is a binding or a pod, and comes back with how many of it went where. Everything stands in
-a fixed order, and what comes out follows from it.
+Names are opaque: `WantedPods.name` is a binding or a pod, and the result says how many of it went
+where. Everything is in a fixed order, so that the result is deterministic.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from wharfinger.domain.workload import Requirements
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedPods:
     """`count` equal pods. `created_us`: age decides among equals, then the name."""
 
     name: str
@@ -30,8 +30,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """A claim that was asked for and is no node yet: what it could become, and what shall go there. `initialized` and
-    on are of the node once there is one."""
+    """A claim that was asked for and is no node yet: what it could become, and what shall go there.
+    `initialized` and on are of the node once there is one."""
 
     claim: str
     pool: str
@@ -41,11 +41,11 @@ class InFlight:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """`min_values`: Strict refuses what BestEffort lowers. `preferences`: whether preferred affinities and soft
-    spread are tried to be kept. `reserved_strict`: a pod waits rather than to go where reserved capacity could have
-    been used and is all taken. `spot_to_spot`: whether spot nodes may be replaced by spot. `packing`: `first-fit` is
-    Karpenter's; `priced` looks ahead."""
+class SolveOptions:
+    """`min_values`: Strict refuses what BestEffort lowers. `preferences`: whether preferred
+    affinities and soft spread are tried to be kept. `reserved_strict`: a pod waits rather than to
+    go where reserved capacity could have been used and is all taken. `spot_to_spot`: whether spot
+    nodes may be replaced by spot. `packing`: `first-fit` is Karpenter's; `priced` looks ahead."""
 
     min_values: Literal["Strict", "BestEffort"] = "Strict"
     preferences: Literal["Respect", "Ignore"] = "Respect"
@@ -56,13 +56,17 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """`nodes` with the pods on them: what could still take pods, and what counts for topology. `avoid`: nodes that
-    take nothing and count as gone, with what is on them. `not_initialized`: nodes among them that are not ready yet,
-    tried after the others. `pools`: those of the cluster. `types`: catalogue -> its instance types. `used`: pool ->
-    capacity of its nodes and claims, with `nodes` for their number. `sold_out`: (instance type, zone, capacity type)
-    not to be asked for now."""
+    """The input of one provisioning run: the pods that need a place, and the state of the cluster.
 
-    wanted: Sequence[Wanted]
+    `nodes` with their `pods`: possible targets, and input of topology counts. `avoid`: nodes that
+    take no pods and count as removed, with their pods. `not_initialized`: nodes that are not ready
+    yet, tried after the others. `in_flight`: claims without a node yet. `pools`: those of the
+    cluster. `types`: catalogue -> its instance types. `used`: pool -> resource -> capacity of its
+    nodes and claims, with `nodes` for their number. `sold_out`: (instance type, zone, capacity
+    type) not available now.
+    """
+
+    wanted: Sequence[WantedPods]
     pools: Sequence[NodePoolPolicy]
     types: Mapping[str, Sequence[InstanceType]]
     overlays: Sequence[NodeOverlay] = ()
@@ -74,14 +78,15 @@ class Problem:
     not_initialized: frozenset[str] = frozenset()
     used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     sold_out: frozenset[tuple[str, str, str]] = frozenset()
-    options: Options = Options()
+    options: SolveOptions = SolveOptions()
 
 
 @dataclass(frozen=True, slots=True)
 class NewClaim:
-    """A node to be made. `instance_types`: that could hold it, the cheapest first, at most 600. `price`: of the
-    cheapest offering (billionths of a dollar an hour); `worst_price`: of the dearest it may become when launched, in
-    the preferred capacity type. `requests`: of its pods and daemons. `pods`: name -> how many."""
+    """A node to be made. `instance_types`: that could hold it, the cheapest first, at most 600.
+    `price`: of the cheapest offering (billionths of a dollar an hour); `worst_price`: of the
+    dearest it may become when launched, in the preferred capacity type. `requests`: of its pods and
+    daemons. `pods`: name -> how many."""
 
     pool: str
     requirements: tuple[PoolRequirement, ...]
@@ -95,7 +100,8 @@ class NewClaim:
 
 @dataclass(frozen=True, slots=True)
 class Unplaced:
-    """`count` pods for which there is no place, and why: one clause a pool, as its users know it."""
+    """`count` pods for which there is no place, and why: one clause a pool, as its users know
+    it."""
 
     name: str
     count: int
@@ -104,8 +110,9 @@ class Unplaced:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """`placed`: node -> name -> how many; `joined`: claim on its way -> name -> how many. `relaxed`: name ->
-    preferences given up, in order. The same problem gives the same solution, everywhere."""
+    """`placed`: node -> name -> how many; `joined`: claim on its way -> name -> how many.
+    `relaxed`: name -> preferences given up, in order. The same problem gives the same solution,
+    everywhere."""
 
     placed: Mapping[str, Mapping[str, int]]
     joined: Mapping[str, Mapping[str, int]]

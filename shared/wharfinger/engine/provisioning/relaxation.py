@@ -1,9 +1,10 @@
-"""What a pod gives up to find a place, and in which order.
+"""Relaxation: the order in which a pod's preferences are dropped until it fits. [Karpenter]
 
-While a pod is tried, its preferences count as requirements, and of alternative terms only the first. Where it finds no place
-one thing is given up, and it is tried again. The order is Karpenter's: first another alternative is taken, then what it
-would have liked to be near, then what it would have liked to keep away from, then the nodes it preferred, then even spread,
-and last it takes nodes that would rather not have it. What is required besides is never given up.
+At first a pod's preferences count as requirements, and of alternative required terms only the first
+counts. Where it fits nowhere, one item is dropped and the pod is tried again. Order: the first of
+several required node affinity terms, preferred pod affinity, preferred pod anti-affinity, preferred
+node affinity, soft topology spread, and last PreferNoSchedule taints are tolerated. Requirements
+are never dropped.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from wharfinger.domain.workload import Requirements
 from wharfinger.engine.provisioning.requirements import of_requirement
 
 Step = tuple[Requirements, str]
-"""What is asked after it, and what was given up, in words."""
+"""The requirements that are left after a step, and what was dropped, in words."""
 
 PREFERRED_AWAY = Toleration(operator="Exists", effect="PreferNoSchedule")
 
 
 def steps(requirements: Requirements, tolerate_preferred: bool) -> Iterator[Step]:
-    """Each step from what the one before left. `tolerate_preferred`: some pool has a taint PreferNoSchedule, so that it
-    helps to tolerate them."""
+    """Yields the relaxation steps of a pod, one after another. Each step drops one item from what
+    the previous step left. `tolerate_preferred`: the last step tolerates PreferNoSchedule taints.
+    It only helps if some pool has such a taint."""
     current = requirements
     while (step := _next(current, tolerate_preferred)) is not None:
         yield step
@@ -35,16 +37,28 @@ def steps(requirements: Requirements, tolerate_preferred: bool) -> Iterator[Step
 
 
 def bare(requirements: Requirements) -> Requirements:
-    """Without all preferences, where they shall not be looked at."""
+    """Returns the requirements of a pod without its preferences. Preferred node affinity, preferred
+    pod affinity and anti-affinity, and spreads with `ScheduleAnyway` are removed. A toleration of
+    all PreferNoSchedule taints is added. Hard requirements and all alternative node affinity terms
+    stay."""
     if PREFERRED_AWAY not in requirements.tolerations:
-        requirements = replace(requirements, tolerations=(*requirements.tolerations, PREFERRED_AWAY))
+        requirements = replace(
+            requirements, tolerations=(*requirements.tolerations, PREFERRED_AWAY)
+        )
     traits = requirements.traits
-    if not (traits.preferences or traits.preferred_affinity or traits.preferred_anti_affinity or traits.spread):
+    if not (
+        traits.preferences
+        or traits.preferred_affinity
+        or traits.preferred_anti_affinity
+        or traits.spread
+    ):
         return requirements
     hard = tuple(s for s in traits.spread if s.hard)
     return _with(
         requirements,
-        replace(traits, preferences=(), preferred_affinity=(), preferred_anti_affinity=(), spread=hard),
+        replace(
+            traits, preferences=(), preferred_affinity=(), preferred_anti_affinity=(), spread=hard
+        ),
     )
 
 
@@ -60,7 +74,9 @@ def _first_alternative(requirements: Requirements) -> Step | None:
     terms = requirements.node_terms
     if len(terms) < 2:
         return None
-    return replace(requirements, node_terms=terms[1:]), f"required node affinity {_node_term(terms[0])}"
+    return replace(
+        requirements, node_terms=terms[1:]
+    ), f"required node affinity {_node_term(terms[0])}"
 
 
 def _preferred_affinity(requirements: Requirements) -> Step | None:
@@ -125,7 +141,8 @@ W = TypeVar("W", bound=_Weighted)
 
 
 def _heaviest(terms: Sequence[W]) -> tuple[W, tuple[W, ...]]:
-    """The heaviest, the first of equally heavy ones, and the others in their order."""
+    """Returns the term with the highest weight, the first on ties, and the other terms in their
+    order."""
     at = max(range(len(terms)), key=lambda i: (terms[i].weight, -i))
     return terms[at], (*terms[:at], *terms[at + 1 :])
 

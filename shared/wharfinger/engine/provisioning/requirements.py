@@ -1,12 +1,16 @@
-"""What labels a node may have: the algebra by which pools, pods, instance types and nodes are brought together.
+"""Implements label requirements as sets of values, and their intersection. Pools, pods, instance
+types and nodes are matched by it.
 
-A `ValueSet` is what one label may be: these values, or any but these, between bounds where they are compared as integers,
-and whether a node may do without the label. A `LabelSet` is one such set for each label that anybody cares about. What a
-new node will be is the intersection of what its pool allows and what its pods ask for, and shrinks with each pod.
+A `ValueSet` describes the allowed values of one label. These are the listed values, or all values
+but the listed ones, optionally within integer bounds. It also says whether the label may be
+missing. A `LabelSet` has one `ValueSet` for each constrained label. The labels of a new node are
+the intersection of its pool's requirements and those of its pods, and shrink with each pod.
+Example: In [a, b] and NotIn [b] give In [a].
 
-Rules are Karpenter's, with one difference: whether a node may do *without* a label is kept as such. There a label that must
-exist and must not be `a`, and one for which no value is left over, are taken for one that may be missing, and nodes are
-made that kube-scheduler then does not use.
+The rules are Karpenter's, with one difference: whether a node may be *without* the label is
+tracked. Karpenter does not distinguish three cases: a label that may be missing, "exists and is not
+`a`", and a set without any remaining value. So it creates nodes that kube-scheduler then does not
+use.
 """
 
 from __future__ import annotations
@@ -33,7 +37,8 @@ REGION_LABEL = "topology.kubernetes.io/region"
 ARCH_LABEL = "kubernetes.io/arch"
 OS_LABEL = "kubernetes.io/os"
 NODE_NAME = "metadata.name"
-"""Not a label: under this name a node's own name is asked for (`matchFields`, `nodeName`)."""
+"""The key for the name of a node, which is not a label. Pods use it in `matchFields` and
+`nodeName`."""
 
 WELL_KNOWN: Final = frozenset(
     {
@@ -47,8 +52,8 @@ WELL_KNOWN: Final = frozenset(
         "node.kubernetes.io/windows-build",
     }
 )
-"""Labels that every new node will have, though its pool may not say which value. Those by which a catalogue describes its
-instance types belong to them, too (`Types.known`)."""
+"""Labels that every new node will have, even if its pool does not state a value. The labels with
+which a catalogue describes its instance types are added to these (`Types.known`)."""
 
 _RENAMED: Final = {
     "failure-domain.beta.kubernetes.io/zone": ZONE_LABEL,
@@ -57,16 +62,20 @@ _RENAMED: Final = {
     "beta.kubernetes.io/os": OS_LABEL,
     "beta.kubernetes.io/instance-type": INSTANCE_TYPE_LABEL,
 }
-"""Labels that are known under an older name, too."""
+"""Older names of labels -> their present names."""
 
 _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
 class ValueSet:
-    """What one label may be. `complement`: anything but `values`, else one of `values`. `gte`, `lte`: only integers
-    between them, inclusively; None is no bound, and a set of values that are listed has none. `optional`: a node
-    without the label is as well. `min_values`: at least so many of the values must remain possible."""
+    """The set of allowed values of one label.
+
+    `complement`: all values but `values` are allowed; otherwise only `values`. `gte`, `lte`:
+    inclusive integer bounds, None: no bound; only with `complement`. `optional`: the label may be
+    missing. `min_values`: the instance types chosen for a node must have at least this many of the
+    values.
+    """
 
     complement: bool = True
     values: frozenset[str] = frozenset()
@@ -76,8 +85,17 @@ class ValueSet:
     min_values: int = 0
 
     @classmethod
-    def of(cls, operator: PoolOperator, values: Iterable[str] = (), min_values: int = 0) -> ValueSet:
-        """A bound that is not one integer admits nothing, as everywhere (`domain.selectors`)."""
+    def of(
+        cls, operator: PoolOperator, values: Iterable[str] = (), min_values: int = 0
+    ) -> ValueSet:
+        """Converts one requirement on a label into the set of allowed values. Examples: In [a]
+        allows only a; NotIn [a] allows all values but a; Gt 4 gives the integer bound `gte` 5.
+
+        Only NotIn and DoesNotExist allow that the label is missing. Gt, Gte, Lt and Lte need
+        exactly one integer in `values`; otherwise no value is allowed. `min_values`: the least
+        number of different values that the instance types of a node must offer; it is stored in the
+        set.
+        """
         listed = tuple(values)
         match operator:
             case "In":
@@ -103,7 +121,8 @@ class ValueSet:
 
     @property
     def empty(self) -> bool:
-        """No value is possible; the label may still be missing, when it is `optional`."""
+        """Returns whether no value is allowed. The label may still be missing if it is
+        `optional`."""
         return not self.complement and not self.values
 
     @property
@@ -112,24 +131,31 @@ class ValueSet:
 
     @property
     def operator(self) -> PoolOperator:
-        """As which it is shown: with bounds it is NotIn or Exists besides."""
+        """Returns the operator with which the set is shown. Bounds are shown in addition to NotIn
+        or Exists."""
         if self.complement:
             return "NotIn" if self.values else "Exists"
         return "In" if self.values else "DoesNotExist"
 
     @property
     def only(self) -> str | None:
-        """Its value, when there is just one."""
+        """Returns the allowed value if there is exactly one, else None."""
         return next(iter(self.values)) if not self.complement and len(self.values) == 1 else None
 
     def allows(self, value: str | None) -> bool:
-        """None: a node without the label."""
+        """Returns whether the label may have this value. `value` None: the node does not have the
+        label."""
         if value is None:
             return self.optional
         return (value in self.values) != self.complement and _within(value, self.gte, self.lte)
 
     def intersect(self, other: ValueSet) -> ValueSet:
-        """What both allow."""
+        """Returns the set of values that both sets allow. Examples: In [a, b] and NotIn [b] give In
+        [a]. The bounds >= 5 and <= 4 give a set without any value.
+
+        The result allows a missing label only if both sets allow it. `min_values` of the result is
+        the higher one of the two.
+        """
         if self is other:
             return self
         optional = self.optional and other.optional
@@ -153,7 +179,8 @@ class ValueSet:
         return ValueSet(complement, values, gte, lte, optional, min_values)
 
     def meets(self, other: ValueSet) -> bool:
-        """Whether some node satisfies both, be it one without the label."""
+        """Returns whether some node satisfies both sets, such as a node without the label if both
+        allow that."""
         if self.optional and other.optional:
             return True
         if not self.complement and not other.complement:
@@ -161,7 +188,8 @@ class ValueSet:
         return not self.intersect(other).empty
 
     def text(self, key: str) -> str:
-        """As its users know it: `zone In [a b]`, `cpu Exists >=5`."""
+        """Returns the set as text for messages. `key`: the label. Examples: `zone In [a b]`, `cpu
+        Exists >=5`, `zone NotIn [a b c d e and 2 others]`. At most 5 values are listed."""
         operator = self.operator
         shown = f"{key} {operator}"
         if operator in ("In", "NotIn"):
@@ -175,7 +203,10 @@ class ValueSet:
         return shown
 
     def requirements(self, key: str) -> tuple[PoolRequirement, ...]:
-        """The same, as a pool would write it. What a pool says in several lines, is several here."""
+        """Converts the set into requirements on the label `key`, as a NodePool writes them. Most
+        sets give one requirement. A set with excluded values and integer bounds gives several.
+        Example: all values but 7, at least 5: `NotIn [7]` and `Gte 5`. The first requirement has
+        the minValues of the set."""
         listed = tuple(sorted(self.values))
         if not self.complement:
             if self.impossible:
@@ -197,13 +228,14 @@ ANYTHING = ValueSet()
 
 
 class LabelSet:
-    """Labels of a node that is to be, or may be: key -> what it may be, in order of key. A label that is not there is
-    not spoken of. Immutable; equal ones have equal hashes."""
+    """The possible labels of a node: key -> ValueSet, in order of key. A key that is not in the set
+    may have any value or be missing. Immutable and hashable."""
 
     __slots__ = ("_hash", "_sets")
 
     def __init__(self, sets: Iterable[tuple[str, ValueSet]] = ()) -> None:
-        """Of several sets for one key: their intersection."""
+        """Builds the set from (key, ValueSet) pairs. Several pairs with the same key are
+        intersected."""
         together: dict[str, ValueSet] = {}
         for key, values in sets:
             known = together.get(key)
@@ -213,23 +245,35 @@ class LabelSet:
 
     @classmethod
     def of_pool(cls, requirements: Iterable[PoolRequirement]) -> LabelSet:
-        return cls((current_key(r.key), ValueSet.of(r.operator, r.values, r.min_values)) for r in requirements)
+        return cls(
+            (current_key(r.key), ValueSet.of(r.operator, r.values, r.min_values))
+            for r in requirements
+        )
 
     @classmethod
     def of_labels(cls, labels: Mapping[str, str]) -> LabelSet:
-        return cls((current_key(key), ValueSet(False, frozenset((value,)))) for key, value in labels.items())
+        return cls(
+            (current_key(key), ValueSet(False, frozenset((value,))))
+            for key, value in labels.items()
+        )
 
     @classmethod
     def of_node(cls, node: Node) -> LabelSet:
-        """Labels that a node has under an older name only are found under the newer one as well."""
+        """Returns the labels of a node, and its name under `NODE_NAME`. A label with an older name
+        is also added under its present name."""
         renamed = {current_key(key): value for key, value in node.labels.items()}
         return cls.of_labels({**renamed, **node.labels, NODE_NAME: node.name})
 
     @classmethod
     def of_pod(cls, requirements: Requirements, preferences: bool = True) -> LabelSet:
-        """What a pod asks for as it stands: its selector, the first of its required terms, and, with `preferences`, the
-        heaviest of the preferred ones as if it was required (the first of equally heavy ones). Which of them are given up,
-        and in which order, is `relaxation`'s business."""
+        """Returns the node labels that a pod requests, as one set of allowed values for each label.
+
+        The set combines the node selector, the node name if the pod has one, and the first required
+        node affinity term. With `preferences` it also contains the preferred node affinity term
+        with the highest weight, as if that term was required; of equal weights the first. Other
+        terms are not used here: `relaxation` drops the first term when the pod fits nowhere, and
+        the next term is then the first.
+        """
         asked = list(_selected(requirements))
         terms = _terms(requirements)
         if terms is not None:
@@ -242,7 +286,8 @@ class LabelSet:
 
     @classmethod
     def alternatives(cls, requirements: Requirements) -> tuple[LabelSet, ...]:
-        """Each way in which a node can satisfy what a pod requires: one for each of its terms. Preferences do not count."""
+        """Returns the label requirements of a pod as alternatives, one for each required node
+        affinity term. A node has to satisfy one of them. Preferences do not count."""
         base = tuple(_selected(requirements))
         terms = _terms(requirements)
         if terms is None:
@@ -273,7 +318,8 @@ class LabelSet:
         return self._sets.get(key)
 
     def of(self, key: str) -> ValueSet:
-        """What is not spoken of may be anything."""
+        """Returns the allowed values of a label. A label that is not constrained may have any value
+        or be missing."""
         return self._sets.get(key, _UNSPOKEN)
 
     def items(self) -> Iterable[tuple[str, ValueSet]]:
@@ -281,12 +327,14 @@ class LabelSet:
 
     @property
     def min_values(self) -> dict[str, int]:
-        """Key -> how many of its values must remain, where any number must."""
-        return {key: values.min_values for key, values in self._sets.items() if values.min_values > 0}
+        """Returns the minValues by label, for each label that has them."""
+        return {
+            key: values.min_values for key, values in self._sets.items() if values.min_values > 0
+        }
 
     @property
     def impossible(self) -> bool:
-        """No node can be so."""
+        """Returns whether no node can have these labels."""
         return any(values.impossible for values in self._sets.values())
 
     @property
@@ -294,7 +342,8 @@ class LabelSet:
         return ", ".join(values.text(key) for key, values in self._sets.items())
 
     def intersect(self, other: LabelSet) -> LabelSet:
-        """What satisfies both. Whether anything does is asked before (`compatible`)."""
+        """Returns the labels that satisfy both sets. The result may be impossible; `compatible`
+        tests this before."""
         if not other._sets or self is other:
             return self
         if not self._sets:
@@ -308,14 +357,16 @@ class LabelSet:
         return LabelSet((key, values) for key, values in self._sets.items() if key not in keys)
 
     def with_min_values(self, lowered: Mapping[str, int]) -> LabelSet:
-        """The same with other minValues where `lowered` names them."""
+        """Returns a copy with the minValues of `lowered` (label -> minValues) in place of its
+        own."""
         return LabelSet(
             (key, replace(values, min_values=lowered[key]) if key in lowered else values)
             for key, values in self._sets.items()
         )
 
     def intersects(self, other: LabelSet) -> bool:
-        """Whether every label that both speak of can be as both want; a label that only one speaks of is allowed."""
+        """Returns whether a node can satisfy both sets. Only labels that both sets constrain are
+        compared."""
         few, many = (self, other) if len(self) <= len(other) else (other, self)
         for key, values in few._sets.items():
             others = many._sets.get(key)
@@ -324,8 +375,14 @@ class LabelSet:
         return True
 
     def compatible(self, asked: LabelSet, known: frozenset[str] = frozenset()) -> bool:
-        """Whether a node that this describes can be one that `asked` asks for. A label that this does not speak of is
-        granted when it is one of `known`, or when `asked` is as well without it."""
+        """Returns whether a node with the labels of this set can satisfy the requirements `asked`.
+
+        For a label in both sets, the two sets must have a common value, or both must allow that the
+        label is missing. Example: this set has zone In [a, b]; asked zone In [b] gives true, asked
+        zone In [c] gives false. A label that only `asked` has is accepted in two cases. Either
+        `asked` allows that the label is missing. Or the label is in `known` and `asked` allows at
+        least one value. `known`: labels that the node will have with a value that is not known yet.
+        """
         for key, values in asked._sets.items():
             mine = self._sets.get(key)
             if mine is None:
@@ -336,24 +393,33 @@ class LabelSet:
         return True
 
     def conflicts(self, asked: LabelSet, known: frozenset[str] = frozenset()) -> tuple[str, ...]:
-        """Why it is not `compatible`, a clause a label: first those without known values."""
+        """Returns one clause for each label because of which a node with the labels of this set
+        cannot satisfy the requirements `asked`. Returns an empty tuple if `compatible` is true.
+
+        First come the labels that this set does not have, then the labels without a common value.
+        Example: `key zone, zone In [c] not in zone In [a b]`. `known`: labels that the node will
+        have with a value that is not known yet.
+        """
         unknown, clashing = [], []
         for key, values in asked._sets.items():
             mine = self._sets.get(key)
             if mine is None:
                 if not values.optional and (key not in known or values.empty):
-                    unknown.append(f'label "{key}" does not have known values{self._hint(key, known)}')
+                    unknown.append(
+                        f'label "{key}" does not have known values{self._hint(key, known)}'
+                    )
             elif not mine.meets(values):
                 clashing.append(f"key {key}, {values.text(key)} not in {mine.text(key)}")
         return (*unknown, *clashing)
 
     def refusal(self, asked: LabelSet, known: frozenset[str] = frozenset()) -> str:
-        """`conflicts` as one sentence, empty when there are none."""
+        """Returns the `conflicts` as one sentence; empty if there are none."""
         found = self.conflicts(asked, known)
         return "incompatible requirements, " + "; ".join(found) if found else ""
 
     def requirements(self) -> tuple[PoolRequirement, ...]:
-        """As a pool or claim would write it, in order of key. Names of nodes are not among it: who makes a node names it."""
+        """Converts the set into the requirements of a pool or claim, in order of key. The host name
+        and the node name are left out, because the provider names a new node."""
         return tuple(
             line
             for key, values in self._sets.items()
@@ -362,11 +428,12 @@ class LabelSet:
         )
 
     def satisfied_by(self, labels: Mapping[str, str]) -> bool:
-        """Whether a node with just these labels is one."""
+        """Returns whether a node with exactly these labels satisfies the set."""
         return all(values.allows(labels.get(key)) for key, values in self._sets.items())
 
     def _hint(self, key: str, known: frozenset[str]) -> str:
-        """A label that ends alike is likely to be meant."""
+        """Suggests the label that was probably meant instead of `key`: the first one whose name is
+        equal after the last slash. Empty if there is none."""
         last = key.rpartition("/")[2]
         for candidate in (*sorted(known), *self._sets):
             if candidate != key and candidate.rpartition("/")[2] == last:
@@ -381,17 +448,19 @@ _UNSPOKEN = ValueSet(optional=True)
 
 @lru_cache(maxsize=65536)
 def _intersection(one: LabelSet, other: LabelSet) -> LabelSet:
-    """A batch asks for few different intersections, and for each of them often."""
+    """Intersects two label sets. The results are cached, because a batch needs few different
+    intersections and each of them often."""
     return LabelSet((*one.items(), *other.items()))
 
 
 def of_requirement(requirement: Requirement) -> tuple[str, ValueSet]:
-    """One matchExpression: the label and what it may be."""
+    """Converts one matchExpression into (label, allowed values)."""
     return current_key(requirement.key), ValueSet.of(requirement.operator, requirement.values)
 
 
 def integer(text: str) -> int | None:
-    """A label's value as an integer, with or without sign; None: it is none."""
+    """Parses the value of a label as an integer, with or without a sign. None: it is not an
+    integer."""
     body = text[1:] if text[:1] in ("+", "-") else text
     return int(text) if body.isascii() and body.isdigit() else None
 
@@ -410,7 +479,7 @@ def _tighter(which: Callable[[int, int], int], one: int | None, other: int | Non
 
 
 def current_key(key: str) -> str:
-    """The name of a label today, where it has an older one."""
+    """Returns the present name of a label that may be given by an older name."""
     return _RENAMED.get(key, key)
 
 
@@ -427,8 +496,9 @@ _NO_NODE: _Term = ((NODE_NAME, ValueSet(False)),)
 
 
 def _terms(requirements: Requirements) -> tuple[_Term, ...] | None:
-    """The required terms that some node can satisfy, in their order; None: nothing is required. A term that says nothing
-    matches no node; where all are so, there is one that no node satisfies."""
+    """Returns the required node affinity terms of a pod, in their order; None: it has none. Empty
+    terms match no node and are left out. If all terms are empty, the result is one term that no
+    node satisfies."""
     if not requirements.node_terms:
         return None
     said = tuple(_term(term) for term in requirements.node_terms if term.expressions or term.fields)

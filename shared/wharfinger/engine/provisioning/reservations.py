@@ -1,8 +1,9 @@
-"""Capacity that is paid for already: how many instances of each reservation are left.
+"""Tracks capacity reservations: how many instances of each are left, and which claims hold them.
 
-What a node will be is open until it is launched, so it holds one of *every* reservation it could go to. Where that leaves
-none for the next one, a strict batch lets pods wait rather than to buy beside it: what the first node does not take is free
-again in the next batch. Who replaces nodes falls back to what can be bought.
+The type of a new node is not known before launch, so it holds one instance of *every* reservation
+it could use. If none is left for the next node, a strict batch lets its pods wait instead of buying
+other capacity: what the first node does not use is free again in the next batch. Replacements of
+disrupted nodes are not strict: they buy other capacity.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ RESERVED = PREFERENCE.index("reserved")
 
 
 class Reservations:
-    """What is left of each reservation, and who holds one of it. Changes in place; `copy` is cheap."""
+    """Counts what is left of each capacity reservation, and records which claim holds which.
+    Mutable; `copy` is cheap."""
 
     __slots__ = ("_held", "_left")
 
     def __init__(self, catalogues: Iterable[Types] = ()) -> None:
-        """Where offerings of one reservation disagree on what is left, the least counts. A catalogue's number is as old as
-        the catalogue: nodes on their way hold theirs on top (`promised`)."""
+        """Reads from the catalogues how many instances are left of each reservation. If offerings
+        of one reservation disagree, the smallest number counts. The numbers are as old as the
+        catalogue, so what pending nodes hold is subtracted in addition (`promised`)."""
         self._left: dict[str, int] = {}
         self._held: dict[str, frozenset[str]] = {}
         for types in catalogues:
@@ -37,8 +40,8 @@ class Reservations:
                     self._left[offering.reservation] = min(known, offering.left)
 
     def promised(self, claim: str, labels: LabelSet) -> None:
-        """A node on its way that was asked for with these labels: of the reservations it was bound to it holds as many as
-        there are left."""
+        """Records a pending node that was requested with these labels. It holds one instance of
+        each reservation in its labels of which one is left."""
         bound = labels.get(RESERVATION_LABEL)
         if bound is not None and not bound.complement:
             self.hold(claim, self.could_hold(claim, bound.values))
@@ -55,14 +58,20 @@ class Reservations:
         return self._held.get(claim, frozenset())
 
     def could_hold(self, claim: str, reservations: Iterable[str]) -> frozenset[str]:
-        """Those of which the claim holds one, or one is left."""
+        """Returns those of the reservations that the claim holds already or of which an instance is
+        left."""
         held = self.held_by(claim)
         return frozenset(r for r in reservations if r in held or self._left.get(r, 0) > 0)
 
     def hold(self, claim: str, reservations: Iterable[str]) -> None:
-        """From now on the claim holds one of exactly these. What it holds no longer is free again."""
+        """Records that a requested node (`claim`: its name) holds one instance of each capacity
+        reservation in `reservations`, and no other. Example: a claim holds r1 and r2; after
+        `hold(claim, [r2, r3])` it holds r2 and r3, one more instance of r1 is left, and one less of
+        r3."""
         wanted, held = frozenset(reservations), self.held_by(claim)
-        assert wanted <= self.could_hold(claim, wanted), "a reservation is promised that nothing is left of"
+        assert wanted <= self.could_hold(claim, wanted), (
+            "a reservation is promised that nothing is left of"
+        )
         for reservation in held - wanted:
             self._left[reservation] += 1
         for reservation in wanted - held:
@@ -74,30 +83,54 @@ class Reservations:
 
 
 def fitting(types: Types, among: Mask, labels: LabelSet) -> frozenset[str]:
-    """The reservations that a node could go to: available, of a type in `among` (bool[types]), and as `labels` admit."""
+    """Returns the reservations that a node could use: those of available reserved offerings that
+    `labels` allows, of a type in `among` (bool[types])."""
     if not types.reservations:
         return frozenset()
-    usable = types.offered(labels) & (types.mode == RESERVED) & (types.reservation >= 0) & among[types.of_type]
+    usable = (
+        types.offered(labels)
+        & (types.mode == RESERVED)
+        & (types.reservation >= 0)
+        & among[types.of_type]
+    )
     return frozenset(types.reservations[code] for code in np.unique(types.reservation[usable]))
 
 
 def to_hold(
     book: Reservations, claim: str, types: Types, among: Mask, labels: LabelSet, strict: bool
 ) -> tuple[frozenset[str], str]:
-    """What the claim would hold, were it so, and why it must not be so: empty when it may. Nothing is changed."""
+    """Determines which capacity reservations a requested node can hold, and whether it must wait
+    for reserved capacity. Returns (reservations, refusal). The refusal is empty if the node need
+    not wait. `book` (what is left of each reservation) is not changed.
+
+    A reservation can be held if the node may use it, and if an instance is left or `claim` holds
+    one already. Without `strict` the node never waits. With `strict` it waits in two cases. Either
+    the node may use some reservations, but it can hold none of them. Or `claim` holds reservations
+    now, and the node may use none any more.
+
+    `claim`: the name of the requested node. `among` bool[types]: the instance types that the node
+    may become. `labels`: the labels of the node.
+    """
     possible = fitting(types, among, labels)
     holds = book.could_hold(claim, possible)
     if not strict or holds:
         return holds, ""
     if possible:
-        return holds, f"reserved capacity would fit ({', '.join(sorted(possible))}) and all of it is promised"
+        return (
+            holds,
+            (
+                f"reserved capacity would fit ({', '.join(sorted(possible))}) and all of it is "
+                "promised"
+            ),
+        )
     if book.held_by(claim):
         return holds, "no reserved capacity would be left that the node could go to"
     return holds, ""
 
 
 def launched(labels: LabelSet, holds: frozenset[str]) -> LabelSet:
-    """The labels a claim is launched with that holds these reservations: it goes to one of them."""
+    """Returns the labels with which a claim is launched that holds these reservations: restricted
+    to reserved capacity and to these reservations. Unchanged if it holds none."""
     if not holds:
         return labels
     reserved = (
@@ -108,8 +141,9 @@ def launched(labels: LabelSet, holds: frozenset[str]) -> LabelSet:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Draft:
-    """A node that shall be made: what it may be, before reservations are given out. `claim`: any name of its own."""
+class NodeDraft:
+    """A new node before reservations are assigned. `claim`: a unique name. `among` bool[types]: the
+    instance types that it may become. `labels`: its possible labels."""
 
     claim: str
     types: Types
@@ -119,31 +153,43 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """`labels`: with what a draft is launched, bound to reserved capacity or kept off it. `holds`: one of each of these.
-    `refusal`: why it must wait, empty when it may be launched."""
+    """The reservations of one draft. `labels`: those with which it is launched, restricted to
+    reserved capacity or excluding it. `holds`: the reservations of each of which it holds one
+    instance. `refusal`: why the draft must wait; empty if it may be launched."""
 
     labels: LabelSet
     holds: frozenset[str] = frozenset()
     refusal: str = ""
 
 
-def settled(book: Reservations, drafts: Iterable[Draft], strict: bool) -> tuple[Settled, ...]:
-    """What each draft gets, first come, first served. A draft that gets nothing where it could have waits when `strict`,
-    and is bought beside the reservations when not: then what it costs is not what reserved capacity costs. Where nothing
-    but reserved capacity is allowed it waits in any case."""
+def settled(book: Reservations, drafts: Iterable[NodeDraft], strict: bool) -> tuple[Settled, ...]:
+    """Assigns reservations to drafts, first come, first served. `book` is changed.
+
+    A draft that could use reserved capacity but gets none waits if `strict`. If not `strict`, it is
+    launched without reserved capacity, at another price. A draft that allows nothing but reserved
+    capacity waits in any case.
+    """
     return tuple(_settled(book, draft, strict) for draft in drafts)
 
 
-def _settled(book: Reservations, draft: Draft, strict: bool) -> Settled:
+def _settled(book: Reservations, draft: NodeDraft, strict: bool) -> Settled:
     holds, refusal = to_hold(book, draft.claim, draft.types, draft.among, draft.labels, strict)
     if refusal:
         return Settled(draft.labels, holds, refusal)
     if holds:
         book.hold(draft.claim, holds)
         return Settled(launched(draft.labels, holds), holds)
-    beside = draft.labels.narrowed(CAPACITY_TYPE_LABEL, _BESIDE) if draft.types.reservations else draft.labels
+    beside = (
+        draft.labels.narrowed(CAPACITY_TYPE_LABEL, _BESIDE)
+        if draft.types.reservations
+        else draft.labels
+    )
     if not (draft.among & draft.types.with_offering(beside)).any():
-        return Settled(draft.labels, holds, "nothing but reserved capacity would fit, and all of it is promised")
+        return Settled(
+            draft.labels,
+            holds,
+            "nothing but reserved capacity would fit, and all of it is promised",
+        )
     return Settled(beside)
 
 

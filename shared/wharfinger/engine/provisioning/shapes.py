@@ -1,8 +1,10 @@
-"""Pods as Solve sees them: classes of equal pods, shapes that differ in no more than amounts, and what each may give up.
+"""Compiles pods into shapes: what distinguishes them apart from their amounts, and what each shape
+relaxes to.
 
-A *shape* is a pod's requirements but for its amounts, with what it prefers counted as required. It has the shape that it
-becomes when it gives up one preference, and so on to the bare requirements. A *need* is what a shape asks of a node by
-itself: labels, taints, devices, ports that daemons could hold. Thousands of pods have a handful of needs.
+A *shape* is a pod's requirements without its amounts, with preferences counted as required. It
+links to the shape with one preference dropped, and so on down to the bare requirements. A *need* is
+what a shape requires of a node itself: labels, tolerations, devices, host ports that daemons could
+use. Many pods share few needs.
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ from wharfinger.domain.value import canonical
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.devices.fit import asked
 from wharfinger.engine.provisioning.kernels import JOIN
-from wharfinger.engine.provisioning.problem import Options
+from wharfinger.engine.provisioning.problem import SolveOptions
 from wharfinger.engine.provisioning.relaxation import bare, steps
 from wharfinger.engine.provisioning.requirements import NO_LABELS, LabelSet, of_requirement
-from wharfinger.engine.provisioning.topology import Group, Row, Topology, in_order
+from wharfinger.engine.provisioning.topology import Topology, TopologyGroup, TopologyRow, in_order
 
 ALTERNATIVES_MAX = 64
-"""So many combinations of places for a pod's volumes are tried."""
+"""The maximum number of alternative label sets for the volumes of a pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,32 +40,40 @@ class Need:
 
 @dataclass(slots=True)
 class Shape:
-    """`gave_up`: what the pod has given up until here, in words. `next`: the number of the shape to try after it, -1: none."""
+    """The requirements of a pod without its amounts, at one step of its relaxation.
+
+    `need`: the number of what it requires of a node itself. `rows`: the constraints between pods
+    that restrict it. `bumps`: the topology groups that count it. `gave_up`: the preferences given
+    up so far, in words. `next`: the number of the shape to try next; -1: none.
+    """
 
     requirements: Requirements
     need: int
-    rows: tuple[Row, ...]
+    rows: tuple[TopologyRow, ...]
     gave_up: tuple[str, ...]
     next: int = -1
-    bumps: tuple[Group, ...] = ()
+    bumps: tuple[TopologyGroup, ...] = ()
 
     @property
     def apart(self) -> bool:
-        """Whether such pods keep each other off their nodes."""
+        """Returns whether pods of this shape exclude each other on a node, or limit how many of
+        them share one."""
         return any(row.itself and row.group.of_host and row.group.kind != JOIN for row in self.rows)
 
 
 class VolumeError(ValueError):
-    """A pod's volumes can be nowhere; the text says why."""
+    """The volumes of a pod are accessible from no node. The message says why."""
 
 
 @dataclass(slots=True)
 class Shapes:
-    """`shapes`, `needs` by number. `first` gives a pod's shape, or why there can be no node for it."""
+    """The shapes and needs of all pods of a problem, by number. First call `first` for each pod. It
+    returns the number of the unrelaxed shape, or the reason why no node can exist for the pod. Then
+    call `finish`, which adds the constraints of other pods and the groups that count the pods."""
 
     topology: Topology
     objects: ClusterObjects
-    options: Options
+    options: SolveOptions
     tolerate_preferred: bool
     shapes: list[Shape] = field(default_factory=list)
     needs: list[Need] = field(default_factory=list)
@@ -72,17 +82,24 @@ class Shapes:
 
     def first(self, requirements: Requirements) -> int | str:
         key = canonical(
-            (requirements.devices, requirements.node_selector, requirements.node_terms, requirements.tolerations,
-             requirements.pod)
-        )  # fmt: skip
+            (
+                requirements.devices,
+                requirements.node_selector,
+                requirements.node_terms,
+                requirements.tolerations,
+                requirements.pod,
+            )
+        )
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self._chain(requirements)
         return found
 
     def finish(self) -> None:
-        """When all pods are known: who minds whom, and which groups count them."""
-        by_traits: dict[bytes, tuple[tuple[Row, ...], tuple[Group, ...]]] = {}
+        """Adds to each shape the constraints that other pods put on it, and the topology groups
+        that count it. A shape is the requirements of pods without amounts. Call it once, after
+        `first` was called for all pods."""
+        by_traits: dict[bytes, tuple[tuple[TopologyRow, ...], tuple[TopologyGroup, ...]]] = {}
         for shape in self.shapes:
             traits = shape.requirements.traits
             key = canonical((traits.home, traits.labels, traits.anti_affinity, traits.ports))
@@ -130,29 +147,59 @@ def _never(traits: PodTraits) -> str:
     if traits.gates:
         return f"it waits at scheduling gates ({', '.join(traits.gates)})"
     if traits.resource_claims:
-        return "it asks for devices by resource claims, which are not known of nodes that are to be made"
+        return (
+            "it asks for devices by resource claims, which are not known of nodes that are to be "
+            "made"
+        )
     return ""
 
 
 def places_of_volumes(objects: ClusterObjects, traits: PodTraits) -> tuple[LabelSet, ...]:
-    """Where all volumes of a pod can be had, as alternatives. Raises VolumeError."""
+    """Returns the node labels with which all volumes of a pod can be used, as alternative label
+    sets. A node must match one of the sets. At most `ALTERNATIVES_MAX` (64) are returned. A pod
+    without volumes gets one empty set, which every node matches.
+
+    Each volume has alternative node terms. The function combines one term of each volume in every
+    possible way, and drops combinations that contradict each other. Example: one volume in zone a
+    or b and another one in zone b give zone b.
+
+    Raises VolumeError if no combination is left, or if a persistent volume claim does not exist, is
+    lost, or is unbound although its storage class does not wait for the first consumer.
+    """
     found: tuple[LabelSet, ...] = (NO_LABELS,)
     for name in dict.fromkeys(use.claim for use in traits.volumes if use.claim):
         terms = _terms_of(objects, traits.home, name)
         if terms is None:
             continue
-        own = tuple(LabelSet(of_requirement(r) for r in term.expressions) for term in terms if term.expressions)
+        own = tuple(
+            LabelSet(of_requirement(r) for r in term.expressions)
+            for term in terms
+            if term.expressions
+        )
         if not own:
-            raise VolumeError(f'the volume of persistentvolumeclaim "{name}" is reached from no node')
+            raise VolumeError(
+                f'the volume of persistentvolumeclaim "{name}" is reached from no node'
+            )
         both = (one.intersect(other) for one in found for other in own)
-        found = tuple(dict.fromkeys(labels for labels in both if not labels.impossible))[:ALTERNATIVES_MAX]
+        found = tuple(dict.fromkeys(labels for labels in both if not labels.impossible))[
+            :ALTERNATIVES_MAX
+        ]
         if not found:
-            raise VolumeError(f'the volume of persistentvolumeclaim "{name}" is not where the others are')
+            raise VolumeError(
+                f'the volume of persistentvolumeclaim "{name}" is not where the others are'
+            )
     return found
 
 
 def _terms_of(objects: ClusterObjects, namespace: str, name: str) -> Sequence[NodeTerm] | None:
-    """None: everywhere."""
+    """Returns the node terms of a persistent volume claim: alternative conditions for the nodes on
+    which its volume can be used. None: any node. `namespace`, `name`: those of the claim.
+
+    A bound claim has the node terms of its volume. For an unbound claim whose storage class waits
+    for the first consumer, the terms are the allowed topologies of the storage class. Raises
+    VolumeError if the claim or its volume does not exist, if the claim is lost, or if it is unbound
+    and its storage class does not exist or does not wait.
+    """
     claim = objects.claim(namespace, name)
     if claim is None:
         raise VolumeError(f'persistentvolumeclaim "{name}" not found')
@@ -161,9 +208,13 @@ def _terms_of(objects: ClusterObjects, namespace: str, name: str) -> Sequence[No
     if claim.volume:
         volume = objects.volume(claim.volume)
         if volume is None:
-            raise VolumeError(f'the volume "{claim.volume}" of persistentvolumeclaim "{name}" is not there')
+            raise VolumeError(
+                f'the volume "{claim.volume}" of persistentvolumeclaim "{name}" is not there'
+            )
         return volume.node_terms
     storage_class = objects.storage_class(claim.storage_class)
     if storage_class is None or not storage_class.waits:
-        raise VolumeError(f'persistentvolumeclaim "{name}" is not bound, and is not bound by placing its pod')
+        raise VolumeError(
+            f'persistentvolumeclaim "{name}" is not bound, and is not bound by placing its pod'
+        )
     return storage_class.allowed_topologies or None

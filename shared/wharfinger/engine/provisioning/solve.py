@@ -1,12 +1,13 @@
-"""Puts pods on nodes that are there, on their way, or to be made, as cheaply as it can.
+"""Packs pods onto existing, pending and new nodes at the lowest price found.
 
-A pod goes to a node that is there before one on its way, and to that before a new one; what it prefers is kept as far as
-there is a place with it. `first-fit` packs as Karpenter does. `priced` packs several ways and keeps the cheapest: what keeps
-other pods off its node first, each pod where it makes the new nodes dearer by the least; then pods are moved until nodes
-shrink or go. First-fit is one of its ways, so it is never dearer.
+Existing nodes are tried before pending ones, these before new ones; preferences are kept as long as
+a place with them exists. `first-fit` packs as Karpenter does (first-fit decreasing). `priced` packs
+in several ways and keeps the cheapest: pods that exclude others go first, each pod goes where it
+raises the price of new nodes least, then local search moves pods so that nodes become smaller or
+are removed. First-fit is one of these ways, so `priced` is never more expensive.
 
-`packing` lays the arrays and runs the loops of `kernels`; `states` says what a node can still be; `topology`, `shapes` what
-pods mean to each other and what they may give up.
+`packing` builds the arrays and runs `kernels`; `states` tracks what a node can still become;
+`topology` and `shapes` compile the constraints between pods and their relaxations.
 """
 
 from __future__ import annotations
@@ -19,41 +20,58 @@ from wharfinger.engine.devices.fit import asked
 from wharfinger.engine.provisioning.catalogue import Ask, Column
 from wharfinger.engine.provisioning.filtering import filtered
 from wharfinger.engine.provisioning.kernels import FIRST_FIT, PRICED
-from wharfinger.engine.provisioning.packing import Packed, Yard
+from wharfinger.engine.provisioning.packing import Packed, PackingProblem
 from wharfinger.engine.provisioning.problem import NewClaim, Problem, Solution, Unplaced
 from wharfinger.engine.provisioning.reservations import fitting
 from wharfinger.engine.provisioning.shapes import Shape
-from wharfinger.engine.provisioning.shop import ATTACHED, Shop
 from wharfinger.engine.provisioning.states import New
 from wharfinger.engine.provisioning.templates import Template
+from wharfinger.engine.provisioning.topology import in_words
+from wharfinger.engine.provisioning.type_index import ATTACHED, InstanceTypeIndex
 
 
-def solve(problem: Problem, shop: Shop | None = None, enough: int = 0) -> Solution:
-    """Where the wanted pods go. The same problem gives the same solution, everywhere, with a `shop` laid out for many such
-    problems as without. `enough`: when first-fit already places all for so little, nothing cheaper is looked for. Raises
-    OverlayError."""
-    yard = Yard(problem, shop)
-    return _Telling(yard, _packed(yard, enough)).solution()
+def solve(
+    problem: Problem, type_index: InstanceTypeIndex | None = None, enough: int = 0
+) -> Solution:
+    """Finds places for the wanted pods on existing, pending and new nodes (bin packing).
+    Deterministic: the same problem gives the same solution on every machine, with or without a
+    prepared `type_index`.
+
+    `enough`: if first-fit places all pods at this price or less, no cheaper packing is searched;
+    billionths of a dollar an hour. Raises OverlayError.
+    """
+    packing = PackingProblem(problem, type_index)
+    return _Telling(packing, _packed(packing, enough)).solution()
 
 
-def _packed(yard: Yard, enough: int) -> Packed:
-    best = yard.pack(yard.queue(), FIRST_FIT)
-    if yard.problem.options.packing == "first-fit":
+def _packed(packing: PackingProblem, enough: int) -> Packed:
+    """Packs the pods and returns the best packing found.
+
+    With the option `first-fit`, pods are packed in Karpenter's order (first-fit decreasing), and
+    that packing is returned. With `priced`, the first-fit packing is returned if it places all pods
+    at a price of at most `enough` (billionths of a dollar an hour). Otherwise it is compared with
+    two packings that put each pod where it raises the price least; these two differ in the order of
+    pods. The best of the three has the fewest pods without a place, then the lowest price, then the
+    fewest new nodes. It is improved by local search before it is returned.
+    """
+    best = packing.pack(packing.queue(), FIRST_FIT)
+    if packing.problem.options.packing == "first-fit":
         return best.packed()
     without, price, _ = best.rank
     if without or price > enough:
-        ways = (yard.pack(yard.by_worth(dominant), PRICED) for dominant in (False, True))
+        ways = (packing.pack(packing.by_worth(dominant), PRICED) for dominant in (False, True))
         best = min((best, *ways), key=lambda way: way.rank)
         best.improve()
     return best.packed()
 
 
 class _Telling:
-    """Makes values of arrays."""
+    """Converts the arrays of a packing into a `Solution`, with the reasons for pods without a
+    place."""
 
-    def __init__(self, yard: Yard, packed: Packed) -> None:
-        self.yard, self.packed = yard, packed
-        self.wanted = yard.problem.wanted
+    def __init__(self, packing: PackingProblem, packed: Packed) -> None:
+        self.packing, self.packed = packing, packed
+        self.wanted = packing.problem.wanted
         self._on: list[dict[str, int]] = [{} for _ in range(len(packed.pods))]
         for owner, bin in zip(packed.owner.tolist(), packed.bin_of.tolist(), strict=True):
             if bin >= 0:
@@ -63,23 +81,25 @@ class _Telling:
     def solution(self) -> Solution:
         placed: dict[str, Mapping[str, int]] = {}
         joined: dict[str, Mapping[str, int]] = {}
-        for i, there in enumerate(self.yard.fixed):
+        for i, there in enumerate(self.packing.fixed):
             if self._on[i]:
                 into, name = (placed, there.node) if there.node else (joined, there.claim)
                 into[name] = dict(sorted(self._on[i].items()))
-        first = len(self.yard.fixed)
+        first = len(self.packing.fixed)
         claims = tuple(self._claim(n) for n in range(first, len(self._on)) if self._on[n])
         return Solution(placed, joined, claims, tuple(self._unplaced()), self._relaxed())
 
     # --- new nodes
 
     def _claim(self, bin: int) -> NewClaim:
-        states = self.yard.states
+        states = self.packing.states
         state = states.states[int(self.packed.state[bin])]
         assert isinstance(state, New)
-        template, used = self.yard.templates[state.template], self.packed.used[bin]
+        template, used = self.packing.templates[state.template], self.packed.used[bin]
         rows = states.remaining(state) & (states.room_of(state.template) >= used).all(axis=1)
-        launched = self.yard.shop.launched(template, state.labels, rows, self.yard.problem.options.min_values)
+        launched = self.packing.type_index.launched(
+            template, state.labels, rows, self.packing.problem.options.min_values
+        )
         return NewClaim(
             template.name,
             state.labels.with_min_values(dict(launched.lowered)).requirements(),
@@ -92,14 +112,24 @@ class _Telling:
         )
 
     def _requests(self, template: Template, used: Column, cheapest: str) -> dict[str, int]:
-        """With what the daemons of the cheapest type take."""
+        """Returns the amounts that a new node must have, resource -> amount: the requests of its
+        pods plus the requests of the daemons that run on its cheapest instance type. Example: pods
+        with 3,000 and daemons with 200 thousandths of a CPU: `cpu` 3,200.
+
+        `used` int64[resources]: the summed requests of the node's pods. `cheapest`: the name of the
+        cheapest type. Attached volumes are left out.
+        """
         row = template.types.row[cheapest]
         found = {}
-        for name, amount in zip(self.yard.resources, used.tolist(), strict=True):
+        for name, amount in zip(self.packing.resources, used.tolist(), strict=True):
             if name.startswith(ATTACHED):
                 continue
             column = template.types.resource.get(name)
-            daemons = 0 if column is None else int(template.types.allocatable[row, column] - template.room[row, column])
+            daemons = (
+                0
+                if column is None
+                else int(template.types.allocatable[row, column] - template.room[row, column])
+            )
             if amount + daemons:
                 found[name] = amount + daemons
         return found
@@ -107,10 +137,15 @@ class _Telling:
     # --- what was not placed, and what was given up
 
     def _relaxed(self) -> dict[str, tuple[str, ...]]:
-        """Of equal pods the one that gave up the most."""
+        """Returns name of the wanted pods -> the preferences that were dropped so that the pods
+        found a place, in the order in which they were dropped. Several wanted pods can have the
+        same name, but may have dropped different numbers of preferences. Then the longest list is
+        returned. Pods that kept all preferences are left out."""
         found: dict[str, tuple[str, ...]] = {}
-        shapes = self.yard.shapes.shapes
-        for owner, shape in zip(self.packed.owner.tolist(), self.packed.shape_at.tolist(), strict=True):
+        shapes = self.packing.shapes.shapes
+        for owner, shape in zip(
+            self.packed.owner.tolist(), self.packed.shape_at.tolist(), strict=True
+        ):
             if shape >= 0 and shapes[shape].gave_up:
                 name = self.wanted[owner].name
                 if len(shapes[shape].gave_up) > len(found.get(name, ())):
@@ -124,62 +159,82 @@ class _Telling:
                 missing[owner] = missing.get(owner, 0) + 1
         reasons: dict[int, str] = {}
         for at, wanted in enumerate(self.wanted):
-            if at in self.yard.impossible and wanted.count > 0:
-                yield Unplaced(wanted.name, wanted.count, self.yard.impossible[at])
+            if at in self.packing.impossible and wanted.count > 0:
+                yield Unplaced(wanted.name, wanted.count, self.packing.impossible[at])
             elif at in missing:
-                cls = self.yard.class_of[at]
+                cls = self.packing.class_of[at]
                 if cls not in reasons:
                     reasons[cls] = self._reason(cls)
                 yield Unplaced(wanted.name, missing[at], reasons[cls])
 
     def _reason(self, cls: int) -> str:
-        """A clause a pool, of the pod with all given up that it may."""
-        yard = self.yard
-        if not yard.templates:
+        """Explains why a pod of the class `cls` has no place, with one clause for each pool.
+        Example: `pool a: <reason>; pool b: <reason>`. The clauses are about the pod's hard
+        requirements only, because a pod without a place has dropped all its preferences."""
+        packing = self.packing
+        if not packing.templates:
             return "no pool makes nodes for it"
-        number = int(yard.shape_of[cls])
-        while yard.shapes.shapes[number].next >= 0:
-            number = yard.shapes.shapes[number].next
-        shape = yard.shapes.shapes[number]
+        number = int(packing.shape_of[cls])
+        while packing.shapes.shapes[number].next >= 0:
+            number = packing.shapes.shapes[number].next
+        shape = packing.shapes.shapes[number]
         clauses = (
-            f"pool {template.name}: {self._refusal(at, template, shape, yard.ask[cls])}"
-            for at, template in enumerate(yard.templates)
+            f"pool {template.name}: {self._refusal(at, template, shape, packing.ask[cls])}"
+            for at, template in enumerate(packing.templates)
         )
         return "; ".join(clauses)
 
     def _refusal(self, at: int, template: Template, shape: Shape, ask: Column) -> str:
-        yard, need = self.yard, self.yard.shapes.needs[shape.need]
+        packing, need = self.packing, self.packing.shapes.needs[shape.need]
         refusal = template.refusal(need.tolerations, need.labels)
         if refusal:
             return refusal
         labels = template.labels.intersect(need.labels)
-        amounts = _in_columns(template, yard.resources, ask)
+        amounts = _in_columns(template, packing.resources, ask)
         if amounts is None:
             missing = [
-                n for n, a in zip(yard.resources, ask.tolist(), strict=True) if a and n not in template.types.resource
+                n
+                for n, a in zip(packing.resources, ask.tolist(), strict=True)
+                if a and n not in template.types.resource
             ]
             return f"no instance type has {', '.join(missing)}"
-        min_values = yard.problem.options.min_values
+        min_values = packing.problem.options.min_values
         found = filtered(
-            template, labels, amounts, devices=_devices(shape), ports=need.ports, min_values=min_values
-        )  # fmt: skip
+            template,
+            labels,
+            amounts,
+            devices=_devices(shape),
+            ports=need.ports,
+            min_values=min_values,
+        )
         if found.refusal:
             return found.refusal
         left = self.packed.left[at]
         refusal = left.refusal(template.types, found.remaining)
         if refusal:
             return refusal
-        reserved = yard.refusals.get((at, shape.need), "")
+        reserved = packing.refusals.get((at, shape.need), "")
         return reserved or self._kept_off(shape)
 
     def _kept_off(self, shape: Shape) -> str:
-        """What other pods have against it: nothing about the pool itself does."""
-        said = dict.fromkeys(row.group.words for row in shape.rows)
-        return f"no domain satisfies {', '.join(said)}" if said else "no node can be made that holds it and its daemons"
+        """Explains that other pods exclude the pod from every domain. Used when nothing in the pool
+        itself excludes it."""
+        said = in_words(shape.rows)
+        return (
+            f"no domain satisfies {said}"
+            if said
+            else "no node can be made that holds it and its daemons"
+        )
 
 
 def _in_columns(template: Template, resources: tuple[str, ...], ask: Column) -> Column | None:
-    """The same amounts in the columns of a template's catalogue; None: something is asked for that no type has."""
+    """Converts the requests of a pod to the resource columns of a pool's instance types. Returns
+    int64[resources of the types], or None if a requested resource is one that no instance type has.
+
+    `ask`: requested amounts, in the order of `resources`. Volumes are left out, because new nodes
+    have no known limit of volumes. Example: `resources` (cpu, memory, pods), `ask` [1000, 0, 1],
+    columns of the types (pods, cpu): returns [1, 1000].
+    """
     types = template.types
     found = np.zeros(len(types.resources), dtype=np.int64)
     for name, amount in zip(resources, ask.tolist(), strict=True):

@@ -1,7 +1,8 @@
-"""What each pool can make: the labels and taints of its new nodes, the instance types they may be, and the room on them.
+"""Describes what each pool can create: labels and taints of its new nodes, its possible instance
+types, and their capacity.
 
-A template is the start of every new claim of its pool. It answers in masks over the instance types: which of them have the
-labels, the room, the devices and the ports that some pods ask for together.
+A template is the initial state of every new claim of its pool. Its boolean masks over the instance
+types tell which have the devices and the free host ports that a set of pods needs.
 """
 
 from __future__ import annotations
@@ -14,9 +15,8 @@ import numpy as np
 from wharfinger.domain.cluster_objects import DaemonPods
 from wharfinger.domain.instance_types import InstanceType
 from wharfinger.domain.node_pool import POOL_LABEL, NodeOverlay, NodePoolPolicy
-from wharfinger.domain.pod_traits import HostPort
+from wharfinger.domain.pod_traits import HostPort, clash
 from wharfinger.domain.taints import Taint, Toleration, first_untolerated
-from wharfinger.engine.framework.plugins.node_ports import clash
 from wharfinger.engine.provisioning.catalogue import Ask, Column, Mask, SoldOut, Types
 from wharfinger.engine.provisioning.daemons import DaemonGroup, groups
 from wharfinger.engine.provisioning.overlays import BOUGHT, concerning, described_by
@@ -24,14 +24,18 @@ from wharfinger.engine.provisioning.problem import Problem
 from wharfinger.engine.provisioning.requirements import HOSTNAME_LABEL, LabelSet, ValueSet
 
 NEW_NODE = "(a node that is to be made)"
-"""What the host name of a new node is: none that anybody could have asked for."""
+"""The host name of a new node before it exists. No pod can have requested it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Template:
-    """`labels`: of the pool's new nodes, its own label and a host name among them. `able`: bool[types], whose labels suit
-    the pool, that are offered and have room for their daemons. `room`: int64[types, resources], what is allocatable
-    less the daemons' requests. `taints` are there for good; startup taints go before pods come, and keep nobody away."""
+    """The properties of the new nodes of one pool.
+
+    `labels`: their labels, with the pool's own label and a host name. `able` bool[types]: the types
+    that match these labels, are offered, and have capacity for their daemons. `room` int64[types,
+    resources]: allocatable amounts less the daemons' requests. `taints`: only the permanent ones;
+    startup taints are removed before pods come, so they are ignored.
+    """
 
     pool: NodePoolPolicy
     labels: LabelSet
@@ -49,17 +53,21 @@ class Template:
         return self.pool.taints
 
     def start(self, hostname: str = NEW_NODE) -> LabelSet:
-        """The labels of one new node, told apart from others by its host name."""
+        """Returns the labels of one new node. Its host name distinguishes it from other new
+        nodes."""
         return LabelSet(
-            (key, _one(hostname) if key == HOSTNAME_LABEL else values) for key, values in self.labels.items()
+            (key, _one(hostname) if key == HOSTNAME_LABEL else values)
+            for key, values in self.labels.items()
         )
 
     def refusal(self, tolerations: Iterable[Toleration], asked: LabelSet) -> str:
-        """Why a pod may not go to any node of the pool, whatever it becomes; empty when it may."""
+        """Explains why a pod may not run on any node of the pool: a taint or its labels. Empty if
+        it may."""
         return untolerated(self.taints, tolerations) or self.labels.refusal(asked, self.types.known)
 
     def holding(self, asked: Ask) -> Mask:
-        """bool[types]: whose devices suffice for these requests together and for the daemons' on top."""
+        """Returns the types whose devices suffice for these requests together with those of the
+        daemons, as bool[types]."""
         found = self.types.holding(asked)
         for group in self.daemons:
             if group.devices:
@@ -67,7 +75,7 @@ class Template:
         return found
 
     def free_of(self, ports: Sequence[HostPort]) -> Mask:
-        """bool[types]: whose daemons leave these ports of the host free."""
+        """Returns the types whose daemons use none of these host ports, as bool[types]."""
         found = np.ones(len(self.types), dtype=np.bool_)
         for group in self.daemons:
             if ports and clash(ports, group.ports):
@@ -75,8 +83,9 @@ class Template:
         return found
 
     def domains(self, key: str) -> tuple[str, ...]:
-        """The values of a label that nodes of the pool can have, in order: what its requirements and its instance types
-        leave, as far as they can be bought. Of a label that types say nothing of, those the pool lists."""
+        """Returns the values of a label that new nodes of the pool can have, sorted. If instance
+        types describe the label, these are the values of the types that can be bought. Otherwise
+        these are the values that the pool lists."""
         if key in BOUGHT or key in self.types.described:
             return self.types.values(key, self.labels, self.able)
         own = self.labels.get(key)
@@ -84,11 +93,21 @@ class Template:
 
 
 def templates_of(problem: Problem) -> tuple[Template, ...]:
-    """In the order in which pools are tried: the heaviest first, of equally heavy ones the last by name, as Karpenter has
-    it. A pool of a fixed number of nodes makes none for pods. Raises OverlayError."""
+    """Returns one template for each pool that creates nodes for pods. A template describes the new
+    nodes of a pool: labels, taints, possible instance types. Pools with a fixed number of nodes are
+    left out.
+
+    The pools are in the order in which they are tried: the highest weight first. Pools of equal
+    weight are ordered by name, descending, as in Karpenter. Example: a (weight 10), b and c (weight
+    5): a, c, b. Raises OverlayError if an overlay's price cannot be parsed.
+    """
     return in_turn(
         template_of(
-            pool, problem.types.get(pool.catalogue, ()), problem.overlays, problem.objects.daemons, problem.sold_out
+            pool,
+            problem.types.get(pool.catalogue, ()),
+            problem.overlays,
+            problem.objects.daemons,
+            problem.sold_out,
         )
         for pool in problem.pools
         if pool.replicas is None
@@ -96,7 +115,8 @@ def templates_of(problem: Problem) -> tuple[Template, ...]:
 
 
 def in_turn(templates: Iterable[Template]) -> tuple[Template, ...]:
-    """In the order in which pools are tried, see `templates_of`."""
+    """Sorts templates in the order in which pools are tried: the highest weight first, then by
+    name, descending."""
     by_name = sorted(templates, key=lambda t: t.name, reverse=True)
     return tuple(sorted(by_name, key=lambda t: -t.pool.weight))
 
@@ -108,7 +128,15 @@ def template_of(
     daemons: Iterable[DaemonPods] = (),
     sold_out: SoldOut = frozenset(),
 ) -> Template:
-    """`types`: of the pool's catalogue. Raises OverlayError."""
+    """Returns the template of a pool: labels and taints of its new nodes, the instance types that
+    these nodes can have, and the capacity that each type has for pods.
+
+    `types`: the instance types of the pool's catalogue. `overlays`: change prices and capacity of
+    the types. `daemons`: their requests are subtracted from the capacity. `sold_out`: (instance
+    type, zone, capacity type) of offerings that are not available now. A type is possible if it
+    matches the labels of the pool, has an available offering, and has room for the daemons. Raises
+    OverlayError if an overlay's price cannot be parsed.
+    """
     labels = labels_of(pool)
     laid_on = tuple(overlays)
     if laid_on:
@@ -124,7 +152,8 @@ def template_of(
 
 
 def labels_of(pool: NodePoolPolicy) -> LabelSet:
-    """What nodes of a pool can be before it is said what they become."""
+    """Returns the labels that every new node of a pool can have: its requirements, its labels, the
+    pool's name and a host name."""
     own: Mapping[str, str] = {**pool.labels, POOL_LABEL: pool.name}
     return (
         LabelSet.of_pool(pool.requirements)
@@ -134,8 +163,9 @@ def labels_of(pool: NodePoolPolicy) -> LabelSet:
 
 
 def untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> str:
-    """Why a pod may not go to new nodes with these taints; empty when it may. A taint PreferNoSchedule counts as well: what
-    is preferred is given up later (`relaxation`)."""
+    """Explains why a pod may not run on new nodes with these taints; empty if it may. A
+    PreferNoSchedule taint counts like the others, because preferences are given up later
+    (`relaxation`)."""
     taint = first_untolerated(taints, tolerations, ("NoSchedule", "PreferNoSchedule", "NoExecute"))
     if taint is None:
         return ""
@@ -144,7 +174,8 @@ def untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> s
 
 
 def prefers_away(templates: Iterable[Template]) -> bool:
-    """Whether any pool has a taint PreferNoSchedule, so that it would help to tolerate them."""
+    """Returns whether any pool has a PreferNoSchedule taint. Only then does it help to tolerate
+    them."""
     return any(taint.effect == "PreferNoSchedule" for t in templates for taint in t.taints)
 
 

@@ -1,7 +1,8 @@
 """Retired tables as files: one a table, CSV behind zstd, and a manifest that says what they are.
 
-A file is written beside its name and moved there when it is whole, so whoever finds it finds all of it; what is there
-already is not written again. The columns are those of the history's tables, bytes are hex: `psql` reads them back with
+A file is written under a temporary name and renamed when it is complete, so a reader never sees a
+part of a file. A file that exists already is not written again. The columns are those of the
+history's tables. Bytes are written as hex, so `psql` reads the files back with
 `\\copy ... csv header`.
 """
 
@@ -35,10 +36,11 @@ class Archived:
 
 async def retired_tables(database: Database) -> list[str]:
     """What was detached and not dropped."""
-    async with database.reading() as raw:
+    async with database.reading(patient=True) as raw:
         found = await raw.fetch(
             "select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace "
-            "where c.relkind = 'r' and c.relname like $1 and n.nspname = current_schema() order by 1",
+            "where c.relkind = 'r' and c.relname like $1 and n.nspname = current_schema() "
+            "order by 1",
             _RETIRED,
         )
     return [record[0] for record in found]
@@ -58,7 +60,7 @@ async def archive(database: Database, tables: Sequence[str], directory: Path) ->
 
 
 async def drop(database: Database, tables: Sequence[str]) -> None:
-    async with database.reading() as raw:
+    async with database.reading(patient=True) as raw:
         for table in tables:
             await raw.execute(f'drop table if exists "{table}"')
 
@@ -77,7 +79,7 @@ async def _archived(database: Database, table: str, directory: Path) -> Archived
         async def take(chunk: bytes) -> None:
             put(packer.compress(chunk))
 
-        async with database.reading() as raw:
+        async with database.reading(patient=True) as raw:
             said = await raw.copy_from_table(table, output=take, format="csv", header=True)
         put(packer.flush())
     growing.replace(path)
@@ -90,12 +92,16 @@ def _manifest(directory: Path) -> dict[str, Archived]:
     if not path.exists():
         return {}
     try:
-        return {one.table: one for one in msgspec.json.decode(path.read_bytes(), type=list[Archived])}
+        return {
+            one.table: one for one in msgspec.json.decode(path.read_bytes(), type=list[Archived])
+        }
     except msgspec.MsgspecError as error:
         raise LedgerError(f"{path}: expected the manifest of an archive: {error}") from None
 
 
 def _write_manifest(directory: Path, known: dict[str, Archived]) -> None:
     growing = directory / f"{MANIFEST}.part"
-    growing.write_bytes(msgspec.json.format(msgspec.json.encode([known[table] for table in sorted(known)])) + b"\n")
+    growing.write_bytes(
+        msgspec.json.format(msgspec.json.encode([known[table] for table in sorted(known)])) + b"\n"
+    )
     growing.replace(directory / MANIFEST)

@@ -1,6 +1,7 @@
 """Bodies as they are stored: byte for byte as they came, compressed when that pays.
 
-What is hashed is always the plain body; the encoding is a matter of storage and may differ between rows.
+What is hashed is always the plain body; the encoding is a matter of storage and may differ between
+rows.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import zstandard
 PLAIN = 0
 ZSTD = 1
 
-# Smaller ones are read far more often than they are worth: opening a zstd frame of some hundred bytes takes 2 us, as long as
-# decoding what is in it, and making one 4 us of every commit. For the 25,695 decisions and 8,455 events of the openb run it would
-# save 7 MB of 36; of what is larger, which is where the bytes of a fleet's facts are, compression still takes four fifths.
+# Smaller ones are read far more often than they are worth: opening a zstd frame of some hundred
+# bytes takes 2 us, as long as decoding what is in it, and making one 4 us of every commit. For the
+# 25,695 decisions and 8,455 events of the openb run it would save 7 MB of 36; of what is larger,
+# which is where the bytes of a fleet's facts are, compression still takes four fifths.
 _WORTH_TRYING_BYTES = 1024
 
 _WORTH_KEEPING = 7 / 8

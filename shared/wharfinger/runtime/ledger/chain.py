@@ -1,11 +1,12 @@
-"""The chain of one stretch of a stream, recomputed from the rows as they lie there.
+"""The chain of one stretch of a stream, recomputed from the rows as they are stored.
 
-A stretch begins behind a round whose hash is taken as given; whoever walks the stretch before arrives at that hash or names
-a row. So stretches can be walked in any order and by several processes, and the first bad row of a stream is the one that
-its first bad stretch names. This is where all the time of `verify` goes: rows are compared as they come from the driver, and
-nothing is made of them that is not hashed.
+A stretch begins after a round whose hash is taken as given. The walk of the stretch before it ends
+at that hash, or reports a bad row. So stretches can be walked in any order, by several processes.
+The first bad row of a stream is the one that its first bad stretch reports. `verify` spends nearly
+all its time here, so rows are compared as the driver returns them, and no object is made of them
+that is not hashed.
 
-Next: `verify`, which cuts streams into stretches and looks at all that no chain covers.
+Next: `verify`, which cuts streams into stretches and checks what no chain covers.
 """
 
 from __future__ import annotations
@@ -21,26 +22,29 @@ import msgspec
 
 from wharfinger.domain.value import canonical
 from wharfinger.events.acceptance import MessageAccepted
-from wharfinger.events.codec import UndecodableError, decode_data, frame_of
 from wharfinger.events.envelope import event_id
+from wharfinger.events.ledger_codec import decode_data
+from wharfinger.events.message_codec import UndecodableError, frame_of
 from wharfinger.events.streams import INTAKE
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.hashing import round_hash
+from wharfinger.kernel.incarnations import Incarnations, id_of
 from wharfinger.kernel.round import Basis, Head, InputRef
-from wharfinger.kernel.step import decision_id
 from wharfinger.runtime.ledger.bodies import PLAIN, unpack
 from wharfinger.runtime.ledger.database import Raw, Record
-from wharfinger.runtime.ledger.reader import decode_basis, within
-from wharfinger.runtime.ledger.schema import day_of
+from wharfinger.runtime.ledger.days import day_of
+from wharfinger.runtime.ledger.rounds import decode_basis, within
 
 BATCH_ROUNDS = 2000
 BATCH_ROWS = 8000
-"""Inputs and decisions fetched at once: twice what readers take, because they are dropped as soon as they are hashed."""
+"""Inputs and decisions fetched at once: twice what readers take, because they are dropped as soon
+as they are hashed."""
 
 _PRECEDES = 1 << 62  # more rounds than any stream has
 
 _ROUNDS = """
-select number, epoch, at_us, engine, profile, basis, first_seq, inputs, decisions, snapshot, prev_hash, hash, day
+select number, epoch, at_us, engine, profile, basis, first_seq, inputs, decisions, snapshot,
+    prev_hash, hash, day
 from round where stream = $1 and number between $2 and $3 order by number, day limit $4
 """
 
@@ -62,7 +66,8 @@ from decision where stream = $1 and seq between $2 and $3 order by seq, day
 
 @dataclass(frozen=True, slots=True)
 class FirstBad:
-    """`place`: the input's ordinal or the decision's seq; 0 when the round, head or snapshot itself is meant."""
+    """`place`: the input's ordinal or the decision's seq; 0 when the round, head or snapshot itself
+    is meant."""
 
     stream: str
     round: int
@@ -78,24 +83,30 @@ class BadRow(Exception):  # noqa: N818  (a way out of the walk, never seen outsi
         self.bad = bad
 
 
-def bad_row(stream: str, number: int, place: int, what: str, expected: object, found: object) -> BadRow:
+def bad_row(
+    stream: str, number: int, place: int, what: str, expected: object, found: object
+) -> BadRow:
     return BadRow(FirstBad(stream, number, place, what, _shown(expected), _shown(found)))
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The rounds behind `begin` up to round `end`. `id`: the stream's small number. `snapshots`: digest -> round of the whole
-    snapshots of the stream. `retired`: digests of older ones may have gone with the rounds before `begin`."""
+    """The rounds behind `begin` up to round `end`. `id`: the stream's small number. `snapshots`:
+    digest -> round of the whole snapshots of the stream. `retired`: digests of older ones may have
+    gone with the rounds before `begin`. `rebases`: the rounds that may be earlier than the one
+    before, and their times."""
 
     id: int
     begin: Head
     end: int
     snapshots: Mapping[bytes, int]
     retired: bool = False
+    incarnations: Incarnations = ()
+    rebases: Mapping[int, Micros] = field(default_factory=dict)
 
 
 class _Fact(NamedTuple):
-    """A row of `fact`: what was told last under a key, and with which row of the intake."""
+    """A row of `fact`: the last event recorded under a key, and its row on the intake."""
 
     partition_key: str
     event: UUID
@@ -105,8 +116,9 @@ class _Fact(NamedTuple):
 
 
 @dataclass(slots=True)
-class Walk:
-    """A stretch on the way: `head` is where the chain stands. `facts`: (topic, key) -> what was told last; on the intake."""
+class ChainWalk:
+    """A stretch on the way: `head` is where the chain stands. `facts`: (topic, key) -> what was
+    told last; on the intake."""
 
     stretch: Stretch
     head: Head
@@ -124,10 +136,10 @@ class Walk:
         return bad_row(self.head.stream, number, place, what, expected, found)
 
 
-async def walk(raw: Raw, stretch: Stretch) -> Walk:
+async def walk(raw: Raw, stretch: Stretch) -> ChainWalk:
     """To the end of the stretch or to the first bad row."""
     facts = await _facts(raw) if stretch.begin.stream == INTAKE else {}
-    made = Walk(stretch, stretch.begin, facts, stretch.retired)
+    made = ChainWalk(stretch, stretch.begin, facts, stretch.retired)
     try:
         while made.head.round < stretch.end:
             await _batch(raw, made)
@@ -137,9 +149,11 @@ async def walk(raw: Raw, stretch: Stretch) -> Walk:
     return made
 
 
-async def _batch(raw: Raw, walk: Walk) -> None:
+async def _batch(raw: Raw, walk: ChainWalk) -> None:
     stream, first = walk.stretch.id, walk.head.round + 1
-    rounds = within(await raw.fetch(_ROUNDS, stream, first, walk.stretch.end, BATCH_ROUNDS), BATCH_ROWS)
+    rounds = within(
+        await raw.fetch(_ROUNDS, stream, first, walk.stretch.end, BATCH_ROUNDS), BATCH_ROWS
+    )
     if not rounds:
         raise walk.error(first, 0, "round", first, "missing")
     inputs = await raw.fetch(_INPUTS, stream, first, rounds[-1][0])
@@ -152,7 +166,9 @@ async def _batch(raw: Raw, walk: Walk) -> None:
         raise walk.error(extra[0], extra[1], "input", "none", f"event {extra[3]}")
 
 
-def _round(walk: Walk, record: Record, inputs: Iterator[Record], made: Iterator[Record]) -> None:
+def _round(
+    walk: ChainWalk, record: Record, inputs: Iterator[Record], made: Iterator[Record]
+) -> None:
     """Hash the round from its rows and move on to it."""
     (
         number,
@@ -177,7 +193,7 @@ def _round(walk: Walk, record: Record, inputs: Iterator[Record], made: Iterator[
     ):
         if expected != found:
             raise walk.error(head.round + 1, 0, what, expected, found)
-    if at < head.at:
+    if at < head.at and walk.stretch.rebases.get(number) != at:
         raise walk.error(number, 0, "round: time", f"not before {head.at}", at)
     if epoch < head.epoch:
         raise walk.error(number, 0, "round: epoch", f"at least {head.epoch}", epoch)
@@ -185,18 +201,32 @@ def _round(walk: Walk, record: Record, inputs: Iterator[Record], made: Iterator[
         raise walk.error(number, 0, "round: day", day_of(at), day)
     _snapshot(walk, number, snapshot)
     refs = _inputs(walk, number, day, list(islice(inputs, max(0, input_count))), input_count)
-    decisions = _decisions(walk, number, day, list(islice(made, max(0, decision_count))), decision_count)
+    decisions = _decisions(
+        walk, number, day, list(islice(made, max(0, decision_count))), decision_count
+    )
     if head.stream == INTAKE:
         _accepted(walk, number, at, refs, decisions)
     places = _basis(walk, number, basis)
-    computed = round_hash(head.hash, head.stream, number, epoch, at, engine, profile, refs, places, decisions, snapshot)
+    computed = round_hash(
+        head.hash,
+        head.stream,
+        number,
+        epoch,
+        at,
+        engine,
+        profile,
+        refs,
+        places,
+        decisions,
+        snapshot,
+    )
     if computed != hash_:
         raise walk.error(number, 0, "round: hash", computed, hash_)
     walk.rows += 1 + input_count + decision_count
     walk.head = Head(head.stream, number, head.seq + decision_count, hash_, epoch, at, snapshot)
 
 
-def _snapshot(walk: Walk, number: int, digest: bytes) -> None:
+def _snapshot(walk: ChainWalk, number: int, digest: bytes) -> None:
     """A round carries the digest of an earlier snapshot, which must still be on record."""
     if not digest:
         return
@@ -206,17 +236,29 @@ def _snapshot(walk: Walk, number: int, digest: bytes) -> None:
         raise walk.error(number, 0, "round: snapshot", "the digest of an earlier snapshot", digest)
 
 
-def _inputs(walk: Walk, number: int, day: int, records: Sequence[Record], count: int) -> list[InputRef]:
+def _inputs(
+    walk: ChainWalk, number: int, day: int, records: Sequence[Record], count: int
+) -> list[InputRef]:
     refs: list[InputRef] = []
     for ordinal, record in enumerate(records):
         of_round, place, of_day, id_, sha256, encoding, stored, type_, subject, source = record
         if of_round != number or place != ordinal:
-            raise walk.error(number, ordinal, "input", f"ordinal {ordinal}", f"ordinal {place} of round {of_round}")
+            raise walk.error(
+                number,
+                ordinal,
+                "input",
+                f"ordinal {ordinal}",
+                f"ordinal {place} of round {of_round}",
+            )
         if of_day != day:
             raise walk.error(number, ordinal, "input: day", day, of_day)
         if stored is None:
-            raise walk.error(number, ordinal, "event", f"{id_} with sha256 {sha256.hex()}", "missing")
-        body = stored if encoding == PLAIN else _body(walk, number, ordinal, "event", encoding, stored)
+            raise walk.error(
+                number, ordinal, "event", f"{id_} with sha256 {sha256.hex()}", "missing"
+            )
+        body = (
+            stored if encoding == PLAIN else _body(walk, number, ordinal, "event", encoding, stored)
+        )
         if (actual := hashlib.sha256(body).digest()) != sha256:
             raise walk.error(number, ordinal, "event: body", sha256, actual)
         try:
@@ -225,9 +267,14 @@ def _inputs(walk: Walk, number: int, day: int, records: Sequence[Record], count:
             raise walk.error(number, ordinal, "event: body", "a CloudEvent", error) from None
         if frame.type != type_ or frame.subject != subject or frame.source != source:
             raise walk.error(
-                number, ordinal, "event: columns", (frame.type, frame.subject, frame.source), (type_, subject, source)
+                number,
+                ordinal,
+                "event: columns",
+                (frame.type, frame.subject, frame.source),
+                (type_, subject, source),
             )
-        if frame.id != str(id_) and event_id(frame.source, frame.id) != id_:  # the text is compared first: it is cheap
+        if frame.id != str(id_) and event_id(frame.source, frame.id) != id_:
+            # the text is compared first: it is cheap
             raise walk.error(number, ordinal, "event: id", event_id(frame.source, frame.id), id_)
         refs.append(InputRef(id_, sha256))
     if len(refs) != count:
@@ -235,7 +282,7 @@ def _inputs(walk: Walk, number: int, day: int, records: Sequence[Record], count:
     return refs
 
 
-class _Decision(msgspec.Struct):
+class _HashedDecision(msgspec.Struct):
     """As much of a decision as is hashed. A struct: one is made for every row."""
 
     seq: int
@@ -247,9 +294,11 @@ class _Decision(msgspec.Struct):
     body: bytes
 
 
-def _decisions(walk: Walk, number: int, day: int, records: Sequence[Record], count: int) -> list[_Decision]:
+def _decisions(
+    walk: ChainWalk, number: int, day: int, records: Sequence[Record], count: int
+) -> list[_HashedDecision]:
     stream, seq = walk.head.stream, walk.head.seq
-    decisions: list[_Decision] = []
+    decisions: list[_HashedDecision] = []
     for of_round, found, of_day, id_, type_, subject, outcome, cause, encoding, stored in records:
         seq += 1
         if found != seq:
@@ -258,31 +307,45 @@ def _decisions(walk: Walk, number: int, day: int, records: Sequence[Record], cou
             raise walk.error(number, seq, "decision: round", number, of_round)
         if of_day != day:
             raise walk.error(number, seq, "decision: day", day, of_day)
-        if id_ != (expected := decision_id(stream, seq)):
+        if id_ != (expected := id_of(stream, seq, walk.stretch.incarnations)):
             raise walk.error(number, seq, "decision: id", expected, id_)
-        body = stored if encoding == PLAIN else _body(walk, number, seq, "decision", encoding, stored)
-        decisions.append(_Decision(seq, id_, type_, subject, outcome, cause, body))
+        body = (
+            stored if encoding == PLAIN else _body(walk, number, seq, "decision", encoding, stored)
+        )
+        decisions.append(_HashedDecision(seq, id_, type_, subject, outcome, cause, body))
     if len(decisions) != count:
         raise walk.error(number, seq + 1, "decision", f"{count} decisions", f"{len(decisions)}")
     return decisions
 
 
-# --- the intake ------------------------------------------------------------------------------------------------------------
+# --- the intake ----------------------------------------------------------------------------------
 
 
-def _accepted(walk: Walk, number: int, at: Micros, refs: Sequence[InputRef], decisions: Sequence[_Decision]) -> None:
+def _accepted(
+    walk: ChainWalk,
+    number: int,
+    at: Micros,
+    refs: Sequence[InputRef],
+    decisions: Sequence[_HashedDecision],
+) -> None:
     """On the intake each input has its decision: the publisher finds the one by the other."""
     causes = [d.cause for d in decisions]
     if causes != [ref.id for ref in refs]:
         raise walk.error(
-            number, 0, "intake", f"one decision for each of {len(refs)} inputs", f"{len(causes)} decisions"
+            number,
+            0,
+            "intake",
+            f"one decision for each of {len(refs)} inputs",
+            f"{len(causes)} decisions",
         )
     for ref, decision in zip(refs, decisions, strict=True):
         _told(walk, number, at, ref, decision)
 
 
-def _told(walk: Walk, number: int, at: Micros, ref: InputRef, decision: _Decision) -> None:
-    """What was told under a key is the latest fact of that key, or a later one is."""
+def _told(
+    walk: ChainWalk, number: int, at: Micros, ref: InputRef, decision: _HashedDecision
+) -> None:
+    """The latest fact of the event's key is this event or a later one."""
     try:
         data = decode_data(decision.type, decision.body)
     except UndecodableError as error:
@@ -293,18 +356,26 @@ def _told(walk: Walk, number: int, at: Micros, ref: InputRef, decision: _Decisio
     fact = walk.facts.get(place)
     if fact is None or fact.seq < decision.seq:
         found = "missing" if fact is None else f"seq {fact.seq}"
-        raise walk.error(number, decision.seq, "fact", f"{data.topic} {data.key} of seq {decision.seq} or later", found)
+        raise walk.error(
+            number,
+            decision.seq,
+            "fact",
+            f"{data.topic} {data.key} of seq {decision.seq} or later",
+            found,
+        )
     if fact.seq == decision.seq:
         if fact != (told := _Fact(data.partition_key, ref.id, ref.sha256, decision.seq, at)):
             raise walk.error(number, decision.seq, "fact", _fact_shown(told), _fact_shown(fact))
         walk.right_facts.add(place)
 
 
-def _no_other_facts(walk: Walk) -> None:
+def _no_other_facts(walk: ChainWalk) -> None:
     begin, end = walk.stretch.begin.seq, walk.head.seq
     for (topic, key), fact in walk.facts.items():
         if begin < fact.seq <= end and (topic, key) not in walk.right_facts:
-            raise walk.error(walk.head.round, fact.seq, "fact", "what was told with that seq", f"{topic} {key}")
+            raise walk.error(
+                walk.head.round, fact.seq, "fact", "what was told with that seq", f"{topic} {key}"
+            )
 
 
 def _fact_shown(fact: _Fact) -> str:
@@ -312,29 +383,38 @@ def _fact_shown(fact: _Fact) -> str:
 
 
 async def _facts(raw: Raw) -> dict[tuple[str, str], _Fact]:
-    rows = await raw.fetch("select topic, key, partition_key, event, sha256, seq, at_us from fact order by topic, key")
+    rows = await raw.fetch(
+        "select topic, key, partition_key, event, sha256, seq, at_us from fact order by topic, key"
+    )
     return {(topic, key): _Fact(*fact) for topic, key, *fact in rows}
 
 
-# --- bytes -----------------------------------------------------------------------------------------------------------------
+# --- bytes ---------------------------------------------------------------------------------------
 
 
-def _basis(walk: Walk, number: int, stored: bytes) -> Basis:
-    """Hashed is what it says; that it is also written as we write it keeps a second spelling from going unseen."""
+def _basis(walk: ChainWalk, number: int, stored: bytes) -> Basis:
+    """Hashed is what it says; that it is also written as we write it keeps a second spelling from
+    going unseen."""
     try:
         places = decode_basis(stored)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise walk.error(number, 0, "round: basis", "topic/partition -> [incarnation, offset]", error) from None
+        raise walk.error(
+            number, 0, "round: basis", "topic/partition -> [incarnation, offset]", error
+        ) from None
     if (spelt := canonical(places)) != stored:
         raise walk.error(number, 0, "round: basis", spelt.decode(), stored.decode(errors="replace"))
     return places
 
 
-def _body(walk: Walk, number: int, place: int, what: str, encoding: int, stored: bytes) -> bytes:
+def _body(
+    walk: ChainWalk, number: int, place: int, what: str, encoding: int, stored: bytes
+) -> bytes:
     return readable(walk.head.stream, number, place, what, encoding, stored)
 
 
-def readable(stream: str, number: int, place: int, what: str, encoding: int, stored: bytes) -> bytes:
+def readable(
+    stream: str, number: int, place: int, what: str, encoding: int, stored: bytes
+) -> bytes:
     """The body that was packed; BadRow when these bytes are none."""
     try:
         return unpack(encoding, stored)

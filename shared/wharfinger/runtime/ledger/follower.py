@@ -1,12 +1,18 @@
-"""The one who writes a stream's snapshots: it decides the stream again, so a snapshot is also a proof.
+"""Writes a stream's snapshots: it decides the stream again, so a snapshot is also a proof.
 
-It works beside the writer, from the ledger alone, and in a thread: a round may take longer to decide than the heartbeats
-of the services on this loop can wait. A state that has parted from history is never stored: the follower then
-stands still and says where it parted.
+It works beside the writer, from the ledger alone, and in a thread: a round may take longer to
+decide than the heartbeats of the services on this loop can wait. A state that differs from history
+is never stored: the follower then stops and says where the two differ.
 
-When a snapshot is due is counted in rows (inputs and decisions), because that is what a reader has to fold. A whole one costs as
-much as the state is large, so its distance grows with the state; a delta costs as much as changed, so its distance stays. A
-stage that cannot say what changed has its whole state in a delta, too, at the distance of a whole one.
+What another engine decided is not judged: this one may decide it otherwise, and that is no fault.
+Such rounds are folded as a recovery folds them, and the state after the last of them is stored
+whole. The engine is part of each round's hash, and the digest of that snapshot is part of the next
+one's: so the history itself says when the engine changed, and from which state the new one went on.
+
+When a snapshot is due is counted in rows (inputs and decisions), because that is what a reader has
+to fold. A whole one costs as much as the state is large, so its distance grows with the state; a
+delta costs as much as changed, so its distance stays. A stage that cannot say what changed has its
+whole state in a delta, too, at the distance of a whole one.
 """
 
 from __future__ import annotations
@@ -21,23 +27,26 @@ import structlog
 from wharfinger.kernel.audit import Audit, Divergence
 from wharfinger.kernel.decider import Decider, Incremental, S
 from wharfinger.kernel.recover import RecordedRound, recover
+from wharfinger.kernel.step import ENGINE
 from wharfinger.runtime.ledger.ledger import Ledger
-from wharfinger.runtime.ledger.snapshots import Snapshot
+from wharfinger.runtime.ledger.snapshots import StoredSnapshot
 
 _BATCH_ROWS = 500
-"""Small, because a follower shares its loop with services whose heartbeats must not wait for a large batch."""
+"""Small, because a follower shares its loop with services whose heartbeats must not wait for a
+large batch."""
 
 BYTES_A_ROW = 256
-"""A whole snapshot of so many bytes is worth one row less to fold. Dumping and packing take about 10 ns a byte, deciding a row
-again some 40 µs: at this price snapshots add at most about a fifteenth to what following costs."""
+"""A whole snapshot of so many bytes is worth one row less to fold. Dumping and packing take about
+10 ns a byte, deciding a row again some 40 µs: at this price snapshots add at most about a fifteenth
+to what following costs."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Cadence:
-    """After how many rows a snapshot is due; a whole one later where the state is large. `every_rounds` instead: whole ones of
-    the rounds whose number it divides, and no deltas."""
+class SnapshotCadence:
+    """After how many rows a snapshot is due; a whole one later where the state is large.
+    `every_rounds` instead: whole ones of the rounds whose number it divides, and no deltas."""
 
     whole_rows: int = 0
     delta_rows: int = 0
@@ -45,7 +54,8 @@ class Cadence:
 
 
 class SnapshotFollower(Generic[S]):
-    """Of one stream. `of_profile`: the decider of a recorded profile, used by nobody else meanwhile."""
+    """Follows one stream and stores its snapshots. `of_profile`: returns the decider of a recorded
+    profile; nothing else may use that decider meanwhile."""
 
     def __init__(
         self,
@@ -53,12 +63,12 @@ class SnapshotFollower(Generic[S]):
         of_profile: Callable[[str], Decider[S]],
         stream: str,
         every_rounds: int = 0,
-        cadence: Cadence | None = None,
+        cadence: SnapshotCadence | None = None,
     ) -> None:
         self._ledger = ledger
         self._of_profile = of_profile
         self._stream = stream
-        self._cadence = cadence or Cadence(every_rounds=every_rounds)
+        self._cadence = cadence or SnapshotCadence(every_rounds=every_rounds)
         self._audit: Audit[S] | None = None
         self._since_whole = 0
         self._since_delta = 0
@@ -76,20 +86,30 @@ class SnapshotFollower(Generic[S]):
     async def catch_up(
         self, to_round: int | None = None, may_go_on: Callable[[], Awaitable[bool]] | None = None
     ) -> list[int]:
-        """Replay what was committed since the last time, with a snapshot wherever one is due. Returns the rounds of which
-        one was made. `may_go_on` is awaited before each round, and may take its time."""
+        """Replay what was committed since the last time, with a snapshot wherever one is due.
+        Returns the rounds of which one was made. `may_go_on` is awaited before each round, and may
+        take its time."""
         audit = self._audit = self._audit or await self._begin()
         written: list[int] = []
         if audit.result.divergences:
             return written
+        if (number := await self._fold_other_engine(audit, to_round, may_go_on)) is not None:
+            written.append(number)
         first = audit.head.round + 1
-        async for recorded in self._ledger.recorded_rounds(self._stream, first, to_round, _BATCH_ROWS, first):
+        async for recorded in self._ledger.recorded_rounds(
+            self._stream, first, to_round, _BATCH_ROWS, first
+        ):
             if may_go_on is not None and not await may_go_on():
                 break
             await asyncio.to_thread(audit.replay, recorded)
             if audit.result.divergences:
                 parted = audit.result.divergences[0]
-                log.error("snapshot_follower.diverged", stream=self._stream, round=parted.round, step=parted.step)
+                log.error(
+                    "snapshot_follower.diverged",
+                    stream=self._stream,
+                    round=parted.round,
+                    step=parted.step,
+                )
                 break
             self._since_whole += _rows(recorded)
             self._since_delta += _rows(recorded)
@@ -97,8 +117,47 @@ class SnapshotFollower(Generic[S]):
                 written.append(recorded.round.number)
         return written
 
+    async def _fold_other_engine(
+        self, audit: Audit[S], to_round: int | None, may_go_on: Callable[[], Awaitable[bool]] | None
+    ) -> int | None:
+        """Bring the state to the last round that another engine decided, and store it whole.
+        Returns that round; None: there is none, or it is beyond what was asked for, or we were not
+        to go on."""
+        other = await self._ledger.other_engine(self._stream, ENGINE)
+        if (
+            other is None
+            or other[0] <= audit.head.round
+            or (to_round is not None and other[0] > to_round)
+        ):
+            return None
+        number, engine = other
+        first = audit.head.round + 1
+        async for recorded in self._ledger.recorded_rounds(
+            self._stream, first, number, _BATCH_ROWS
+        ):
+            if may_go_on is not None and not await may_go_on():
+                return None
+            await asyncio.to_thread(audit.fold, recorded)
+            self.folded += _rows(recorded)
+        sections = await asyncio.to_thread(audit.decider.dump, audit.state)
+        digest = await self._ledger.write_snapshot(self._stream, number, sections)
+        self._bytes, self._since_whole, self._since_delta = sum(map(len, sections.values())), 0, 0
+        self._owing = bool(self._cadence.delta_rows) and isinstance(audit.decider, Incremental)
+        log.info(
+            "engine.changed",
+            stream=self._stream,
+            round=number,
+            before=engine,
+            now=ENGINE,
+            folded=number - first + 1,
+            snapshot=digest.hex()[:16],
+        )
+        return number
+
     async def _kept(self, audit: Audit[S], number: int) -> bool:
-        """A delta follows a whole one at once: whoever goes on from the whole one knows all that changed from there on."""
+        """Stores a snapshot if one is due, and returns whether it did. The first delta follows a
+        whole snapshot at once, so a reader that starts from the whole one finds all later changes
+        in the deltas."""
         if self._whole_is_due(number):
             sections = await asyncio.to_thread(audit.decider.dump, audit.state)
             await self._ledger.write_snapshot(self._stream, number, sections)
@@ -126,8 +185,8 @@ class SnapshotFollower(Generic[S]):
         return self._since_delta >= max(self._cadence.delta_rows, price)
 
     async def _begin(self) -> Audit[S]:
-        """At the last delta: what changed since can only be told from there on. At the newest whole one where there is no delta;
-        the next delta then has everything."""
+        """At the last delta: what changed since can only be told from there on. At the newest whole
+        one where there is no delta; the next delta then has everything."""
         delta = await self._ledger.latest_delta(self._stream) if self._cadence.delta_rows else 0
         snapshot = await self._ledger.latest_snapshot(self._stream, delta) if delta else None
         complete = True
@@ -141,19 +200,26 @@ class SnapshotFollower(Generic[S]):
             audit.decider.note_changes(audit.state, everything=not complete)
         return audit
 
-    async def _loaded(self, snapshot: Snapshot | None) -> Audit[S]:
+    async def _loaded(self, snapshot: StoredSnapshot | None) -> Audit[S]:
         decider = self._of_profile("")
         if snapshot is None:
             state, number = decider.initial(self._stream), 0
         else:
-            state, number = await asyncio.to_thread(decider.load, self._stream, snapshot.sections), snapshot.round
+            state, number = (
+                await asyncio.to_thread(decider.load, self._stream, snapshot.sections),
+                snapshot.round,
+            )
             self._bytes = sum(map(len, snapshot.sections.values()))
-        return Audit(decider, state, await self._ledger.head_at(self._stream, number), self._of_profile)
+        return Audit(
+            decider, state, await self._ledger.head_at(self._stream, number), self._of_profile
+        )
 
     async def _fold(self, audit: Audit[S], to_round: int) -> None:
         """What a follower before has judged is not judged again."""
-        async for recorded in self._ledger.recorded_rounds(self._stream, audit.head.round + 1, to_round, _BATCH_ROWS):
-            await asyncio.to_thread(recover, audit.decider, audit.state, (recorded,))
+        async for recorded in self._ledger.recorded_rounds(
+            self._stream, audit.head.round + 1, to_round, _BATCH_ROWS
+        ):
+            audit.state = await asyncio.to_thread(recover, audit.decider, audit.state, (recorded,))
             audit.head = recorded.round.head()
             self.folded += _rows(recorded)
         self._since_whole = self.folded

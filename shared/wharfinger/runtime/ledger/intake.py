@@ -1,11 +1,13 @@
-"""The stream `intake`: what was accepted from outside, before anybody acts on it.
+"""The stream `intake`: what was accepted from outside, before any stage acts on it.
 
-It is a stream like any other, so that the publisher and `verify` need no second way of reading: a round's inputs are the
-accepted events, and to each input there is one decision (`MessageAccepted`) that says which topic it goes to. It has many
-appenders and no owner: whoever holds the row of its head adds the next round. An id is accepted once, for ever.
+It is a stream like any other, so that the publisher and `verify` need no second way of reading: a
+round's inputs are the accepted events, and to each input there is one decision (`MessageAccepted`)
+that says which topic it goes to. It has many appenders and no owner: the appender that has locked
+the row of its head adds the next round. An id is accepted once: for as long as its round is part of
+the history, and after that for as long as it is the latest fact under its key.
 
-What was told last under each key stays true until something else is told: `fact` points at it, so that nobody has to read
-the whole intake to know what holds, and no retirement takes it away.
+The last event under each key holds until the next event under that key. `fact` points at it, so a
+reader need not read the whole intake to know what holds. Retirement keeps these events.
 """
 
 from __future__ import annotations
@@ -14,35 +16,46 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+import msgspec
+
 from wharfinger.domain.value import Value, canonical
 from wharfinger.events.acceptance import MessageAccepted
-from wharfinger.events.envelope import Event
+from wharfinger.events.envelope import NO_VERSION, Event, FactVersion
 from wharfinger.events.registry import type_of
-from wharfinger.events.streams import INTAKE
+from wharfinger.events.streams import CLUSTER_STATE, INTAKE
 from wharfinger.kernel.decider import Decision, Micros
-from wharfinger.kernel.hashing import round_hash
-from wharfinger.kernel.round import Head, InputRef, Round
-from wharfinger.kernel.step import ENGINE, decision_id
-from wharfinger.runtime.ledger.bodies import pack
+from wharfinger.kernel.hashing import following
+from wharfinger.kernel.incarnations import decision_id
+from wharfinger.kernel.round import ENGINE, Head, InputRef, Round
+from wharfinger.runtime.ledger.bodies import pack, unpack
 from wharfinger.runtime.ledger.database import Database, Raw
+from wharfinger.runtime.ledger.days import DAY_US, day_of
 from wharfinger.runtime.ledger.errors import LedgerError
+from wharfinger.runtime.ledger.facts import TAKEN
 from wharfinger.runtime.ledger.heads import Locked, lock
 from wharfinger.runtime.ledger.retries import retried
-from wharfinger.runtime.ledger.schema import day_of
 from wharfinger.runtime.ledger.writer import EventRow, is_written, write
 
 CHUNK = 1000
-"""Events a round: long enough for COPY to pay, short enough for other appenders not to wait long."""
+"""Events a round: long enough for COPY to pay, short enough for other appenders not to wait
+long."""
 
 EVENT_BYTES_MAX = 1_000_000
-"""A broker refuses records beyond a mebibyte unless told otherwise, and what is refused would hold up all that follows."""
+"""Of one event. A workload, a policy or a proposal of that size is a mistake."""
+
+STATE_BYTES_MAX = 16_000_000
+"""Of one fact of a member cluster: all objects of a kind in a namespace may be many. It is divided
+into records when it is sent."""
 
 _FACTS = """
 insert into fact (topic, key, partition_key, event, sha256, seq, at_us)
-select * from unnest($1::text[], $2::text[], $3::text[], $4::uuid[], $5::bytea[], $6::bigint[], $7::bigint[])
+select * from unnest($1::text[], $2::text[], $3::text[], $4::uuid[], $5::bytea[], $6::bigint[],
+    $7::bigint[])
 on conflict (topic, key) do update set (partition_key, event, sha256, seq, at_us) =
     (excluded.partition_key, excluded.event, excluded.sha256, excluded.seq, excluded.at_us)
 """
+
+_accepted = msgspec.json.Decoder(MessageAccepted)
 
 PROFILE = "intake"
 OUTCOME = "accepted"
@@ -60,10 +73,13 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class AcceptResult:
-    """Ids accepted now, and ids that were accepted before (or stood twice in the same call)."""
+    """Ids accepted now; ids that were accepted before (or stood twice in the same call); and ids of
+    facts that are older than the latest one under their key (`events.versions`), which were refused
+    and not recorded."""
 
     new: tuple[UUID, ...]
     known: tuple[UUID, ...]
+    outdated: tuple[UUID, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,61 +92,117 @@ class _Prepared:
     body: bytes
 
 
-async def accept(database: Database, submissions: Sequence[Submission], clock: Callable[[], Micros]) -> AcceptResult:
-    """Record what is new, in order. When this returns it is durable. Transient: call again with the same submissions."""
+async def accept(
+    database: Database, submissions: Sequence[Submission], clock: Callable[[], Micros] | None = None
+) -> AcceptResult:
+    """Record what is new, in order. When this returns it is durable. Transient: call again with the
+    same submissions. Stamped by the database's clock; `clock`: by this one instead, for a history
+    of another time."""
     new: list[UUID] = []
     known: list[UUID] = []
+    outdated: list[UUID] = []
     for start in range(0, len(submissions), CHUNK):
         once: dict[UUID, Submission] = {}
         for submission in submissions[start : start + CHUNK]:
             if once.setdefault(submission.event.id, submission) is not submission:
                 known.append(submission.event.id)
         prepared = [_prepare(s) for s in once.values()]
-        accepted = await _accept_chunk(database, prepared, clock)
+        accepted, refused = await _accept_chunk(database, prepared, clock)
         new += [id_ for id_ in once if id_ in accepted]
-        known += [id_ for id_ in once if id_ not in accepted]
-    return AcceptResult(tuple(new), tuple(known))
+        outdated += [id_ for id_ in once if id_ in refused]
+        known += [id_ for id_ in once if id_ not in accepted and id_ not in refused]
+    return AcceptResult(tuple(new), tuple(known), tuple(outdated))
 
 
-async def _accept_chunk(database: Database, prepared: Sequence[_Prepared], clock: Callable[[], Micros]) -> set[UUID]:
-    attempted: list[Round] = []  # rounds whose COMMIT may or may not have taken place
+async def _accept_chunk(
+    database: Database, prepared: Sequence[_Prepared], clock: Callable[[], Micros] | None
+) -> tuple[set[UUID], set[UUID]]:
+    """The ids accepted now, and those refused because a newer fact of their key was accepted
+    before."""
+    # rounds whose COMMIT may or may not have taken place
+    attempted: list[tuple[Round, set[UUID]]] = []
 
-    async def attempt() -> set[UUID]:
+    async def attempt() -> tuple[set[UUID], set[UUID]]:
         async with database.transaction() as transaction:
             locked = (await lock(transaction, [INTAKE]))[INTAKE]
             raw = transaction.raw
-            for earlier in attempted:
+            for earlier, refused in attempted:
                 if await is_written(raw, locked.id, earlier):
-                    return {ref.id for ref in earlier.inputs}
+                    return {ref.id for ref in earlier.inputs}, refused
             known = await _known(raw, locked.id, [p.submission.event.id for p in prepared])
             fresh = [p for p in prepared if p.submission.event.id not in known]
+            fresh, refused = _without_outdated(fresh, await _versions(raw, locked.id, fresh))
             if not fresh:
-                return set()
-            round_ = _round(locked, fresh, clock())
-            attempted.append(round_)
-            await write(raw, [(locked.id, [round_])], [_event_row(p, day_of(round_.at)) for p in fresh])
+                return set(), refused
+            round_ = _round(locked, fresh, locked.now if clock is None else clock())
+            attempted.append((round_, refused))
+            await write(
+                raw, [(locked.id, [round_])], [_event_row(p, day_of(round_.at)) for p in fresh]
+            )
             await raw.execute(_FACTS, *_fact_columns(round_, fresh))
-            return {ref.id for ref in round_.inputs}
+            return {ref.id for ref in round_.inputs}, refused
 
     return await retried(attempt)
 
 
-async def _known(raw: Raw, stream: int, ids: Sequence[UUID]) -> set[UUID]:
+async def _versions(
+    raw: Raw, stream: int, prepared: Sequence[_Prepared]
+) -> dict[tuple[str, str], FactVersion]:
+    """The version of the latest fact under each key that a versioned one of `prepared` has. It
+    stands in the decision that accepted the fact; where that was retired it is not known any
+    more."""
+    places = sorted({(p.data.topic, p.data.key) for p in prepared if p.data.version != NO_VERSION})
+    if not places:
+        return {}
     rows = await raw.fetch(
-        "select w.event from unnest($2::uuid[]) as w(event) cross join lateral "
-        "(select from taken t where t.stream = $1 and t.event = w.event limit 1) probe",
-        stream, ids,
-    )  # fmt: skip
+        "select f.topic, f.key, d.encoding, d.body "
+        "from unnest($2::text[], $3::text[]) as w(topic, key) "
+        f"join fact f on f.topic = w.topic and f.key = w.key "
+        f"join decision d on d.stream = $1 and d.day = f.at_us / {DAY_US} and d.seq = f.seq",
+        stream,
+        [topic for topic, _ in places],
+        [key for _, key in places],
+    )
+    return {
+        (topic, key): _accepted.decode(unpack(encoding, body)).version
+        for topic, key, encoding, body in rows
+    }
+
+
+def _without_outdated(
+    prepared: Sequence[_Prepared], newest: dict[tuple[str, str], FactVersion]
+) -> tuple[list[_Prepared], set[UUID]]:
+    """In order: what is not older than what came before it under its key, and the ids of what
+    is."""
+    kept: list[_Prepared] = []
+    refused: set[UUID] = set()
+    for p in prepared:
+        place = (p.data.topic, p.data.key)
+        if p.data.version == NO_VERSION:
+            kept.append(p)
+        elif p.data.version < newest.get(place, NO_VERSION):
+            refused.add(p.submission.event.id)
+        else:
+            newest[place] = p.data.version
+            kept.append(p)
+    return kept, refused
+
+
+async def _known(raw: Raw, stream: int, ids: Sequence[UUID]) -> set[UUID]:
+    rows = await raw.fetch(f"select event from ({TAKEN}) k where stream = $2", ids, stream)
     return {row[0] for row in rows}
 
 
 def _prepare(submission: Submission) -> _Prepared:
     size = len(submission.event.body)
-    if size > EVENT_BYTES_MAX:
+    most = STATE_BYTES_MAX if submission.topic == CLUSTER_STATE.name else EVENT_BYTES_MAX
+    if size > most:
         raise LedgerError(
-            f"{submission.event.subject}: an event of {size:,} bytes; expected at most {EVENT_BYTES_MAX:,}, which a broker takes"
+            f"{submission.event.subject}: an event of {size:,} bytes; expected at most {most:,}"
         )
-    data = MessageAccepted(submission.topic, submission.key, submission.partition_key)
+    data = MessageAccepted(
+        submission.topic, submission.key, submission.partition_key, submission.event.version
+    )
     return _Prepared(submission, pack(submission.event.body), data, canonical(data))
 
 
@@ -155,20 +227,21 @@ def _fact_columns(round_: Round, fresh: Sequence[_Prepared]) -> Iterator[Sequenc
 
 def _round(locked: Locked, fresh: Sequence[_Prepared], now: Micros) -> Round:
     head: Head = locked.head
-    at = max(head.at, now)
-    refs = tuple(InputRef(p.submission.event.id, p.submission.event.sha256) for p in fresh)
-    decisions = tuple(_decision(head.seq + place, p) for place, p in enumerate(fresh, 1))
-    hash_ = round_hash(
-        head.hash, INTAKE, head.round + 1, head.epoch, at, ENGINE, PROFILE, refs, {}, decisions, head.snapshot
-    )
-    return Round(
-        INTAKE, head.round + 1, head.epoch, at, ENGINE, PROFILE, refs, {}, decisions, head.snapshot, head.hash, hash_,
-        head.seq + 1,
-    )  # fmt: skip
+    refs = [InputRef(p.submission.event.id, p.submission.event.sha256) for p in fresh]
+    decisions = [_decision(head.seq + place, p) for place, p in enumerate(fresh, 1)]
+    return following(head, max(head.at, now), ENGINE, PROFILE, refs, decisions)
 
 
 def _decision(seq: int, p: _Prepared) -> Decision:
     event = p.submission.event
     return Decision(
-        INTAKE, seq, decision_id(INTAKE, seq), type_of(p.data), event.subject, OUTCOME, event.id, p.data, p.body
+        INTAKE,
+        seq,
+        decision_id(INTAKE, seq),
+        type_of(p.data),
+        event.subject,
+        OUTCOME,
+        event.id,
+        p.data,
+        p.body,
     )

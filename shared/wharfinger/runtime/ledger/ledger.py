@@ -1,6 +1,7 @@
 """The ledger as the rest of the plane sees it: one object, one verb a question.
 
-Every method is one function of the module named after its business; nothing is decided here.
+Every method is one function of the module named after its business; nothing is decided here. What
+does more than read is imported with its first use: a command that reads should not load it.
 """
 
 from __future__ import annotations
@@ -8,63 +9,70 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from wharfinger.domain.value import Value
 from wharfinger.events.envelope import Event
+from wharfinger.events.ledger import StreamPublished
 from wharfinger.events.streams import INTAKE
 from wharfinger.kernel.decider import Micros
-from wharfinger.kernel.recover import RecordedRound
-from wharfinger.kernel.round import Basis, Head, Round
-from wharfinger.runtime.ledger import (
-    cursors,
-    exogenous,
-    heads,
-    intake,
-    locks,
-    notifications,
-    partitions,
-    reader,
-    schema,
-    snapshots,
-    writer,
-)
-from wharfinger.runtime.ledger.cursors import Cursor
+from wharfinger.kernel.round import Basis, Head, RecordedRound, Round
+from wharfinger.runtime.deadlines import Deadlines
+from wharfinger.runtime.ledger import decision_rows, facts, heads, version
+from wharfinger.runtime.ledger.clock import AHEAD_MAX_US, DatabaseClock, read
 from wharfinger.runtime.ledger.database import Database
-from wharfinger.runtime.ledger.exogenous import TakenIn
-from wharfinger.runtime.ledger.intake import AcceptResult, Submission
-from wharfinger.runtime.ledger.locks import PartitionLock
-from wharfinger.runtime.ledger.partitions import Span
-from wharfinger.runtime.ledger.reader import BATCH_ROWS, DecisionQuery, Fact, LedgerRow
+from wharfinger.runtime.ledger.decision_rows import DecisionQuery, LedgerRow
+from wharfinger.runtime.ledger.facts import Fact
 from wharfinger.runtime.ledger.retries import retried
-from wharfinger.runtime.ledger.snapshots import Snapshot
-from wharfinger.runtime.ledger.writer import CommitResult
 
-
-def wall_clock() -> Micros:
-    """Microseconds since the epoch. The only clock of the plane; writers stamp rounds with it, deciders never see it."""
-    return time.time_ns() // 1000
+if TYPE_CHECKING:
+    from wharfinger.events.decisions import TimeCorrection
+    from wharfinger.runtime.ledger.cursors import Cursor, Withheld
+    from wharfinger.runtime.ledger.exogenous import ExogenousRound
+    from wharfinger.runtime.ledger.freshness import Freshness, SnapshotAge
+    from wharfinger.runtime.ledger.incarnations import WentBack
+    from wharfinger.runtime.ledger.intake import AcceptResult, Submission
+    from wharfinger.runtime.ledger.locks import PartitionLock
+    from wharfinger.runtime.ledger.partitions import Span
+    from wharfinger.runtime.ledger.record_marks import Mark
+    from wharfinger.runtime.ledger.snapshots import StoredSnapshot
+    from wharfinger.runtime.ledger.streams_ahead import Wrong
+    from wharfinger.runtime.ledger.writer import CommitResult
 
 
 class Ledger:
-    """Made by `open`, ended by `close`. Any number of tasks of one loop may use it. Methods raise the errors of `errors`."""
+    """Made by `open`, ended by `close`. Any number of tasks of one loop may use it. Methods raise
+    the errors of `errors`.
 
-    def __init__(self, database: Database, clock: Callable[[], Micros] = wall_clock) -> None:
+    `clock`: stamps what is written instead of the database's clock, for a history of another
+    time."""
+
+    def __init__(self, database: Database, clock: Callable[[], Micros] | None = None) -> None:
         self._database = database
-        self._clock = clock
-        self._days = reader.Days()
+        self._own_clock = clock
+        self.clock = DatabaseClock()
+        """The database's time, as last read by `read_clock` or a commit. Before that, this
+        machine's."""
+        self._days = decision_rows.Days()
 
     @classmethod
     async def open(
-        cls, database_url: str, application_name: str, *, pool_size: int = 4, clock: Callable[[], Micros] = wall_clock
+        cls,
+        database_url: str,
+        application_name: str,
+        *,
+        pool_size: int = 8,
+        clock: Callable[[], Micros] | None = None,
+        deadlines: Deadlines | None = None,
     ) -> Ledger:
-        """LedgerUnavailable: one line that says whether the URL, the server or the schema is the trouble."""
-        database = Database(database_url, application_name, pool_size)
+        """LedgerUnavailable: one line that says whether the URL, the server or the schema is the
+        trouble."""
+        database = Database(database_url, application_name, pool_size, deadlines)
         try:
-            await schema.require_version(database)
-            if not await heads.heads(
-                database, INTAKE
-            ):  # asked first: whoever only reads shall not wait for its row's lock
+            await version.require_version(database)
+            if not await heads.heads(database, INTAKE):
+                # looked up first: a process that only reads must not wait for the row lock
                 await heads.ensure_streams(database, [INTAKE])
         except BaseException:
             await database.close()
@@ -87,73 +95,131 @@ class Ledger:
         return await heads.heads(self._database, prefix)
 
     async def head_at(self, stream: str, number: int) -> Head:
-        return await reader.head_at(self._database, stream, number)
+        from wharfinger.runtime.ledger import rounds
+
+        return await rounds.head_at(self._database, stream, number)
 
     async def bases(self) -> dict[str, Head]:
-        return await reader.bases(self._database)
+        from wharfinger.runtime.ledger import rounds
+
+        return await rounds.bases(self._database)
 
     async def raise_epoch(self, names: Collection[str]) -> dict[str, Head]:
         return await retried(lambda: heads.raise_epoch(self._database, names))
 
-    async def partition_lock(self, group: str, on_lost: Callable[[], object] | None = None) -> PartitionLock:
+    async def partition_lock(
+        self, group: str, on_lost: Callable[[], object] | None = None
+    ) -> PartitionLock:
+        from wharfinger.runtime.ledger import locks
+
         return await locks.ask(self._database, group, on_lost)
 
     # --- writing
 
-    async def commit(self, rounds: Sequence[Round], events: Mapping[UUID, Event[Value]]) -> CommitResult:
-        return await writer.commit(self._database, rounds, events)
+    async def commit(
+        self,
+        rounds: Sequence[Round],
+        events: Mapping[UUID, Event[Value]],
+        group_of: Callable[[str], object] | None = None,
+        marks: Mapping[object, Sequence[Mark]] | None = None,
+    ) -> CommitResult:
+        from wharfinger.runtime.ledger import writer
+
+        group_of = group_of or writer.alone
+        if self._own_clock is not None or not self.clock.known:
+            return await writer.commit(self._database, rounds, events, group_of, None, marks)
+        asked_s = time.monotonic()
+        result = await writer.commit(self._database, rounds, events, group_of, AHEAD_MAX_US, marks)
+        if result.now:
+            self.clock.note(result.now, asked_s, time.monotonic())
+        return result
 
     async def accept(self, submissions: Sequence[Submission]) -> AcceptResult:
-        return await intake.accept(self._database, submissions, self._clock)
+        from wharfinger.runtime.ledger import intake
+
+        return await intake.accept(self._database, submissions, self._own_clock)
 
     # --- reading
 
     async def known(self, ids: Mapping[str, Collection[UUID]]) -> dict[str, set[UUID]]:
-        return await reader.known(self._database, ids)
+        return await facts.known(self._database, ids)
 
     async def missing_bodies(self, ids: Collection[UUID]) -> set[UUID]:
-        return await reader.missing_bodies(self._database, ids)
+        return await facts.missing_bodies(self._database, ids)
 
     async def rows_after(self, cursors: Mapping[str, int], limit: int) -> list[LedgerRow]:
-        return await reader.rows_after(self._database, cursors, limit, self._days)
+        return await decision_rows.rows_after(self._database, cursors, limit, self._days)
 
     def facts(self, topic: str | None = None) -> AsyncIterator[Fact]:
-        return reader.facts(self._database, topic)
+        return facts.facts(self._database, topic)
 
     async def facts_at(self, at: Micros, topic: str | None = None) -> list[Fact]:
-        return await reader.facts_at(self._database, at, topic)
+        return await facts.facts_at(self._database, at, topic)
 
     async def seqs_before(self, at: Micros) -> dict[str, int]:
-        return await reader.seqs_before(self._database, at)
+        return await facts.seqs_before(self._database, at)
 
     def decisions(self, query: DecisionQuery) -> AsyncIterator[LedgerRow]:
-        return reader.decisions(self._database, query)
+        return decision_rows.decisions(self._database, query)
 
     async def decision(self, id_: UUID) -> LedgerRow | None:
-        return await reader.decision(self._database, id_)
+        return await decision_rows.decision(self._database, id_)
 
     async def current(self, subject: str = "", stream: str = "") -> list[LedgerRow]:
-        return await reader.current(self._database, subject, stream)
+        return await decision_rows.current(self._database, subject, stream)
 
     def recorded_rounds(
         self,
         stream: str,
         from_round: int = 1,
         to_round: int | None = None,
-        batch_rows: int = BATCH_ROWS,
+        batch_rows: int | None = None,
         judged_from: int | None = None,
         on_trust: bool = False,
     ) -> AsyncIterator[RecordedRound]:
-        return reader.recorded_rounds(self._database, stream, from_round, to_round, batch_rows, judged_from, on_trust)
+        from wharfinger.runtime.ledger import rounds
+
+        return rounds.recorded_rounds(
+            self._database,
+            stream,
+            from_round,
+            to_round,
+            batch_rows or rounds.BATCH_ROWS,
+            judged_from,
+            on_trust,
+        )
+
+    async def other_engine(self, stream: str, engine: str) -> tuple[int, str] | None:
+        from wharfinger.runtime.ledger import rounds
+
+        return await rounds.other_engine(self._database, stream, engine)
 
     async def round_at(self, stream: str, at: Micros) -> int:
-        return await reader.round_at(self._database, stream, at)
+        from wharfinger.runtime.ledger import rounds
+
+        return await rounds.round_at(self._database, stream, at)
 
     async def profile_at(self, stream: str, number: int) -> str:
-        return await reader.profile_at(self._database, stream, number)
+        from wharfinger.runtime.ledger import rounds
+
+        return await rounds.profile_at(self._database, stream, number)
+
+    async def profile_changes(
+        self, stream: str, after: Micros, until: Micros
+    ) -> list[tuple[Micros, str]]:
+        from wharfinger.runtime.ledger import rounds
+
+        return await rounds.profile_changes(self._database, stream, after, until)
 
     async def basis(self, stream: str, number: int) -> Basis:
-        return await reader.basis(self._database, stream, number)
+        from wharfinger.runtime.ledger import rounds
+
+        return await rounds.basis(self._database, stream, number)
+
+    async def last_bases(self, prefix: str) -> dict[str, Basis]:
+        from wharfinger.runtime.ledger import rounds
+
+        return await rounds.last_bases(self._database, prefix)
 
     def taken_in(
         self,
@@ -163,13 +229,21 @@ class Ledger:
         after: Micros = -1,
         until: Micros | None = None,
         observed: Collection[str] = (),
-    ) -> AsyncIterator[TakenIn]:
-        return exogenous.taken_in(self._database, types, requests, requested_by, after, until, observed)
+    ) -> AsyncIterator[ExogenousRound]:
+        from wharfinger.runtime.ledger import exogenous
+
+        return exogenous.taken_in(
+            self._database, types, requests, requested_by, after, until, observed
+        )
 
     async def first_and_last(self) -> tuple[Micros, Micros] | None:
+        from wharfinger.runtime.ledger import exogenous
+
         return await exogenous.first_and_last(self._database)
 
     async def notifications(self, wakeup: asyncio.Event) -> None:
+        from wharfinger.runtime.ledger import notifications
+
         await notifications.notifications(self._database, wakeup)
 
     # --- snapshots
@@ -181,38 +255,177 @@ class Ledger:
         sections: Mapping[str, bytes],
         names: Mapping[str, Sequence[int]] | None = None,
     ) -> bytes:
-        return await retried(lambda: snapshots.write_snapshot(self._database, stream, number, sections, names))
+        from wharfinger.runtime.ledger import snapshots
+
+        return await retried(
+            lambda: snapshots.write_snapshot(self._database, stream, number, sections, names)
+        )
 
     async def latest_snapshot(
         self, stream: str, at_most_round: int | None = None, names: Collection[str] | None = None
-    ) -> Snapshot | None:
+    ) -> StoredSnapshot | None:
+        from wharfinger.runtime.ledger import snapshots
+
         return await snapshots.latest_snapshot(self._database, stream, at_most_round, names)
 
     async def nearest_snapshot(
         self, stream: str, at_most_round: int, names: Collection[str] | None = None
-    ) -> Snapshot | None:
+    ) -> StoredSnapshot | None:
+        from wharfinger.runtime.ledger import snapshots
+
         return await snapshots.nearest_snapshot(self._database, stream, at_most_round, names)
 
-    async def newest_version(self, stream: str, at_most_round: int, section: str, name: int) -> bytes | None:
+    async def newest_version(
+        self, stream: str, at_most_round: int, section: str, name: int
+    ) -> bytes | None:
+        from wharfinger.runtime.ledger import snapshots
+
         return await snapshots.newest_version(self._database, stream, at_most_round, section, name)
 
     async def latest_delta(self, stream: str) -> int:
+        from wharfinger.runtime.ledger import snapshots
+
         return await snapshots.latest_delta(self._database, stream)
+
+    # --- how far behind
+
+    async def freshness(self) -> Freshness:
+        from wharfinger.runtime.ledger import freshness
+
+        return await freshness.freshness(self._database)
+
+    async def read_clock(self) -> None:
+        """Let `clock` follow the database's. Where it must be right it is read every few
+        seconds."""
+        self.clock.note(*await read(self._database))
+
+    async def snapshot_ages(self) -> list[SnapshotAge]:
+        from wharfinger.runtime.ledger import freshness
+
+        return await freshness.snapshot_ages(self._database)
+
+    # --- its incarnations
+
+    async def went_back(self) -> list[WentBack]:
+        from wharfinger.runtime.ledger import incarnations
+
+        return await incarnations.went_back(self._database)
+
+    async def behind(self, timeline: Mapping[str, StreamPublished]) -> dict[str, StreamPublished]:
+        from wharfinger.runtime.ledger import incarnations
+
+        return await incarnations.compare(self._database, timeline)
+
+    async def begin_next_incarnation(
+        self, timeline: Mapping[str, StreamPublished]
+    ) -> WentBack | None:
+        from wharfinger.runtime.ledger import incarnations
+
+        return await retried(
+            lambda: incarnations.begin_next(self._database, timeline, self._own_clock)
+        )
+
+    async def published(self, seqs: Mapping[str, int], incarnation: int) -> list[StreamPublished]:
+        from wharfinger.runtime.ledger import incarnations
+
+        return await incarnations.published(self._database, seqs, incarnation)
+
+    # --- a wrong time
+
+    async def wrong_times(self, stream: str = "") -> Wrong:
+        from wharfinger.runtime.ledger import streams_ahead
+
+        return await streams_ahead.wrong_times(self._database, stream)
+
+    async def rebase(self, reason: str, stream: str = "") -> TimeCorrection | None:
+        from wharfinger.runtime.ledger import rebasing
+
+        return await rebasing.rebase(self._database, reason, stream, self._own_clock)
 
     # --- the days to come
 
     async def ensure_partitions(self, days: int) -> list[Span]:
-        return await partitions.ensure_partitions(self._database, self._clock(), days)
+        from wharfinger.runtime.ledger import partitions
+
+        return await partitions.ensure_partitions(
+            self._database, (self._own_clock or self.clock)(), days
+        )
 
     # --- the publisher's place
 
     async def cursors(self, consumer: str, incarnation: int) -> Cursor:
+        from wharfinger.runtime.ledger import cursors
+
         return await cursors.load(self._database, consumer, incarnation)
 
     async def advance(
-        self, consumer: str, incarnation: int, seqs: Mapping[str, int], positions: Mapping[str, int]
+        self,
+        consumer: str,
+        incarnation: int,
+        seqs: Mapping[str, int],
+        positions: Mapping[str, int],
+        noted: Sequence[Mark] = (),
     ) -> None:
-        await cursors.advance(self._database, consumer, incarnation, seqs, positions)
+        from wharfinger.runtime.ledger import cursors
 
-    async def incarnation(self, topics: Collection[str], created: Collection[str], boot_id: str) -> dict[str, int]:
-        return await cursors.incarnation(self._database, topics, created, boot_id)
+        await cursors.advance(self._database, consumer, incarnation, seqs, positions, noted)
+
+    # --- the records at the offsets that were read or written
+
+    async def marks(self, incarnations: Mapping[str, int]) -> list[Mark]:
+        from wharfinger.runtime.ledger import record_marks
+
+        return await record_marks.marks(self._database, incarnations)
+
+    async def settle_marks(
+        self, confirmed: Sequence[Mark], done: Sequence[Mark], incarnations: Mapping[str, int]
+    ) -> None:
+        from wharfinger.runtime.ledger import record_marks
+
+        await record_marks.settle(self._database, confirmed, done, incarnations)
+
+    async def lives(self) -> dict[str, int]:
+        from wharfinger.runtime.ledger import cursors
+
+        return await cursors.lives(self._database)
+
+    async def withheld(self, consumer: str, incarnation: int) -> dict[Withheld, int]:
+        from wharfinger.runtime.ledger import cursors
+
+        return await cursors.withheld(self._database, consumer, incarnation)
+
+    async def withhold(self, consumer: str, incarnation: int, what: Withheld, seq: int) -> None:
+        from wharfinger.runtime.ledger import cursors
+
+        await cursors.withhold(self._database, consumer, incarnation, what, seq)
+
+    async def release(self, consumer: str, incarnation: int, what: Withheld) -> None:
+        from wharfinger.runtime.ledger import cursors
+
+        await cursors.release(self._database, consumer, incarnation, what)
+
+    async def incarnation(
+        self,
+        topics: Collection[str],
+        created: Collection[str],
+        boot_id: str,
+        identities: Mapping[str, str] | None = None,
+    ) -> dict[str, int]:
+        from wharfinger.runtime.ledger import cursors
+
+        return await cursors.incarnation(self._database, topics, created, boot_id, identities)
+
+    async def end_incarnations(self, ended: Mapping[str, int]) -> dict[str, int]:
+        from wharfinger.runtime.ledger import cursors
+
+        return await cursors.end_incarnations(self._database, ended)
+
+    async def incarnations(self) -> dict[str, int]:
+        from wharfinger.runtime.ledger import cursors
+
+        return await cursors.incarnations(self._database)
+
+    async def topic_identities(self) -> dict[str, str]:
+        from wharfinger.runtime.ledger import cursors
+
+        return await cursors.topic_identities(self._database)

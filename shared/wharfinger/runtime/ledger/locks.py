@@ -1,9 +1,11 @@
 """One session advisory lock per partition group: the polite half of having one writer a stream.
 
-The lock keeps two owners from fighting; it is not what makes the ledger safe (the epoch in each stream's head is). So a new
-owner waits for the old one only so long, and then raises the epoch whether or not it has the lock: the old one's next
-commit is fenced. The lock lives as long as its connection, which has its own heartbeat: an owner that cannot reach the
-database any more must know before another one starts.
+The lock keeps two owners from fighting; it is not what makes the ledger safe (the epoch in each
+stream's head is). So a new owner waits for the old one only so long, and then raises the epoch
+whether or not it has the lock: the old one's next commit is fenced. The lock lives as long as its
+connection, which has its own heartbeat: an owner that cannot reach the database any more must know
+before another one starts. A server that is frozen closes nothing; the heartbeat that it does not
+answer in time is how its loss is noticed.
 """
 
 from __future__ import annotations
@@ -24,14 +26,22 @@ log = structlog.get_logger(__name__)
 
 
 class PartitionLock:
-    """Made by `ask`. `held`: we have it now. `gone`: the connection that held it, or waited for it, is lost."""
+    """Made by `ask`. `held`: we have it now. `gone`: the connection that held it, or waited for it,
+    is lost."""
 
-    def __init__(self, group: str, raw: Raw, on_lost: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self,
+        group: str,
+        raw: Raw,
+        on_lost: Callable[[], object] | None = None,
+        timeout_s: float = HEARTBEAT_TIMEOUT_S,
+    ) -> None:
         self.group = group
         self.held = asyncio.Event()
         self.gone = asyncio.Event()
         self._raw = raw
         self._on_lost = on_lost
+        self._timeout_s = timeout_s
         self._released = False
         raw.add_termination_listener(self._lose)
         self._task = asyncio.create_task(self._hold(), name=f"partition-lock-{group}")
@@ -41,7 +51,8 @@ class PartitionLock:
         return self.gone.is_set()
 
     async def wait(self, timeout_s: float) -> bool:
-        """Whether we hold it within `timeout_s`. If not we stay in the queue, and hold it as soon as we may."""
+        """Whether we hold it within `timeout_s`. If not we stay in the queue, and hold it as soon
+        as we may."""
         either = [asyncio.create_task(self.held.wait()), asyncio.create_task(self.gone.wait())]
         try:
             await asyncio.wait(either, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -51,13 +62,14 @@ class PartitionLock:
         return self.held.is_set() and not self.lost
 
     async def release(self) -> None:
-        """Let go, by closing the connection: there is no state in which the lock could outlive it."""
+        """Let go, by closing the connection: there is no state in which the lock could outlive
+        it."""
         self._released = True
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self.held.clear()
         try:
-            await self._raw.close(timeout=HEARTBEAT_TIMEOUT_S)
+            await self._raw.close(timeout=self._timeout_s)
         except (*DATABASE_ERRORS, TimeoutError):
             self._raw.terminate()
 
@@ -67,7 +79,7 @@ class PartitionLock:
             self.held.set()
             while True:
                 await asyncio.sleep(HEARTBEAT_S)
-                async with asyncio.timeout(HEARTBEAT_TIMEOUT_S):
+                async with asyncio.timeout(self._timeout_s):
                     await self._raw.execute("select 1")
         except DATABASE_ERRORS as error:
             log.warning("partition_lock.lost", group=self.group, why=str(translate(error)))
@@ -83,12 +95,17 @@ class PartitionLock:
             self._on_lost()
 
 
-async def ask(database: Database, group: str, on_lost: Callable[[], object] | None = None) -> PartitionLock:
+async def ask(
+    database: Database, group: str, on_lost: Callable[[], object] | None = None
+) -> PartitionLock:
     """Stand in the queue for the lock of `group`; `wait` says when it is ours."""
-    return PartitionLock(group, await database.dedicated(), on_lost)
+    return PartitionLock(group, await database.dedicated(), on_lost, database.deadlines.lock_s)
 
 
 def lock_key(group: str) -> int:
-    """Advisory locks are known by a signed 64-bit number; the name is hashed together with what it is a name of."""
-    digest = hashlib.blake2b(b"wharfinger partition group\x00" + group.encode(), digest_size=8).digest()
+    """Advisory locks are known by a signed 64-bit number; the name is hashed together with what it
+    is a name of."""
+    digest = hashlib.blake2b(
+        b"wharfinger partition group\x00" + group.encode(), digest_size=8
+    ).digest()
     return int.from_bytes(digest, "big", signed=True)

@@ -1,4 +1,5 @@
-"""Be woken when rows were added. A hint only: whoever follows the ledger also looks by itself now and then."""
+"""Wake a follower of the ledger when rows were added. A notification is only a hint: followers also
+poll at intervals."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import structlog
 
 from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.errors import DATABASE_ERRORS, LedgerError
-from wharfinger.runtime.ledger.schema import CHANNEL
+from wharfinger.runtime.ledger.writer import CHANNEL
 
 _RECONNECT_S = 0.5
 
@@ -16,7 +17,8 @@ log = structlog.get_logger(__name__)
 
 
 async def notifications(database: Database, wakeup: asyncio.Event) -> None:
-    """Set `wakeup` with every commit, until cancelled. After each (re)connection too: nobody listened in between."""
+    """Sets `wakeup` with every commit, until cancelled. Sets it after each (re)connection too,
+    because commits in between sent no notification."""
     while True:
         try:
             await _listen(database, wakeup)
@@ -31,7 +33,8 @@ async def _listen(database: Database, wakeup: asyncio.Event) -> None:
     lost = asyncio.Event()
     try:
         raw.add_termination_listener(lambda _connection: lost.set())
-        await raw.add_listener(CHANNEL, lambda *_notification: wakeup.set())
+        async with asyncio.timeout(database.deadlines.call_s):
+            await raw.add_listener(CHANNEL, lambda *_notification: wakeup.set())
         wakeup.set()
         await lost.wait()
     finally:

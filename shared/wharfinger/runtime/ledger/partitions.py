@@ -1,9 +1,11 @@
-"""The partitions of the history: spans of days, the same for its four big tables, and made before their days come.
+"""The partitions of the history: spans of days, the same for its four big tables, and made before
+their days come.
 
-A row finds its partition by the day of its round. What falls into no span (the clock of a writer lies, or nobody made the
-next one in time) lies in the default partition: nothing is refused for its date. Spans are made by whoever migrates and by
-the publisher; when rows are there already they are moved along. A new table is filled beside the others and then attached,
-so that writers wait only for a change of the catalogue.
+A row is stored in the partition of its round's day. A row in no span goes into the default
+partition: the clock of a writer was wrong, or the next span was not made in time. No row is refused
+for its date. Migrations and the publisher make the spans. Rows of a new span that are already in
+the default partition are moved into it. A new table is filled before it is attached, so writers
+wait only for a change of the catalogue.
 
 Next: `retention` takes old spans away.
 """
@@ -17,18 +19,18 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 
 from asyncpg.exceptions import PostgresError
-from sqlalchemy import text
 
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger.database import Database, Raw, Transaction
+from wharfinger.runtime.ledger.days import day_of
 from wharfinger.runtime.ledger.errors import Transient
 from wharfinger.runtime.ledger.retries import retried
-from wharfinger.runtime.ledger.schema import day_of
 
 TABLES = ("round", "input", "event", "decision")
 
 AHEAD = 2
-"""Spans beyond the present one: a plane that stands still for one of them finds the next one made."""
+"""Spans beyond the present one: a plane that stands still for one of them finds the next one
+made."""
 
 DAYS = 30
 """Of a span, unless the settings say otherwise."""
@@ -64,10 +66,11 @@ def shown_day(day: int) -> date:
 
 
 async def ensure_partitions(database: Database, now: Micros, days: int = DAYS) -> list[Span]:
-    """Make the spans of the present and the next ones where they are missing. Returns those made now."""
+    """Make the spans of the present and the next ones where they are missing. Returns those made
+    now."""
 
     async def attempt() -> list[Span]:
-        async with database.transaction() as transaction:
+        async with database.transaction(patient=True) as transaction:
             await begin_change(transaction)
             raw = transaction.raw
             today = day_of(now)
@@ -81,12 +84,16 @@ async def ensure_partitions(database: Database, now: Micros, days: int = DAYS) -
     return await retried(attempt)
 
 
-async def sort_out_default(transaction: Transaction, before_day: int, days: int = DAYS) -> list[Span]:
+async def sort_out_default(
+    transaction: Transaction, before_day: int, days: int = DAYS
+) -> list[Span]:
     """Give the rows of the default partition that lie before a day partitions of their own."""
     raw = transaction.raw
     there = await spans(raw)
     made: list[Span] = []
-    asked = (f"select day / {days:d} * {days:d} from {table}_default where day < $1" for table in TABLES)
+    asked = (
+        f"select day / {days:d} * {days:d} from {table}_default where day < $1" for table in TABLES
+    )
     astray = sorted(row[0] for row in await raw.fetch(" union ".join(asked), before_day))
     if astray:
         await lock_history(transaction)
@@ -98,8 +105,9 @@ async def sort_out_default(transaction: Transaction, before_day: int, days: int 
 
 
 async def lock_history(transaction: Transaction) -> None:
-    """The four tables for ourselves, in the order in which the writer takes them. Asked for again and again, each time for
-    moments only: readers may hold them for minutes, and whoever comes after us waits behind us. Transient: they did."""
+    """Locks the four tables exclusively, in the order in which the writer locks them. Each attempt
+    waits only for moments and is then repeated: readers may keep their locks for minutes, and every
+    later request queues behind ours. Transient: no attempt got the locks."""
     raw = transaction.raw
     for _ in range(_TRIES):
         await raw.execute("savepoint before_lock")
@@ -115,15 +123,17 @@ async def lock_history(transaction: Transaction) -> None:
 
 
 async def begin_change(transaction: Transaction) -> None:
-    """One change of partitions at a time, and none that waits long for a table: whoever writes would wait behind it."""
-    await transaction.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _LOCK})
-    await transaction.execute(text("set local lock_timeout = '300ms'"))
+    """Begins a change of partitions: only one at a time. It does not wait long for a table, because
+    writers would queue behind it."""
+    await transaction.raw.execute("select pg_advisory_xact_lock($1)", _LOCK)
+    await transaction.raw.execute("set local lock_timeout = '300ms'")
 
 
 async def spans(raw: Raw) -> list[Span]:
     """Those that are there, in order, without the default partition."""
     found = await raw.fetch(
-        "select c.relname, pg_get_expr(c.relpartbound, c.oid) from pg_inherits i join pg_class c on c.oid = i.inhrelid "
+        "select c.relname, pg_get_expr(c.relpartbound, c.oid) from pg_inherits i "
+        "join pg_class c on c.oid = i.inhrelid "
         "where i.inhparent = 'round'::regclass"
     )
     return sorted(
@@ -138,7 +148,8 @@ async def make(raw: Raw, span: Span) -> None:
     for table, partition in zip(TABLES, span.tables, strict=True):
         await raw.execute(f"create table {partition} (like {table} including all)")
         await raw.execute(
-            f"with moved as (delete from {table}_default where day >= {span.first:d} and day < {span.beyond:d} returning *) "
+            f"with moved as (delete from {table}_default where day >= {span.first:d} "
+            f"and day < {span.beyond:d} returning *) "
             f"insert into {partition} select * from moved"
         )
         await attach(raw, table, partition, span)
@@ -146,12 +157,14 @@ async def make(raw: Raw, span: Span) -> None:
 
 async def attach(raw: Raw, table: str, partition: str, span: Span) -> None:
     await raw.execute(
-        f"alter table {table} attach partition {partition} for values from ({span.first:d}) to ({span.beyond:d})"
+        f"alter table {table} attach partition {partition} for values "
+        f"from ({span.first:d}) to ({span.beyond:d})"
     )
 
 
 def _missing(there: Sequence[Span], first: int, beyond: int, days: int) -> Iterator[Span]:
-    """What is not covered of `first` to `beyond`, in spans that begin at multiples of `days` where others leave them room."""
+    """What is not covered of `first` to `beyond`, in spans that begin at multiples of `days` where
+    others leave them room."""
     day = first
     while day < beyond:
         covering = next((s for s in there if s.first <= day < s.beyond), None)

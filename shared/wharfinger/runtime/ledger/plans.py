@@ -1,4 +1,5 @@
-"""Plans that were made, kept until somebody wants them carried out. They belong to no stream: nothing follows from them."""
+"""Plans that were made, kept until somebody wants them carried out. They belong to no stream:
+nothing follows from them."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ async def save(database: Database, id: UUID, made_at_us: int, body: bytes) -> No
     async def write() -> None:
         async with database.reading() as raw:  # one statement, which commits by itself
             await raw.execute(
-                "insert into plan (id, made_at_us, body) values ($1, $2, $3) on conflict do nothing",
+                "insert into plan (id, made_at_us, body) values ($1, $2, $3) "
+                "on conflict do nothing",
                 id,
                 made_at_us,
                 body,
@@ -33,6 +35,8 @@ async def ids_like(database: Database, prefix: str, limit: int) -> list[UUID]:
     """Of plans whose id, as text, begins with `prefix`; the newest first."""
     async with database.reading() as raw:
         rows = await raw.fetch(
-            "select id from plan where starts_with(id::text, $1) order by made_at_us desc limit $2", prefix, limit
+            "select id from plan where starts_with(id::text, $1) order by made_at_us desc limit $2",
+            prefix,
+            limit,
         )
     return [row[0] for row in rows]

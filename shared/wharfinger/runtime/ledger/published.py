@@ -1,4 +1,5 @@
-"""What an auditor asks of the ledger while reading a topic: the decisions behind ids, and those behind numbers.
+"""What an auditor asks of the ledger while reading a topic: the decisions behind ids, and those
+behind numbers.
 
 Nothing is written and nothing is locked. Next: `wharfinger.history.topic_check`.
 """
@@ -11,7 +12,7 @@ from uuid import UUID
 
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger.database import Database
-from wharfinger.runtime.ledger.reader import ROW, LedgerRow, row_of
+from wharfinger.runtime.ledger.decision_rows import ROW, LedgerRow, row_of
 
 
 class Life(NamedTuple):
@@ -22,7 +23,8 @@ class Life(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """A stream's decisions on record are numbered `after + 1` to `seq`; those up to `after` were retired."""
+    """A stream's decisions on record are numbered `after + 1` to `seq`; those up to `after` were
+    retired."""
 
     after: int
     seq: int
@@ -51,7 +53,8 @@ join round r on r.stream = d.stream and r.number = d.round order by d.seq
 """
 
 _EXTENTS = """
-select s.name, coalesce(h.seq, 0), s.seq from stream s left join horizon h on h.stream = s.id order by s.name
+select s.name, coalesce(h.seq, 0), s.seq from stream s left join horizon h on h.stream = s.id
+order by s.name
 """
 
 
@@ -75,7 +78,8 @@ async def extents(database: Database) -> dict[str, Extent]:
 
 
 async def life(database: Database, topic: str) -> Life:
-    """`counter` 0: no plane has run on this database. As services count it, over all topics; the boot id of this one."""
+    """`counter` 0: no plane has run on this database. As services count it, over all topics; the
+    boot id of this one."""
     async with database.reading() as raw:
         found = await raw.fetch("select topic, counter, boot_id from incarnation")
     boot_ids = {name: boot_id for name, _, boot_id in found}

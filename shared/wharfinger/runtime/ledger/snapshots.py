@@ -1,13 +1,15 @@
 """Snapshots: a stream's state after a round, in sections that can be loaded apart.
 
-The digest covers the names and the sha256 of all sections, so that one section can be checked without the others. It is
-written into the stream's head, where the writer finds it and puts it into the hash of its next round; from then on the
-chain vouches for the snapshot. The head's compare-and-set does not look at it, so no round is lost for a snapshot.
+The digest covers the names and the sha256 of all sections, so that one section can be checked
+without the others. It is written into the stream's head, where the writer finds it and puts it into
+the hash of its next round; from then on the chain vouches for the snapshot. The head's
+compare-and-set does not look at it, so no round is lost for a snapshot.
 
-Those are the *whole* ones, and of them the newest few are kept. Between them lie *deltas*, for who asks about one thing at one
-moment of the past: they are outside the chain, because what is derived from them is proven by the recorded bytes it
-reproduces, and they stay for as long as the history does. Of a section of many things a delta holds only those that changed,
-and `names` counts them by hash; so the newest version of one thing is one walk back over an index.
+Those are the *whole* snapshots; the newest few are kept. Between them are *deltas*, for a reader
+that needs one item as of one moment of the past. Deltas are outside the chain: what is derived from
+them is proven by the recorded bytes that it reproduces. They stay for as long as the history does.
+Of a section of many items a delta holds only the changed ones, and `names` lists their hashes. So
+the newest version of one item is found by one backward scan of an index.
 """
 
 from __future__ import annotations
@@ -17,17 +19,14 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import bindparam, select
-
 from wharfinger.runtime.ledger.bodies import pack, unpack
 from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.errors import CorruptLedger, LedgerError
-from wharfinger.runtime.ledger.schema import stream as stream_table
 
 KEPT = 2
-"""Of older snapshots only the digest stays: the chain refers to it, and nobody needs the bytes."""
+"""Of older snapshots only the digest stays: the chain refers to it. No reader needs the bytes."""
 
-_STREAM = select(stream_table.c.id, stream_table.c.round).where(stream_table.c.name == bindparam("stream"))
+_STREAM = "select id, round from stream where name = $1"
 
 # Of those stored with their sections; $3: only a whole one will do.
 _NEWEST = """
@@ -39,7 +38,7 @@ order by n.round desc limit 1
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class StoredSnapshot:
     """`round`: the last round that is in it. `sections`: those asked for."""
 
     stream: str
@@ -50,7 +49,9 @@ class Snapshot:
 
 def snapshot_digest(hashes: Mapping[str, bytes]) -> bytes:
     """Of a snapshot whose sections have these sha256."""
-    parts = [b"%d:%s%s" % (len(name.encode()), name.encode(), hashes[name]) for name in sorted(hashes)]
+    parts = [
+        b"%d:%s%s" % (len(name.encode()), name.encode(), hashes[name]) for name in sorted(hashes)
+    ]
     return hashlib.sha256(b"wharfinger snapshot\x00" + b"".join(parts)).digest()
 
 
@@ -61,55 +62,74 @@ async def write_snapshot(
     sections: Mapping[str, bytes],
     names: Mapping[str, Sequence[int]] | None = None,
 ) -> bytes:
-    """Store the state after round `number` and make it the stream's newest; returns its digest. The same one twice is
-    one. `names` makes it a delta, which the head does not hear of. LedgerError: no such round, or another state was stored
-    for it."""
+    """Store the state after round `number` and make it the stream's newest; returns its digest. The
+    same one twice is one. `names` makes it a delta, which the head does not hear of. LedgerError:
+    no such round, or another state was stored for it."""
     whole, counted = names is None, names or {}
-    rows = await asyncio.to_thread(_packed, sections)  # megabytes: others on this loop should not wait for them
+    # megabytes: others on this loop should not wait for them
+    rows = await asyncio.to_thread(_packed, sections)
     digest = snapshot_digest({name: sha256 for name, sha256, _, _ in rows})
     async with database.transaction() as transaction:
-        found = (await transaction.execute(_STREAM, {"stream": stream})).one_or_none()
-        if found is None or number > found.round:
-            raise LedgerError(f"{stream}: there is no round {number} to make a snapshot of")
         raw = transaction.raw
+        found = await raw.fetchrow(_STREAM, stream)
+        if found is None or number > found[1]:
+            raise LedgerError(f"{stream}: there is no round {number} to make a snapshot of")
+        id_ = found[0]
         fresh = await raw.fetchrow(
-            "insert into snapshot (stream, round, digest, whole) values ($1, $2, $3, $4) on conflict do nothing returning 1",
-            found.id, number, digest, whole,
-        )  # fmt: skip
+            "insert into snapshot (stream, round, digest, whole) values ($1, $2, $3, $4) "
+            "on conflict do nothing returning 1",
+            id_,
+            number,
+            digest,
+            whole,
+        )
         if fresh is None:
             stored = await raw.fetchrow(
-                "select digest, whole from snapshot where stream = $1 and round = $2", found.id, number
+                "select digest, whole from snapshot where stream = $1 and round = $2", id_, number
             )
             if stored is None or (stored[0] != digest and whole == stored[1]):
-                raise LedgerError(f"{stream}: another snapshot of round {number} is stored: the two states differ")
+                raise LedgerError(
+                    f"{stream}: another snapshot of round {number} is stored: the two states differ"
+                )
             return digest
         await raw.copy_records_to_table(
             "snapshot_section",
-            records=[(found.id, number, *row, counted.get(row[0])) for row in rows],
+            records=[(id_, number, *row, counted.get(row[0])) for row in rows],
             columns=("stream", "round", "name", "sha256", "encoding", "body", "names"),
         )
         if not whole:
             return digest
         await raw.execute(
-            "delete from snapshot_section t using snapshot n where t.stream = $1 and n.stream = $1 and t.round = n.round "
+            "delete from snapshot_section t using snapshot n where t.stream = $1 "
+            "and n.stream = $1 and t.round = n.round "
             "and n.whole and n.round < (select min(round) from "
-            "(select round from snapshot where stream = $1 and whole order by round desc limit $2) newest) "
-            "and n.round not in (select h.round from horizon h where h.stream = $1)",  # history begins there
-            found.id, KEPT,
-        )  # fmt: skip
+            "(select round from snapshot where stream = $1 and whole order by round desc "
+            "limit $2) newest) "
+            # history begins there
+            "and n.round not in (select h.round from horizon h where h.stream = $1)",
+            id_,
+            KEPT,
+        )
         # Last, because it takes the head's row lock, for which the writer would have to wait.
         await raw.execute(
             "update stream s set snapshot = $2 where s.id = $1 "
-            "and not exists (select from snapshot o where o.stream = $1 and o.round > $3 and o.whole)",
-            found.id, digest, number,
-        )  # fmt: skip
+            "and not exists (select from snapshot o where o.stream = $1 and o.round > $3 "
+            "and o.whole)",
+            id_,
+            digest,
+            number,
+        )
     return digest
 
 
 async def latest_snapshot(
-    database: Database, stream: str, at_most_round: int | None = None, names: Collection[str] | None = None
-) -> Snapshot | None:
-    """The newest whole snapshot of no later round that is still stored; of its sections only `names` if given.
+    database: Database,
+    stream: str,
+    at_most_round: int | None = None,
+    names: Collection[str] | None = None,
+) -> StoredSnapshot | None:
+    """The newest whole snapshot of no later round that is still stored; of its sections only
+    `names` if given.
 
     CorruptLedger: its bytes are not those it was made of.
     """
@@ -119,24 +139,30 @@ async def latest_snapshot(
             return None
         id_, number, digest = found
         rows = await raw.fetch(
-            "select name, sha256, encoding, case when $3::text[] is null or name = any($3) then body end "
+            "select name, sha256, encoding, case when $3::text[] is null or name = any($3) then "
+            "body end "
             "from snapshot_section where stream = $1 and round = $2",
-            id_, number, None if names is None else sorted(names),
-        )  # fmt: skip
+            id_,
+            number,
+            None if names is None else sorted(names),
+        )
     if snapshot_digest({name: sha256 for name, sha256, _, _ in rows}) != digest:
         raise CorruptLedger(stream, number, 0, "snapshot: its sections are not those of its digest")
     sections: dict[str, bytes] = {}
     for name, sha256, encoding, stored in rows:
         if stored is not None:
-            sections[name] = await asyncio.to_thread(_section, stream, number, name, sha256, encoding, stored)
-    return Snapshot(stream, number, digest, sections)
+            sections[name] = await asyncio.to_thread(
+                _section, stream, number, name, sha256, encoding, stored
+            )
+    return StoredSnapshot(stream, number, digest, sections)
 
 
 async def nearest_snapshot(
     database: Database, stream: str, at_most_round: int, names: Collection[str] | None = None
-) -> Snapshot | None:
-    """The newest of no later round, whole or delta; of its sections only `names` if given. Each section is checked by its own
-    hash only: what comes of it has to prove itself. CorruptLedger: its bytes are not those it was made of."""
+) -> StoredSnapshot | None:
+    """The newest of no later round, whole or delta; of its sections only `names` if given. Each
+    section is checked by its own hash only: what comes of it has to prove itself. CorruptLedger:
+    its bytes are not those it was made of."""
     async with database.reading() as raw:
         found = await raw.fetchrow(_NEWEST, stream, at_most_round, False)
         if found is None:
@@ -145,20 +171,32 @@ async def nearest_snapshot(
         rows = await raw.fetch(
             "select name, sha256, encoding, body from snapshot_section "
             "where stream = $1 and round = $2 and ($3::text[] is null or name = any($3))",
-            id_, number, None if names is None else sorted(names),
-        )  # fmt: skip
-    return Snapshot(stream, number, digest, {row[0]: _section(stream, number, *row) for row in rows})
+            id_,
+            number,
+            None if names is None else sorted(names),
+        )
+    return StoredSnapshot(
+        stream, number, digest, {row[0]: _section(stream, number, *row) for row in rows}
+    )
 
 
-async def newest_version(database: Database, stream: str, at_most_round: int, section: str, name: int) -> bytes | None:
-    """The section `section` as it was when the thing whose name has the hash `name` was last saved in it; None: never."""
+async def newest_version(
+    database: Database, stream: str, at_most_round: int, section: str, name: int
+) -> bytes | None:
+    """The section `section` as it was when the thing whose name has the hash `name` was last saved
+    in it; None: never."""
     async with database.reading() as raw:
         row = await raw.fetchrow(
-            "select t.round, t.name, t.sha256, t.encoding, t.body from snapshot_section t join stream s on s.id = t.stream "
-            "where s.name = $1 and t.round <= $2 and t.name = $3 and (t.names is null or $4 = any(t.names)) "
+            "select t.round, t.name, t.sha256, t.encoding, t.body from snapshot_section t "
+            "join stream s on s.id = t.stream "
+            "where s.name = $1 and t.round <= $2 and t.name = $3 "
+            "and (t.names is null or $4 = any(t.names)) "
             "order by t.round desc limit 1",
-            stream, at_most_round, section, name,
-        )  # fmt: skip
+            stream,
+            at_most_round,
+            section,
+            name,
+        )
     return None if row is None else _section(stream, *row)
 
 
@@ -166,7 +204,8 @@ async def latest_delta(database: Database, stream: str) -> int:
     """The round of the newest delta; 0: there is none."""
     async with database.reading() as raw:
         row = await raw.fetchrow(
-            "select max(n.round) from snapshot n join stream s on s.id = n.stream where s.name = $1 and not n.whole",
+            "select max(n.round) from snapshot n join stream s on s.id = n.stream "
+            "where s.name = $1 and not n.whole",
             stream,
         )
     return 0 if row is None or row[0] is None else int(row[0])
@@ -174,14 +213,21 @@ async def latest_delta(database: Database, stream: str) -> int:
 
 def _packed(sections: Mapping[str, bytes]) -> list[tuple[str, bytes, int, bytes]]:
     """name, sha256, encoding and stored bytes of each."""
-    return [(name, hashlib.sha256(sections[name]).digest(), *pack(sections[name])) for name in sorted(sections)]
+    return [
+        (name, hashlib.sha256(sections[name]).digest(), *pack(sections[name]))
+        for name in sorted(sections)
+    ]
 
 
-def _section(stream: str, number: int, name: str, sha256: bytes, encoding: int, stored: bytes) -> bytes:
+def _section(
+    stream: str, number: int, name: str, sha256: bytes, encoding: int, stored: bytes
+) -> bytes:
     try:
         body = unpack(encoding, stored)
     except ValueError as error:
         raise CorruptLedger(stream, number, 0, f"snapshot section {name}: {error}") from None
     if hashlib.sha256(body).digest() != sha256:
-        raise CorruptLedger(stream, number, 0, f"snapshot section {name}: the bytes do not match their hash")
+        raise CorruptLedger(
+            stream, number, 0, f"snapshot section {name}: the bytes do not match their hash"
+        )
     return body

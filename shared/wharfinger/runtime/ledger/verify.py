@@ -1,13 +1,15 @@
-"""Walk the history and name the first row that is not what the chain says.
+"""Walk the history and report the first row that is not what the chain says.
 
-Nothing is decided again here (that is replay): verify knows no stage. `chain` recomputes every hash from the rows as they
-lie there; this module cuts the streams into stretches for it, and looks for what no hash can show: rows too few, too many,
-or pointing nowhere. All of it is seen as of one moment, whoever goes on writing meanwhile, and by several processes where
-there are some.
+Nothing is decided again here (that is replay): verify knows no stage. `chain` recomputes every hash
+from the rows as they are stored. This module cuts the streams into stretches for it, and looks for
+what no hash can show: missing rows, surplus rows, and references to rows that do not exist. All of
+it is read as of one moment, also while writers go on, and by several processes if they are
+configured.
 
-A history whose end was cut off and whose head was rewritten to match is whole in itself, and so is one that was rewritten
-from some round on by somebody who knows this code. Only who remembers a later head can tell: that is what `Remembered` is
-for. A stream whose beginning was retired starts at its base, the last round that was retired.
+A history whose end was cut off, and whose head was rewritten to match, is consistent in itself. So
+is one that an attacker who knows this code rewrote from some round on. Only a later head that was
+recorded elsewhere shows the change: that is what `Remembered` is for. A stream whose beginning was
+retired starts at its base, the last round that was retired.
 """
 
 from __future__ import annotations
@@ -16,21 +18,31 @@ import asyncio
 import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import NamedTuple
 
-from sqlalchemy import text
-
 from wharfinger.events.streams import INTAKE
+from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.hashing import genesis
+from wharfinger.kernel.incarnations import Incarnations, id_of
 from wharfinger.kernel.round import Head
-from wharfinger.kernel.step import decision_id
-from wharfinger.runtime.ledger.chain import BadRow, FirstBad, Stretch, Walk, bad_row, readable, walk
-from wharfinger.runtime.ledger.database import Database, Raw, Transaction
+from wharfinger.runtime.deadlines import Deadlines
+from wharfinger.runtime.ledger.chain import (
+    BadRow,
+    ChainWalk,
+    FirstBad,
+    Stretch,
+    bad_row,
+    readable,
+    walk,
+)
+from wharfinger.runtime.ledger.database import Database, Raw
 from wharfinger.runtime.ledger.heads import selected
+from wharfinger.runtime.ledger.incarnations import WentBack, of_stream, read_went_back
 from wharfinger.runtime.ledger.ledger import Ledger
 from wharfinger.runtime.ledger.snapshots import KEPT, snapshot_digest
+from wharfinger.runtime.ledger.streams_ahead import read_rebased, rounds_of
 from wharfinger.runtime.memory import seldom_collect
 
 __all__ = ["FirstBad", "Remembered", "VerifyResult", "WalkedStream", "audit_verify"]
@@ -38,13 +50,14 @@ __all__ = ["FirstBad", "Remembered", "VerifyResult", "WalkedStream", "audit_veri
 KEPT_AT_ONCE = 1000
 
 STRETCH_ROWS = 20_000
-"""Rows that one process walks at a time: enough to make a connection worth it, few enough to share a stream evenly."""
+"""Rows that one process walks at a time: enough to make a connection worth it, few enough to share
+a stream evenly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """Where a stream stood, as somebody wrote it down elsewhere. `snapshots`: (round, digest) of those it had then. `by`: who
-    says so, for people."""
+    """Where a stream stood, as somebody wrote it down elsewhere. `snapshots`: (round, digest) of
+    those it had then. `by`: who says so, for people."""
 
     head: Head
     snapshots: tuple[tuple[int, bytes], ...] = ()
@@ -53,8 +66,8 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class WalkedStream:
-    """`base`: where the walk began: round 0, or the last round that was retired. `head`: where it ended. `snapshots`: (round,
-    digest) of the whole ones on record."""
+    """`base`: where the walk began: round 0, or the last round that was retired. `head`: where it
+    ended. `snapshots`: (round, digest) of the whole ones on record."""
 
     base: Head
     head: Head
@@ -63,8 +76,8 @@ class WalkedStream:
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    """`rows`: rounds, inputs and decisions. `walked`: every stream, in order of name; nothing behind the first bad row is
-    vouched for."""
+    """`rows`: rounds, inputs and decisions. `walked`: every stream, in order of name; nothing
+    behind the first bad row is vouched for."""
 
     streams: int
     rounds: int
@@ -72,6 +85,7 @@ class VerifyResult:
     seconds: float
     first_bad: FirstBad | None = None
     walked: tuple[WalkedStream, ...] = ()
+    went_back: tuple[WentBack, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -83,13 +97,16 @@ class VerifyResult:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stream:
-    """What a stream says of itself: `head` is its row. `snapshots`: (round, digest) of the whole ones, in order of round."""
+class _VerifiedStream:
+    """What a stream says of itself: `head` is its row. `snapshots`: (round, digest) of the whole
+    ones, in order of round."""
 
     id: int
     base: Head
     head: Head
     snapshots: tuple[tuple[int, bytes], ...]
+    incarnations: Incarnations = ()
+    rebases: Mapping[int, Micros] = field(default_factory=dict)
 
     @property
     def retired(self) -> bool:
@@ -108,9 +125,11 @@ class _Walked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """Stretches for one process, by their place in the order of all. `moment`: the exported snapshot of the database."""
+    """Stretches for one process, by their place in the order of all. `moment`: the exported
+    snapshot of the database."""
 
     database_url: str
+    deadlines: Deadlines
     moment: str
     stretches: tuple[tuple[int, Stretch], ...]
 
@@ -125,18 +144,20 @@ async def audit_verify(
 ) -> VerifyResult:
     """Verify one stream or all with a prefix (all: also that no row belongs to none).
 
-    `remembered`: heads kept elsewhere; each must still be part of its stream. `pool`: processes that share the work with each
-    other, `workers` of them.
+    `remembered`: heads kept elsewhere; each must still be part of its stream. `pool`: processes
+    that share the work with each other, `workers` of them.
     """
     began = time.perf_counter()
     memories = sorted(remembered, key=lambda r: (r.head.stream, r.head.round))
-    async with ledger.database.transaction() as transaction:
-        raw = await _one_moment(transaction)
+    async with ledger.database.moment() as transaction:
+        raw = transaction.raw
         streams = await _streams(raw, stream)
         walking = await _begin(raw, ledger.database, streams, workers, pool)
-        beside = await _look_beside(raw, streams, stream)  # while the processes walk, where there are some
+        # while the processes walk, where there are some
+        beside = await _look_beside(raw, streams, stream)
         walks = await walking
         first_bad = await _first_bad(raw, streams, walks, beside, memories, stream)
+        history = await read_went_back(raw)
     return VerifyResult(
         len(streams),
         sum(one.rounds for one in walks),
@@ -144,24 +165,20 @@ async def audit_verify(
         time.perf_counter() - began,
         first_bad,
         tuple(WalkedStream(one.base, one.head, one.snapshots) for one in streams),
+        tuple(history),
     )
-
-
-async def _one_moment(transaction: Transaction, exported: str = "") -> Raw:
-    await transaction.execute(text("set transaction isolation level repeatable read, read only"))
-    if exported:
-        await transaction.execute(text(f"set transaction snapshot '{exported}'"))
-    return transaction.raw
 
 
 _BASES = "select stream, round, seq, hash, epoch, at_us, snapshot from horizon"
 
 
-async def _streams(raw: Raw, wanted: str) -> list[_Stream]:
+async def _streams(raw: Raw, wanted: str) -> list[_VerifiedStream]:
     """In order of name."""
     heads = {
         row[1]: (row[0], Head(*row[1:]))
-        for row in await raw.fetch("select id, name, round, seq, hash, epoch, at_us, snapshot from stream")
+        for row in await raw.fetch(
+            "select id, name, round, seq, hash, epoch, at_us, snapshot from stream"
+        )
     }
     bases = {row[0]: row[1:] for row in await raw.fetch(_BASES)}
     snapshots: dict[int, list[tuple[int, bytes]]] = {}
@@ -169,35 +186,57 @@ async def _streams(raw: Raw, wanted: str) -> list[_Stream]:
         "select stream, round, digest from snapshot where whole order by stream, round"
     ):
         snapshots.setdefault(id_, []).append((number, digest))
-    found: list[_Stream] = []
+    history, rebases = await read_went_back(raw), await read_rebased(raw)
+    found: list[_VerifiedStream] = []
     for name in selected(list(heads), wanted):
         id_, head = heads[name]
         base = Head(name, *bases[id_]) if id_ in bases else Head(name, 0, 0, genesis(name), 0)
-        found.append(_Stream(id_, base, head, tuple(snapshots.get(id_, ()))))
+        found.append(
+            _VerifiedStream(
+                id_,
+                base,
+                head,
+                tuple(snapshots.get(id_, ())),
+                of_stream(history, name),
+                rounds_of(rebases, name),
+            )
+        )
     return found
 
 
-# --- the chains ----------------------------------------------------------------------------------------------------------
+# --- the chains -----------------------------------------------------------------------------------
 
 
 async def _begin(
-    raw: Raw, database: Database, streams: Sequence[_Stream], workers: int, pool: Executor | None
+    raw: Raw,
+    database: Database,
+    streams: Sequence[_VerifiedStream],
+    workers: int,
+    pool: Executor | None,
 ) -> Awaitable[list[_Walked]]:
-    """The walks of all stretches, in order: under way in the processes of the pool, or still to be made by who awaits them."""
+    """The walks of all stretches, in order: under way in the processes of the pool, or still to be
+    made by who awaits them."""
     if pool is None or workers <= 1:
         return _walk_here(raw, streams)
     stretches = [stretch for one in streams for stretch in await _cut(raw, one)]
     shares = _shares(
-        [(order, stretch) for order, (stretch, _) in enumerate(stretches)], [r for _, r in stretches], workers
+        [(order, stretch) for order, (stretch, _) in enumerate(stretches)],
+        [r for _, r in stretches],
+        workers,
     )
     row = await raw.fetchrow("select pg_export_snapshot()")
     assert row is not None, "a function always answers"
     loop = asyncio.get_running_loop()
-    tasks = [loop.run_in_executor(pool, _walk_share, _Share(database.url, row[0], share)) for share in shares]
+    tasks = [
+        loop.run_in_executor(
+            pool, _walk_share, _Share(database.url, database.deadlines, row[0], share)
+        )
+        for share in shares
+    ]
     return _all_of(tasks)
 
 
-async def _walk_here(raw: Raw, streams: Sequence[_Stream]) -> list[_Walked]:
+async def _walk_here(raw: Raw, streams: Sequence[_VerifiedStream]) -> list[_Walked]:
     """Ends with the first bad row."""
     walks: list[_Walked] = []
     for order, one in enumerate(streams):
@@ -208,14 +247,20 @@ async def _walk_here(raw: Raw, streams: Sequence[_Stream]) -> list[_Walked]:
 
 
 async def _all_of(tasks: Sequence[asyncio.Future[list[_Walked]]]) -> list[_Walked]:
-    return sorted((one for done in await asyncio.gather(*tasks) for one in done), key=lambda one: one.order)
+    return sorted(
+        (one for done in await asyncio.gather(*tasks) for one in done), key=lambda one: one.order
+    )
 
 
-def _whole(one: _Stream) -> Stretch:
-    return Stretch(one.id, one.base, one.head.round, {digest: n for n, digest in reversed(one.snapshots)}, one.retired)
+def _whole(one: _VerifiedStream) -> Stretch:
+    snapshots = {digest: n for n, digest in reversed(one.snapshots)}
+    return Stretch(
+        one.id, one.base, one.head.round, snapshots, one.retired, one.incarnations, one.rebases
+    )
 
 
-# Where the rows so far pass a multiple of so many: the last round of a stretch, and where the next one begins.
+# Where the rows so far pass a multiple of so many: the last round of a stretch, and where the next
+# one begins.
 _CUTS = """
 select number, first_seq - 1 + decisions, hash, epoch, at_us, snapshot, rows_so_far from (
     select *, sum(1 + inputs + decisions) over (order by number)::bigint as rows_so_far
@@ -224,8 +269,9 @@ select number, first_seq - 1 + decisions, hash, epoch, at_us, snapshot, rows_so_
 """
 
 
-async def _cut(raw: Raw, one: _Stream) -> list[tuple[Stretch, int]]:
-    """The stretches of a stream, each with its rows. What a stretch believes of its beginning, the one before proves."""
+async def _cut(raw: Raw, one: _VerifiedStream) -> list[tuple[Stretch, int]]:
+    """The stretches of a stream, each with its rows. What a stretch believes of its beginning, the
+    one before proves."""
     whole = _whole(one)
     cuts = await raw.fetch(_CUTS, one.id, one.base.round, one.head.round, STRETCH_ROWS)
     stretches: list[tuple[Stretch, int]] = []
@@ -239,13 +285,17 @@ async def _cut(raw: Raw, one: _Stream) -> list[tuple[Stretch, int]]:
 
 
 def _between(whole: Stretch, begin: Head, end: int) -> Stretch:
-    return Stretch(whole.id, begin, end, whole.snapshots, whole.retired and begin == whole.begin)
+    retired = whole.retired and begin == whole.begin
+    return Stretch(
+        whole.id, begin, end, whole.snapshots, retired, whole.incarnations, whole.rebases
+    )
 
 
 def _shares(
     stretches: Sequence[tuple[int, Stretch]], weights: Sequence[int], workers: int
 ) -> list[tuple[tuple[int, Stretch], ...]]:
-    """Heaviest first, each to whoever has the least."""
+    """Longest-processing-time scheduling: the heaviest stretch first, each to the share with the
+    least weight."""
     shares: list[list[tuple[int, Stretch]]] = [[] for _ in range(min(workers, len(stretches)))]
     loads = [0] * len(shares)
     for place in sorted(range(len(stretches)), key=lambda place: -weights[place]):
@@ -256,15 +306,17 @@ def _shares(
 
 
 def _walk_share(share: _Share) -> list[_Walked]:
-    """In a process of its own. Ends with its own first bad row: what comes behind it matters to nobody."""
+    """Walks one share in a process of its own. Ends at its first bad row, because only the first
+    one is reported."""
     seldom_collect()
 
     async def run() -> list[_Walked]:
-        database = Database(share.database_url, "wharfinger-verify", pool_size=1)
+        database = Database(share.database_url, "wharfinger-verify", 1, share.deadlines)
         walks: list[_Walked] = []
         try:
-            async with database.transaction() as transaction:
-                raw = await _one_moment(transaction, share.moment)
+            async with database.moment() as transaction:
+                raw = transaction.raw
+                await raw.execute(f"set transaction snapshot '{share.moment}'")
                 for order, stretch in share.stretches:
                     walks.append(_walked(order, await walk(raw, stretch)))
                     if walks[-1].bad is not None:
@@ -276,23 +328,24 @@ def _walk_share(share: _Share) -> list[_Walked]:
     return asyncio.run(run())
 
 
-def _walked(order: int, made: Walk) -> _Walked:
+def _walked(order: int, made: ChainWalk) -> _Walked:
     return _Walked(order, made.head, made.rounds, made.rows, made.bad)
 
 
-# --- what no chain covers --------------------------------------------------------------------------------------------------
+# --- what no chain covers -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Beside:
-    """What was found beside the chains, by the small number of the stream; `stranger`: a row that nothing leads to."""
+    """What was found beside the chains, by the small number of the stream; `stranger`: a row that
+    nothing leads to."""
 
     snapshots: Mapping[int, BadRow]
     taken: Mapping[int, BadRow]
     stranger: BadRow | None
 
 
-async def _look_beside(raw: Raw, streams: Sequence[_Stream], wanted: str) -> _Beside:
+async def _look_beside(raw: Raw, streams: Sequence[_VerifiedStream], wanted: str) -> _Beside:
     snapshots: dict[int, BadRow] = {}
     for one in streams:
         try:
@@ -304,13 +357,14 @@ async def _look_beside(raw: Raw, streams: Sequence[_Stream], wanted: str) -> _Be
 
 async def _first_bad(
     raw: Raw,
-    streams: Sequence[_Stream],
+    streams: Sequence[_VerifiedStream],
     walks: Sequence[_Walked],
     beside: _Beside,
     memories: Sequence[Remembered],
     wanted: str,
 ) -> FirstBad | None:
-    """Stream by stream, so that the same history names the same row however many processes walked it."""
+    """Stream by stream, so that the same history names the same row however many processes walked
+    it."""
     by_stream: dict[str, list[_Walked]] = {}
     for walked in walks:
         by_stream.setdefault(walked.head.stream, []).append(walked)
@@ -326,7 +380,9 @@ async def _first_bad(
     return None
 
 
-async def _stream(raw: Raw, one: _Stream, walks: Sequence[_Walked], beside: _Beside) -> None:
+async def _stream(
+    raw: Raw, one: _VerifiedStream, walks: Sequence[_Walked], beside: _Beside
+) -> None:
     if one.retired:
         await _base(raw, one)
         await _kept(raw, one)
@@ -350,7 +406,12 @@ async def _stream(raw: Raw, one: _Stream, walks: Sequence[_Walked], beside: _Bes
     published = await raw.fetchrow("select max(seq) from cursor where stream = $1", end.stream)
     if published is not None and (published[0] or 0) > end.seq:
         raise bad_row(
-            end.stream, end.round, 0, "head: seq", f"at least {published[0]}: so far it was published", end.seq
+            end.stream,
+            end.round,
+            0,
+            "head: seq",
+            f"at least {published[0]}: so far it was published",
+            end.seq,
         )
     await _beyond(raw, one)
     if one.id in beside.taken:
@@ -359,18 +420,29 @@ async def _stream(raw: Raw, one: _Stream, walks: Sequence[_Walked], beside: _Bes
         await _facts(raw, one)
 
 
-async def _base(raw: Raw, one: _Stream) -> None:
-    """Of what was retired the last round stays, and of a stream that decides the state after it. That the base is the right
-    one follows from a later head that somebody remembers: nothing else leads there."""
+async def _base(raw: Raw, one: _VerifiedStream) -> None:
+    """Of what was retired the last round stays, and of a stream that decides the state after it.
+    That the base is the right one follows from a later head that somebody remembers: nothing else
+    leads there."""
     base = one.base
     row = await raw.fetchrow(
-        "select first_seq - 1 + decisions, hash, epoch, at_us from round where stream = $1 and number = $2",
-        one.id, base.round,
-    )  # fmt: skip
+        "select first_seq - 1 + decisions, hash, epoch, at_us from round where stream = $1 "
+        "and number = $2",
+        one.id,
+        base.round,
+    )
     for what, expected, found in (
         ("horizon: round", "its row", "missing" if row is None else "its row"),
-        ("horizon", (base.seq, base.hash.hex(), base.epoch, base.at), row and (row[0], row[1].hex(), *row[2:])),
-        ("horizon: snapshot", base.snapshot, dict(one.snapshots).get(base.round, b"") if base.snapshot else b""),
+        (
+            "horizon",
+            (base.seq, base.hash.hex(), base.epoch, base.at),
+            row and (row[0], row[1].hex(), *row[2:]),
+        ),
+        (
+            "horizon: snapshot",
+            base.snapshot,
+            dict(one.snapshots).get(base.round, b"") if base.snapshot else b"",
+        ),
     ):
         if expected != found:
             raise bad_row(base.stream, base.round, 0, what, expected, found)
@@ -393,30 +465,42 @@ where i.stream = $1 and i.round <= $2 order by i.round, i.ordinal, i.day
 """
 
 
-async def _kept(raw: Raw, one: _Stream) -> None:
-    """The rounds before the base are not all there any more, so no hash covers these rows: only that they fit together can
-    be told. What was decided then is vouched for by the archive, or by the topic."""
+async def _kept(raw: Raw, one: _VerifiedStream) -> None:
+    """The rounds before the base are not all there any more, so no hash covers these rows: only
+    that they fit together can be told. What was decided then is vouched for by the archive, or by
+    the topic."""
     base = one.base
     async for seq, number, id_, day, first_seq, count, of_day in raw.cursor(
         _KEPT_DECISIONS, one.id, base.seq, prefetch=KEPT_AT_ONCE
     ):
-        if id_ != (expected := decision_id(base.stream, seq)):
+        if id_ != (expected := id_of(base.stream, seq, one.incarnations)):
             raise bad_row(base.stream, number, seq, "decision: id", expected, id_)
         if of_day != day or not first_seq <= seq < first_seq + count or number > base.round:
-            raise bad_row(base.stream, number, seq, "decision", "a round that it belongs to", "none")
+            raise bad_row(
+                base.stream, number, seq, "decision", "a round that it belongs to", "none"
+            )
     async for number, ordinal, id_, sha, day, count, of_day, encoding, stored in raw.cursor(
         _KEPT_INPUTS, one.id, base.round, prefetch=KEPT_AT_ONCE
     ):
         if of_day != day or not 0 <= ordinal < count:
-            raise bad_row(base.stream, number, ordinal, "input", "a round that it belongs to", "none")
+            raise bad_row(
+                base.stream, number, ordinal, "input", "a round that it belongs to", "none"
+            )
         if stored is None:
-            raise bad_row(base.stream, number, ordinal, "event", f"{id_} with sha256 {sha.hex()}", "missing")
-        if (actual := sha256(readable(base.stream, number, ordinal, "event", encoding, stored)).digest()) != sha:
+            raise bad_row(
+                base.stream, number, ordinal, "event", f"{id_} with sha256 {sha.hex()}", "missing"
+            )
+        if (
+            actual := sha256(
+                readable(base.stream, number, ordinal, "event", encoding, stored)
+            ).digest()
+        ) != sha:
             raise bad_row(base.stream, number, ordinal, "event: body", sha, actual)
 
 
-async def _snapshots(raw: Raw, one: _Stream) -> None:
-    """The bytes of the newest whole ones (older ones are thrown away on purpose), and of every other that is there."""
+async def _snapshots(raw: Raw, one: _VerifiedStream) -> None:
+    """The bytes of the newest whole ones (older ones are thrown away on purpose), and of every
+    other that is there."""
     stream = one.head.stream
     kept = {number for number, _ in one.snapshots[-KEPT:] if number >= one.base.round}
     kept |= {one.base.round} if one.base.snapshot else set()
@@ -424,9 +508,11 @@ async def _snapshots(raw: Raw, one: _Stream) -> None:
         "select round, digest from snapshot where stream = $1 order by round desc", one.id
     ):
         sections = await raw.fetch(
-            "select name, sha256, encoding, body from snapshot_section where stream = $1 and round = $2 order by name",
-            one.id, number,
-        )  # fmt: skip
+            "select name, sha256, encoding, body from snapshot_section where stream = $1 "
+            "and round = $2 order by name",
+            one.id,
+            number,
+        )
         if not sections and number not in kept:
             continue
         if (computed := snapshot_digest({name: sha for name, sha, _, _ in sections})) != digest:
@@ -437,13 +523,17 @@ async def _snapshots(raw: Raw, one: _Stream) -> None:
                 raise bad_row(stream, number, 0, f"snapshot section {name}", sha, actual)
     stray = await raw.fetchrow(
         "select t.round, t.name from snapshot_section t where t.stream = $1 and not exists "
-        "(select from snapshot n where n.stream = t.stream and n.round = t.round) order by 1, 2 limit 1", one.id,
-    )  # fmt: skip
+        "(select from snapshot n where n.stream = t.stream and n.round = t.round) order by 1, 2 "
+        "limit 1",
+        one.id,
+    )
     if stray is not None:
-        raise bad_row(stream, stray[0], 0, f"snapshot section {stray[1]}", "a snapshot it belongs to", "none")
+        raise bad_row(
+            stream, stray[0], 0, f"snapshot section {stray[1]}", "a snapshot it belongs to", "none"
+        )
 
 
-async def _beyond(raw: Raw, one: _Stream) -> None:
+async def _beyond(raw: Raw, one: _VerifiedStream) -> None:
     """Rows that lie after the head, or in no round at all."""
     end = one.head
     for table, column, last in (
@@ -453,58 +543,95 @@ async def _beyond(raw: Raw, one: _Stream) -> None:
         ("snapshot", "round", end.round),
     ):
         row = await raw.fetchrow(
-            f"select {column} from {table} where stream = $1 and ({column} > $2 or {column} < 1) order by 1 limit 1",
-            one.id, last,
-        )  # fmt: skip
+            f"select {column} from {table} where stream = $1 and ({column} > $2 or {column} < 1) "
+            "order by 1 limit 1",
+            one.id,
+            last,
+        )
         if row is not None:
-            raise bad_row(end.stream, end.round, 0, table, f"nothing after {column} {last}", f"{column} {row[0]}")
+            raise bad_row(
+                end.stream,
+                end.round,
+                0,
+                table,
+                f"nothing after {column} {last}",
+                f"{column} {row[0]}",
+            )
 
 
-# Both ways at once: a stream's inputs and their keys are compared as sets, by hashing, in one pass over both tables.
-_TAKEN = """
+# What a stream took in, and what it remembers of its retired rounds: an event may be in there once.
+_TWICE = """
 select distinct on (stream) stream, round, ordinal, event from (
-    select coalesce(i.stream, t.stream) as stream, i.round, i.ordinal, coalesce(i.event, t.event) as event
-    from (select * from input where stream = any($1::int[])) i
-    full join (select * from taken where stream = any($1::int[])) t on t.stream = i.stream and t.event = i.event
-    where t.stream is null or (i.stream is null and t.stream <> all($2::int[]))
-) apart order by stream, round, ordinal, event
+    select stream, event, (array_agg(round order by round desc))[1] as round,
+           (array_agg(ordinal order by round desc))[1] as ordinal
+    from (
+        select stream, event, round, ordinal from input where stream = any($1::int[])
+        union all select stream, event, 0, 0 from taken where stream = any($1::int[])
+    ) held group by stream, event having count(*) > 1
+) twice order by stream, round, ordinal, event
+"""
+
+_REMEMBERED_IN_VAIN = """
+select distinct on (stream) stream, event from taken
+where stream = any($1::int[]) and stream <> all($2::int[]) order by stream, event
 """
 
 
-async def _taken(raw: Raw, streams: Sequence[_Stream]) -> dict[int, BadRow]:
-    """Where the key that keeps a stream from taking an event in twice is not what it took in: without it the past repeats
-    itself, with too much of it the future is skipped. Of what was retired only the key stays."""
-    names = {one.id: one.head for one in streams}
+async def _taken(raw: Raw, streams: Sequence[_VerifiedStream]) -> dict[int, BadRow]:
+    """Where a stream took an event in twice, or remembers one of rounds that were never retired and
+    would skip it."""
+    heads = {one.id: one.head for one in streams}
     bad: dict[int, BadRow] = {}
-    for id_, number, ordinal, event in await raw.fetch(_TAKEN, list(names), [one.id for one in streams if one.retired]):
-        head = names[id_]
-        if number is None:
-            bad[id_] = bad_row(head.stream, head.round, 0, "taken", "an event that a round took in", f"event {event}")
-        else:
-            bad[id_] = bad_row(head.stream, number, ordinal, "taken", f"event {event}", "missing")
+    retired = [one.id for one in streams if one.retired]
+    for id_, event in await raw.fetch(_REMEMBERED_IN_VAIN, list(heads), retired):
+        bad[id_] = bad_row(
+            heads[id_].stream,
+            heads[id_].round,
+            0,
+            "taken",
+            "an event of a round that was retired",
+            f"event {event}",
+        )
+    for id_, number, ordinal, event in await raw.fetch(_TWICE, list(heads)):
+        bad[id_] = bad_row(
+            heads[id_].stream, number, ordinal, "taken", f"event {event} once", "twice"
+        )
     return bad
 
 
-async def _facts(raw: Raw, one: _Stream) -> None:
-    """Those the intake's walk has not met: told after its head, or before its base, where the body still has to be there."""
+async def _facts(raw: Raw, one: _VerifiedStream) -> None:
+    """Those the intake's walk has not met: told after its head, or before its base, where the body
+    still has to be there."""
     end = one.head
-    row = await raw.fetchrow("select topic, key, seq from fact where seq > $1 or seq < 1 order by seq limit 1", end.seq)
+    row = await raw.fetchrow(
+        "select topic, key, seq from fact where seq > $1 or seq < 1 order by seq limit 1", end.seq
+    )
     if row is not None:
         found = f"{row[0]} {row[1]} of seq {row[2]}"
         raise bad_row(end.stream, end.round, row[2], "fact", f"nothing after seq {end.seq}", found)
     for topic, key, seq, sha, encoding, stored in await raw.fetch(
         "select f.topic, f.key, f.seq, f.sha256, e.encoding, e.body from fact f left join lateral "
         "(select * from event e where e.id = f.event and e.sha256 = f.sha256 limit 1) e on true "
-        "where f.seq <= $1 order by f.seq", one.base.seq,
-    ):  # fmt: skip
+        "where f.seq <= $1 order by f.seq",
+        one.base.seq,
+    ):
         found = "missing" if stored is None else ""
         if stored is not None:
-            found = sha256(readable(end.stream, one.base.round, seq, "fact", encoding, stored)).hexdigest()
+            found = sha256(
+                readable(end.stream, one.base.round, seq, "fact", encoding, stored)
+            ).hexdigest()
         if found != sha.hex():
-            raise bad_row(end.stream, one.base.round, seq, "fact", f"{topic} {key} with sha256 {sha.hex()}", found)
+            raise bad_row(
+                end.stream,
+                one.base.round,
+                seq,
+                "fact",
+                f"{topic} {key} with sha256 {sha.hex()}",
+                found,
+            )
 
 
-async def _remembered(raw: Raw, one: _Stream, memories: Sequence[Remembered]) -> None:
+async def _remembered(raw: Raw, one: _VerifiedStream, memories: Sequence[Remembered]) -> None:
     """The earliest that does not fit: everything up to the one before it is what it was."""
     stream = one.head.stream
     on_record = dict(one.snapshots)
@@ -516,29 +643,55 @@ async def _remembered(raw: Raw, one: _Stream, memories: Sequence[Remembered]) ->
         if found != head.hash:
             expected = f"{head.hash.hex()} ({memory.by})"
             missing = f"missing: the stream ends at round {one.head.round}"
-            raise bad_row(stream, head.round, 0, "checkpoint: hash", expected, missing if found is None else found)
+            raise bad_row(
+                stream,
+                head.round,
+                0,
+                "checkpoint: hash",
+                expected,
+                missing if found is None else found,
+            )
         for number, digest in memory.snapshots:
             if number >= one.base.round and on_record.get(number) != digest:
                 expected = f"{digest.hex()} ({memory.by})"
-                raise bad_row(stream, number, 0, "checkpoint: snapshot", expected, on_record.get(number, "missing"))
+                raise bad_row(
+                    stream,
+                    number,
+                    0,
+                    "checkpoint: snapshot",
+                    expected,
+                    on_record.get(number, "missing"),
+                )
 
 
-async def _hash_at(raw: Raw, one: _Stream, number: int) -> bytes | None:
+async def _hash_at(raw: Raw, one: _VerifiedStream, number: int) -> bytes | None:
     if number == one.base.round:
         return one.base.hash
-    row = await raw.fetchrow("select hash from round where stream = $1 and number = $2", one.id, number)
+    row = await raw.fetchrow(
+        "select hash from round where stream = $1 and number = $2", one.id, number
+    )
     return None if row is None else row[0]
 
 
 def _gone(streams: set[str], memories: Sequence[Remembered], wanted: str) -> None:
     for memory in memories:
         name = memory.head.stream
-        if name not in streams and (name == wanted or (name.startswith(wanted) and wanted not in streams)):
-            raise bad_row(name, memory.head.round, 0, "checkpoint: stream", f"to be there ({memory.by})", "missing")
+        if name not in streams and (
+            name == wanted or (name.startswith(wanted) and wanted not in streams)
+        ):
+            raise bad_row(
+                name,
+                memory.head.round,
+                0,
+                "checkpoint: stream",
+                f"to be there ({memory.by})",
+                "missing",
+            )
 
 
 async def _stranger(raw: Raw) -> BadRow | None:
-    """A row that nothing leads to: of a stream that is not there, or events that no round took in."""
+    """A row that nothing leads to: of a stream that is not there, or events that no round took
+    in."""
     for table in ("round", "input", "decision", "taken", "snapshot", "snapshot_section", "horizon"):
         row = await raw.fetchrow(
             f"select stream from (select distinct stream from {table}) t "
@@ -546,12 +699,16 @@ async def _stranger(raw: Raw) -> BadRow | None:
         )
         if row is not None:
             return bad_row("", 0, 0, table, "a known stream", f"stream number {row[0]}")
-    # All of them first, and then the least: asked for one, the planner goes through the events by id and probes every other table.
+    # All of them first, and then the least: asked for one, the planner goes through the events by
+    # id and probes every other table.
     row = await raw.fetchrow(
         "with unused as materialized (select e.id, e.sha256 from event e "
-        "where not exists (select from input i where i.event = e.id and i.sha256 = e.sha256 and i.day = e.day)) "
-        "select u.id from unused u where not exists (select from fact f where f.event = u.id and f.sha256 = u.sha256) "
-        "and not exists (select from horizon_fact f where f.event = u.id and f.sha256 = u.sha256) order by 1 limit 1"
+        "where not exists (select from input i where i.event = e.id and i.sha256 = e.sha256 "
+        "and i.day = e.day)) "
+        "select u.id from unused u where not exists (select from fact f where f.event = u.id "
+        "and f.sha256 = u.sha256) "
+        "and not exists (select from horizon_fact f where f.event = u.id "
+        "and f.sha256 = u.sha256) order by 1 limit 1"
     )
     if row is not None:
         return bad_row("", 0, 0, "event", "one that a round took in", row[0])

@@ -1,27 +1,32 @@
 """Commit rounds: one transaction for rounds of several streams.
 
-Lock the heads, compare, drop the streams somebody else has moved on, write the rest, move the heads. Committing the same
-rounds twice is harmless: a head that already stands at our last hash is an answer, not a conflict. That is also the whole
-treatment of an error at COMMIT, when nobody can know whether it took place: ask again with the same bytes. The new attempt
-waits for the row locks of the old one, so it cannot overtake it.
+Lock the heads, compare, drop the streams that another writer has advanced, write the rest, move the
+heads. Committing the same rounds twice is harmless: a head that already has our last hash means
+that they are committed, and is no conflict. After an error at COMMIT it is unknown whether the
+commit took place, so the writer tries again with the same bytes. The new attempt waits for the row
+locks of the old one, so it cannot overtake it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
 from wharfinger.domain.value import Value, canonical
 from wharfinger.events.envelope import Event
-from wharfinger.kernel.decider import Decision
+from wharfinger.kernel.decider import Decision, Micros
 from wharfinger.kernel.round import Head, Round
 from wharfinger.runtime.ledger.bodies import pack
 from wharfinger.runtime.ledger.database import Database, Raw
+from wharfinger.runtime.ledger.days import day_of
 from wharfinger.runtime.ledger.errors import LedgerError
 from wharfinger.runtime.ledger.heads import lock
+from wharfinger.runtime.ledger.record_marks import Mark, columns, noting
 from wharfinger.runtime.ledger.retries import retried
-from wharfinger.runtime.ledger.schema import CHANNEL, day_of
+
+CHANNEL = "wharfinger_ledger"
+"""What is notified, once a transaction, when rows were added."""
 
 EventRow = tuple[UUID, bytes, int, str, str, str, int, bytes]
 """id, sha256, day, type, subject, source, encoding, body: a row of `event`."""
@@ -29,57 +34,107 @@ EventRow = tuple[UUID, bytes, int, str, str, str, int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """`fenced`: streams that another writer owns now; nothing of theirs was written, and their states are worthless.
-    `snapshots`: the digest of the newest snapshot of each committed stream, for its next round to carry."""
+    """`fenced`: streams that another writer owns now; nothing of theirs was written, and their
+    states are worthless. `snapshots`: the digest of the newest snapshot of each committed stream,
+    for its next round to carry. `ahead`: streams, among the fenced ones, whose rounds were stamped
+    too far ahead of the database's clock. `now`: that clock when heads were locked."""
 
     committed: frozenset[str]
     fenced: frozenset[str]
     snapshots: Mapping[str, bytes]
+    ahead: frozenset[str] = frozenset()
+    now: Micros = 0
 
 
-async def commit(database: Database, rounds: Sequence[Round], events: Mapping[UUID, Event[Value]]) -> CommitResult:
-    """Write `rounds`, several of one stream in their order. `events`: the bodies their inputs refer to.
+def alone(stream: str) -> object:
+    """Every stream is a group of its own."""
+    return stream
 
-    Transient: the database did not answer for all attempts; calling again with the same rounds is right. LedgerError: the
-    rounds themselves are wrong (an unknown stream, a missing body, an event the stream has taken in before).
+
+async def commit(
+    database: Database,
+    rounds: Sequence[Round],
+    events: Mapping[UUID, Event[Value]],
+    group_of: Callable[[str], object] = alone,
+    ahead_max_us: int | None = None,
+    marks: Mapping[object, Sequence[Mark]] | None = None,
+) -> CommitResult:
+    """Write `rounds`, several of one stream in their order. `events`: the bodies their inputs refer
+    to.
+
+    Streams with the same `group_of` are committed together or not at all: when one of them is
+    fenced, all of them are. So the offset in the basis of any stream of a group says what all
+    streams of that group have committed (`reading_starts`).
+
+    A round whose time is more than `ahead_max_us` after the database's clock, and after its head's
+    time, is refused like one of a fenced writer; None: its time is not checked. `marks`: of the
+    records that the rounds of each group have in them.
+
+    Transient: the database did not answer for all attempts; calling again with the same rounds is
+    right. LedgerError: the rounds themselves are wrong (an unknown stream, a missing body, an event
+    the stream has taken in before).
     """
     chains = _chains(rounds)
     if not chains:
         return CommitResult(frozenset(), frozenset(), {})
     bodies = {stream: _event_rows(chain, events) for stream, chain in chains.items()}
-    return await retried(lambda: _attempt(database, chains, bodies))
+    return await retried(
+        lambda: _attempt(database, chains, bodies, group_of, ahead_max_us, marks or {})
+    )
 
 
 async def _attempt(
-    database: Database, chains: Mapping[str, list[Round]], bodies: Mapping[str, list[EventRow]]
+    database: Database,
+    chains: Mapping[str, list[Round]],
+    bodies: Mapping[str, list[EventRow]],
+    group_of: Callable[[str], object],
+    ahead_max_us: int | None,
+    marks: Mapping[object, Sequence[Mark]],
 ) -> CommitResult:
     async with database.transaction() as transaction:
         locked = await lock(transaction, chains.keys())
         raw = transaction.raw
         fresh: list[str] = []
         committed: set[str] = set()
+        ahead: set[str] = set()
         for name, chain in chains.items():
             head = locked[name].head
             if _follows(chain[0], head):
-                fresh.append(name)
+                # A stream's time never goes back: a round of a wrong clock would hold up all that
+                # is due before it.
+                latest = max(locked[name].now, head.at)
+                if ahead_max_us is not None and chain[-1].at > latest + ahead_max_us:
+                    ahead.add(name)
+                else:
+                    fresh.append(name)
             elif await is_written(raw, locked[name].id, chain[-1]):
                 committed.add(name)
+        lost = {group_of(name) for name in chains.keys() - committed - set(fresh)}
+        fresh = [name for name in fresh if group_of(name) not in lost]
         if fresh:
             await write(
                 raw,
                 [(locked[name].id, chains[name]) for name in fresh],
                 {row[:3]: row for name in fresh for row in bodies[name]}.values(),
+                [
+                    mark
+                    for group in dict.fromkeys(group_of(name) for name in fresh)
+                    for mark in marks.get(group, ())
+                ],
             )
     committed.update(fresh)
     return CommitResult(
         frozenset(committed),
         frozenset(chains.keys() - committed),
         {name: locked[name].head.snapshot for name in committed},
+        frozenset(ahead),
+        max(found.now for found in locked.values()),
     )
 
 
 def _chains(rounds: Sequence[Round]) -> dict[str, list[Round]]:
-    """The rounds by stream. A chain that does not hold together is our own mistake, and never reaches the database."""
+    """The rounds by stream. A chain that does not hold together is our own mistake, and never
+    reaches the database."""
     chains: dict[str, list[Round]] = {}
     for round_ in rounds:
         chain = chains.setdefault(round_.stream, [])
@@ -101,7 +156,9 @@ def _follows(round_: Round, head: Head) -> bool:
 
 async def is_written(raw: Raw, stream: int, round_: Round) -> bool:
     """Whether an earlier attempt of ours got through, even if others have gone on from there."""
-    row = await raw.fetchrow("select hash from round where stream = $1 and number = $2", stream, round_.number)
+    row = await raw.fetchrow(
+        "select hash from round where stream = $1 and number = $2", stream, round_.number
+    )
     return row is not None and bool(row[0] == round_.hash)
 
 
@@ -113,7 +170,8 @@ def _event_rows(chain: Sequence[Round], events: Mapping[UUID, Event[Value]]) -> 
             event = events.get(ref.id)
             if event is None or event.sha256 != ref.sha256:
                 raise LedgerError(
-                    f"{round_.stream}: round {round_.number} refers to event {ref.id}, its body is missing"
+                    f"{round_.stream}: round {round_.number} refers to event {ref.id}, "
+                    "its body is missing"
                 )
             rows.append(event_row(event, day))
     return rows
@@ -124,47 +182,68 @@ def event_row(event: Event[Value], day: int) -> EventRow:
     return (event.id, event.sha256, day, event.type, event.subject, event.source, *pack(event.body))
 
 
-# --- the rows of a transaction -----------------------------------------------------------------------------------------
+# --- the rows of a transaction --------------------------------------------------------------------
 
-# Heads, bodies, rounds and the notification in one statement, so that a small round is a few trips to the server. Bodies
-# go in order of id: two transactions that bring the same ones wait for each other, never in a ring. An event that a stream
-# has taken in before breaks the key of `taken`, whichever partition its input lies in.
-_WRITE = """
+# Heads, bodies, rounds and the notification in one statement, so that a small round is a few trips
+# to the server. Bodies go in order of id: two transactions that bring the same ones wait for each
+# other, never in a ring. An event that a stream takes in twice on one day breaks the index of
+# `input`; over several days the writer has asked `known` before.
+_WRITE = f"""
 with moved as (
     update stream s set round = n.round, seq = n.seq, hash = n.hash, at_us = n.at_us
-    from unnest($1::int[], $2::bigint[], $3::bigint[], $4::bytea[], $5::bigint[]) as n(id, round, seq, hash, at_us)
+    from unnest($1::int[], $2::bigint[], $3::bigint[], $4::bytea[], $5::bigint[])
+        as n(id, round, seq, hash, at_us)
     where s.id = n.id
 ), bodies as (
     insert into event (id, sha256, day, type, subject, source, encoding, body)
-    select * from unnest($6::uuid[], $7::bytea[], $8::int[], $9::text[], $10::text[], $11::text[], $12::smallint[],
-                         $13::bytea[])
+    select * from unnest($6::uuid[], $7::bytea[], $8::int[], $9::text[], $10::text[], $11::text[],
+        $12::smallint[], $13::bytea[])
     on conflict do nothing
 ), rounds as (
-    insert into round (stream, day, number, epoch, at_us, engine, profile, basis, first_seq, inputs, decisions, snapshot,
-                       prev_hash, hash)
-    select * from unnest($14::int[], $15::int[], $16::bigint[], $17::bigint[], $18::bigint[], $19::text[], $20::text[],
-                         $21::bytea[], $22::bigint[], $23::int[], $24::int[], $25::bytea[], $26::bytea[], $27::bytea[])
-), takings as (
-    insert into taken (stream, event) select * from unnest($28::int[], $29::uuid[])
+    insert into round (stream, day, number, epoch, at_us, engine, profile, basis, first_seq, inputs,
+        decisions, snapshot, prev_hash, hash)
+    select * from unnest($14::int[], $15::int[], $16::bigint[], $17::bigint[], $18::bigint[],
+        $19::text[], $20::text[], $21::bytea[], $22::bigint[], $23::int[], $24::int[], $25::bytea[],
+        $26::bytea[], $27::bytea[])
 ), inputs as (
     insert into input (stream, day, round, ordinal, event, sha256)
-    select * from unnest($30::int[], $31::int[], $32::bigint[], $33::int[], $34::uuid[], $35::bytea[])
+    select * from unnest($28::int[], $29::int[], $30::bigint[], $31::int[], $32::uuid[],
+        $33::bytea[])
 ), decisions as (
-    insert into decision (stream, day, seq, round, id, type, subject, outcome, cause, encoding, body)
-    select * from unnest($36::int[], $37::int[], $38::bigint[], $39::bigint[], $40::uuid[], $41::text[], $42::text[],
-                         $43::text[], $44::uuid[], $45::smallint[], $46::bytea[])
-)
-select pg_notify($47, $48)
+    insert into decision (stream, day, seq, round, id, type, subject, outcome, cause, encoding,
+        body)
+    select * from unnest($34::int[], $35::int[], $36::bigint[], $37::bigint[], $38::uuid[],
+        $39::text[], $40::text[],
+                         $41::text[], $42::uuid[], $43::smallint[], $44::bytea[])
+), {noting(47)}
+select pg_notify($45, $46)
 """
 
 _INPUT_COLUMNS = ("stream", "day", "round", "ordinal", "event", "sha256")
-_DECISION_COLUMNS = ("stream", "day", "seq", "round", "id", "type", "subject", "outcome", "cause", "encoding", "body")
+_DECISION_COLUMNS = (
+    "stream",
+    "day",
+    "seq",
+    "round",
+    "id",
+    "type",
+    "subject",
+    "outcome",
+    "cause",
+    "encoding",
+    "body",
+)
 
 # From here on COPY is quicker than arrays by more than its own trips to the server.
 _COPY_FROM_ROWS = 100
 
 
-async def write(raw: Raw, chains: Sequence[tuple[int, Sequence[Round]]], bodies: Iterable[EventRow]) -> None:
+async def write(
+    raw: Raw,
+    chains: Sequence[tuple[int, Sequence[Round]]],
+    bodies: Iterable[EventRow],
+    marks: Sequence[Mark] = (),
+) -> None:
     """Add the rounds of locked streams, given by their small numbers, and move their heads."""
     lasts = [(id_, chain[-1].head()) for id_, chain in chains]
     rounds = [(id_, r) for id_, chain in chains for r in chain]
@@ -173,7 +252,9 @@ async def write(raw: Raw, chains: Sequence[tuple[int, Sequence[Round]]], bodies:
         for id_, r in rounds
         for ordinal, ref in enumerate(r.inputs)
     ]
-    decisions = [_decision_row(id_, day_of(r.at), r.number, d) for id_, r in rounds for d in r.decisions]
+    decisions = [
+        _decision_row(id_, day_of(r.at), r.number, d) for id_, r in rounds for d in r.decisions
+    ]
     copied_inputs = inputs if len(inputs) >= _COPY_FROM_ROWS else []
     copied_decisions = decisions if len(decisions) >= _COPY_FROM_ROWS else []
     await raw.execute(
@@ -185,17 +266,18 @@ async def write(raw: Raw, chains: Sequence[tuple[int, Sequence[Round]]], bodies:
         [h.at for _, h in lasts],
         *_columns(sorted(bodies, key=lambda row: row[:3]), 8),
         *_columns([_round_row(id_, r) for id_, r in rounds], 14),
-        [row[0] for row in inputs],
-        [row[4] for row in inputs],
         *_columns([] if copied_inputs else inputs, 6),
         *_columns([] if copied_decisions else decisions, 11),
         CHANNEL,
         chains[0][1][0].stream,
+        *columns(marks),
     )
     if copied_inputs:
         await raw.copy_records_to_table("input", records=copied_inputs, columns=_INPUT_COLUMNS)
     if copied_decisions:
-        await raw.copy_records_to_table("decision", records=copied_decisions, columns=_DECISION_COLUMNS)
+        await raw.copy_records_to_table(
+            "decision", records=copied_decisions, columns=_DECISION_COLUMNS
+        )
 
 
 def _columns(rows: Sequence[tuple[object, ...]], width: int) -> list[tuple[object, ...]]:
@@ -204,9 +286,21 @@ def _columns(rows: Sequence[tuple[object, ...]], width: int) -> list[tuple[objec
 
 def _round_row(id_: int, r: Round) -> tuple[object, ...]:
     return (
-        id_, day_of(r.at), r.number, r.epoch, r.at, r.engine, r.profile, canonical(r.basis), r.first_seq, len(r.inputs),
-        len(r.decisions), r.snapshot, r.prev_hash, r.hash,
-    )  # fmt: skip
+        id_,
+        day_of(r.at),
+        r.number,
+        r.epoch,
+        r.at,
+        r.engine,
+        r.profile,
+        canonical(r.basis),
+        r.first_seq,
+        len(r.inputs),
+        len(r.decisions),
+        r.snapshot,
+        r.prev_hash,
+        r.hash,
+    )
 
 
 def _decision_row(id_: int, day: int, number: int, d: Decision) -> tuple[object, ...]:

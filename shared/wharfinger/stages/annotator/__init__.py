@@ -1,25 +1,25 @@
-"""How loaded the nodes are, and how hot their recent bindings make them.
+"""Measured load of nodes, and hot values from their recent placements.
 
-`cadence` says when each metric of each cluster is due, `series` turns an answer of Prometheus into loads of nodes,
-`hot_value` counts recent bindings, `observer` ties them to events. Pure: asking is the service's business.
-The rules are crane's node annotator's, less its faults: one question a cluster and metric instead of up to three a node,
-a replica counts once, and what was never measured is unknown rather than zero.
+`cadence` schedules the queries per metric and cluster, `series` maps a Prometheus result to nodes,
+`observer` connects them to events. Pure: the service sends the queries. The rules are those of
+crane's node annotator with its defects corrected: one query per cluster and metric instead of up to
+three per node, a replica counts once, and a missing measurement is unknown, not zero.
 """
 
 from wharfinger.engine.load.records import HotRecords
-from wharfinger.stages.annotator.cadence import Failure, FailureKind, Query
+from wharfinger.stages.annotator.cadence import FailureKind, Query, QueryFailure
 from wharfinger.stages.annotator.observer import AnnotatorObserver, AnnotatorState
-from wharfinger.stages.annotator.series import Answer, Matched, Series, match
+from wharfinger.stages.annotator.series import Matched, PrometheusAnswer, Series, match
 
 __all__ = [
     "AnnotatorObserver",
     "AnnotatorState",
-    "Answer",
-    "Failure",
     "FailureKind",
     "HotRecords",
     "Matched",
+    "PrometheusAnswer",
     "Query",
+    "QueryFailure",
     "Series",
     "match",
 ]

@@ -1,8 +1,10 @@
-"""When a metric of a cluster is asked for: at the start and each period, and sooner again after a failure.
+"""The query schedule of a metric: a fixed period per cluster, with exponential back-off after
+failures.
 
-The periods are a fixed grid from the start, so that a slow answer does not shift later ones. A failure is tried again
-after 10 s, doubling to 360 s with each failure in a row; the grid goes on meanwhile, a failing tick doubles too, and of two
-retries the earlier counts. (crane-scheduler's node annotator: tickers that feed a rate-limited queue.)
+Periods are a fixed grid from the start, so that a slow answer does not shift later queries. A
+failed query is retried after 10 s, doubling to 360 s with each consecutive failure. The grid
+continues meanwhile; a failure on the grid doubles the back-off too, and the earlier of grid and
+retry counts. (As in crane-scheduler's node annotator: tickers that feed a rate-limited queue.)
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from wharfinger.engine.backoff import backoff_s
 from wharfinger.kernel.decider import Micros
 
 SECOND: Micros = 1_000_000
@@ -30,8 +33,10 @@ FailureKind = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """Why there is no answer, in one line for people. A value: the cadence needs it as much as an answer."""
+class QueryFailure:
+    """Describes why a query has no result. `kind`: the type of failure; `line`: one line for the
+    log. It is a value, not an exception, because the query schedule handles failures and results
+    alike."""
 
     kind: FailureKind
     line: str
@@ -39,7 +44,8 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One question: `metric` of all nodes of `cluster`. `asked_at`: the annotator's clock when it was handed out."""
+    """Describes one query: `metric` for all nodes of `cluster`. `period_s`: the query period.
+    `asked_at`: time at which the annotator issued it."""
 
     cluster: str
     metric: str
@@ -48,8 +54,8 @@ class Query:
 
 
 @dataclass(slots=True)
-class Cadence:
-    """The timetable of one metric of one cluster."""
+class QueryTimetable:
+    """The query schedule of one metric in one cluster."""
 
     period: Micros
     next_tick: Micros
@@ -61,26 +67,25 @@ class Cadence:
         return self.next_tick if self.retry_at is None else min(self.next_tick, self.retry_at)
 
     def asked(self, at: Micros) -> None:
-        """The question was handed out: it is due again at the next tick, or at the retry that still lies ahead."""
+        """Marks the query as sent: it is due again at the next tick, or earlier at a retry that is
+        still ahead."""
         if self.next_tick <= at:
             self.next_tick += ((at - self.next_tick) // self.period + 1) * self.period
         if self.retry_at is not None and self.retry_at <= at:
             self.retry_at = None
 
     def answered(self) -> None:
-        # A retry that is still ahead is kept, although the tick in between succeeded: one question too many after an
-        # outage is crane's timetable, and cheaper than a deviation from it.
+        # A retry that is still ahead is kept, although the tick in between succeeded: one question
+        # too many after an outage is crane's timetable, and cheaper than a deviation from it.
         self.failures = 0
 
     def failed(self, at: Micros) -> None:
-        # The exponent is bounded too: an outage of a year must not make a number of a thousand digits.
-        delay_s = min(RETRY_FIRST_S << min(self.failures, 10), RETRY_MAX_S)
         self.failures += 1
-        retry = at + delay_s * SECOND
+        retry = at + backoff_s(self.failures, RETRY_FIRST_S, RETRY_MAX_S) * SECOND
         self.retry_at = retry if self.retry_at is None else min(self.retry_at, retry)
 
     def follow(self, period: Micros, at: Micros) -> None:
-        """The policy changed the period: the new grid starts now."""
+        """Applies the period of the current policy. If it changed, a new grid starts now."""
         if period != self.period:
             self.period = period
             self.next_tick = at

@@ -1,9 +1,11 @@
-"""The annotator: policies, nodes and placements in; questions for Prometheus, loads and hot values out.
+"""The annotator: folds policies, nodes and placements; emits Prometheus queries, node loads and hot
+values.
 
-Two sides. As an observer it folds events and publishes; on the query side the service asks `due_queries`, puts each
-question to Prometheus, and gives back loads or a failure with `fold_answer`. Nothing here waits or knows the time.
+It has two interfaces. As an observer it folds events and publishes. For queries, the service calls
+`due_queries`, sends each to Prometheus, and returns loads or a failure with `fold_answer`. Nothing
+here blocks or reads a clock.
 
-Several DynamicSchedulerPolicies are one, as `engine.load.policy` makes it.
+Several DynamicSchedulerPolicies are merged by `engine.load.policy`.
 """
 
 from __future__ import annotations
@@ -24,19 +26,24 @@ from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.observer import Publication
-from wharfinger.stages.agenda import Agenda
-from wharfinger.stages.annotator.cadence import SECOND, Cadence, Failure, Query
+from wharfinger.stages.annotator.cadence import SECOND, Query, QueryFailure, QueryTimetable
 from wharfinger.stages.annotator.series import Matched, Series, match
+from wharfinger.stages.due_times import Agenda
 from wharfinger.stages.node_buckets import NodeBuckets
 
 HOT_VALUE = "hot-value"
-"""Stands for the metric in the key of a HotValueObserved; no metric can have this name."""
+"""Takes the place of the metric in the key of a HotValueObserved. No metric can have this name."""
 
 
 @dataclass(slots=True)
 class ClusterLoad:
-    """What is known of one cluster. `told`: the hot value as last published, None before the first time.
-    `through`: stream -> highest seq folded. `where`: replica -> the node whose records count it."""
+    """Holds what the annotator knows of one cluster.
+
+    `records`: node -> its recent placements. `where`: replica (binding, ordinal) -> the node whose
+    records contain it. `through`: stream -> highest seq folded. `hot`: node -> hot value, if above
+    zero. `told`: the hot values as last published; None: never published. `measured`: metric -> its
+    schedule and last result.
+    """
 
     nodes: NodeBuckets = field(default_factory=NodeBuckets)
     records: dict[str, HotRecords] = field(default_factory=dict)
@@ -49,10 +56,11 @@ class ClusterLoad:
 
 @dataclass(slots=True)
 class Measurement:
-    """One metric of one cluster. `newest`: when the newest answer was asked for. `unpublished`: that answer, until it is
-    told. `loaded`: the last published loads were not empty."""
+    """Holds the queries of one metric in one cluster. `newest`: time of the query with the newest
+    accepted result. `unpublished`: that result until it is published. `loaded`: whether the last
+    published loads contained any node."""
 
-    cadence: Cadence
+    cadence: QueryTimetable
     newest: Micros | None = None
     unpublished: NodeLoadObserved | None = None
     loaded: bool = False
@@ -60,9 +68,13 @@ class Measurement:
 
 @dataclass(slots=True)
 class AnnotatorState:
-    """`periods`: metric -> seconds, over all policies. `queries`: when each metric of each cluster is due. `cooling`: when a
-    node's hot value falls by itself. `warm`: nodes whose hot value is to be computed anew. `answered`, `changed`: what has
-    something to publish."""
+    """The state of the annotator: merged policies, clusters, and what is due.
+
+    `periods`: metric -> seconds, merged over all policies. `windows`: the merged hot-value windows.
+    `queries`: when each (cluster, metric) is queried next. `cooling`: when the hot value of a
+    (cluster, node) decreases with time. `warm`: (cluster, node) whose hot value must be computed
+    again. `answered`, `changed`: (cluster, metric) and clusters with something to publish.
+    """
 
     policies: dict[str, LoadPolicy] = field(default_factory=dict)
     periods: dict[str, int] = field(default_factory=dict)
@@ -77,7 +89,12 @@ class AnnotatorState:
 
 @dataclass(frozen=True, slots=True)
 class AnnotatorObserver:
-    """`asks` False: there is no Prometheus; only hot values are kept. `records_max`: recent replicas remembered a node."""
+    """Publishes node loads (NodeLoadObserved) and hot values (HotValueObserved). A
+    `kernel.observer.Observer`.
+
+    `asks`: False: no Prometheus is configured, so only hot values are maintained. `records_max`:
+    number of recent placements kept per node.
+    """
 
     asks: bool = True
     records_max: int = RECORDS_MAX
@@ -86,8 +103,13 @@ class AnnotatorObserver:
         return AnnotatorState()
 
     def fold(self, state: AnnotatorState, event: Event[Value], at: Micros) -> None:
-        """`at`: the clock; for assignments taken from the ledger the time of their round, so that a restart does not
-        make old replicas look new."""
+        """Folds one event into the state. Events about load policies, nodes, placements of replicas
+        and removed clusters change the state; all other events are ignored.
+
+        `at`: the time at which a placement counts for the hot value of its node. For a new event it
+        is the clock. For assignments that are loaded from the ledger after a restart it is the time
+        of their round, so that old placements do not look recent.
+        """
         match event.data:
             case PolicyApplied(policy):
                 if policy.load is not None:
@@ -107,7 +129,9 @@ class AnnotatorObserver:
             case _:
                 pass
 
-    def _fold_assignments(self, state: AnnotatorState, decided: AssignmentsDecided, at: Micros) -> None:
+    def _fold_assignments(
+        self, state: AnnotatorState, decided: AssignmentsDecided, at: Micros
+    ) -> None:
         name = decided.cluster
         cluster = state.clusters.setdefault(name, ClusterLoad())
         seen = cluster.through.get(decided.stream, 0)
@@ -127,12 +151,19 @@ class AnnotatorObserver:
                     pass
 
     def _placed(
-        self, state: AnnotatorState, name: str, cluster: ClusterLoad, node: str, replica: tuple[str, int], at: Micros
+        self,
+        state: AnnotatorState,
+        name: str,
+        cluster: ClusterLoad,
+        node: str,
+        replica: tuple[str, int],
+        at: Micros,
     ) -> None:
         before = cluster.where.get(replica)
         if before == node:
             return
-        if before is not None:  # told on a new node before its release from the old one was: it moved
+        if before is not None:
+            # told on a new node before its release from the old one was: it moved
             _take_back(state, name, cluster, replica)
         records = cluster.records.setdefault(node, HotRecords())
         cluster.where[replica] = node
@@ -141,8 +172,14 @@ class AnnotatorObserver:
         state.warm.add((name, node))
 
     def due_queries(self, state: AnnotatorState, at: Micros) -> list[Query]:
-        """The questions to put now, each of which is to be given back to `fold_answer`. One that never is, is asked
-        again at its next tick."""
+        """Returns the Prometheus queries to send now: one for each cluster and metric whose query
+        time has come. Returns nothing if no Prometheus is configured.
+
+        Each metric has a fixed grid of query times, one period apart. The next query time of each
+        returned query is set to the next time of its grid, or to a retry that is due earlier. So a
+        query whose result never arrives is sent again. The caller passes each result to
+        `fold_answer`.
+        """
         if not self.asks:
             return []
         due = []
@@ -155,27 +192,43 @@ class AnnotatorObserver:
         return due
 
     def match(self, state: AnnotatorState, cluster: str, series: Iterable[Series]) -> Matched:
-        """The loads of the cluster's nodes in `series`."""
+        """Maps the series to the nodes of the cluster and returns the load of each node found."""
         known = state.clusters.get(cluster)
-        return match([node for _, node in known.nodes.nodes.values()] if known is not None else (), series)
+        return match(
+            [node for _, node in known.nodes.nodes.values()] if known is not None else (), series
+        )
 
-    def fold_answer(self, state: AnnotatorState, query: Query, answer: Mapping[str, int] | Failure, at: Micros) -> None:
-        """Take in the loads that `query` gave (node -> hundred-thousandths), or why it gave none.
+    def fold_answer(
+        self,
+        state: AnnotatorState,
+        query: Query,
+        answer: Mapping[str, int] | QueryFailure,
+        at: Micros,
+    ) -> None:
+        """Applies the result of `query` to the state. `answer`: node -> load in 1/100,000 of its
+        capacity, or the failure.
 
-        An answer without any node counts as a failure for the timetable, and is published once: the loads are unknown,
-        and nobody should have to wait for the last ones to expire.
+        After a failure, or a result without any node, the query is repeated after 10 s. Each
+        further failure in a row doubles this time, up to 360 s. The regular query of each period is
+        sent in any case.
+
+        A result with nodes is published. A result without any node is published once, as unknown
+        loads, so that the readers need not wait until the last loads expire. A result is ignored if
+        its query was sent before the query of the newest accepted result.
         """
         cluster = state.clusters.get(query.cluster)
         measured = cluster.measured.get(query.metric) if cluster is not None else None
         if measured is None:  # the policy or the cluster went while the question was out
             return
-        if isinstance(answer, Failure) or not answer:
+        if isinstance(answer, QueryFailure) or not answer:
             measured.cadence.failed(at)
         else:
             measured.cadence.answered()
         key = (query.cluster, query.metric)
         state.queries.set(key, measured.cadence.due)
-        if isinstance(answer, Failure) or (measured.newest is not None and query.asked_at < measured.newest):
+        if isinstance(answer, QueryFailure) or (
+            measured.newest is not None and query.asked_at < measured.newest
+        ):
             return  # an answer that was overtaken by a later one is old news
         measured.newest = query.asked_at
         if answer or measured.loaded or measured.unpublished is not None:
@@ -184,27 +237,35 @@ class AnnotatorObserver:
             state.answered.add(key)
 
     def publish(self, state: AnnotatorState, at: Micros) -> list[Publication]:
-        """Loads that were answered, and hot values that changed; a cluster's first hot value is always told, because
-        nobody here knows what was told before a restart."""
+        """Returns the loads that were received and the hot values that changed since the last call.
+        If a policy has hot-value windows, a cluster's first hot values are always published,
+        because what was published before a restart is not known."""
         return _load_publications(state) + _hot_publications(state, at)
 
     def next_due(self, state: AnnotatorState) -> Micros | None:
-        """When a question is due or a hot value falls, though no fact comes."""
+        """Returns the time of the next event that needs no new fact: a query is due, or a hot value
+        decreases. None: there is none."""
         due = (state.queries.next() if self.asks else None, state.cooling.next())
         return min((d for d in due if d is not None), default=None)
 
 
 def refusals(policy: LoadPolicy) -> list[str]:
-    """What of a policy cannot be acted on, a sentence each. crane crashes on some of these."""
+    """Returns one sentence for each setting of the load policy that cannot be used. These
+    settings cannot be used: a metric name that is not valid in Prometheus, a query period that is
+    not above zero, a hot-value window whose time range or count is not above zero. Returns an empty
+    list if all settings can be used. crane crashes on some of the unusable settings."""
     lines = [
-        f"syncPolicy {entry.metric!r}: not the name of a metric" if not METRIC.fullmatch(entry.metric)
+        f"syncPolicy {entry.metric!r}: not the name of a metric"
+        if not METRIC.fullmatch(entry.metric)
         else f"syncPolicy {entry.metric!r}: expected a period above zero, got {entry.period_s} s"
-        for entry in policy.sync if not askable(entry)
-    ]  # fmt: skip
+        for entry in policy.sync
+        if not askable(entry)
+    ]
     lines += [
         f"hotValue: expected a timeRange and a count above zero, got {w.window_s} s and {w.count}"
-        for w in policy.hot if w.window_s <= 0 or w.count <= 0
-    ]  # fmt: skip
+        for w in policy.hot
+        if w.window_s <= 0 or w.count <= 0
+    ]
     return lines
 
 
@@ -223,14 +284,17 @@ def _policies_changed(state: AnnotatorState, at: Micros) -> None:
 
 
 def _schedule(state: AnnotatorState, name: str, cluster: ClusterLoad, at: Micros) -> None:
-    """Make the cluster's timetable fit the policies: nothing is asked about a cluster whose nodes are not known."""
+    """Adapts the query times of one cluster to the load policies: adds metrics that a policy names,
+    changes the query period of metrics where a policy changed it, and removes metrics that no
+    policy names any more. For a cluster whose node list is incomplete or empty, all metrics are
+    removed, so no queries are sent."""
     wanted = state.periods if cluster.nodes.complete and cluster.nodes.nodes else {}
     for metric in [metric for metric in cluster.measured if metric not in wanted]:
         _unschedule(state, name, cluster, metric)
     for metric, period_s in wanted.items():
         measured = cluster.measured.get(metric)
         if measured is None:
-            measured = cluster.measured[metric] = Measurement(Cadence(period_s * SECOND, at))
+            measured = cluster.measured[metric] = Measurement(QueryTimetable(period_s * SECOND, at))
         else:
             measured.cadence.follow(period_s * SECOND, at)
         state.queries.set((name, metric), measured.cadence.due)
@@ -261,7 +325,9 @@ def _drop_node(state: AnnotatorState, name: str, cluster: ClusterLoad, node: str
 
 
 def _forget(state: AnnotatorState, name: str) -> None:
-    """The cluster left. How far its streams were read is kept: a cluster of that name may join again, and its streams go on."""
+    """Removes what is known of a cluster that left the fleet: nodes, placements, hot values and
+    query times. Only `through` is kept, the highest seq folded from each stream. A cluster with the
+    same name may join later; its streams then continue after these seqs."""
     cluster = state.clusters.get(name)
     if cluster is None:
         return
@@ -274,7 +340,9 @@ def _forget(state: AnnotatorState, name: str) -> None:
     state.clusters[name] = ClusterLoad(through=cluster.through)
 
 
-def _take_back(state: AnnotatorState, name: str, cluster: ClusterLoad, replica: tuple[str, int]) -> None:
+def _take_back(
+    state: AnnotatorState, name: str, cluster: ClusterLoad, replica: tuple[str, int]
+) -> None:
     node = cluster.where.pop(replica)
     records = cluster.records.get(node)
     if records is not None and records.remove(replica):
@@ -313,14 +381,25 @@ def _hot_publications(state: AnnotatorState, at: Micros) -> list[Publication]:
             continue
         cluster.told = dict(sorted(cluster.hot.items()))
         told.append(
-            Publication(HotValueObserved(name, at, cluster.told), f"{name}/{HOT_VALUE}", f"{name}/{HOT_VALUE}", name)
+            Publication(
+                HotValueObserved(name, at, cluster.told),
+                f"{name}/{HOT_VALUE}",
+                f"{name}/{HOT_VALUE}",
+                name,
+            )
         )
     state.changed.clear()
     return told
 
 
 def _reckon(state: AnnotatorState, name: str, node: str, at: Micros) -> None:
-    """Compute the node's hot value, and when to look again."""
+    """Computes the hot value of one node at time `at` from its recent placements and stores it. A
+    value of 0 removes the stored value. `name`: the cluster.
+
+    Each hot-value window adds floor(placements within the window / count). Example: one window of 5
+    minutes with count 5 and 12 placements: 2. The value falls when placements become older than a
+    window. The time of the next fall is also stored, or removed if the value will not fall.
+    """
     cluster = state.clusters[name]
     records = cluster.records.get(node)
     hot, falls = records.value(state.windows, at) if records is not None else (0, None)

@@ -1,8 +1,9 @@
-"""From the series of an answer to the load of each node.
+"""Maps the series of a Prometheus result to nodes.
 
-A series finds its node by its `node` label, else by `instance`, which is the node's name or one of its addresses, with
-or without a port. Names are looked up, never used as patterns: a dot is a dot, and IPv6 in brackets works. What does
-not find a node, or says no number, is counted, so that an operator can see why a load is missing.
+A series names its node in the label `node`, else in `instance`: the node's name or one of its
+addresses, with or without a port. Names are compared exactly, not as patterns: a dot is a dot, and
+IPv6 in brackets works. Series that match no node or have no number are counted, so that an operator
+can see why a load is missing.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from wharfinger.domain.node import Node
-from wharfinger.engine.load.book import LOAD_MAX
+from wharfinger.engine.load.node_loads import LOAD_MAX
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 
@@ -26,8 +27,9 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What Prometheus said. `histograms`: series left out because they hold no single number."""
+class PrometheusAnswer:
+    """Holds the result of a Prometheus query. `histograms`: number of series left out because their
+    value is a histogram and not a single number."""
 
     series: tuple[Series, ...]
     warnings: tuple[str, ...] = ()
@@ -36,8 +38,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """`loads`: node -> hundred-thousandths of the whole. The counts are of series: of no known node, of a text that
-    names several nodes, without a finite number, and beyond the first of a node (the largest was taken)."""
+    """Loads by node, and how many series were not used.
+
+    `loads`: node -> load in 1/100,000 of its capacity. `unmatched`: series of no known node.
+    `ambiguous`: of an address that several nodes have. `not_finite`: without a finite number.
+    `duplicates`: beyond the first of a node; the largest value counts.
+    """
 
     loads: dict[str, int]
     unmatched: int = 0
@@ -47,7 +53,13 @@ class Matched:
 
 
 def match(nodes: Iterable[Node], series: Iterable[Series]) -> Matched:
-    """The loads of `nodes` in `series`. The result does not depend on the order of either."""
+    """Assigns each Prometheus series to one of `nodes` by its labels. Returns the load of each node
+    found, in 1/100,000 of its capacity, and the numbers of series that were not used, by cause.
+
+    If several series belong to one node, the largest load is used. Series without a known node,
+    with an address that several nodes have, or without a finite number are not used. The order of
+    `nodes` and `series` does not change the result.
+    """
     known = _index(nodes)
     loads: dict[str, int] = {}
     unmatched = ambiguous = not_finite = duplicates = 0
@@ -71,10 +83,13 @@ def match(nodes: Iterable[Node], series: Iterable[Series]) -> Matched:
 
 
 def load_of(percent: float) -> int | None:
-    """Hundred-thousandths of the whole; None for what is no finite number.
+    """Converts a percentage to hundred-thousandths of the capacity. Example: 12.5 % is 12,500.
+    Returns None for NaN and infinities. A result below zero becomes 0, a result above `LOAD_MAX`
+    becomes `LOAD_MAX`.
 
-    As crane: divided by 100 as a double, 5 decimals, half to even on the binary value, nothing below zero. Unlike crane
-    NaN is unknown and not zero: an unmeasured node must not look like an idle one.
+    Rounds as crane does: divides by 100 as a 64-bit float and rounds to 5 decimals, exact halves to
+    the even digit. NaN is unknown here, while crane takes it as zero: an unmeasured node must not
+    look like an idle one.
     """
     share = percent / 100
     if share - share != 0:  # NaN and both infinities
@@ -91,7 +106,14 @@ _SEVERAL = ""
 
 
 def _index(nodes: Iterable[Node]) -> dict[str, str]:
-    """Text -> the node it means. A node's own name wins over another node's address or hostname label."""
+    """Returns a map from the texts with which a series can name a node to the name of that node.
+    The texts of a node are its name, its addresses, and its hostname label.
+
+    If a text is the name of one node and the address or hostname label of another node, the name
+    wins. If several nodes share an address or hostname label, it maps to `_SEVERAL`, which marks it
+    as ambiguous. Example: node a has address 10.0.0.1, nodes a and b have 10.0.0.9: `a` and
+    `10.0.0.1` map to a, `b` maps to b, `10.0.0.9` maps to `_SEVERAL`.
+    """
     by_name: dict[str, str] = {}
     others: dict[str, str] = {}
     for node in nodes:
@@ -106,7 +128,8 @@ def _index(nodes: Iterable[Node]) -> dict[str, str]:
 
 
 def _node_of(labels: Mapping[str, str], known: Mapping[str, str]) -> str | None:
-    # `node` first: where an exporter runs beside what it measures, `instance` is the exporter's own address.
+    # `node` first: where an exporter runs beside what it measures, `instance` is the exporter's own
+    # address.
     node = labels.get("node")
     if node and (name := known.get(node)) is not None:
         return name
@@ -119,13 +142,18 @@ def _node_of(labels: Mapping[str, str], known: Mapping[str, str]) -> str | None:
 
 def _without_port(instance: str) -> str:
     host, colon, port = instance.rpartition(":")
-    if not colon or not (port.isascii() and port.isdigit()) or (":" in host and not host.startswith("[")):
+    if (
+        not colon
+        or not (port.isascii() and port.isdigit())
+        or (":" in host and not host.startswith("["))
+    ):
         return instance  # no port; a bare IPv6 address has colons of its own
     return host
 
 
 def _plain_address(text: str) -> str:
-    """An IPv6 address in its one canonical spelling, brackets off; any other text as it is."""
+    """Returns an IPv6 address in its canonical spelling without brackets; any other text
+    unchanged."""
     bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     if bare.count(":") < 2:  # IPv4 has one spelling only, and a name none to mend
         return text

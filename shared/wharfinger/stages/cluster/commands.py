@@ -1,50 +1,71 @@
-"""Nodes that can go: what is proposed is held against the cluster as it is, and decided whole or refused.
+"""Answers to proposed disruption commands: each is validated against the present cluster, and
+decided as a whole or refused.
 
-First what the nodes hold is compared with what they held when it was proposed; then everything is found again by the same
-methods that found it (`engine.disruption.methods.check`): candidates, budgets, prices, and a place for all that has to move. How a
-command that was decided is carried out is `carrying_out`'s.
+First the pods of the nodes are compared with those at the time of the proposal (by digest). Then
+the method that found the command checks it again (`engine.disruption.methods.check`): candidates,
+budgets, prices, and a place for all pods that move. `command_progress` carries out a decided
+command.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from wharfinger.domain.node_pool import CAPACITY_TYPE_LABEL, INSTANCE_TYPE_LABEL, POOL_LABEL, ZONE_LABEL
+from wharfinger.domain.node_pool import (
+    CAPACITY_TYPE_LABEL,
+    INSTANCE_TYPE_LABEL,
+    POOL_LABEL,
+    ZONE_LABEL,
+)
 from wharfinger.domain.reasons import ProposalRefusal
 from wharfinger.engine.disruption import methods
-from wharfinger.engine.disruption.scene import Command, Move, Verdict
-from wharfinger.events.decisions import Explanation, ProposalRefused
-from wharfinger.events.disruption import DisruptionDecided, PricedNode, ReplicaMove
+from wharfinger.engine.disruption.cluster_snapshot import Command, DisruptionVerdict, PodMove
+from wharfinger.events.decisions import DisruptionDecided, Explanation, PricedNode, ReplicaMove
 from wharfinger.events.envelope import uuid_of
 from wharfinger.events.proposals import DisruptionProposed
 from wharfinger.kernel.decider import Draft, Micros
-from wharfinger.stages.cluster.choosing import extenders_of
 from wharfinger.stages.cluster.claims import in_words, name_of, price_of, requested
+from wharfinger.stages.cluster.cluster_snapshot import scene
 from wharfinger.stages.cluster.explain import cut
-from wharfinger.stages.cluster.scene import scene
-from wharfinger.stages.cluster.state import ClusterState
-from wharfinger.stages.scenes import contents_of
+from wharfinger.stages.cluster.node_search import extenders_of
+from wharfinger.stages.cluster.state import ClusterStageState
+from wharfinger.stages.cluster_snapshots import contents_of
+from wharfinger.stages.proposal_refusals import declined
 
 DONE_WITHIN_US: Micros = 3600 * 1_000_000
-"""A command that is not done by then is rolled back."""
+"""A command that takes longer is rolled back (one hour, in microseconds)."""
 
 REPLACED_WITHIN_US: Micros = 600 * 1_000_000
-"""So is one whose replacements are not ready by then."""
+"""A command whose replacement nodes are not ready within this time is rolled back."""
 
 REFUSALS: Mapping[str, ProposalRefusal] = {
-    "NotManaged": "UnknownTarget", "Disrupting": "NothingToDo", "Closed": "NothingToDo", "PodDoNotDisrupt": "Protected",
-    "NoOwner": "Protected", "Unknown": "Protected", "PodDisruptionBudget": "Protected", "DoNotDisrupt": "Protected",
-    "Static": "Protected", "Never": "Protected", "WhenEmpty": "Protected", "BudgetSpent": "BudgetSpent",
-    "NoRoom": "NoRoom", "PriceUnknown": "NotBetter", "NotCheaper": "NotBetter", "Unbalanced": "NotBetter",
+    "NotManaged": "UnknownTarget",
+    "Disrupting": "NothingToDo",
+    "Closed": "NothingToDo",
+    "PodDoNotDisrupt": "Protected",
+    "NoOwner": "Protected",
+    "Unknown": "Protected",
+    "PodDisruptionBudget": "Protected",
+    "DoNotDisrupt": "Protected",
+    "Static": "Protected",
+    "Never": "Protected",
+    "WhenEmpty": "Protected",
+    "BudgetSpent": "BudgetSpent",
+    "NoRoom": "NoRoom",
+    "PriceUnknown": "NotBetter",
+    "NotCheaper": "NotBetter",
+    "Unbalanced": "NotBetter",
     "NothingToSave": "NotBetter",
-}  # fmt: skip
-"""Rule by which a node stays -> what that is to who proposed that it goes. Whatever else speaks against it now did not then."""
+}
+"""Rule by which a node stays -> the reason with which the proposal is refused. For every other rule
+the reason is `Changed`: the rule did not apply when the node was proposed."""
 
 No = tuple[ProposalRefusal, str]
 
 
-def answer_disruptions(state: ClusterState, at: Micros) -> Iterator[Draft]:
-    """In the order in which they came; each sees what was decided of those before it."""
+def answer_disruptions(state: ClusterStageState, at: Micros) -> Iterator[Draft]:
+    """Answers the open disruption proposals in order of arrival. The stage checks each proposal
+    against the state after its decisions on the earlier ones."""
     for id, proposed in list(state.disruptions.items()):
         found = _why_not(state, proposed, at) or _checked(state, proposed, at)
         if isinstance(found, Command):
@@ -52,11 +73,10 @@ def answer_disruptions(state: ClusterState, at: Micros) -> Iterator[Draft]:
             continue
         reason, detail = found
         target = proposed.nodes[0] if proposed.nodes else proposed.cluster
-        refused = ProposalRefused(id, "DisruptionProposed", target, reason, cut(detail))
-        yield Draft(refused, target, "refused", uuid_of(id))
+        yield declined(id, "DisruptionProposed", target, reason, cut(detail), uuid_of(id))
 
 
-def _why_not(state: ClusterState, proposed: DisruptionProposed, at: Micros) -> No | None:
+def _why_not(state: ClusterStageState, proposed: DisruptionProposed, at: Micros) -> No | None:
     book = state.book
     if proposed.cluster != state.cluster:
         return "UnknownTarget", "the nodes are said to be in another cluster"
@@ -76,37 +96,63 @@ def _why_not(state: ClusterState, proposed: DisruptionProposed, at: Micros) -> N
         if new.pool in away:
             return (
                 "Held",
-                f"no node of pool {new.pool} could be had, none is asked for for {(away[new.pool] - at) // 1_000_000} s",
+                (
+                    f"no node of pool {new.pool} could be had, none is asked for for "
+                    f"{(away[new.pool] - at) // 1_000_000} s"
+                ),
             )
     return _extended(state, proposed.nodes)
 
 
-def _extended(state: ClusterState, nodes: Sequence[str]) -> No | None:
-    """A replica that others have a say about is placed in steps, and cannot be let go and placed in one round."""
+def _extended(state: ClusterStageState, nodes: Sequence[str]) -> No | None:
+    """Refuses a command if extenders are interested in a replica on its nodes. Placing such a
+    replica takes several rounds, so it cannot be moved atomically. None: there is no such
+    replica."""
     for name in nodes:
         for binding, ordinal in sorted(state.book.on_node.get(name, {})):
             if extenders_of(state, state.book.held[binding]):
-                return "Protected", f"extenders have a say about {binding} #{ordinal} on node {name}"
+                return (
+                    "Protected",
+                    f"extenders have a say about {binding} #{ordinal} on node {name}",
+                )
     return None
 
 
-def _checked(state: ClusterState, proposed: DisruptionProposed, at: Micros) -> Command | No:
+def _checked(state: ClusterStageState, proposed: DisruptionProposed, at: Micros) -> Command | No:
     found = methods.check(scene(state, at), proposed.method, proposed.nodes, proposed.replacements)
-    if isinstance(found, Verdict):
+    if isinstance(found, DisruptionVerdict):
         return REFUSALS.get(found.rule, "Changed"), f"node {found.node}: {found.sentence}"
     return found
 
 
-def _decided(state: ClusterState, id: str, proposed: DisruptionProposed, found: Command, at: Micros) -> Iterator[Draft]:
-    """The command, then what replaces its nodes."""
+def _decided(
+    state: ClusterStageState, id: str, proposed: DisruptionProposed, found: Command, at: Micros
+) -> Iterator[Draft]:
+    """Drafts the decision to carry out a disruption command (nodes to remove, with their
+    replacements) that passed all checks, and after it one node claim for each replacement.
+
+    `id`: the id of the proposal. `proposed`: the proposal. `found`: the command as the check
+    computed it. If the command saves money, a replacement has a price ceiling: its highest possible
+    price plus the saving. Example: a price of at most $0.50 and a saving of $0.20: the node must
+    cost less than $0.70. Otherwise there is no ceiling.
+    """
     command = name_of(state, "disruption")
     claims = [name_of(state, new.pool, 1 + i) for i, new in enumerate(found.replacements)]
     cause = uuid_of(id)
     data = DisruptionDecided(
-        state.cluster, command, found.method, _priced(state, found), at + DONE_WITHIN_US, tuple(claims),
-        tuple([_move(move, claims) for move in found.moves]), found.saving, found.disruption,
-        cut(found.arithmetic), id, Explanation(note=cut(found.arithmetic), why=cut(proposed.reason, 300)),
-    )  # fmt: skip
+        state.cluster,
+        command,
+        found.method,
+        _priced(state, found),
+        at + DONE_WITHIN_US,
+        tuple(claims),
+        tuple([_move(move, claims) for move in found.moves]),
+        found.saving,
+        found.disruption,
+        cut(found.arithmetic),
+        id,
+        Explanation(note=cut(found.arithmetic), why=cut(proposed.reason, 300)),
+    )
     yield Draft(data, command, "disrupting", cause)
     for name, new in zip(claims, found.replacements, strict=True):
         ceiling = new.worst_price + found.saving if found.saving > 0 else 0
@@ -114,21 +160,25 @@ def _decided(state: ClusterState, id: str, proposed: DisruptionProposed, found: 
         yield requested(state, new, name, at + REPLACED_WITHIN_US, cause, note, command, ceiling)
 
 
-def _priced(state: ClusterState, found: Command) -> tuple[PricedNode, ...]:
+def _priced(state: ClusterStageState, found: Command) -> tuple[PricedNode, ...]:
     priced: list[PricedNode] = []
     for name in found.nodes:
         node = state.book.nodes[name]
         labels, pool = node.labels, node.labels.get(POOL_LABEL, "")
         priced.append(
             PricedNode(
-                name, pool, labels.get(INSTANCE_TYPE_LABEL, ""), labels.get(ZONE_LABEL, ""),
-                labels.get(CAPACITY_TYPE_LABEL, ""), price_of(state, node, pool),
+                name,
+                pool,
+                labels.get(INSTANCE_TYPE_LABEL, ""),
+                labels.get(ZONE_LABEL, ""),
+                labels.get(CAPACITY_TYPE_LABEL, ""),
+                price_of(state, node, pool),
             )
-        )  # fmt: skip
+        )
     return tuple(priced)
 
 
-def _move(move: Move, claims: Sequence[str]) -> ReplicaMove:
+def _move(move: PodMove, claims: Sequence[str]) -> ReplicaMove:
     new = move.target.removeprefix("new:")
     target = claims[int(new)] if new != move.target else move.target
     ours = bool(move.binding) and move.ordinal >= 0

@@ -1,76 +1,88 @@
-"""The rules of a cluster stream, as a `kernel.decider.Decider`: what is taken in (`telling`), and what is decided in which order.
+"""The rules of a cluster stream, as a `kernel.decider.Decider`: which inputs are folded (`inputs`),
+and what is decided in which order.
 
-Who is driven away from a node is released (`driven_away`). For each binding that has something open, by priority and then by
-arrival, what has to go is released, what is missing is placed, and what fits nowhere has nodes made for it or is refused
-(`placing`, `provisioning`, `claims`). Then proposals are answered (`removals`, `commands`, `unseating`), commands that were
-decided are carried on with (`carrying_out`), and plans are answered (`plans`).
+First, replicas on lost nodes or under NoExecute taints are released (`no_execute`). Then for each
+binding with open work, by priority and arrival: surplus is released, missing replicas are placed,
+and what fits nowhere gets new nodes or is refused (`placing`, `provisioning`, `claims`). Then
+proposals are answered (`removals`, `commands`, `descheduling`), decided commands continue
+(`command_progress`), and plans are answered (`plans`).
 
-Nothing is decided about nodes before every bucket of them has been seen: an unknown cluster is not an empty one, and a fleet that
-keeps its own schedulers never reports nodes and gets no node decisions.
+Nothing is decided about nodes before every bucket of them was received, because an unknown cluster
+is not an empty one. A fleet whose clusters have their own schedulers never reports nodes and gets
+no node decisions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Self
+from typing import Any, Self
 from uuid import UUID
 
 from wharfinger.domain.value import Value
 from wharfinger.engine.nodes.columns import Ties
 from wharfinger.events.assignments import AssignmentsDecided
 from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved
-from wharfinger.events.decisions import (
-    ExtenderAsked,
-    NodeRemovalDecided,
-    PlanCommitted,
-    PlanRefused,
-    ProposalRefused,
-    ReplicasNominated,
-    ReplicasPlaced,
-    ReplicasRefused,
-    ReplicasReleased,
-)
-from wharfinger.events.disruption import DisruptionDecided, DisruptionEnded
+from wharfinger.events.decisions import decided_by
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.extenders import ExtenderAnswered
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.plans import PlanRequested, Step
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
-from wharfinger.events.proposals import DeschedulingProposed, DisruptionProposed, NodeRemovalProposed
-from wharfinger.events.provisioning import NodeClaimEnded, NodeClaimRequested
-from wharfinger.kernel.decider import Ask, Decision, Draft, Micros
+from wharfinger.events.proposals import (
+    DeschedulingProposed,
+    DisruptionProposed,
+    NodeRemovalProposed,
+)
+from wharfinger.kernel.decider import Decision, Draft, Micros
+from wharfinger.kernel.folds import DecisionFolds
+from wharfinger.kernel.incarnations import noted
 from wharfinger.kernel.step import number
-from wharfinger.stages.cluster import carrying_out, claims, driven_away, extending, folding
-from wharfinger.stages.cluster.carrying_out import carry_out
+from wharfinger.stages.cluster import (
+    claims,
+    command_progress,
+    decision_folds,
+    extenders,
+    no_execute,
+)
 from wharfinger.stages.cluster.claims import static_due
+from wharfinger.stages.cluster.command_progress import carry_out
 from wharfinger.stages.cluster.commands import answer_disruptions
-from wharfinger.stages.cluster.driven_away import release_driven_away
+from wharfinger.stages.cluster.descheduling import answer_descheduling
+from wharfinger.stages.cluster.framework_view import seeing
 from wharfinger.stages.cluster.groups import WAIT_US, waiting_groups
-from wharfinger.stages.cluster.moving import forget_motion, motion_due
-from wharfinger.stages.cluster.picture import seeing
+from wharfinger.stages.cluster.inputs import (
+    observe_nodes,
+    observe_pods,
+    take_assignments,
+    take_load,
+    take_objects,
+    take_policy,
+)
+from wharfinger.stages.cluster.move_cooldown import tidy
+from wharfinger.stages.cluster.no_execute import release_no_execute
 from wharfinger.stages.cluster.placing import settle
 from wharfinger.stages.cluster.plans import TRIAL, answer_plans, expectation
 from wharfinger.stages.cluster.profile import ClusterProfile
 from wharfinger.stages.cluster.removals import answer_proposals, forget_proposal
-from wharfinger.stages.cluster.state import ClusterState, Nomination, dump, empty_state, load
-from wharfinger.stages.cluster.staying_away import tidy
-from wharfinger.stages.cluster.telling import (
-    forget_causes,
-    is_about_nodes,
-    observe_nodes,
-    observe_pods,
-    policy_told,
-    take_assignments,
-    take_load,
-    take_objects,
+from wharfinger.stages.cluster.replica_moves import forget_motion, motion_due
+from wharfinger.stages.cluster.state import (
+    SECTIONS,
+    ClusterStageState,
+    Nomination,
+    dump,
+    empty_state,
+    load,
 )
-from wharfinger.stages.cluster.unseating import answer_descheduling
+from wharfinger.stages.extender_calls import ExtenderCall
+from wharfinger.stages.plans import plan_folds
+from wharfinger.stages.proposal_refusals import refusal_folds
 
 
 class ClusterDecider:
-    """Decides one cluster stream. Holds settings only; everything else is in the state. `ties`: of a history whose names
-    were replaced."""
+    """Implements `kernel.decider.Decider` for cluster streams. It holds settings only; everything
+    else is in the state. `ties`: recorded tie-break values, for a history whose names were
+    redacted."""
 
     def __init__(self, profile: ClusterProfile | None = None, ties: Ties | None = None) -> None:
         self._profile = profile or ClusterProfile()
@@ -78,26 +90,34 @@ class ClusterDecider:
 
     @classmethod
     def of_profile(cls, text: str, ties: Ties | None = None) -> Self:
-        """As a recorded round names it; the default one where the text is unknown."""
+        """Creates the decider with the profile of a recorded round; with the default profile if the
+        text is not a known profile."""
         return cls(ClusterProfile.of(text), ties)
 
     @property
     def profile(self) -> str:
         return self._profile.text
 
-    def initial(self, stream: str) -> ClusterState:
+    def initial(self, stream: str) -> ClusterStageState:
         return seeing(empty_state(stream, self._profile, self._ties))
 
-    def dump(self, state: ClusterState) -> dict[str, bytes]:
+    @property
+    def section_types(self) -> Mapping[str, Any]:
+        """Returns the type of each section of a snapshot (see `kernel.rebase.Timed`)."""
+        return SECTIONS
+
+    def dump(self, state: ClusterStageState) -> dict[str, bytes]:
         return dump(state)
 
-    def load(self, stream: str, sections: Mapping[str, bytes]) -> ClusterState:
+    def load(self, stream: str, sections: Mapping[str, bytes]) -> ClusterStageState:
         return seeing(load(stream, sections, self._profile, self._ties))
 
     # --- fold
 
-    def fold_input(self, state: ClusterState, event: Event[Value], at: Micros) -> None:
+    def fold_input(self, state: ClusterStageState, event: Event[Value], at: Micros) -> None:
         state.at = at
+        if not state.versions.admits(event, at):
+            return
         match event.data:
             case NodesObserved() as nodes if nodes.cluster == state.cluster:
                 observe_nodes(state, nodes, event.id, at)
@@ -108,7 +128,7 @@ class ClusterDecider:
             case NodeLoadObserved() | HotValueObserved() as load if load.cluster == state.cluster:
                 take_load(state, load)
             case PolicyApplied() | PolicyRemoved() as told:
-                policy_told(state, told)
+                take_policy(state, told)
             case AssignmentsDecided() as decided if decided.cluster == state.cluster:
                 take_assignments(state, decided, at)
             case NodeRemovalProposed() as proposed if proposed.stream == state.stream:
@@ -121,81 +141,48 @@ class ClusterDecider:
             case PlanRequested() as request if request.stream == state.stream:
                 state.requested.setdefault(event.id, request)
             case ExtenderAnswered() as said if said.stream == state.stream:
-                extending.take_answer(state, said.ask, said.answer, said.error)
+                extenders.take_answer(state, said.ask, said.answer, said.error)
             case _:
-                pass  # ticks bring only the time; anything else is not for this stream
+                # ticks bring only the time; anything else is not for this stream
+                state.incarnations = noted(state.incarnations, state.stream, event.data)
 
-    def fold_decision(self, state: ClusterState, decision: Decision, at: Micros) -> None:
+    def fold_decision(self, state: ClusterStageState, decision: Decision, at: Micros) -> None:
         state.at = at
-        book = state.book
-        match decision.data:
-            case ReplicasPlaced() as placed:
-                book.place(placed.binding, placed.placed, placed.requirements, at)
-                folding.follow_placed(state, decision, placed, at)
-                state.loads.came(placed.binding, placed.placed, at)
-                extending.forget(state, placed.binding)
-                state.members.follow(placed.binding, book.held.get(placed.binding))
-            case ReplicasRefused() as refused:
-                book.refuse(refused.binding, refused.assignment, refused.count)
-                extending.forget(state, refused.binding)
-                state.members.follow(refused.binding, book.held.get(refused.binding))
-            case ReplicasReleased() as released:
-                book.release(released.binding, released.released, released.unbound)
-                folding.follow_released(state, decision, released, at)
-                state.loads.left(released.binding, released.released)
-                state.members.follow(released.binding, book.held.get(released.binding))
-                forget_causes(state)
-            case ExtenderAsked() as asked:
-                extending.take_question(state, asked, decision.id)
-            case ReplicasNominated() as nominated:
-                folding.follow_nominated(state, nominated)
-            case NodeRemovalDecided() as removed:
-                book.close(removed.node)
-                folding.follow_removed(state, decision, removed, at)
-                forget_proposal(state, removed.proposal)
-            case ProposalRefused() as refused_proposal:
-                forget_proposal(state, refused_proposal.proposal)
-            case NodeClaimRequested():
-                folding.follow_claimed(state, decision, at)
-            case NodeClaimEnded() as ended:
-                folding.follow_claim_ended(state, decision, ended, at)
-            case DisruptionDecided() as decided:
-                folding.follow_decided(state, decision, decided, at)
-            case DisruptionEnded() as over:
-                folding.follow_ended(state, decision, over, at)
-            case PlanCommitted() if decision.cause is not None:
-                _carry_out(state, state.requested.pop(decision.cause).steps, decision.id, at)
-            case PlanRefused() if decision.cause is not None:
-                del state.requested[decision.cause]
-            case _:
-                raise AssertionError(f"{state.stream} cannot have decided {decision.type}")
+        state.spent += 1
+        FOLDS.fold(state, decision, at)
 
-    def is_news(self, state: ClusterState, event: Event[Value]) -> bool:
-        match event.data:
-            case AssignmentsDecided() as data:
-                return data.through > state.seen.get(data.stream, 0)
-            case PolicyApplied() | PolicyRemoved() as data:
-                return is_about_nodes(state, data)
-            case NodeLoadObserved() | HotValueObserved():
-                return not state.load.idle
-            case _:
-                return True
+    def is_redelivery(self, state: ClusterStageState, event: Event[Value]) -> bool:
+        data = event.data
+        return isinstance(data, AssignmentsDecided) and data.through <= state.seen.get(
+            data.stream, 0
+        )
+
+    def outdated(self, state: ClusterStageState) -> int:
+        return state.versions.refused
 
     # --- decide
 
-    def decide(self, state: ClusterState, at: Micros) -> Iterator[Draft]:
+    def decide(self, state: ClusterStageState, at: Micros) -> Iterator[Draft]:
         yield from _by_the_rules(state, at)
-        if state.requested:
+        if state.requested and not state.exhausted:
+            state.work_max = 0  # what a plan was tried with is what happens, in one round
             rules = partial(_by_the_rules, state, at)
             yield from answer_plans(state, partial(self._try, state, at), rules, self.profile)
-        self.rest(state, 0, self.profile)
+            state.work_max = self._profile.work
+        self.end_round(state, 0, self.profile)
 
-    def expectation(self, state: ClusterState, request: PlanRequested, at: Micros) -> PlanRequested:
-        """A plan's request with what would come of it now. Changes nothing."""
+    def expectation(
+        self, state: ClusterStageState, request: PlanRequested, at: Micros
+    ) -> PlanRequested:
+        """Returns the plan request with the outcome that it would have now and the digests of its
+        inputs. Tries the plan on a copy, so `state` is unchanged."""
         return expectation(state, request, partial(self._try, state, at), self.profile)
 
-    def _try(self, state: ClusterState, at: Micros, steps: Sequence[Step]) -> tuple[ClusterState, Sequence[Draft]]:
+    def _try(
+        self, state: ClusterStageState, at: Micros, steps: Sequence[Step]
+    ) -> tuple[ClusterStageState, Sequence[Draft]]:
         other = self.load(state.stream, self.dump(state))
+        other.work_max = 0
         _carry_out(other, steps, TRIAL, at)
         drafts: list[Draft] = []
         for draft in _by_the_rules(other, at):
@@ -203,50 +190,104 @@ class ClusterDecider:
             self.fold_decision(other, number(draft, state.stream, len(drafts)), at)
         return other, drafts
 
-    def rest(self, state: ClusterState, decisions: int, profile: str) -> None:
-        """What is still open waits: for company, for the rest of its group, or for room that is being made."""
-        if state.gathering is not None and state.window.ends(*state.gathering) <= state.at:
+    def end_round(self, state: ClusterStageState, decisions: int, profile: str) -> None:
+        """Updates the state after a round.
+
+        - Sets `unfinished` if the round reached its bound of work (the maximum number of replicas
+          in one round) and work is left. The next round is then due at once.
+        - Deletes the two batch windows once the times of both are over. In a batch window replicas
+          are collected: in one window to be placed together, in the other to get new nodes
+          together.
+        - Updates which pod groups have missing or surplus replicas.
+        - Drops nominations (room reserved on a node for a binding) that have expired or whose
+          binding has exactly the wanted replicas.
+        - Drops extender calls of bindings without missing or surplus replicas.
+        - Drops records of moves whose time limit has passed, or whose replica is no longer on the
+          target node, and drops expired cool-downs after moves.
+        - Drops all descheduling proposals if the round is finished, because it has answered them.
+
+        `profile`: the settings of the round; they have its bound of work. `decisions` is not used.
+        """
+        bound = self._profile.work if profile == self.profile else ClusterProfile.of(profile).work
+        state.unfinished = 0 < bound <= state.spent and _has_more(state)
+        state.spent = 0
+        if not state.gathers(state.at) and not state.gathers_for_nodes(state.at):
             state.gathering = None
-        if state.book.known and state.gathering is None and (state.members.stirred or state.groups):
+        looked = state.book.known and not state.gathers(state.at) and not state.unfinished
+        if looked and (state.members.stirred or state.groups):
             state.groups = waiting_groups(state)
             state.members.stirred.clear()
         if state.nominated:
-            kept = {b: _not_over(rooms, state.at) for b, rooms in state.nominated.items() if b in state.book.unsettled}
+            kept = {
+                b: _not_over(rooms, state.at)
+                for b, rooms in state.nominated.items()
+                if b in state.book.unsettled
+            }
             state.nominated = {b: rooms for b, rooms in kept.items() if rooms}
         for binding in [b for b in state.extending if b not in state.book.unsettled]:
-            extending.forget(state, binding)
-        state.descheduling.clear()  # each is answered in the round it came in
+            extenders.forget(state, binding)
+        if not state.unfinished:
+            state.descheduling.clear()  # each is answered in the first round that comes to its end
         forget_motion(state)
-        state.rested = {binding: until for binding, until in state.rested.items() if until > state.at}
+        state.rested = {
+            binding: until for binding, until in state.rested.items() if until > state.at
+        }
 
-    def asks(self, state: ClusterState) -> Sequence[Ask]:
-        return extending.asks(state)
+    def asks(self, state: ClusterStageState) -> Sequence[ExtenderCall]:
+        return extenders.asks(state)
 
-    def next_due(self, state: ClusterState) -> Micros | None:
+    def next_due(self, state: ClusterStageState) -> Micros | None:
         if not state.book.known:
             return None
-        dues = [driven_away.next_due(state), claims.next_due(state), carrying_out.next_due(state)]
+        if state.unfinished and not state.gathers(state.at):
+            return state.at
+        dues = [
+            no_execute.next_due(state),
+            claims.next_due(state),
+            command_progress.next_due(state),
+        ]
         dues += [motion_due(state), static_due(state, state.at)]
-        if state.gathering is not None and state.book.unsettled:
-            dues.append(state.window.ends(*state.gathering))  # nothing is placed, nor given up, before
+        if state.gathering is not None and state.gathers(state.at) and state.book.unsettled:
+            # nothing is placed, nor given up, before
+            dues.append(state.window.ends(*state.gathering))
         else:
+            if state.gathering is not None and state.book.unsettled:
+                dues.append(state.buying.ends(*state.gathering))
             dues += [since + WAIT_US for since in state.groups.values()]
             dues += [room.until for rooms in state.nominated.values() for room in rooms]
         return min((due for due in dues if due is not None), default=None)
+
+
+def _has_more(state: ClusterStageState) -> bool:
+    """Returns whether open work remains that a round with a bound of work may not have reached."""
+    open_ = state.book.unsettled or state.proposals or state.disruptions or state.descheduling
+    return bool(open_ or state.requested or state.running or state.members.stirred)
 
 
 def _not_over(rooms: tuple[Nomination, ...], at: Micros) -> tuple[Nomination, ...]:
     return tuple([room for room in rooms if room.until > at])
 
 
-def _by_the_rules(state: ClusterState, at: Micros) -> Iterator[Draft]:
-    """All that is decided but plans; what comes of a plan is decided by the same."""
+def _by_the_rules(state: ClusterStageState, at: Micros) -> Iterator[Draft]:
+    """Makes all decisions of one round except the answers to plans.
+
+    The order is: releases from lost or tainted nodes; ends of node claims; releases, placements and
+    requests for nodes; cancelled claims and claims of static pools; answers to proposals; next
+    steps of disruption commands; placements in the room that became free because a command was
+    rolled back. Before all nodes of the cluster are known, only proposals are answered.
+
+    If the round reaches its bound of work (the maximum number of replicas in one round) while it
+    places replicas, the remaining steps are made in the next round. After the stage has committed a
+    plan, the stage runs this function again.
+    """
     state.at = at
     state.tries.clear()
     if state.book.known:
-        yield from release_driven_away(state, at)
+        yield from release_no_execute(state, at)
         yield from claims.follow_claims(state, at)
         yield from settle(state, at)
+        if state.exhausted:
+            return
         yield from claims.cancel_unneeded(state)
         yield from claims.fill_static_pools(state, at)
     yield from answer_proposals(state)
@@ -257,8 +298,9 @@ def _by_the_rules(state: ClusterState, at: Micros) -> Iterator[Draft]:
         yield from settle(state, at)  # where a command was rolled back there is room again
 
 
-def _carry_out(state: ClusterState, steps: Sequence[Step], cause: UUID, at: Micros) -> None:
-    """Take the steps of a plan as if they had come by themselves."""
+def _carry_out(state: ClusterStageState, steps: Sequence[Step], cause: UUID, at: Micros) -> None:
+    """Applies the steps of a plan to the state as if each had arrived as an input. `cause`: id of
+    the plan's commitment. Raises AssertionError for a step that a cluster stream does not have."""
     for place, taken in enumerate(steps):
         match taken.data:
             case NodesObserved() as nodes:
@@ -268,3 +310,12 @@ def _carry_out(state: ClusterState, steps: Sequence[Step], cause: UUID, at: Micr
                 state.proposals[id], state.on_behalf[id] = proposed, cause
             case _:
                 raise AssertionError(f"{type(taken.data).__name__} is no step of a cluster stream")
+
+
+FOLDS = DecisionFolds(
+    decision_folds.FOLDS,
+    extenders.FOLDS,
+    refusal_folds(forget_proposal),
+    plan_folds(lambda state: state.requested, _carry_out),
+).covering(decided_by("cluster"))
+"""The folds of all kinds of decisions of a cluster stream."""

@@ -1,8 +1,8 @@
-"""The recorded explanation of a node decision, within its 2 KiB.
+"""The recorded explanation of a node decision, within 2 KiB.
 
-Names come from outside and may be of any length; counts and reasons are ours and short. So names share a budget, and a
-node that does not fit into it is left out, the best first to stay; the text for people gets what is left. The derived
-explanation has all of it.
+Names come from outside and have any length; counts and reasons are ours and short. So the names
+share a budget: nodes that do not fit are left out, worst first, and the message gets what is left.
+`trace` has everything.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from wharfinger.domain.value import canonical
-from wharfinger.engine.nodes.place import Choice, Diagnosis
-from wharfinger.events.decisions import Explanation, Scored
+from wharfinger.engine.nodes.place import Diagnosis, NodeChoice
+from wharfinger.events.decisions import Explanation, ScoredCandidate
 
 NAMED = 3
 """How many chosen nodes and how many runners-up are named."""
@@ -20,27 +20,30 @@ NAMED = 3
 _NAMES_BYTES = 1100
 
 _TEXT_BYTES = 1400
-"""Names and note together; counts and reasons take the rest."""
+"""Maximum size of names and note together; counts and reasons take the rest."""
 
 
 def explained(
-    diagnosis: Diagnosis, chosen: Iterable[Choice] = (), runners_up: Sequence[Choice] = (), note: str = ""
+    diagnosis: Diagnosis,
+    chosen: Iterable[NodeChoice] = (),
+    runners_up: Sequence[NodeChoice] = (),
+    note: str = "",
 ) -> Explanation:
-    best: dict[str, Scored] = {}
+    best: dict[str, ScoredCandidate] = {}
     left = _NAMES_BYTES
     for choice in chosen:
         name = choice.row.name
         if name not in best and (size := _size(name)) <= left:
             left -= size
-            best[name] = Scored(name, choice.score)
+            best[name] = ScoredCandidate(name, choice.score)
             if len(best) == NAMED:
                 break
-    next_best: list[Scored] = []
+    next_best: list[ScoredCandidate] = []
     for choice in runners_up[:NAMED]:
         name = choice.row.name
         if name not in best and (size := _size(name)) <= left:
             left -= size
-            next_best.append(Scored(name, choice.score))
+            next_best.append(ScoredCandidate(name, choice.score))
     used = _NAMES_BYTES - left
     return Explanation(
         candidates=diagnosis.candidates,
@@ -53,7 +56,7 @@ def explained(
 
 
 def cut(note: str, limit: int = _TEXT_BYTES) -> str:
-    """The note, or as much of it as fits into `limit` bytes of JSON, and three dots."""
+    """Returns the note, cut to `limit` bytes of JSON with three dots at the end if it is longer."""
     if len(note) * 6 <= limit or len(canonical(note)) - 2 <= limit:
         return note
     kept = note[:limit]
@@ -64,7 +67,8 @@ def cut(note: str, limit: int = _TEXT_BYTES) -> str:
 
 @lru_cache(maxsize=8192)
 def _size(name: str) -> int:
-    """Bytes of a name as JSON. Letters, digits, dots and dashes stand for themselves; anything else may be escaped. Kept,
-    because the same nodes are named all the time."""
+    """Returns the number of bytes that the name takes as JSON. A name of ASCII letters, digits,
+    dots and hyphens needs no escapes. Cached, because the same nodes are named in most
+    explanations."""
     plain = name.isascii() and name.replace("-", "").replace(".", "").isalnum()
     return len(name) if plain else len(canonical(name))

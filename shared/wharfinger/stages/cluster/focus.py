@@ -1,12 +1,14 @@
-"""A cluster state with one binding in its book, brought to the moment of one decision about that binding.
+"""A reduced cluster state for one decision about one binding: a fast path of explanations.
 
-What a decision depends on is what is free on the nodes. Of the other bindings only the sum of what they hold is needed, and
-their decisions say by how much it changed: what was placed with its requirements, what was released with its nodes. So the
-rounds since a snapshot are charged to the nodes and written into no book, which is a tenth of the work of folding them.
+A decision depends on what is free on the nodes. Of other bindings only the sum is needed, and their
+decisions say how it changed: placements with their requirements, releases with their nodes. So the
+rounds since a snapshot are charged to the nodes without recording bindings, at about a tenth of the
+cost of folding them.
 
-That holds while the nodes and their pods stay as they are and drive nobody away, and while nothing goes by measured load. Wherever
-something else happened there is no focus (None), and the whole state is loaded and folded instead; so it is, too, where the
-decision is taken again and its bytes come out otherwise: who made room for whom is only known with all others.
+This is valid while nodes and their pods do not change, no taint evicts, and no measured load is
+used. Otherwise there is no focus (None), and the whole state is loaded and folded. The same happens
+when the decision, taken again, gives other bytes, because who preempted whom is only known with all
+bindings.
 """
 
 from __future__ import annotations
@@ -22,53 +24,50 @@ from wharfinger.engine.nodes.columns import Taken
 from wharfinger.engine.nodes.occupancy import Replica, ReplicaKey, sane
 from wharfinger.events.assignments import Assigned, AssignmentsDecided
 from wharfinger.events.cluster_state import NodesObserved
-from wharfinger.events.decisions import NodeShare, ReplicasPlaced, ReplicasRefused, ReplicasReleased
+from wharfinger.events.decisions import ON_NODES, NodeShare
 from wharfinger.events.envelope import Event
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
-from wharfinger.events.registry import LATEST
+from wharfinger.events.registry import LATEST, types_of
 from wharfinger.events.ticks import Ticked
 from wharfinger.kernel.decider import Decision, Micros
 from wharfinger.stages.cluster.decider import ClusterDecider
-from wharfinger.stages.cluster.state import ClusterState, SavedHeld, load_apart, load_held
+from wharfinger.stages.cluster.state import ClusterStageState, SavedHeld, load_apart, load_held
 
 ASSIGNMENTS = LATEST[AssignmentsDecided].type
 """Inputs of this type need not be read where they do not name the binding."""
 
-_PLACED, _REFUSED, _RELEASED = (LATEST[t].type for t in (ReplicasPlaced, ReplicasRefused, ReplicasReleased))
-
-SKIMMED = (_PLACED, _REFUSED, _RELEASED)
+SKIMMED = types_of(*ON_NODES)
 """Types of decisions whose data may be left unread where they are about others."""
 
 _NODES = LATEST[NodesObserved].type
 
-_FOLLOWED = frozenset((ASSIGNMENTS, *(LATEST[t].type for t in (Ticked, PolicyApplied, PolicyRemoved))))
+_FOLLOWED = frozenset(
+    (ASSIGNMENTS, *(LATEST[t].type for t in (Ticked, PolicyApplied, PolicyRemoved)))
+)
 
 
-class _Placed(msgspec.Struct, frozen=True):
-    """What is read of another binding's placing."""
+class _OtherChange(msgspec.Struct, frozen=True):
+    """Decodes the needed part of a decision about another binding. A release does not contain the
+    requirement class; it is known from the placement."""
 
-    placed: tuple[NodeShare, ...]
+    placed: tuple[NodeShare, ...] = ()
     requirements: msgspec.Raw = msgspec.Raw(b"{}")
-
-
-class _Released(msgspec.Struct, frozen=True):
-    """And of its letting go. Which class it was of is known from its placing."""
-
     released: tuple[NodeShare, ...] = ()
 
 
-_placed = msgspec.json.Decoder(_Placed)
-_released = msgspec.json.Decoder(_Released)
+_change = msgspec.json.Decoder(_OtherChange)
 _requirements = msgspec.json.Decoder(Requirements)
 
 
-class Focus:
-    """`state` has of the bindings `binding` at most. Made by `focused`."""
+class ClusterFocus:
+    """Maintains a reduced cluster state that folds rounds in full for `binding` only. It charges
+    the replicas of other bindings to their nodes without recording the bindings. `state` holds that
+    one binding, or none. `focused` creates it."""
 
     def __init__(
         self,
         decider: ClusterDecider,
-        state: ClusterState,
+        state: ClusterStageState,
         binding: str,
         held: Mapping[str, SavedHeld],
         classes: Mapping[str, Requirements],
@@ -81,58 +80,86 @@ class Focus:
         self._read: dict[bytes, PodClass] = {}
         state.besides = self.others
 
-    def fold(self, at: Micros, events: Iterable[Event[Value]], decisions: Iterable[Decision]) -> None:
-        """A round, or of its decisions the first ones."""
+    def fold(
+        self, at: Micros, events: Iterable[Event[Value]], decisions: Iterable[Decision]
+    ) -> None:
+        """Folds one round, or the first decisions of a round, into the reduced state. The reduced
+        state records one binding (`self.binding`), and only sums for all other bindings.
+
+        `events`: the inputs of the round. Only nodes, policies, and assignments of the one binding
+        are folded. `decisions`: those about the one binding are folded in full. Those about other
+        bindings only change the free resources of nodes, and the number of replicas that the round
+        has processed.
+        """
+        self.state.spent = 0
         for event in events:
             if isinstance(event.data, NodesObserved | PolicyApplied | PolicyRemoved):
                 self._decider.fold_input(self.state, event, at)
             elif isinstance(event.data, AssignmentsDecided):
-                own = [i for i in event.data.items if isinstance(i, Assigned) and i.binding == self.binding]
+                own = [
+                    i
+                    for i in event.data.items
+                    if isinstance(i, Assigned) and i.binding == self.binding
+                ]
                 narrowed = msgspec.structs.replace(event.data, items=tuple(own))
-                self._decider.fold_input(self.state, msgspec.structs.replace(event, data=narrowed), at)
+                self._decider.fold_input(
+                    self.state, msgspec.structs.replace(event, data=narrowed), at
+                )
         for decision in decisions:
             if decision.subject == self.binding:
                 self._decider.fold_decision(self.state, decision, at)
-            elif decision.type == _PLACED:
-                self._place(decision, at)
-            elif decision.type == _RELEASED:
-                self._release(decision)
+            else:
+                change = _change.decode(decision.body)
+                self._release(decision.subject, change)
+                if change.placed:
+                    self._place(decision.subject, change, at)
+                else:
+                    self.state.spent += 1
 
     @property
     def sound(self) -> bool:
-        """Nobody is driven away, of whom the book would have to know more, and nothing is measured."""
+        """Returns whether the reduced state is still valid: there are no NoExecute taints, no lost
+        nodes, and no load policy."""
         return not self.state.book.taint_since and not self.state.book.lost and self.state.load.idle
 
     def others(self) -> Iterator[tuple[str, int, Replica]]:
-        """What all other bindings hold: (binding, ordinal, replica)."""
+        """Yields the placed replicas of all bindings but the one that the reduced state records, as
+        (binding, ordinal, replica). First come the replicas of the snapshot that were not released
+        later. Then come the replicas that were placed after the snapshot."""
         for name, held in self._held.items():
             for p in held.placed:
                 if (name, p.ordinal) not in self._gone:
                     yield (
                         name,
                         p.ordinal,
-                        Replica(p.node, self.state.book.class_of(self._classes[p.class_key]), p.devices, p.at),
+                        Replica(
+                            p.node,
+                            self.state.book.class_of(self._classes[p.class_key]),
+                            p.devices,
+                            p.at,
+                        ),
                     )
         for (name, ordinal), replica in self._since.items():
             yield name, ordinal, replica
 
-    def _place(self, decision: Decision, at: Micros) -> None:
-        took = _placed.decode(decision.body)
+    def _place(self, binding: str, took: _OtherChange, at: Micros) -> None:
         raw = bytes(took.requirements)
         cls = self._read.get(raw)
         if cls is None:
             cls = self._read[raw] = self.state.book.class_of(_requirements.decode(raw))
         for share in took.placed:
             self._charge(share, cls, 1)
+            self.state.spent += len(share.ordinals)
             for place, ordinal in enumerate(share.ordinals):
                 taken = share.devices[place] if place < len(share.devices) else ()
-                self._since[decision.subject, ordinal] = Replica(share.node, cls, taken, at)
+                self._since[binding, ordinal] = Replica(share.node, cls, taken, at)
 
-    def _release(self, decision: Decision) -> None:
-        for share in _released.decode(decision.body).released:
+    def _release(self, binding: str, change: _OtherChange) -> None:
+        for share in change.released:
+            self.state.spent += len(share.ordinals)
             for place, ordinal in enumerate(share.ordinals):
                 taken = share.devices[place] if place < len(share.devices) else ()
-                cls = self._class_of(decision.subject, ordinal)
+                cls = self._class_of(binding, ordinal)
                 self._charge(NodeShare(share.node, (ordinal,), (taken,)), cls, -1)
 
     def _class_of(self, binding: str, ordinal: int) -> PodClass:
@@ -149,10 +176,23 @@ class Focus:
         table.charge(table.rows[share.node], cls, sign * len(share.ordinals), devices)
 
 
-def focused(decider: ClusterDecider, stream: str, sections: Mapping[str, bytes] | None, binding: str) -> Focus | None:
-    """At a snapshot; `sections` None: at the beginning. None: what is held there cannot be summed up."""
+def focused(
+    decider: ClusterDecider, stream: str, sections: Mapping[str, bytes] | None, binding: str
+) -> ClusterFocus | None:
+    """Builds from a snapshot a reduced state for the decisions about one binding. Returns None if
+    the reduced state would not suffice for these decisions; the caller then has to load the whole
+    state.
+
+    The replicas of all other bindings are only subtracted from the free resources of their nodes,
+    one sum for each node and class. This does not suffice if a load policy is in use, a replica is
+    on an unknown node, or the snapshot has observed pods, NoExecute taints, or an incomplete or
+    half-received set of nodes.
+
+    `sections`: the parts of the snapshot, name -> bytes; None: there is no snapshot, and the
+    reduced state is that of the beginning of the stream.
+    """
     if sections is None:
-        return Focus(decider, decider.initial(stream), binding, {}, {})
+        return ClusterFocus(decider, decider.initial(stream), binding, {}, {})
     apart = load_apart(decider.initial(stream), sections)
     if apart is None or not apart.state.load.idle:
         return None
@@ -161,7 +201,7 @@ def focused(decider: ClusterDecider, stream: str, sections: Mapping[str, bytes] 
     own = held.pop(binding, None)
     if own is not None:
         load_held(state.book, own, classes)
-    focus = Focus(decider, state, binding, held, classes)
+    focus = ClusterFocus(decider, state, binding, held, classes)
     rows = state.book.table.rows
     used: dict[tuple[str, str], list[Taken]] = {}
     for h in held.values():
@@ -177,8 +217,9 @@ def focused(decider: ClusterDecider, stream: str, sections: Mapping[str, bytes] 
 
 
 def follows(rounds: Iterable[tuple[Collection[str], Sequence[Decision]]]) -> bool:
-    """Whether nothing happened but what a focus can follow: of each round the types of its inputs, and its decisions. Nodes may
-    come while nothing has been placed on them."""
+    """Returns whether a reduced state can follow these rounds. `rounds`: (types of the inputs,
+    decisions) of each round. Facts about nodes are allowed only up to the first round with
+    decisions."""
     followed = _FOLLOWED | {_NODES}
     for types, decisions in rounds:
         if not followed.issuperset(types) or not all(d.type in SKIMMED for d in decisions):

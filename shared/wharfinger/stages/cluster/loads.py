@@ -1,4 +1,4 @@
-"""How loaded the nodes are, in the columns that placers read."""
+"""The measured load of the nodes, in the columns that placers read."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from wharfinger.domain.scheduler import DynamicArgs
-from wharfinger.engine.load.book import LoadBook
 from wharfinger.engine.load.columns import LoadColumns, LoadTable
+from wharfinger.engine.load.node_loads import LoadBook
 from wharfinger.engine.nodes.columns import NodeTable
 from wharfinger.events.decisions import NodeShare
 from wharfinger.kernel.decider import Micros
@@ -15,7 +15,8 @@ from wharfinger.kernel.decider import Micros
 
 @dataclass(slots=True)
 class Loads:
-    """Caches, but for the placements that `book` counts: those follow from when each replica was placed."""
+    """Caches the load columns. The placements counted in `book` are not a cache; they are derived
+    from the time of each replica's placement."""
 
     book: LoadBook
     _table: LoadTable = field(init=False)
@@ -27,7 +28,8 @@ class Loads:
         self._table = LoadTable(self.book)
 
     def columns(self, nodes: NodeTable, now: Micros, args: DynamicArgs) -> LoadColumns:
-        """The same object while nothing has changed."""
+        """Returns the load columns of the nodes for these arguments; the same object as in the last
+        call if nothing has changed."""
         if self._names[0] != nodes.names:
             self._names = (nodes.names, ["" if row is None else row.name for row in nodes.by_slot])
         key = (nodes.names, self.book.version, self._moves, now, args)

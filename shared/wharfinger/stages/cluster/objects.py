@@ -1,7 +1,7 @@
-"""What a cluster was told to have besides nodes and pods: namespaces, services, budgets, volumes, claims.
+"""The other Kubernetes objects of a cluster: namespaces, services, budgets, volumes, claims.
 
-Each event is the whole state of one kind in one namespace, so that an object that is absent is gone. What decisions read is all
-of them together, made when it is asked for and kept until something changes.
+Each event has the full list of one kind in one namespace, so an absent object was deleted.
+Decisions read all of them together, built on demand and cached until a change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Objects:
     _all: ClusterObjects | None = None
 
     def observe(self, kind: str, namespace: str, objects: tuple[ClusterObject, ...]) -> bool:
-        """False: nothing changed."""
+        """Stores the objects of one kind in one namespace. Returns whether anything changed."""
         key = (kind, namespace)
         if self.told.get(key, ()) == objects:
             return False
@@ -34,5 +34,7 @@ class Objects:
     @property
     def all(self) -> ClusterObjects:
         if self._all is None:
-            self._all = ClusterObjects.of(one for _, several in sorted(self.told.items()) for one in several)
+            self._all = ClusterObjects.of(
+                one for _, several in sorted(self.told.items()) for one in several
+            )
         return self._all

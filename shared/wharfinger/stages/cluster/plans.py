@@ -1,7 +1,7 @@
-"""A plan, held against one cluster as it is: nodes change or go on a copy of the book, and the stage's own rules say which replicas
-move. As in the fleet stage, the copy is asked after everything else of the round has been decided.
+"""Plans for one cluster: node changes are applied to a copy of the state, and the stage's own rules
+say which replicas move. As in the fleet stage, this comes after all other decisions of the round.
 
-The copy is made by storing and loading. A cluster has thousands of nodes at most, and plans are rare.
+The copy is made by saving and loading: a cluster has a few thousand nodes, and plans are rare.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from uuid import UUID
 import msgspec
 
 from wharfinger.events.cluster_state import NodesObserved
-from wharfinger.events.decisions import Outcome, PlanCommitted, PlanRefused, ReplicasRefused
+from wharfinger.events.decisions import PlanAnswer, PlannedOutcome, as_decision
 from wharfinger.events.plans import PlanRequested, Step
 from wharfinger.events.proposals import NodeRemovalProposed
 from wharfinger.kernel.decider import Draft
 from wharfinger.kernel.step import ENGINE
-from wharfinger.stages.cluster.state import ClusterState
+from wharfinger.stages.cluster.state import ClusterStageState
 from wharfinger.stages.plans import (
     ENGINE_NAME,
+    answer_requests,
     node_name,
     nodes_name,
+    not_plannable,
     placement_name,
     refusal,
     replaced,
@@ -29,26 +31,34 @@ from wharfinger.stages.plans import (
 )
 
 TRIAL = UUID(int=0)
-"""Stands for the commitment where a plan is only tried."""
+"""Takes the place of the commitment's id where a plan is only tried."""
 
-Trial = Callable[[Sequence[Step]], tuple[ClusterState, Sequence[Draft]]]
-"""A copy of the state that has taken the steps and what it decided then."""
+Trial = Callable[[Sequence[Step]], tuple[ClusterStageState, Sequence[Draft]]]
+"""Applies steps to a copy of the state; returns the copy and the decisions that it made then."""
 
 
 def answer_plans(
-    state: ClusterState, trial: Trial, rules: Callable[[], Iterator[Draft]], profile: str
+    state: ClusterStageState, trial: Trial, rules: Callable[[], Iterator[Draft]], profile: str
 ) -> Iterator[Draft]:
-    for id, request in list(state.requested.items()):
-        no = _why_not(state, request, trial, profile)
-        if no is not None:
-            yield Draft(no, request.plan, "refused", id)
-            continue
-        yield Draft(PlanCommitted(request.plan, len(request.steps)), request.plan, "committed", id)
-        yield from rules()
+    return answer_requests(
+        state.requested, lambda request: _why_not(state, request, trial, profile), rules
+    )
 
 
-def expectation(state: ClusterState, request: PlanRequested, trial: Trial, profile: str) -> PlanRequested:
-    """The request with what comes of its steps now as what is expected, and with what was looked at."""
+def expectation(
+    state: ClusterStageState, request: PlanRequested, trial: Trial, profile: str
+) -> PlanRequested:
+    """Returns the plan request with two fields filled: `expected`, the expected outcomes, and
+    `basis`, a digest of each thing on which the outcomes depend.
+
+    `trial` applies the steps of the plan to a copy of the state and returns the decisions made
+    there. For each binding, node or claim that a decision is about, the expected outcome is the
+    last decision about it. Digests are taken of the inputs that the steps of the plan replace
+    (such as a bucket, which is a part of the nodes of the cluster), all buckets, the placements of
+    the bindings with an expected outcome, the nodes where these bindings have replicas after the
+    trial, and the engine with its `profile`. When the plan is committed later, a digest that
+    differs shows what has changed since.
+    """
     expected = outcomes(*trial(request.steps))
     book, cluster = state.book, state.cluster
     names = {name for step in request.steps if (name := replaced(step.data)) is not None}
@@ -59,16 +69,20 @@ def expectation(state: ClusterState, request: PlanRequested, trial: Trial, profi
     return msgspec.structs.replace(request, expected=expected, basis=basis)
 
 
-def outcomes(after: ClusterState, drafts: Sequence[Draft]) -> tuple[Outcome, ...]:
-    """Where each binding of which something was decided lies then; why not all of it, if so."""
-    found: dict[str, Outcome] = {}
+def outcomes(after: ClusterStageState, drafts: Sequence[Draft]) -> tuple[PlannedOutcome, ...]:
+    """Returns the outcome of each subject that was decided, in order of name: its last decision,
+    the nodes of its replicas with counts, and the reason if it was refused."""
+    found: dict[str, PlannedOutcome] = {}
     for draft in drafts:
-        reason = draft.data.reason if isinstance(draft.data, ReplicasRefused) else ""
-        found[draft.subject] = Outcome(draft.subject, draft.outcome, _nodes_of(after, draft.subject), reason)
+        decided = as_decision(draft.data)
+        reason = decided.refusal() if decided.ABOUT == "binding" else ""
+        found[draft.subject] = PlannedOutcome(
+            draft.subject, draft.outcome, _nodes_of(after, draft.subject), reason
+        )
     return tuple([found[subject] for subject in sorted(found)])
 
 
-def _nodes_of(state: ClusterState, binding: str) -> dict[str, int]:
+def _nodes_of(state: ClusterStageState, binding: str) -> dict[str, int]:
     held = state.book.held.get(binding)
     places: dict[str, int] = {}
     for replica in held.placed.values() if held is not None else ():
@@ -76,18 +90,20 @@ def _nodes_of(state: ClusterState, binding: str) -> dict[str, int]:
     return dict(sorted(places.items()))
 
 
-def _why_not(state: ClusterState, request: PlanRequested, trial: Trial, profile: str) -> PlanRefused | None:
+def _why_not(
+    state: ClusterStageState, request: PlanRequested, trial: Trial, profile: str
+) -> PlanAnswer | None:
     foreign = next((step for step in request.steps if not _is_ours(state, step)), None)
     if foreign is not None or not state.book.known:
         what = "" if foreign is None or foreign.empty else type(foreign.data).__name__
-        return PlanRefused(request.plan, "NotPlannable", what)
+        return not_plannable(request, what)
     found = outcomes(*trial(request.steps))
     now = {name: _digest(state, name, profile) for name in request.basis}
     changed = [name for name, was in request.basis.items() if now[name] != was]
     return refusal(request, now, found, _come_since(state, request, changed))
 
 
-def _is_ours(state: ClusterState, step: Step) -> bool:
+def _is_ours(state: ClusterStageState, step: Step) -> bool:
     if step.empty:
         return False
     match step.data:
@@ -99,29 +115,51 @@ def _is_ours(state: ClusterState, step: Step) -> bool:
             return False
 
 
-def _come_since(state: ClusterState, request: PlanRequested, changed: Collection[str]) -> Iterator[str]:
-    """Bindings on nodes that hold something else than they did: among them is who took the room."""
+def _come_since(
+    state: ClusterStageState, request: PlanRequested, changed: Collection[str]
+) -> Iterator[str]:
+    """Yields placement names of bindings that may have taken the room on which the plan relied. A
+    binding is one of these if it has a replica on a changed node, and the expected outcomes of the
+    plan (`request`) do not mention the binding.
+
+    `changed`: the names of the things that have changed since the plan was computed; all except
+    nodes are ignored.
+    """
     planned = {outcome.subject for outcome in request.expected}
     prefix = node_name(state.cluster, "")
     for name in changed:
         if name.startswith(prefix):
             here = state.book.on_node.get(name.removeprefix(prefix), {})
-            yield from (placement_name(binding) for binding in sorted({b for b, _ in here} - planned))
+            yield from (
+                placement_name(binding) for binding in sorted({b for b, _ in here} - planned)
+            )
 
 
-def _digest(state: ClusterState, name: str, profile: str) -> str:
-    """Of what `name` stands for, as it is now; of nothing: empty."""
+def _digest(state: ClusterStageState, name: str, profile: str) -> str:
+    """Returns a short digest of one thing on which a plan depends, as it is at present; empty if
+    the thing does not exist. `name` says which thing:
+
+    - the engine: digest of the engine and `profile`;
+    - a node: digest of its replicas, its pods, and whether it is closed to new replicas;
+    - the placement of a binding: digest of the wanted number, the class, whether all replicas are
+      being replaced, and the number of replicas on each node;
+    - a bucket of nodes: digest of all its nodes.
+    """
     book = state.book
     if name == ENGINE_NAME:
         return short_digest((ENGINE, profile))
     if name.startswith(prefix := node_name(state.cluster, "")):
         node = name.removeprefix(prefix)
-        return short_digest((sorted(book.on_node.get(node, {})), book.pods.get(node, ()), node in book.closed))
+        return short_digest(
+            (sorted(book.on_node.get(node, {})), book.pods.get(node, ()), node in book.closed)
+        )
     if name.startswith("binding/"):
         binding = name.removeprefix("binding/").removesuffix(" placement")
         held = book.held.get(binding)
         return (
-            "" if held is None else short_digest((held.desired, held.cls.key, held.replace, _nodes_of(state, binding)))
+            ""
+            if held is None
+            else short_digest((held.desired, held.cls.key, held.replace, _nodes_of(state, binding)))
         )
     bucket = name.removeprefix(nodes_name(state.cluster, 0)[:-1])
     nodes = book.buckets.get(int(bucket)) if bucket.isascii() and bucket.isdecimal() else None

@@ -1,8 +1,9 @@
-"""Which scheduler profile a pod is placed by: those of the configurations that were applied, and the default one.
+"""The scheduler profile of a pod: from the applied scheduler configurations, or the default.
 
-Scheduler configurations are policies and told to every cluster. Of two profiles of one name that of the configuration whose key
-comes first holds. `default-scheduler` is always there: where no configuration names it, it is what the settings say, so that a
-configuration for some workloads does not leave all others without a scheduler.
+Scheduler configurations are policies and apply to every cluster. If two have a profile of the same
+name, the configuration whose key comes first wins. `default-scheduler` always exists: where no
+configuration defines it, the settings do, so that a configuration for some workloads does not leave
+the others without a scheduler.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from wharfinger.engine.nodes.place import Placer
 
 @dataclass(slots=True)
 class Profiles:
-    """`configs`: policy key -> configuration. `snapshot`: the cluster as the framework sees it, for what is asked of plugins node
-    by node. Placers and frameworks are caches: made when first asked for."""
+    """Finds the scheduler profile, placer and framework for a scheduler name. `configs`: policy key
+    -> scheduler configuration. `snapshot`: builds the cluster as the framework sees it, for plugins
+    that are evaluated node by node. Placers and frameworks are built on demand and cached."""
 
     table: NodeTable
     default: Profile
@@ -32,7 +34,9 @@ class Profiles:
     _frameworks: dict[str, Framework] = field(default_factory=dict)
 
     def applied(self, key: str, config: SchedulerConfig | None) -> bool:
-        """None: the policy is gone, or says nothing of this. False: nothing changed."""
+        """Stores the scheduler configuration `config` of the policy with the key `key`, or removes
+        the stored one. `config`: None if the policy was removed or has no scheduler configuration.
+        Returns whether the stored configuration changed."""
         if self.configs.get(key) == config:
             return False
         if config is None:
@@ -56,11 +60,13 @@ class Profiles:
         return self._named
 
     def profile(self, name: str) -> Profile | None:
-        """Empty: the default one."""
+        """Returns the scheduler profile with this name; None if there is none. An empty name means
+        the default profile."""
         return self.named.get(name or DEFAULT_SCHEDULER)
 
     def extenders(self, name: str) -> tuple[Extender, ...]:
-        """Of the configuration whose profile this is; none of the one that the settings make."""
+        """Returns the extenders of the configuration that defines this profile. A profile that
+        comes from the settings has no extenders."""
         name = name or DEFAULT_SCHEDULER
         configs = (config for _, config in sorted(self.configs.items()))
         return next((c.extenders for c in configs if any(p.name == name for p in c.profiles)), ())
@@ -73,7 +79,8 @@ class Profiles:
         return placer
 
     def framework(self, name: str) -> Framework:
-        """KeyError: no profile has the name."""
+        """Returns the framework of the profile with this name, built on the first call. Raises
+        KeyError if no profile has the name."""
         name = name or DEFAULT_SCHEDULER
         made = self._frameworks.get(name)
         if made is None:

@@ -1,7 +1,9 @@
-"""Nodes for what fits nowhere: all that is left over of a round is put to Solve at once, together with what is on its way.
+"""New nodes for replicas that fit nowhere: one call of Solve for all of them when the batch window
+closes, including pending nodes.
 
-What new nodes are asked for waits, as what room is made for waits: it is not refused while its claim is open. What Solve can
-do nothing for is refused, with what Solve says of each pool. A group of pods is helped whole or not at all.
+Replicas with a new or pending node wait, as after a preemption, and are not refused while the claim
+is open. Replicas that Solve cannot help are refused with its reason for each pool. A pod group is
+helped whole or not at all.
 """
 
 from __future__ import annotations
@@ -10,27 +12,41 @@ from collections.abc import Generator, Iterator, Mapping
 
 from wharfinger.engine.provisioning.problem import NewClaim, Solution
 from wharfinger.engine.provisioning.solve import solve
-from wharfinger.events.decisions import ReplicasNominated
 from wharfinger.events.envelope import uuid_of
 from wharfinger.kernel.decider import Draft, Micros
-from wharfinger.stages.cluster.answers import does_not_fit, in_order
+from wharfinger.stages.cluster.answers import does_not_fit, in_order, nominated_draft
 from wharfinger.stages.cluster.claims import in_words, name_of, requested
+from wharfinger.stages.cluster.cluster_snapshot import problem
+from wharfinger.stages.cluster.group_members import group_of
 from wharfinger.stages.cluster.groups import DOES_NOT_FIT, given_back
-from wharfinger.stages.cluster.members import group_of
-from wharfinger.stages.cluster.scene import problem
-from wharfinger.stages.cluster.state import ClusterState
+from wharfinger.stages.cluster.state import ClusterStageState
 from wharfinger.stages.pools import COMES_WITHIN_US
 
 
-def provision(state: ClusterState, short: Mapping[str, int], at: Micros) -> Iterator[Draft]:
-    """`short`: binding -> how many of its replicas have no place and wait for none. Each of them waits then, or is refused."""
+def provision(state: ClusterStageState, short: Mapping[str, int], at: Micros) -> Iterator[Draft]:
+    """Yields the drafts (decisions that have no seq yet) that request new nodes for the replicas
+    that fit on no node. One call of Solve (a simulation as in Karpenter: it puts pods on existing
+    nodes, on pending nodes, which were requested and are not there yet, and on new nodes) handles
+    all bindings together.
+
+    `short`: binding -> number of replicas that have neither a node nor reserved room.
+
+    - A pod group that would stay below its minimum number of placed pods is refused as a whole.
+      Then Solve is repeated without this pod group.
+    - Replicas that Solve puts on pending or uninitialised nodes get a nomination: room on that node
+      is reserved for the replicas.
+    - For each new node of the solution, a node claim is requested.
+    - All remaining replicas are refused, with the reason that Solve gave.
+    """
     if not short:
         return
     asked = {name: short[name] for name in in_order(state, short)}
     solution = solve(problem(state, at, asked))
     while broken := _broken_groups(state, asked, solution):
         for members in broken:
-            note = next((said for name in members if (said := _said(state, solution, name, at))), "")
+            note = next(
+                (said for name in members if (said := _said(state, solution, name, at))), ""
+            )
             yield from given_back(state, members, DOES_NOT_FIT, note)
             asked = {name: count for name, count in asked.items() if name not in members}
         if not asked:
@@ -48,16 +64,15 @@ def provision(state: ClusterState, short: Mapping[str, int], at: Micros) -> Iter
 
 
 def _nominated(
-    state: ClusterState, asked: Mapping[str, int], solution: Solution, at: Micros
+    state: ClusterStageState, asked: Mapping[str, int], solution: Solution, at: Micros
 ) -> Generator[Draft, None, dict[str, int]]:
-    """What is to go to nodes on their way, or that are there and not to be counted on yet: how many of each binding."""
+    """Drafts nominations for the replicas that Solve puts on pending claims or on nodes that are
+    not initialised. Returns binding -> number of its nominated replicas."""
     helped: dict[str, int] = {}
     for target, name, count in _places(solution):
         if name not in asked or not _waits_at(state, target, name, solution):
             continue
-        held = state.book.held[name]
-        data = ReplicasNominated(state.cluster, name, held.assignment, target, count, at + COMES_WITHIN_US)
-        yield Draft(data, name, "nominated", uuid_of(held.assignment))
+        yield nominated_draft(state, name, target, count, at + COMES_WITHIN_US)
         helped[name] = helped.get(name, 0) + count
     return helped
 
@@ -69,8 +84,15 @@ def _places(solution: Solution) -> Iterator[tuple[str, str, int]]:
                 yield target, name, count
 
 
-def _waits_at(state: ClusterState, target: str, binding: str, solution: Solution) -> bool:
-    """A node that is ready takes replicas at once; what it did not take, it will not, unless a group waits for the rest of it."""
+def _waits_at(state: ClusterStageState, target: str, binding: str, solution: Solution) -> bool:
+    """Returns whether a replica of the binding, which Solve (the simulation that puts pods on
+    nodes) put on `target`, has to wait there. `target`: name of a pending node claim or of a node.
+
+    The replica waits if `target` is a pending node claim, or a node that is not initialised. On an
+    initialised node the replica waits only if `solution` also requests new nodes for its pod group;
+    the group then waits as a whole. In any other case the answer is False: the scheduler would have
+    placed the replica on this node before, so its room is not reserved.
+    """
     if target in state.pools.claims:
         return True
     node = state.book.nodes.get(target)
@@ -81,25 +103,43 @@ def _waits_at(state: ClusterState, target: str, binding: str, solution: Solution
     group = group_of(state.book.held[binding].cls)
     if group is None:
         return False
-    return any(name in claim.pods for claim in solution.claims for name in state.members.by_group[group])
+    return any(
+        name in claim.pods for claim in solution.claims for name in state.members.by_group[group]
+    )
 
 
-def _claimed(state: ClusterState, claim: NewClaim, solution: Solution, at: Micros) -> Draft:
+def _claimed(state: ClusterStageState, claim: NewClaim, solution: Solution, at: Micros) -> Draft:
     held = state.book.held
     names = in_order(state, {name: None for name in claim.pods if name in held})
     cause = uuid_of(held[names[0]].assignment) if names else None
     note = f"{in_words(claim)}; for {', '.join(f'{claim.pods[name]} of {name}' for name in names)}"
-    given_up = [f"{name}: {', '.join(solution.relaxed[name])}" for name in names if solution.relaxed.get(name)]
+    given_up = [
+        f"{name}: {', '.join(solution.relaxed[name])}"
+        for name in names
+        if solution.relaxed.get(name)
+    ]
     if given_up:
         note += f"; given up: {'; '.join(given_up)}"
     return requested(state, claim, name_of(state, claim.pool), at + COMES_WITHIN_US, cause, note)
 
 
-def _broken_groups(state: ClusterState, asked: Mapping[str, int], solution: Solution) -> list[list[str]]:
-    """The members of each group of which not enough would get a place."""
+def _broken_groups(
+    state: ClusterStageState, asked: Mapping[str, int], solution: Solution
+) -> list[list[str]]:
+    """Returns the pod groups that would stay below their minimum with this solution of Solve (the
+    simulation that puts pods on nodes): for each such group, the list of its bindings.
+
+    A group is broken if (wanted replicas of all its bindings) minus (its replicas that Solve could
+    not place) is less than its minimum. The minimum is the largest `min_count` among the bindings
+    of the group. Only groups with a binding in `asked` (binding -> number of replicas) are checked.
+    Example: minimum 4, 6 replicas wanted, 3 not placed: 6 - 3 = 3 is less than 4, so the group is
+    returned.
+    """
     unplaced = {u.name: u.count for u in solution.unplaced}
     broken: list[list[str]] = []
-    for group in {g: None for name in asked if (g := group_of(state.book.held[name].cls)) is not None}:
+    for group in {
+        g: None for name in asked if (g := group_of(state.book.held[name].cls)) is not None
+    }:
         members = in_order(state, dict.fromkeys(sorted(state.members.by_group[group])))
         held = [state.book.held[name] for name in members]
         least = max(h.cls.requirements.traits.min_count for h in held)
@@ -108,14 +148,25 @@ def _broken_groups(state: ClusterState, asked: Mapping[str, int], solution: Solu
     return broken
 
 
-def _said(state: ClusterState, solution: Solution, name: str, at: Micros) -> str:
-    """What there is to say of the pools, as users know it."""
+def _said(state: ClusterStageState, solution: Solution, name: str, at: Micros) -> str:
+    """Returns the text that explains why the binding `name` got no node. A semicolon separates the
+    parts:
+
+    - the reasons that Solve (the simulation that puts pods on nodes) gave for this binding;
+    - for each pool in back-off (its last nodes could not be created): for how many seconds no node
+      of the pool is requested;
+    - up to three ready nodes on which Solve sees room although the scheduler does not place the
+      replica there.
+    """
     said = list(dict.fromkeys(u.reason for u in solution.unplaced if u.name == name))
     away = sorted(state.pools.backing_off(at).items())
     said += [
-        f"pool {pool}: no node could be had, not asked again for {(until - at) // 1_000_000} s" for pool, until in away
+        f"pool {pool}: no node could be had, not asked again for {(until - at) // 1_000_000} s"
+        for pool, until in away
     ]
     ready = [node for node, pods in sorted(solution.placed.items()) if pods.get(name)]
     if ready:
-        said.append(f"there is room on {', '.join(ready[:3])}, where the scheduler does not place it")
+        said.append(
+            f"there is room on {', '.join(ready[:3])}, where the scheduler does not place it"
+        )
     return "; ".join(said)

@@ -1,7 +1,7 @@
-"""What a cluster stream remembers: the book of its cluster, how far it has read each fleet stream, how it was told to place, how
-loaded its nodes are, and what waits.
+"""The state of a cluster stream (`ClusterStageState`) and its stored form in snapshots.
 
-Stored are facts and the book, never columns or caches: those follow from the book, and a loaded state builds them anew.
+A snapshot stores facts, occupancy and open work in named sections (`SECTIONS`). Columns and caches
+are not stored; `load` rebuilds them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,20 @@ from uuid import UUID
 import msgspec
 
 from wharfinger.domain.cluster_objects import ClusterObject
+from wharfinger.domain.ids import (
+    BindingName,
+    ClassKey,
+    EventId,
+    FleetDecisionId,
+    NamespaceName,
+    NodeName,
+    PolicyKey,
+    PolicyName,
+    StreamName,
+    TaintName,
+    Word,
+    WorkloadUid,
+)
 from wharfinger.domain.instance_types import Catalogue
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.node_pool import DisruptionReason, NodeOverlay, NodePoolPolicy
@@ -20,37 +34,53 @@ from wharfinger.domain.policy import LoadPolicy
 from wharfinger.domain.scheduler import SchedulerConfig
 from wharfinger.domain.value import Value, canonical
 from wharfinger.domain.workload import Requirements
-from wharfinger.engine.devices.workload import Demand, DemandSeen
+from wharfinger.engine.devices.workload import ClusterDemand, DemandSeen
 from wharfinger.engine.load.annotations import written_of
-from wharfinger.engine.load.book import LoadBook
+from wharfinger.engine.load.node_loads import LoadBook
 from wharfinger.engine.nodes.columns import Taken, Ties
 from wharfinger.engine.nodes.occupancy import Occupancy, Replica
 from wharfinger.events.cluster_state import NodesObserved, PodsObserved
-from wharfinger.events.decisions import NodeShare
-from wharfinger.events.disruption import DisruptionDecided
+from wharfinger.events.decisions import DisruptionCommand, NodeShare
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.plans import PlanRequested
-from wharfinger.events.proposals import DeschedulingProposed, DisruptionProposed, NodeRemovalProposed
+from wharfinger.events.proposals import (
+    DeschedulingProposed,
+    DisruptionProposed,
+    NodeRemovalProposed,
+)
 from wharfinger.events.streams import CLUSTER
-from wharfinger.kernel.decider import Ask, Micros
+from wharfinger.events.versions import SavedVersion, Versions
+from wharfinger.kernel.decider import Micros
+from wharfinger.kernel.incarnations import Incarnations
+from wharfinger.stages.cluster.group_members import Group, Members
 from wharfinger.stages.cluster.loads import Loads
-from wharfinger.stages.cluster.members import Group, Members
 from wharfinger.stages.cluster.objects import Objects
 from wharfinger.stages.cluster.profile import IMMEDIATE, ClusterProfile, Window
 from wharfinger.stages.cluster.profiles import Profiles
-from wharfinger.stages.pools import Offer, OpenClaim, OpenCommand, PoolFacts, PoolPolicies, SoldOut
+from wharfinger.stages.extender_calls import ExtenderCall
+from wharfinger.stages.pools import (
+    OpenClaim,
+    OpenCommand,
+    PoolFacts,
+    PoolOffer,
+    PoolPolicies,
+    SoldOut,
+)
 
 
 class Nomination(Value, frozen=True, array_like=True):
-    """Room that is being made for `replicas` of a binding on `node`, until `until` at the latest."""
+    """A reservation of room on `node` for `replicas` replicas of a binding. It expires at
+    `until`."""
 
-    node: str
+    node: NodeName
     replicas: int
     until: Micros
 
 
 class Replacement(Value, frozen=True):
-    """A claim of a command, and what became of it: a node at a price, or nothing, and why. Neither: it is waited for."""
+    """Records the claim for a replacement node of a command, and its outcome. If `node` is set, it
+    succeeded; if `failed` (the reason) is set, it failed; otherwise it is still open. `price`:
+    price of the node in billionths of a dollar an hour."""
 
     claim: str
     node: str = ""
@@ -58,11 +88,12 @@ class Replacement(Value, frozen=True):
     failed: str = ""
 
 
-class Running(Value, frozen=True):
-    """A command that was decided `at`, by the decision `id`, and is not over. `removed`: nodes whose removal was decided since;
-    `moved`: how many replicas were moved."""
+class RunningCommand(Value, frozen=True):
+    """A disruption command in progress: decided `at` by the decision `id`, and neither done nor
+    rolled back. `removed`: nodes whose removal was decided since; `moved`: number of replicas moved
+    so far."""
 
-    decided: DisruptionDecided
+    decided: DisruptionCommand
     id: UUID
     at: Micros
     replacements: tuple[Replacement, ...] = ()
@@ -70,19 +101,21 @@ class Running(Value, frozen=True):
     moved: int = 0
 
     def node_of(self, target: str) -> str:
-        """The node that a move goes to; empty: it is not there yet."""
+        """Returns the name of the node that a move goes to. `target`: a node, or the claim of a
+        replacement. Empty if the node of that claim does not exist yet."""
         return next((r.node for r in self.replacements if r.claim == target), target)
 
 
 class Motion(Value, frozen=True, array_like=True):
-    """A replica that was moved to `node` and has not been seen there. It counts as disrupted until `until` at the latest."""
+    """A replica that was moved to `node` and has not been seen there. It counts as disrupted until
+    `until` at the latest."""
 
-    node: str
+    node: NodeName
     until: Micros
 
 
-class Question(Value, frozen=True, array_like=True):
-    """To the extender at `url`; `id`: of the decision to ask it."""
+class ExtenderQuestion(Value, frozen=True, array_like=True):
+    """A call to the extender at `url` about `nodes`. `id`: of the decision to make the call."""
 
     id: str
     url: str
@@ -91,39 +124,45 @@ class Question(Value, frozen=True, array_like=True):
 
 
 class Extending(Value, frozen=True):
-    """What extenders were asked about one replica, and what they have said: question -> (answer, why there is none)."""
+    """The extender calls made for the next replica of a binding, and the answers so far: question
+    id -> (answer, error)."""
 
-    questions: tuple[Question, ...] = ()
+    questions: tuple[ExtenderQuestion, ...] = ()
     answers: dict[str, tuple[str, str]] = {}
 
-    def about(self, url: str, verb: str) -> tuple[Question | None, tuple[str, str] | None]:
-        """The question and its answer, as far as there are."""
+    def about(self, url: str, verb: str) -> tuple[ExtenderQuestion | None, tuple[str, str] | None]:
+        """Returns the call to this extender with this verb, and its answer. The call is None if it
+        was not made; the answer is None if it has not arrived."""
         question = next((q for q in self.questions if (q.url, q.verb) == (url, verb)), None)
         return question, None if question is None else self.answers.get(question.id)
 
 
 @dataclass(slots=True)
-class ClusterState:
-    """`seen`: fleet stream -> highest seq taken in. `proposals`: event id -> what is still to be answered, in order.
+class ClusterStageState:
+    """Holds the state of one cluster stream.
 
-    `causes`: node -> the event that last said something of it, kept for nodes whose replicas it may drive away. `requested`: plans
-    to be answered, by the id of the event that asked. `on_behalf`: proposal of a plan -> the commitment it came with, which is
-    the cause of its answer; both stand in one round, so this is never stored.
+    `seen`: fleet stream -> highest seq folded. `proposals`: event id -> open proposal to remove a
+    node, in order of arrival. `causes`: node -> the last event about it, for nodes that may evict
+    replicas. `requested`: open plans, by id of the event. `on_behalf`: proposal of a plan -> the
+    commitment that is the cause of its answer; both are in one round, so it is never stored.
 
-    `window`: the setting. `gathering`: when the first and the last of what waits for company came; None: nothing does. `groups`:
-    group of pods -> since when it is not whole. `nominated`: binding -> room that is being made for it. `members`: of groups.
-    `demand`: what was asked of this cluster, by which leftovers of devices are valued.
-    `extending`: binding -> what extenders were asked about its next replica.
+    `window`, `buying`, `work_max`: settings. `unfinished`: the last round reached its bound of
+    work; the rest is due at once. `gathering`: arrival times of the first and the last assignment
+    in the open batch windows; None: both are closed. `groups`: pod group -> time since when it is
+    incomplete. `nominated`: binding -> its nominations. `members`: the bindings of each pod group.
+    `demand`: past device requests. `extending`: binding -> extender calls for its next replica.
 
-    `policies`: of pools, overlays and instance types. `pools`: what goes on in the pools of this cluster. `running`:
-    commands that are not over, by name, in the order in which they were decided. `disruptions`, `descheduling`: proposals
-    to be answered, by event id. `motion`: binding -> ordinal -> a move that is not seen to be done. `rested`: binding ->
-    until when no strategy moves it again. `left`: binding -> node that a strategy took it off -> until when none takes it
-    back there. `named`: how many claims and commands were given names.
+    `policies`: pools, overlays and instance types. `pools`: facts about the pools of this cluster.
+    `running`: open commands by name, in order of decision. `disruptions`, `descheduling`: open
+    proposals, by event id. `motion`: binding -> ordinal -> a move not yet observed. `rested`:
+    binding -> time until which strategies may not move it. `left`: binding -> node that it left ->
+    time until which it may not return. `named`: number of names given to claims and commands.
+    `incarnations`: each time the ledger lost its last decisions.
 
-    Never stored: `at` of the round, and of the round as well `tries`: binding -> how often it has looked for room to be made.
-    `open_asks`: the questions that are open, as they are put; made once each.
-    `besides`: (binding, ordinal, replica) of those that are charged to nodes and not in the book, which is so in a focused state.
+    Never stored: `at`, time of the round; `spent`: replicas placed, released or refused in the
+    round; `tries`: binding -> how often it tried to preempt in the round; `open_asks`: open
+    extender calls, each built once; `besides`: in a reduced state (`focus`), yields (binding,
+    ordinal, replica) for replicas that are charged to nodes without being recorded.
     """
 
     stream: str
@@ -133,6 +172,8 @@ class ClusterState:
     load: LoadBook
     loads: Loads
     window: Window = IMMEDIATE
+    buying: Window = IMMEDIATE
+    work_max: int = 0
     seen: dict[str, int] = field(default_factory=dict)
     proposals: dict[str, NodeRemovalProposed] = field(default_factory=dict)
     causes: dict[str, str] = field(default_factory=dict)
@@ -142,31 +183,68 @@ class ClusterState:
     groups: dict[Group, Micros] = field(default_factory=dict)
     nominated: dict[str, tuple[Nomination, ...]] = field(default_factory=dict)
     extending: dict[str, Extending] = field(default_factory=dict)
+    versions: Versions = field(default_factory=Versions)
     policies: PoolPolicies = field(default_factory=PoolPolicies)
     pools: PoolFacts = field(default_factory=PoolFacts)
-    running: dict[str, Running] = field(default_factory=dict)
+    running: dict[str, RunningCommand] = field(default_factory=dict)
     disruptions: dict[str, DisruptionProposed] = field(default_factory=dict)
     descheduling: dict[str, DeschedulingProposed] = field(default_factory=dict)
     motion: dict[str, dict[int, Motion]] = field(default_factory=dict)
     rested: dict[str, Micros] = field(default_factory=dict)
     left: dict[str, dict[str, Micros]] = field(default_factory=dict)
     named: int = 0
+    unfinished: bool = False
+    incarnations: Incarnations = ()
     members: Members = field(default_factory=Members)
-    demand: Demand = field(default_factory=Demand)
+    demand: ClusterDemand = field(default_factory=ClusterDemand)
     at: Micros = 0
+    spent: int = 0
     tries: dict[str, int] = field(default_factory=dict)
-    open_asks: dict[str, Ask] = field(default_factory=dict)
+    open_asks: dict[str, ExtenderCall] = field(default_factory=dict)
     besides: Callable[[], Iterable[tuple[str, int, Replica]]] = tuple
 
     @property
     def cluster(self) -> str:
         return self.stream.removeprefix(CLUSTER)
 
+    def gathers(self, at: Micros) -> bool:
+        """Returns whether the placement window is open at `at`. Assignments that arrive before it
+        closes are placed in one batch with the present ones."""
+        return self.gathering is not None and self.window.ends(*self.gathering) > at
 
-def empty_state(stream: str, profile: ClusterProfile, ties: Ties | None = None) -> ClusterState:
+    def gathers_for_nodes(self, at: Micros) -> bool:
+        """Returns whether the provisioning window is open at `at`. When it closes, the stage
+        requests nodes for all replicas that fit on no node."""
+        return self.gathering is not None and self.buying.ends(*self.gathering) > at
+
+    @property
+    def work_left(self) -> int | None:
+        """Returns the number of replicas that this round may still place, release or refuse; None
+        if the round has no bound."""
+        return max(0, self.work_max - self.spent) if self.work_max else None
+
+    @property
+    def exhausted(self) -> bool:
+        """Returns whether the round has reached its bound of work."""
+        return self.work_left == 0
+
+
+def empty_state(
+    stream: str, profile: ClusterProfile, ties: Ties | None = None
+) -> ClusterStageState:
     book, load = Occupancy(ties), LoadBook()
     profiles = Profiles(book.table, profile.scheduler)
-    return ClusterState(stream, book, profiles, Objects(), load, Loads(load), profile.window)
+    return ClusterStageState(
+        stream,
+        book,
+        profiles,
+        Objects(),
+        load,
+        Loads(load),
+        profile.window,
+        profile.buying,
+        profile.work,
+    )
 
 
 # --- the stored form
@@ -177,153 +255,200 @@ class _Nodes(Value, frozen=True):
     buckets: tuple[tuple[int, tuple[Node, ...]], ...]
     incoming_count: int
     incoming: tuple[tuple[int, tuple[Node, ...]], ...]
-    closed: tuple[str, ...]
-    taint_since: dict[str, dict[str, int]]
+    closed: tuple[NodeName, ...]
+    taint_since: dict[NodeName, dict[TaintName, Micros]]
 
 
 class _Pods(Value, frozen=True):
-    by_node: dict[str, tuple[Pod, ...]]
+    by_node: dict[NodeName, tuple[Pod, ...]]
 
 
-class _Placed(Value, frozen=True, array_like=True):
-    """`class_key`: of the pods it is interchangeable with (`PodClass.pod_key`), as everywhere in here."""
+class _PlacedReplica(Value, frozen=True, array_like=True):
+    """Stores one placed replica. `class_key`: key of the class of pods with equal requirements
+    (`PodClass.pod_key`); all class keys in this module are of this kind."""
 
     ordinal: int
-    node: str
-    class_key: str
-    at: int
+    node: NodeName
+    class_key: ClassKey
+    at: Micros
     devices: Taken
 
 
 class SavedHeld(Value, frozen=True):
-    binding: str
-    class_key: str
-    uid: str
-    assignment: str
+    binding: BindingName
+    class_key: ClassKey
+    uid: WorkloadUid
+    assignment: FleetDecisionId
     desired: int
     priority: int
     arrival: int
     replace: bool
-    placed: tuple[_Placed, ...]
+    placed: tuple[_PlacedReplica, ...]
 
 
 class _Bindings(Value, frozen=True):
     arrivals: int
-    classes: dict[str, Requirements]
+    classes: dict[ClassKey, Requirements]
     held: tuple[SavedHeld, ...]
     demand: DemandSeen = DemandSeen()
 
 
-class WaitingGroup(Value, frozen=True, array_like=True):
-    namespace: str
-    name: str
+class WaitingPodGroup(Value, frozen=True, array_like=True):
+    namespace: NamespaceName
+    name: PolicyName
     since: Micros
 
 
 class ToldObjects(Value, frozen=True):
     """All objects of one kind in one namespace."""
 
-    kind: str
-    namespace: str
+    kind: Word
+    namespace: NamespaceName
     objects: tuple[ClusterObject, ...]
 
 
 class _Stream(Value, frozen=True):
-    seen: dict[str, int]
-    proposals: tuple[tuple[str, NodeRemovalProposed], ...]
-    causes: dict[str, str]
+    seen: dict[StreamName, int]
+    proposals: tuple[tuple[EventId, NodeRemovalProposed], ...]
+    causes: dict[NodeName, EventId]
     plans: tuple[tuple[UUID, PlanRequested], ...] = ()
     gathering: tuple[Micros, Micros] | None = None
-    groups: tuple[WaitingGroup, ...] = ()
-    nominated: dict[str, tuple[Nomination, ...]] = {}
-    extending: dict[str, Extending] = {}
+    groups: tuple[WaitingPodGroup, ...] = ()
+    nominated: dict[BindingName, tuple[Nomination, ...]] = {}
+    extending: dict[BindingName, Extending] = {}
+    unfinished: bool = False
+    incarnations: Incarnations = ()
 
 
 class _Told(Value, frozen=True):
-    configs: dict[str, SchedulerConfig] = {}
-    load_policies: dict[str, LoadPolicy] = {}
+    configs: dict[PolicyKey, SchedulerConfig] = {}
+    load_policies: dict[PolicyKey, LoadPolicy] = {}
     loads: tuple[NodeLoadObserved, ...] = ()
     hot: HotValueObserved | None = None
     objects: tuple[ToldObjects, ...] = ()
 
 
 class _Offers(Value, frozen=True):
-    """By policy key."""
+    """Stores pools, overlays and parts of catalogues, each by policy key."""
 
-    pools: dict[str, NodePoolPolicy] = {}
-    overlays: dict[str, NodeOverlay] = {}
-    catalogues: dict[str, Catalogue] = {}
+    pools: dict[PolicyKey, NodePoolPolicy] = {}
+    overlays: dict[PolicyKey, NodeOverlay] = {}
+    catalogues: dict[PolicyKey, Catalogue] = {}
 
 
 class _Upkeep(Value, frozen=True):
     claims: tuple[OpenClaim, ...] = ()
     commands: tuple[OpenCommand, ...] = ()
-    quiet_since: dict[str, Micros] = {}
-    promised: dict[str, Micros] = {}
-    leaving: dict[str, DisruptionReason] = {}
-    sold_out: tuple[tuple[Offer, SoldOut], ...] = ()
-    running: tuple[Running, ...] = ()
-    disruptions: tuple[tuple[str, DisruptionProposed], ...] = ()
-    descheduling: tuple[tuple[str, DeschedulingProposed], ...] = ()
-    motion: tuple[tuple[str, int, Motion], ...] = ()
-    rested: dict[str, Micros] = {}
+    quiet_since: dict[NodeName, Micros] = {}
+    promised: dict[NodeName, Micros] = {}
+    leaving: dict[NodeName, DisruptionReason] = {}
+    sold_out: tuple[tuple[PoolOffer, SoldOut], ...] = ()
+    running: tuple[RunningCommand, ...] = ()
+    disruptions: tuple[tuple[EventId, DisruptionProposed], ...] = ()
+    descheduling: tuple[tuple[EventId, DeschedulingProposed], ...] = ()
+    motion: tuple[tuple[BindingName, int, Motion], ...] = ()
+    rested: dict[BindingName, Micros] = {}
     named: int = 0
-    left: dict[str, dict[str, Micros]] = {}
+    left: dict[BindingName, dict[NodeName, Micros]] = {}
+
+
+class _FactVersions(Value, frozen=True):
+    held: tuple[SavedVersion, ...] = ()
 
 
 SECTIONS: dict[str, type[Value]] = {
-    "nodes": _Nodes, "pods": _Pods, "bindings": _Bindings, "stream": _Stream, "told": _Told, "offers": _Offers,
+    "nodes": _Nodes,
+    "pods": _Pods,
+    "bindings": _Bindings,
+    "stream": _Stream,
+    "told": _Told,
+    "offers": _Offers,
     "upkeep": _Upkeep,
-}  # fmt: skip
-"""What each section holds. States that were stored by earlier versions have no `told`: they were told nothing. A cluster without
-pools has neither `offers` nor `upkeep`."""
+    "versions": _FactVersions,
+}
+"""The type of each section of a snapshot. Snapshots of earlier versions have no `told`. A cluster
+without pools has neither `offers` nor `upkeep`; one whose facts have no versions has no `versions`.
+"""
 
 
-def dump(state: ClusterState) -> dict[str, bytes]:
+def dump(state: ClusterStageState) -> dict[str, bytes]:
     book = state.book
     classes: dict[str, Requirements] = {}
     held: list[SavedHeld] = []
     for name, h in sorted(book.held.items()):
         classes[h.cls.pod_key] = h.cls.requirements
-        placed: list[_Placed] = []
+        placed: list[_PlacedReplica] = []
         for ordinal, replica in sorted(h.placed.items()):
             classes[replica.cls.pod_key] = replica.cls.requirements
-            placed.append(_Placed(ordinal, replica.node, replica.cls.pod_key, replica.at, replica.devices))
+            placed.append(
+                _PlacedReplica(
+                    ordinal, replica.node, replica.cls.pod_key, replica.at, replica.devices
+                )
+            )
         held.append(
             SavedHeld(
-                name, h.cls.pod_key, h.uid, h.assignment, h.desired, h.priority, h.arrival, h.replace, tuple(placed)
+                name,
+                h.cls.pod_key,
+                h.uid,
+                h.assignment,
+                h.desired,
+                h.priority,
+                h.arrival,
+                h.replace,
+                tuple(placed),
             )
         )
     sections = {
         "nodes": canonical(
             _Nodes(
-                book.bucket_count, _buckets(book.buckets), book.incoming_count, _buckets(book.incoming),
-                tuple(sorted(book.closed)), book.taint_since,
+                book.bucket_count,
+                _buckets(book.buckets),
+                book.incoming_count,
+                _buckets(book.incoming),
+                tuple(sorted(book.closed)),
+                book.taint_since,
             )
         ),
         "pods": canonical(_Pods(book.pods)),
         "bindings": canonical(_Bindings(book.arrivals, classes, tuple(held), state.demand.seen())),
         "stream": canonical(
             _Stream(
-                state.seen, tuple(state.proposals.items()), state.causes, tuple(state.requested.items()),
-                state.gathering, tuple([WaitingGroup(*group, since) for group, since in sorted(state.groups.items())]),
-                state.nominated, state.extending,
+                state.seen,
+                tuple(state.proposals.items()),
+                state.causes,
+                tuple(state.requested.items()),
+                state.gathering,
+                tuple(
+                    [
+                        WaitingPodGroup(*group, since)
+                        for group, since in sorted(state.groups.items())
+                    ]
+                ),
+                state.nominated,
+                state.extending,
+                state.unfinished,
+                state.incarnations,
             )
         ),
         "told": canonical(_told(state)),
-    }  # fmt: skip
-    for name, section in (("offers", _offers(state)), ("upkeep", _upkeep(state))):
+    }
+    versions = _FactVersions(state.versions.saved())
+    for name, section in (
+        ("offers", _offers(state)),
+        ("upkeep", _upkeep(state)),
+        ("versions", versions),
+    ):
         if section != type(section)():
             sections[name] = canonical(section)
     return sections
 
 
-def _offers(state: ClusterState) -> _Offers:
+def _offers(state: ClusterStageState) -> _Offers:
     policies = state.policies
     return _Offers(policies.pools, policies.overlay_of, policies.parts)
 
 
-def _upkeep(state: ClusterState) -> _Upkeep:
+def _upkeep(state: ClusterStageState) -> _Upkeep:
     pools = state.pools
     return _Upkeep(
         tuple([claim for _, claim in sorted(pools.claims.items())]),
@@ -335,14 +460,20 @@ def _upkeep(state: ClusterState) -> _Upkeep:
         tuple(state.running.values()),
         tuple(state.disruptions.items()),
         tuple(state.descheduling.items()),
-        tuple([(name, o, m) for name, moved in sorted(state.motion.items()) for o, m in sorted(moved.items())]),
+        tuple(
+            [
+                (name, o, m)
+                for name, moved in sorted(state.motion.items())
+                for o, m in sorted(moved.items())
+            ]
+        ),
         state.rested,
         state.named,
         state.left,
     )
 
 
-def _told(state: ClusterState) -> _Told:
+def _told(state: ClusterStageState) -> _Told:
     load = state.load
     return _Told(
         state.profiles.configs,
@@ -355,12 +486,24 @@ def _told(state: ClusterState) -> _Told:
 
 def _buckets(buckets: Mapping[int, Mapping[str, Node]]) -> tuple[tuple[int, tuple[Node, ...]], ...]:
     return tuple(
-        (bucket, tuple(node for _, node in sorted(nodes.items()))) for bucket, nodes in sorted(buckets.items())
+        (bucket, tuple(node for _, node in sorted(nodes.items())))
+        for bucket, nodes in sorted(buckets.items())
     )
 
 
-def load(stream: str, sections: Mapping[str, bytes], profile: ClusterProfile, ties: Ties | None = None) -> ClusterState:
-    """Facts first, then the book, as they came: what is derived is derived again on the way."""
+def load(
+    stream: str, sections: Mapping[str, bytes], profile: ClusterProfile, ties: Ties | None = None
+) -> ClusterStageState:
+    """Restores the state of a cluster stream from the sections of a snapshot.
+
+    `sections`: name -> JSON bytes. `profile`: the settings of the stream that affect its decisions.
+    `ties`: recorded values that break ties between nodes with equal scores, for a history whose
+    names were redacted; None: the names break ties.
+
+    Loads the facts first, then the bindings with their replicas. A snapshot stores neither the
+    members of pod groups nor the records of replicas that were recently put on nodes. Both are
+    derived from the loaded bindings.
+    """
     state = empty_state(stream, profile, ties)
     bindings = _load_facts(state, sections)
     for h in bindings.held:
@@ -371,8 +514,10 @@ def load(stream: str, sections: Mapping[str, bytes], profile: ClusterProfile, ti
     return state
 
 
-def count_placed(state: ClusterState) -> None:
-    """Which replicas came to which node lately, from the book; asked for where it was not followed."""
+def count_placed(state: ClusterStageState) -> None:
+    """Rebuilds the load book's records of recent placements from the occupancy. The stage calls it
+    after loading and when a load policy changes, because placements are recorded only while a
+    policy uses them. Without such a policy the records are emptied."""
     load = state.load
     load.records.clear()
     load.version += 1
@@ -385,15 +530,21 @@ def count_placed(state: ClusterState) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """A state without the bindings in its book, and these as they were stored."""
+    """Holds a state without bindings in its occupancy, and the bindings as the snapshot stored
+    them."""
 
-    state: ClusterState
+    state: ClusterStageState
     held: tuple[SavedHeld, ...]
     classes: Mapping[str, Requirements]
 
 
-def load_apart(empty: ClusterState, sections: Mapping[str, bytes]) -> Apart | None:
-    """None: pods, taints or nodes on their way say more about what is held than the book by itself."""
+def load_apart(empty: ClusterStageState, sections: Mapping[str, bytes]) -> Apart | None:
+    """Loads a snapshot into `empty`, but returns its bindings as stored instead of adding them to
+    the occupancy.
+
+    Returns None if the reduced state would not suffice: the snapshot has observed pods, NoExecute
+    taints, incoming buckets, or an incomplete set of nodes.
+    """
     bindings = _load_facts(empty, sections)
     book = empty.book
     if book.pods or book.taint_since or book.incoming or not book.known:
@@ -401,8 +552,10 @@ def load_apart(empty: ClusterState, sections: Mapping[str, bytes]) -> Apart | No
     return Apart(empty, bindings.held, bindings.classes)
 
 
-def _load_facts(state: ClusterState, sections: Mapping[str, bytes]) -> _Bindings:
-    """All but the bindings, which are returned."""
+def _load_facts(state: ClusterStageState, sections: Mapping[str, bytes]) -> _Bindings:
+    """Loads a snapshot into `state`, except the bindings and their replicas: nodes, pods, pools,
+    open proposals and all other facts. Returns the decoded section of the bindings, which the
+    caller loads afterwards. `sections`: name -> JSON bytes."""
     book = state.book
     nodes = msgspec.json.decode(sections["nodes"], type=_Nodes)
     for bucket, said in nodes.buckets:
@@ -416,21 +569,31 @@ def _load_facts(state: ClusterState, sections: Mapping[str, bytes]) -> _Bindings
     for node, pods in msgspec.json.decode(sections["pods"], type=_Pods).by_node.items():
         book.observe_pods(PodsObserved(state.cluster, node, pods))
     told = msgspec.json.decode(sections["stream"], type=_Stream)
-    state.seen, state.proposals, state.causes = dict(told.seen), dict(told.proposals), dict(told.causes)
+    state.seen, state.proposals, state.causes = (
+        dict(told.seen),
+        dict(told.proposals),
+        dict(told.causes),
+    )
     state.requested = dict(told.plans)
     state.gathering = told.gathering
     state.groups = {(g.namespace, g.name): g.since for g in told.groups}
     state.nominated = dict(told.nominated)
     state.extending = dict(told.extending)
+    state.unfinished = told.unfinished
+    state.incarnations = told.incarnations
     _load_told(state, sections.get("told"))
     _load_pools(state, sections)
+    if "versions" in sections:
+        state.versions = Versions.loaded(
+            msgspec.json.decode(sections["versions"], type=_FactVersions).held
+        )
     bindings = msgspec.json.decode(sections["bindings"], type=_Bindings)
     book.arrivals = bindings.arrivals
-    state.demand = Demand(bindings.demand)
+    state.demand = ClusterDemand(bindings.demand)
     return bindings
 
 
-def _load_told(state: ClusterState, section: bytes | None) -> None:
+def _load_told(state: ClusterStageState, section: bytes | None) -> None:
     if section is None:
         return
     told = msgspec.json.decode(section, type=_Told)
@@ -448,10 +611,12 @@ def _load_told(state: ClusterState, section: bytes | None) -> None:
         objects_changed(state)
 
 
-def _load_pools(state: ClusterState, sections: Mapping[str, bytes]) -> None:
+def _load_pools(state: ClusterStageState, sections: Mapping[str, bytes]) -> None:
     if "offers" in sections:
         offers = msgspec.json.decode(sections["offers"], type=_Offers)
-        state.policies = PoolPolicies(dict(offers.pools), dict(offers.overlays), dict(offers.catalogues))
+        state.policies = PoolPolicies(
+            dict(offers.pools), dict(offers.overlays), dict(offers.catalogues)
+        )
     if "upkeep" not in sections:
         return
     told = msgspec.json.decode(sections["upkeep"], type=_Upkeep)
@@ -471,13 +636,14 @@ def _load_pools(state: ClusterState, sections: Mapping[str, bytes]) -> None:
     state.left = {binding: dict(left) for binding, left in told.left.items()}
 
 
-def objects_changed(state: ClusterState) -> None:
-    """Let the book see the objects as they are now."""
+def objects_changed(state: ClusterStageState) -> None:
+    """Passes the present objects of the cluster to the occupancy."""
     state.book.observe_objects(state.objects.all)
 
 
-def loads_written(state: ClusterState, names: Iterable[str]) -> None:
-    """What these nodes say of their own load now; of one that is gone nothing is known."""
+def loads_written(state: ClusterStageState, names: Iterable[str]) -> None:
+    """Updates the loads that the nodes `names` publish in their annotations (`written`). Removes
+    the entries of nodes that no longer exist."""
     nodes, load = state.book.nodes, state.load
     for name in (*names, *(gone for gone in list(load.written) if gone not in nodes)):
         node = nodes.get(name)
@@ -490,5 +656,12 @@ def load_held(book: Occupancy, h: SavedHeld, classes: Mapping[str, Requirements]
         share = NodeShare(p.node, (p.ordinal,), (p.devices,))
         book.place(h.binding, (share,), classes[p.class_key], p.at)
     book.restore(
-        h.binding, classes[h.class_key], h.uid, h.assignment, h.desired, h.priority, h.arrival, h.replace
-    )  # fmt: skip
+        h.binding,
+        classes[h.class_key],
+        h.uid,
+        h.assignment,
+        h.desired,
+        h.priority,
+        h.arrival,
+        h.replace,
+    )

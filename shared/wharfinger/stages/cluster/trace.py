@@ -1,9 +1,10 @@
-"""The tracing twin of a node decision: every node of the cluster, as every plugin of the profile finds it.
+"""The full explanation of a node decision: every node with the result of every plugin.
 
-Taken from the state on which the decision was made again, before it is folded. The decision itself was made over columns
-(`engine.nodes`); here the same question is put to the scheduling framework, plugin by plugin and node by node, and all answers
-are kept: each rule that a node fails, in the words users know, and what each plugin scores. For a node that was refused the same
-functions are asked with the inputs changed until it is not.
+It is derived from the state on which the decision was taken again, before it is folded. The
+decision itself used columns (`engine.nodes`); here the scheduling framework evaluates every plugin
+for every node, and all results are kept: each failed rule with its message, and each score. For a
+refused node, the same functions are called with changed inputs until it is feasible
+(counterfactuals).
 """
 
 from __future__ import annotations
@@ -15,31 +16,25 @@ from typing import get_args
 from wharfinger.domain.node import Node
 from wharfinger.domain.reasons import NodeReason, ReplicaReason
 from wharfinger.domain.workload import Requirements
-from wharfinger.engine.changes import Way, size
-from wharfinger.engine.framework.cycle import Outcome
+from wharfinger.engine.framework.cycle import CycleOutcome
+from wharfinger.engine.framework.protocols import Plugin
 from wharfinger.engine.framework.status import Status
 from wharfinger.engine.nodes.classes import PodClass
 from wharfinger.engine.nodes.columns import NodeRow
 from wharfinger.engine.nodes.counterfactual import short_of, ways_in
 from wharfinger.engine.nodes.fit import take_devices
-from wharfinger.events.decisions import ReplicasPlaced, ReplicasRefused
-from wharfinger.stages.cluster.choosing import placer_of, room_kept
-from wharfinger.stages.cluster.picture import pictured, wanted_pod
-from wharfinger.stages.cluster.state import ClusterState
-
-REASONS: Mapping[str, NodeReason] = {
-    "NodeUnschedulable": "Unschedulable", "NodeName": "NodeName", "TaintToleration": "TaintToleration",
-    "NodeAffinity": "NodeAffinity", "NodePorts": "NodePorts", "NodeResourcesFit": "InsufficientResources",
-    "Devices": "InsufficientDevices", "Dynamic": "LoadTooHigh", "VolumeRestrictions": "Volumes",
-    "NodeVolumeLimits": "Volumes", "VolumeBinding": "Volumes", "VolumeZone": "Volumes",
-    "PodTopologySpread": "PodTopologySpread", "InterPodAffinity": "InterPodAffinity", "DynamicResources": "DynamicResources",
-}  # fmt: skip
-"""Plugin -> what a node that it refuses is counted under; those not named here are a user's own."""
+from wharfinger.engine.nodes.profile_rules import reason_for
+from wharfinger.events.decisions import NodesAnswer
+from wharfinger.rules.changes import ChangeSet, size
+from wharfinger.stages.cluster.framework_view import pictured, wanted_pod
+from wharfinger.stages.cluster.node_search import placer_of, room_kept
+from wharfinger.stages.cluster.state import ClusterStageState
 
 
 @dataclass(frozen=True, slots=True)
 class PartOfScore:
-    """What one plugin says of a node: as it scores it, brought to 0..100, and times its weight."""
+    """The score of one plugin for a node: raw, normalised to 0..100, and multiplied by its
+    weight."""
 
     raw: int
     normalised: int
@@ -48,10 +43,15 @@ class PartOfScore:
 
 @dataclass(frozen=True, slots=True)
 class NodeTrace:
-    """One node. `refused`: every reason against it, the first one first; empty: feasible. `said`: plugin -> its reasons, as users
-    of Kubernetes know them. `score`: the sum of what `parts` weigh, by plugin; 0 where it was refused. `devices`: which ones one
-    replica would hold. `free`: of what is asked for; `short`: how much of it is missing. `replicas`: how many this decision put
-    there. `ways`: what would have let one in, smallest first."""
+    """Holds the evaluation of one node.
+
+    `refused`: the reasons against it, the first failed rule first; empty: feasible. `said`: plugin
+    -> kube-scheduler's messages. `parts`: plugin -> its weighted score; `score`: their sum, 0 if
+    refused. `devices`: (index, thousandths) that one replica would get. `free`: resource -> free
+    amount, for the requested resources; `short`: resource -> missing amount. `replicas`: number of
+    replicas that this decision placed here. `ways`: changes that would make the node feasible,
+    smallest first.
+    """
 
     name: str
     refused: tuple[NodeReason, ...]
@@ -61,14 +61,16 @@ class NodeTrace:
     free: Mapping[str, int]
     short: Mapping[str, int]
     replicas: int
-    ways: tuple[Way, ...] = ()
+    ways: tuple[ChangeSet, ...] = ()
     said: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class NodesTrace:
-    """`nodes`: feasible ones first, best score first; then the refused ones, the nearest to being feasible first. `asked`: by one
-    replica. `profile`: which plugins were asked. `message`: as users know it, where no node is feasible."""
+    """Holds the evaluation of all nodes for one decision. `nodes`: feasible nodes by rank, then
+    refused nodes, the smallest change to become feasible first. `asked`: requirements of one
+    replica. `profile`: name of the scheduler profile. `message`: kube-scheduler's message if no
+    node is feasible."""
 
     cluster: str
     profile: str
@@ -78,21 +80,40 @@ class NodesTrace:
 
     @property
     def nearest(self) -> NodeTrace | None:
-        """The refused node that the smallest change would make feasible."""
+        """Returns the refused node that becomes feasible with the smallest change; None if there is
+        none."""
         return next((node for node in self.nodes if node.refused and node.ways), None)
 
 
-def trace(state: ClusterState, data: ReplicasPlaced | ReplicasRefused) -> NodesTrace | None:
-    """Of the decision `data`, which is not folded yet. None: no node was looked at."""
-    if isinstance(data, ReplicasRefused) and data.reason in get_args(ReplicaReason):
+def trace(state: ClusterStageState, data: NodesAnswer) -> NodesTrace | None:
+    """Shows how the decision `data` about one binding came about: evaluates every plugin on every
+    node, in the state before the decision is folded. Returns for each node its score by plugin, or
+    the reasons why plugins refused it.
+
+    The feasible nodes come first, in order of rank (best first). The refused nodes follow. For each
+    refused node, changes that would make it feasible are searched; a node that needs a smaller
+    change comes before a node that needs a larger change. Nodes for which no change is found come
+    last. Returns None if the binding was refused without evaluating nodes.
+    """
+    if data.refusal() in get_args(ReplicaReason):
         return None
     held = state.book.held[data.binding]
-    placed = {s.node: len(s.ordinals) for s in data.placed} if isinstance(data, ReplicasPlaced) else {}
+    placed = {s.node: len(s.ordinals) for s in data.placed}
     framework = state.profiles.framework(held.cls.requirements.traits.scheduler)
-    outcome = framework.run(pictured(state, promised_but_to=data.binding), wanted_pod(held, data.binding))
+    outcome = framework.run(
+        pictured(state, promised_but_to=data.binding), wanted_pod(held, data.binding)
+    )
     with room_kept(state, data.binding):
         found = [
-            _node(state, row, state.book.nodes[name], held.cls, placed.get(name, 0), outcome)
+            _node(
+                state,
+                row,
+                state.book.nodes[name],
+                held.cls,
+                placed.get(name, 0),
+                outcome,
+                framework.plugins,
+            )
             for name, row in sorted(state.book.table.rows.items())
         ]
         ranked = placer_of(state, data.binding).ranked(held.cls, len(found))
@@ -102,17 +123,34 @@ def trace(state: ClusterState, data: ReplicasPlaced | ReplicasRefused) -> NodesT
     return NodesTrace(state.cluster, framework.profile.name, asked, tuple(found), outcome.message)
 
 
-def _node(state: ClusterState, row: NodeRow, node: Node, cls: PodClass, replicas: int, outcome: Outcome) -> NodeTrace:
+def _node(
+    state: ClusterStageState,
+    row: NodeRow,
+    node: Node,
+    cls: PodClass,
+    replicas: int,
+    outcome: CycleOutcome,
+    rules: Mapping[str, Plugin],
+) -> NodeTrace:
     table, name = state.book.table, row.name
-    free = {table.resources[code]: row.free[code] for code, _ in cls.amounts if code < len(row.free)}
+    free = {
+        table.resources[code]: row.free[code] for code, _ in cls.amounts if code < len(row.free)
+    }
     refusals = _refusals(outcome, name)
-    reasons = tuple(dict.fromkeys(_reason(status, cls) for status in refusals.values()))
+    reasons = tuple(
+        dict.fromkeys(
+            reason_for(rules.get(status.plugin), status, cls.requirements)
+            for status in refusals.values()
+        )
+    )
     if row.closed:
         reasons = tuple(dict.fromkeys(("Unschedulable", *reasons)))
     if reasons:
         said = {plugin: status.reasons for plugin, status in refusals.items()}
-        ways = ways_in(table, row, node, cls)
-        return NodeTrace(name, reasons, 0, {}, (), free, short_of(table, row, cls), replicas, ways, said)
+        ways = ways_in(table, row, node, cls, rules.values())
+        return NodeTrace(
+            name, reasons, 0, {}, (), free, short_of(table, row, cls), replicas, ways, said
+        )
     parts = {
         plugin: PartOfScore(s.raw[name], s.normalised[name], s.weight * s.normalised[name])
         for plugin, s in outcome.scores.items()
@@ -122,16 +160,9 @@ def _node(state: ClusterState, row: NodeRow, node: Node, cls: PodClass, replicas
     return NodeTrace(name, (), outcome.totals[name], parts, devices or (), free, {}, replicas)
 
 
-def _reason(status: Status, cls: PodClass) -> NodeReason:
-    """Whole devices are counted like resources, and still told apart from them."""
-    devices = {f"Insufficient {device.kind}" for device in cls.requirements.devices}
-    if status.plugin == "NodeResourcesFit" and devices.issuperset(status.reasons):
-        return "InsufficientDevices"
-    return REASONS.get(status.plugin, "Plugin")
-
-
-def _refusals(outcome: Outcome, name: str) -> dict[str, Status]:
-    """Plugin -> what it says against the node: the first that a kube-scheduler would have heard, then all others."""
+def _refusals(outcome: CycleOutcome, name: str) -> dict[str, Status]:
+    """Returns plugin -> its status against the node. The first entry is the plugin that
+    kube-scheduler would report first."""
     first = outcome.first.get(name)
     found = {} if first is None else {first.plugin: first}
     if outcome.rejected is not None:
@@ -143,5 +174,6 @@ def _refusals(outcome: Outcome, name: str) -> dict[str, Status]:
 
 
 def _distance(node: NodeTrace, asked: Requirements) -> tuple[bool, tuple[int, int, int, str]]:
-    """Whether anything would let it in, and how little."""
+    """Returns a sort key of a refused node: nodes that some change makes feasible come first, the
+    smallest change first."""
     return (not node.ways, size(node.ways[0] if node.ways else (), asked))

@@ -1,7 +1,8 @@
-"""What should be moved, let go or taken away: proposals, never decisions.
+"""The descheduler service: proposals to move, release or remove; never decisions.
 
-`observer` folds what is known of clusters and bindings, and proposes; `emptiness` has the rule about nodes; `causes` keeps
-why each proposal is made and when it may be made again; `facts` is what is known. The stage that owns the target decides.
+`observer` folds facts about clusters and bindings, and proposes; `emptiness` has the rule for empty
+nodes; `proposal_causes` tracks why and when each proposal is made; `facts` is the state. The stage
+that owns the target decides.
 """
 
 from wharfinger.stages.descheduler.facts import DeschedulerState

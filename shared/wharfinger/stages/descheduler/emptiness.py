@@ -1,11 +1,11 @@
-"""Empty nodes: which nodes of a pool hold nothing, since when, and when that is long enough to propose their removal.
+"""Empty nodes: which nodes of a pool are empty, since when, and when their removal is proposed.
 
-A node is empty when no replica is placed on it and no pod is seen on it; the pod of a released replica keeps it as long
-as it is seen. Nodes of no pool, and pools of no policy, are never proposed.
+A node is empty when no replica is placed on it and no pod is reported on it, including pods of
+released replicas. Nodes without a pool, and pools without a policy, are never proposed.
 
-This is the rule of pools of which no more is known than how long a node may be empty. Where the prices of a pool's nodes
-are known its nodes are looked at as a whole (`disruption`), the empty ones too, within the pool's budgets; then nothing is
-proposed here.
+This rule is for pools of which only the maximum time of emptiness is known. Pools with known prices
+are evaluated by `disruption`, empty nodes included, within their budgets; then nothing is proposed
+here.
 """
 
 from __future__ import annotations
@@ -17,12 +17,20 @@ from wharfinger.domain.policy import Policy
 from wharfinger.events.proposals import NodeRemovalProposed
 from wharfinger.events.streams import cluster_stream
 from wharfinger.kernel.decider import Micros
-from wharfinger.stages.descheduler.causes import Cause
-from wharfinger.stages.descheduler.facts import SECOND, ClusterFacts, DeschedulerState, Sighting, as_id
+from wharfinger.stages.descheduler.facts import (
+    SECOND,
+    ClusterFacts,
+    DeschedulerState,
+    Sighting,
+    as_id,
+)
+from wharfinger.stages.descheduler.proposal_causes import ProposalCause
 
 
 def fold_policy(state: DeschedulerState, policy: Policy, at: Micros) -> None:
-    """A policy without a node pool takes back what its key said before."""
+    """Folds a policy event: stores the node pool that the policy defines, and judges again whether
+    the nodes of that pool are empty. If the policy defined another pool before, or defines none
+    now, the earlier definition is removed and the nodes of the earlier pool are judged again."""
     before = state.pool_of_policy.pop(policy.key, None)
     if before is not None:
         del state.pools[before][policy.key]
@@ -42,9 +50,16 @@ def judge_pool(state: DeschedulerState, pool: str, at: Micros) -> None:
 
 
 def nodes_changed(
-    state: DeschedulerState, name: str, cluster: ClusterFacts, told: Iterable[str], sighting: Sighting
+    state: DeschedulerState,
+    name: str,
+    cluster: ClusterFacts,
+    told: Iterable[str],
+    sighting: Sighting,
 ) -> None:
-    """`told`: the nodes of which something was said, those that went among them."""
+    """Updates the pool of each node in `told` after a node event. A node that came to a pool is
+    checked for emptiness (no replica and no pod on it). A node that left its pool is no longer
+    watched. `told`: names of the nodes in the event, including removed nodes. `sighting`: time and
+    id of the event."""
     nodes = cluster.book.nodes
     for node in told:
         facts = nodes.get(node)
@@ -65,8 +80,11 @@ def leave_pool(state: DeschedulerState, name: str, cluster: ClusterFacts, node: 
         state.causes.forget(("node-removal", name, node))
 
 
-def contents_changed(state: DeschedulerState, name: str, cluster: ClusterFacts, node: str, sighting: Sighting) -> None:
-    """What the node holds may have changed; `sighting` is what would have emptied it."""
+def contents_changed(
+    state: DeschedulerState, name: str, cluster: ClusterFacts, node: str, sighting: Sighting
+) -> None:
+    """Updates since when the node is empty, after its contents may have changed. `sighting`: time
+    and id of the event; it counts as the beginning if the node is empty now and was not before."""
     if node not in cluster.pool_of:
         return
     if cluster.holds_something(node):
@@ -76,7 +94,9 @@ def contents_changed(state: DeschedulerState, name: str, cluster: ClusterFacts, 
     _judge(state, name, cluster, node, sighting.at)
 
 
-def _judge(state: DeschedulerState, name: str, cluster: ClusterFacts, node: str, at: Micros) -> None:
+def _judge(
+    state: DeschedulerState, name: str, cluster: ClusterFacts, node: str, at: Micros
+) -> None:
     pool = cluster.pool_of[node]
     patience, empty = state.empty_after_s(pool, name), cluster.empty.get(node)
     if patience is None or empty is None or node in cluster.book.closed:
@@ -84,5 +104,5 @@ def _judge(state: DeschedulerState, name: str, cluster: ClusterFacts, node: str,
         return
     reason = f"node {node} of pool {pool} has held nothing for {patience} s"
     proposal = NodeRemovalProposed(cluster_stream(name), name, node, reason)
-    cause = Cause("node-removal", name, node, proposal, empty.by, empty.by, as_id(empty.by))
+    cause = ProposalCause("node-removal", name, node, proposal, empty.by, empty.by, as_id(empty.by))
     state.causes.stand(cause, empty.at + patience * SECOND, at)

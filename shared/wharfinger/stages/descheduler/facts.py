@@ -1,4 +1,5 @@
-"""What the descheduler knows, indexed by what its rules ask: bindings by cluster, nodes by pool, the book of each cluster."""
+"""The state of the descheduler, indexed for its rules: bindings by cluster, nodes by pool, the
+occupancy of each cluster."""
 
 from __future__ import annotations
 
@@ -12,21 +13,21 @@ from wharfinger.domain.node_pool import NodePoolPolicy
 from wharfinger.domain.policy import LoadPolicy
 from wharfinger.domain.taints import Taint
 from wharfinger.engine.descheduling.evictor import Eviction
-from wharfinger.engine.disruption.scene import Scene, Survey
+from wharfinger.engine.disruption.cluster_snapshot import ClusterSnapshot, ConsolidationResult
 from wharfinger.engine.fleet.taints import Tainting
-from wharfinger.engine.load.book import LoadBook
+from wharfinger.engine.load.node_loads import LoadBook
 from wharfinger.engine.nodes.occupancy import Occupancy
 from wharfinger.events.envelope import event_id
 from wharfinger.kernel.decider import Micros
-from wharfinger.stages.agenda import Agenda
 from wharfinger.stages.cluster.objects import Objects
-from wharfinger.stages.descheduler.causes import Causes
 from wharfinger.stages.descheduler.health import Upkeep
-from wharfinger.stages.descheduler.watches import DuePass, Passes, Watch
+from wharfinger.stages.descheduler.proposal_causes import Causes
+from wharfinger.stages.descheduler.watches import ClusterWatch, DuePass, Passes
+from wharfinger.stages.due_times import Agenda
 from wharfinger.stages.pools import PoolFacts, PoolPolicies
 
 Named = tuple[Eviction, tuple[str, ...]]
-"""Who should leave, and nodes it shall not go to."""
+"""A pod that should leave its node, and the nodes that it must not go to."""
 
 SECOND: Micros = 1_000_000
 
@@ -36,7 +37,7 @@ ShardOf = Callable[[str], int]
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """When something was first seen, and the id of the event or decision that showed it."""
+    """Records when something was first seen, and the id of the event or decision that showed it."""
 
     at: Micros
     by: str
@@ -44,8 +45,12 @@ class Sighting:
 
 @dataclass(slots=True)
 class Share:
-    """What a binding has in a cluster. `stream`: the fleet stream that owns the binding. `since`: when it first had anything
-    there, and by which decision, as far as is known here. `live`: its owner does not hold the cluster for silent."""
+    """The replicas that a fleet stream assigned to one binding in one cluster.
+
+    `stream`: the fleet stream that owns the binding. `since`: when its first replicas there were
+    seen, and by which decision they were assigned. `live`: False while that stream considers the
+    cluster silent.
+    """
 
     replicas: int
     priority: int
@@ -56,12 +61,16 @@ class Share:
 
 @dataclass(slots=True)
 class ClusterFacts:
-    """`taints`: the NoExecute ones. `silenced`: fleet stream -> the decision that silenced the cluster. `shares`: by
-    binding. `through`: stream -> highest seq folded. `book`: its nodes, and what is on them; `objects`: what else it
-    has; `load`: of its nodes. `pools`: nodes on their way, and about to go. `pool_of`: the nodes that belong to a
-    pool. `empty`: since when each node of a pool holds nothing. `parts`: of a binding with several components, what
-    each has here. `heard`: when it last said anything; `lease_s`: how soon it promised to say something again (None:
-    it promised nothing)."""
+    """Holds what the descheduler knows of one cluster.
+
+    `taints`: its NoExecute taints. `silenced`: fleet stream -> the decision that marked the cluster
+    silent. `shares`: binding -> its assigned replicas. `through`: stream -> highest seq folded.
+    `book`: nodes and the pods on them. `objects`: its other objects. `load`: measured load of its
+    nodes. `pools`: open node claims and nodes that are being removed. `pool_of`: node -> its pool.
+    `empty`: empty node of a pool -> since when it is empty. `parts`: binding with several
+    components -> component -> its replicas here. `heard`: when the cluster last reported.
+    `lease_s`: duration of its lease in seconds; None: it has no lease.
+    """
 
     taints: dict[Taint, Sighting] = field(default_factory=dict)
     silenced: dict[str, str] = field(default_factory=dict)
@@ -82,8 +91,9 @@ class ClusterFacts:
 
 
 @dataclass(slots=True)
-class Spread:
-    """Where a binding has replicas: its clusters in order of arrival, and how many replicas are in live ones."""
+class BindingSpread:
+    """Records where a binding has replicas: its clusters in order of arrival, and the number of its
+    replicas in live clusters."""
 
     clusters: dict[str, None] = field(default_factory=dict)
     live: int = 0
@@ -91,28 +101,33 @@ class Spread:
 
 @dataclass(slots=True)
 class DeschedulerState:
-    """`causes`: what is to be proposed. `stale_after_s`: see `held`. `spreads`: by binding. `pools`: pool -> policy
-    key -> policy. `pool_nodes`: pool -> (cluster, node), in order of arrival. `tainting`: the taints that policies
-    give to clusters by their conditions. `policies`: pools and what their nodes cost. `watches`: by cluster, what is
-    remembered of looking at it as a whole; `looks`: when it is to be looked at, `surveys`: what looks found that
-    nobody has taken up yet. `descheduling`, `load_policies`, `priority_classes` (name and value): by policy key.
-    `passes`: by cluster and descheduling policy; `passing`: when the next is due, `named`: what passes named that
-    nobody has taken up yet. `upkeep`: how bindings fare in clusters, and what is remembered of moving them between
-    these."""
+    """The state that all descheduler rules read and change.
+
+    `causes`: active causes of proposals. `stale_after_s`: see `held`. `spreads`: binding -> where
+    it has replicas. `pools`: pool -> policy key -> policy. `pool_nodes`: pool -> (cluster, node),
+    in order of arrival. `tainting`: taints that policies give to clusters by their conditions.
+    `policies`: pools and prices. `descheduling`, `load_policies`, `priority_classes` (name and
+    value): by policy key.
+
+    Consolidation (`disruption`): `watches`: cluster -> memory between passes. `looks`: when each
+    cluster is due. `surveys`: results that `publish` has not used yet. Descheduling (`strategies`):
+    `passes`: (cluster, policy) -> memory. `passing`: when each is due. `named`: evictions found
+    that `publish` has not used yet. `upkeep`: workload health, and the memory of rebalancing.
+    """
 
     causes: Causes
     stale_after_s: int = 300
     clusters: dict[str, ClusterFacts] = field(default_factory=dict)
     bindings: dict[str, Binding] = field(default_factory=dict)
-    spreads: dict[str, Spread] = field(default_factory=dict)
+    spreads: dict[str, BindingSpread] = field(default_factory=dict)
     pools: dict[str, dict[str, NodePoolPolicy]] = field(default_factory=dict)
     pool_of_policy: dict[str, str] = field(default_factory=dict)
     pool_nodes: dict[str, dict[tuple[str, str], None]] = field(default_factory=dict)
     tainting: Tainting = field(default_factory=Tainting)
     policies: PoolPolicies = field(default_factory=PoolPolicies)
-    watches: dict[str, Watch] = field(default_factory=dict)
+    watches: dict[str, ClusterWatch] = field(default_factory=dict)
     looks: Agenda[tuple[str]] = field(default_factory=Agenda)
-    surveys: dict[str, tuple[Scene, Survey]] = field(default_factory=dict)
+    surveys: dict[str, tuple[ClusterSnapshot, ConsolidationResult]] = field(default_factory=dict)
     descheduling: dict[str, DeschedulingPolicy] = field(default_factory=dict)
     load_policies: dict[str, LoadPolicy] = field(default_factory=dict)
     priority_classes: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -131,16 +146,17 @@ class DeschedulerState:
 
     @property
     def watching(self) -> bool:
-        """Somebody minds what moves on nodes."""
+        """Returns whether any policy needs a record of replica moves: a descheduling policy or a
+        node pool."""
         return bool(self.descheduling) or not self.policies.idle
 
     def passes_over(self, name: str) -> list[Passes]:
         return [self.passes[name, key] for key in self.descheduling if (name, key) in self.passes]
 
-    def watch(self, name: str) -> Watch:
+    def watch(self, name: str) -> ClusterWatch:
         found = self.watches.get(name)
         if found is None:
-            found = self.watches[name] = Watch()
+            found = self.watches[name] = ClusterWatch()
         return found
 
     def clusters_of(self, binding: str) -> list[str]:
@@ -148,21 +164,32 @@ class DeschedulerState:
         return list(spread.clusters) if spread is not None else []
 
     def empty_after_s(self, pool: str, name: str) -> int | None:
-        """How long a node of the pool may be empty in the cluster; None: for ever. Of several policies for a pool the
-        most patient counts. A pool whose prices are known is looked at as a whole instead."""
+        """Returns for how many seconds a node of the pool must be empty before its removal is
+        proposed in cluster `name`. None: the check for empty nodes never proposes its removal.
+
+        If several policies define the pool in this cluster, the longest time is returned; None if
+        one of the policies sets no time. Example: 60 s and 300 s give 300. Also None if the prices
+        of the pool's instance types are known: such a pool is evaluated by consolidation
+        (`disruption`) instead.
+        """
         now = self.policies.of(name).get(pool)
         if now is not None and now.catalogue in self.policies.types:
             return None
         policies = [policy for policy in self.pools.get(pool, {}).values() if policy.is_of(name)]
-        known = [max(0, policy.empty_after_s) for policy in policies if policy.empty_after_s is not None]
+        known = [
+            max(0, policy.empty_after_s) for policy in policies if policy.empty_after_s is not None
+        ]
         return max(known) if known and len(known) == len(policies) else None
 
     def held(self, name: str, at: Micros) -> str:
-        """Why nothing is proposed that moves replicas of this cluster because of what it looked like; empty: nothing
-        is against it.
+        """Returns a text that says why the known state of cluster `name` is too uncertain to move
+        replicas; empty if the state may be used.
 
-        A silent cluster may look otherwise by now, and so may one that promised to speak and has said nothing for
-        `stale_after_s`, even if no lease has ended yet. Who promised nothing says something only when it changes."""
+        There are three such cases. The cluster is unknown. A fleet stream marked the cluster as
+        silent. The cluster has a lease and has reported nothing for `stale_after_s` seconds, even
+        if the lease has not expired. A cluster without a lease reports only changes, so its state
+        never becomes too old.
+        """
         cluster = self.clusters.get(name)
         if cluster is None:
             return f"nothing is known of cluster {name}"
@@ -173,10 +200,11 @@ class DeschedulerState:
         return ""
 
     def fresh_until(self, cluster: ClusterFacts) -> Micros | None:
-        """When what is known of it is too old, if it goes on saying nothing; None: never."""
+        """Returns the time at which the known state of the cluster becomes too old if no report
+        arrives; None: it never does."""
         return None if cluster.lease_s is None else cluster.heard + self.stale_after_s * SECOND
 
 
 def as_id(text: str) -> UUID:
-    """The id that `text` names, as the rest of the plane knows it."""
+    """Converts the text of an event or decision id to its UUID, as the other stages do."""
     return event_id("", text)

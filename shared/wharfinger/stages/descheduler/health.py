@@ -1,7 +1,8 @@
-"""How bindings fare where they run, as clusters tell it, and what is remembered of that.
+"""The health of bindings in each cluster, as reported.
 
-Facts carry since when something has been so, where whoever told them knows; else it counts from when it was first heard here
-without a break. The rules over it are `unhealthy`, `unschedulable` and `rebalancing`.
+A fact has the time since when it holds, where the source reports that; otherwise the time counts
+from when it was first received without interruption. The rules on it are `unhealthy`,
+`unschedulable` and `rebalancing`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from wharfinger.kernel.decider import Micros
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """When it began, and the id of the event that showed it first."""
+    """Records when a condition began, and the id of the event that showed it first."""
 
     at: Micros
     by: str
@@ -26,8 +27,12 @@ class Since:
 
 @dataclass(slots=True)
 class Fares:
-    """Of a binding in a cluster. `ill`: since when it is unhealthy; `stranded`: since when replicas have found no node; None: it is
-    not so. `pending`: of those among the pods that were seen, uid -> since when."""
+    """Holds the reported health of one binding in one cluster.
+
+    `ill`: since when it is unhealthy; None: it is not. `stranded`: since when it reports replicas
+    that fit on no node; None: it reports none. `pending`: observed pods that fit on no node, uid ->
+    since when.
+    """
 
     health: Health = "Unknown"
     ready: int = 0
@@ -39,13 +44,20 @@ class Fares:
     def see(self, seen: WorkloadObserved, at: Micros, by: str) -> None:
         self.health, self.ready, self.unschedulable = seen.health, seen.ready, seen.unschedulable
         self.ill = _since(self.ill, seen.health == "Unhealthy", seen.ill_since_us, at, by)
-        self.stranded = _since(self.stranded, seen.unschedulable > 0, seen.unschedulable_since_us, at, by)
+        self.stranded = _since(
+            self.stranded, seen.unschedulable > 0, seen.unschedulable_since_us, at, by
+        )
 
     @property
     def waiting(self) -> tuple[int, Since] | None:
-        """How many replicas have no node, and since when the first of them; None: all have one."""
+        """Returns the number of replicas without a node, and since when the first of them waits;
+        None if all have a node. Of reported replicas and observed pods the larger number counts."""
         told = [(self.unschedulable, self.stranded)] if self.stranded is not None else []
-        seen = [(len(self.pending), min(self.pending.values(), key=lambda s: (s.at, s.by)))] if self.pending else []
+        seen = (
+            [(len(self.pending), min(self.pending.values(), key=lambda s: (s.at, s.by)))]
+            if self.pending
+            else []
+        )
         return max([*told, *seen], key=lambda found: (found[0], -found[1].at), default=None)
 
 
@@ -58,8 +70,9 @@ def _since(before: Since | None, so: bool, told: Micros, at: Micros, by: str) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """The same (`origin`: of its cause) was proposed so many `times`, and when it was last."""
+class MoveAttempts:
+    """Records how often in a row the same cause was proposed: `times`, and the time of the last
+    proposal. `origin`: identifies the cause."""
 
     origin: str
     times: int
@@ -67,8 +80,9 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A move was proposed, `times` in a row without anything coming of it, when the binding had what it `held`."""
+class ProposedMove:
+    """Records the last proposed move of a binding: its time, and `times`, the number of proposals
+    in a row without effect. `held`: cluster -> replicas of the binding at that time."""
 
     at: Micros
     times: int
@@ -77,12 +91,17 @@ class Asked:
 
 @dataclass(slots=True)
 class Upkeep:
-    """`fares`: cluster -> binding. `pods`: cluster -> the berth that pods without a node are told under -> bindings of such pods.
-    `careful`: bindings whose policy lets them leave gracefully, or leave what is ill. `rebalancing`: by key of the policy.
-    `capacity`: cluster -> its last count. `runs`: policy -> when it is looked at next; `after`: policy -> the last binding
-    looked at in order of name, where a look did not reach all. `proposed`: cluster -> when it was proposed that how many leave
-    it; `moved`: binding -> when its move was proposed. `tried`: kind, cluster and
-    binding of a cause -> how often it was proposed."""
+    """The memory of the rules that move bindings between clusters: health, failed proposals,
+    rebalancing.
+
+    `fares`: cluster -> binding -> health. `pods`: (cluster, node) -> bindings with unschedulable
+    pods in the last report for that node (empty: pods without a node). `careful`: bindings with an
+    application policy or graceful purge. `rebalancing`: policy key -> policy. `capacity`: cluster
+    -> its last estimate. `runs`: policy -> when it is evaluated next. `after`: policy -> the last
+    binding evaluated, empty when the pass reached the end. `proposed`: cluster -> (time, replicas)
+    of moves proposed away from it. `moved`: binding -> its last proposed move. `tried`: (kind,
+    cluster, binding) of a cause -> how often it was proposed.
+    """
 
     fares: dict[str, dict[str, Fares]] = field(default_factory=dict)
     pods: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
@@ -92,8 +111,8 @@ class Upkeep:
     runs: dict[str, Micros] = field(default_factory=dict)
     after: dict[str, str] = field(default_factory=dict)
     proposed: dict[str, list[tuple[Micros, int]]] = field(default_factory=dict)
-    moved: dict[str, Asked] = field(default_factory=dict)
-    tried: dict[tuple[str, str, str], Tried] = field(default_factory=dict)
+    moved: dict[str, ProposedMove] = field(default_factory=dict)
+    tried: dict[tuple[str, str, str], MoveAttempts] = field(default_factory=dict)
 
     def of(self, cluster: str, binding: str) -> Fares:
         return self.fares.setdefault(cluster, {}).setdefault(binding, Fares())
@@ -102,7 +121,10 @@ class Upkeep:
         return self.fares.get(cluster, {}).get(binding)
 
     def see_pods(self, seen: PodsObserved, at: Micros, by: str) -> list[str]:
-        """Pods of one berth. The bindings for which anything has changed, in order of name."""
+        """Records which bindings have unschedulable pods in `seen`, the report about the pods of
+        one node (empty node name: the pods without a node). Returns the bindings whose
+        unschedulable pods may have changed, in order of name: bindings with such pods in this
+        report or in the report before it. `at`, `by`: time and id of the event."""
         berth = (seen.cluster, seen.node)
         stranded: dict[str, dict[str, Micros]] = {}
         for pod in seen.pods:
@@ -118,12 +140,15 @@ class Upkeep:
 
     def _see_pending(self, fares: Fares, pods: Mapping[str, Micros], at: Micros, by: str) -> None:
         fares.pending = {
-            uid: fares.pending.get(uid) or Since(since or at, by) for uid, since in sorted(pods.items())
-        }  # fmt: skip
+            uid: fares.pending.get(uid) or Since(since or at, by)
+            for uid, since in sorted(pods.items())
+        }
 
-    def asked(self, binding: str, held: Mapping[str, int], at: Micros) -> Asked:
+    def asked(self, binding: str, held: Mapping[str, int], at: Micros) -> ProposedMove:
         before = self.moved.get(binding)
-        return Asked(at, before.times + 1 if before is not None and before.held == held else 1, held)
+        return ProposedMove(
+            at, before.times + 1 if before is not None and before.held == held else 1, held
+        )
 
     def forget(self, cluster: str, binding: str) -> None:
         for kind in ("unhealthy", "unschedulable", "replaced"):
@@ -134,10 +159,17 @@ class Upkeep:
 
 
 def without_a_node(pod: Pod) -> Micros | None:
-    """Since when the pod has been found to fit nowhere (0: it is not said); None: it has a node, or nobody has said so."""
+    """Returns since when the scheduler reports the pod as unschedulable, in microseconds; 0 if the
+    time is not reported. The pod counts as unschedulable if it has the condition PodScheduled with
+    status `False` and reason `Unschedulable`. Returns None if the pod has no such condition, has a
+    node, or is terminating."""
     if pod.node or pod.terminating or pod.upkeep is None:
         return None
     for condition in pod.upkeep.conditions:
-        if condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable":
+        if (
+            condition.type == "PodScheduled"
+            and condition.status == "False"
+            and condition.reason == "Unschedulable"
+        ):
             return condition.since_us
     return None

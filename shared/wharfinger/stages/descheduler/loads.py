@@ -1,4 +1,4 @@
-"""How loaded nodes are, as far as strategies go by it: what is measured, and what is written on nodes."""
+"""The load of nodes as strategies use it: measurements, and annotations on nodes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Iterable
 
 from wharfinger.domain.policy import Policy
 from wharfinger.engine.load.annotations import written_of
-from wharfinger.engine.load.book import LoadBook
+from wharfinger.engine.load.node_loads import LoadBook
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.stages.descheduler.facts import ClusterFacts, DeschedulerState
 
 
 def fold_policy(state: DeschedulerState, policy: Policy) -> None:
-    """By it is known how long a measurement counts."""
+    """Updates the load policy of this key in all clusters. The policy determines how long a
+    measurement is valid."""
     if policy.load is None:
         state.load_policies.pop(policy.key, None)
     else:
@@ -26,7 +27,8 @@ def fold_load(state: DeschedulerState, told: NodeLoadObserved | HotValueObserved
 
 
 def nodes_changed(cluster: ClusterFacts, told: Iterable[str]) -> None:
-    """Of a node that is gone nothing is known."""
+    """Updates the loads that nodes publish in their annotations. Removes those of nodes that no
+    longer exist. `told`: names of the nodes in the event."""
     load: LoadBook = cluster.load
     for name in told:
         node = cluster.book.nodes.get(name)

@@ -1,4 +1,5 @@
-"""Replicas that changed their node, whoever moved them: told to all who remember, so that nobody moves them again at once."""
+"""Records every replica that changed its node, for any reason, so that no rule moves it again at
+once."""
 
 from __future__ import annotations
 
@@ -7,14 +8,28 @@ from wharfinger.kernel.decider import Micros
 from wharfinger.stages.descheduler.facts import SECOND, ClusterFacts, DeschedulerState
 
 MOVING: Micros = 60 * SECOND
-"""A replica that was let go longer ago than this, and stands somewhere again, is a new one."""
+"""A replica that was released longer ago than this and is placed again counts as new, not as
+moved."""
 
 
 def before_placed(
-    state: DeschedulerState, name: str, cluster: ClusterFacts, item: Placed, cool_down: Micros, at: Micros
+    state: DeschedulerState,
+    name: str,
+    cluster: ClusterFacts,
+    item: Placed,
+    cool_down: Micros,
+    at: Micros,
 ) -> None:
-    """While the book still knows where each was. A replica that comes to another node than it has just left has moved; one that is
-    new, or returns to its node, has not. `cool_down`: see `Watch.has_moved`."""
+    """Records which replicas move to another node by the decision `item`, which puts replicas on
+    nodes. The moves are recorded for consolidation (`state.watch`) and for each descheduling policy
+    of the cluster. The caller calls this function before `item` changes the occupancy (which
+    replica is on which node).
+
+    A replica moves if its new node differs from its present node. A replica without a node moves if
+    it was released from a different node within the last 60 seconds (`MOVING`). A new replica, or a
+    replica that returns to its node, does not move. `cool_down`: moves of one binding within this
+    time (microseconds) are counted as one move.
+    """
     watch, held = state.watch(name), cluster.book.held.get(item.binding)
     left = watch.left.get(item.binding, {})
     for share in item.placed:
@@ -31,7 +46,9 @@ def before_placed(
         del watch.left[item.binding]
 
 
-def after_released(state: DeschedulerState, name: str, cluster: ClusterFacts, item: Released, at: Micros) -> None:
+def after_released(
+    state: DeschedulerState, name: str, cluster: ClusterFacts, item: Released, at: Micros
+) -> None:
     if not state.watching:
         return
     watch = state.watch(name)

@@ -1,14 +1,16 @@
-"""The descheduler: facts in, proposals out.
+"""The descheduler: folds facts, publishes proposals.
 
-What there is to see is written down once (`shares`, `books`, `loads`), and each rule has a module that reads it: `silence`
-proposes failover of what stood in a cluster that its fleet stream holds for silent; `taints` eviction of bindings whose
-toleration of a cluster's NoExecute taint has ended; `emptiness` removal of nodes of a pool that have held nothing for as long as
-the pool's policy allows; `disruption` whole commands, of nodes of priced pools that are empty, drifted, or cheaper to do
-without; `strategies` that pods leave nodes on which a descheduling policy does not want them;
-`upkeep` has what is ill, what finds no node, and what lies better in another cluster.
+The facts are recorded once (`shares`, `occupancies`, `loads`), and each rule is a module that reads
+them. `silent_clusters`: failover of bindings in clusters that their fleet stream marked silent.
+`taints`: eviction of bindings whose toleration of a cluster's NoExecute taint has expired.
+`emptiness`: removal of nodes that have been empty for as long as the pool allows. `disruption`:
+commands for nodes that are empty, drifted, or cheaper to do without, in pools with prices.
+`strategies`: the descheduler's strategies for pods. `upkeep`: unhealthy bindings, unschedulable
+replicas, and rebalancing.
 
-What is remembered of time is when this process saw it first; after a restart that is later than it was, so a proposal
-may come late but never too early. The stage that owns the target has the ledger's times and checks again.
+Times count from when this process received a fact. After a restart that is later than before, so a
+proposal may come late but never too early. The stage that owns the target has the ledger's times
+and checks again.
 """
 
 from __future__ import annotations
@@ -28,7 +30,12 @@ from wharfinger.events.assignments import (
     Silenced,
 )
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved, WorkloadObserved
+from wharfinger.events.cluster_state import (
+    NodesObserved,
+    ObjectsObserved,
+    PodsObserved,
+    WorkloadObserved,
+)
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.envelope import Event
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
@@ -36,26 +43,38 @@ from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.observer import Publication
 from wharfinger.stages.descheduler import (
-    books,
     disruption,
     emptiness,
     loads,
     moves,
+    occupancies,
     shares,
-    silence,
+    silent_clusters,
     strategies,
     taints,
 )
-from wharfinger.stages.descheduler.causes import Causes
 from wharfinger.stages.descheduler.disruption import Looking
-from wharfinger.stages.descheduler.facts import SECOND, ClusterFacts, DeschedulerState, ShardOf, Sighting
+from wharfinger.stages.descheduler.facts import (
+    SECOND,
+    ClusterFacts,
+    DeschedulerState,
+    ShardOf,
+    Sighting,
+)
+from wharfinger.stages.descheduler.proposal_causes import Causes
 from wharfinger.stages.descheduler.upkeep import fold_upkeep, looked_at, next_look, waits
 
 
 @dataclass(frozen=True, slots=True)
 class DeschedulerObserver:
-    """`shard_of`: binding -> fleet shard. `repeat_after_s`: how soon a proposal is made again while its cause stands.
-    `batch_max`: proposals of one `publish`. `stale_after_s`: see `DeschedulerState.held`. `looking`: at clusters as a whole."""
+    """Folds facts into a `DeschedulerState` and publishes the proposals that follow from them.
+
+    `shard_of`: binding -> fleet shard. `repeat_after_s`: seconds before a proposal is repeated
+    while its cause holds. `batch_max`: proposals in one `publish`. `stale_after_s`: seconds without
+    a report after which nothing is proposed for a cluster that has a lease
+    (`DeschedulerState.held`). `looking`: the settings of consolidation passes. Raises ValueError
+    where one of the three numbers is not above zero.
+    """
 
     shard_of: ShardOf
     repeat_after_s: int = 60
@@ -89,13 +108,15 @@ class DeschedulerObserver:
             case PolicyRemoved(kind, name, namespace):
                 self._fold_policy(state, Policy(kind, name, namespace), sighting)
             case NodesObserved() as nodes:
-                self._heard(state, nodes.cluster, books.fold_nodes(state, nodes, sighting), at)
+                self._heard(
+                    state, nodes.cluster, occupancies.fold_nodes(state, nodes, sighting), at
+                )
                 if state.descheduling:
                     strategies.nodes_known(state, nodes.cluster, at)
             case PodsObserved() as pods:
-                self._heard(state, pods.cluster, books.fold_pods(state, pods, sighting), at)
+                self._heard(state, pods.cluster, occupancies.fold_pods(state, pods, sighting), at)
             case ObjectsObserved() as objects:
-                self._heard(state, objects.cluster, books.fold_objects(state, objects), at)
+                self._heard(state, objects.cluster, occupancies.fold_objects(state, objects), at)
             case NodeLoadObserved() | HotValueObserved() as told:
                 loads.fold_load(state, told)
             case WorkloadObserved() as workload:
@@ -107,17 +128,29 @@ class DeschedulerObserver:
         fold_upkeep(state, event.data, sighting)
 
     def publish(self, state: DeschedulerState, at: Micros) -> list[Publication]:
-        """What is due, the important first, at most `batch_max`; `next_due` says at once when more is waiting."""
+        """Returns the proposals that are due, at most `batch_max`.
+
+        First come the proposals of causes. A cause says why a proposal is made (failover, eviction,
+        removal of an empty node, among others) and is active until a fact clears it. Causes about
+        bindings come first, by priority; removals of nodes come last. After the causes come the
+        proposals of consolidation, of descheduling strategies and of rebalancing, in this order. If
+        further causes are due when `batch_max` is reached, `next_due` returns a time in the past,
+        so the caller calls again at once.
+        """
         proposals: list[Publication] = []
         while len(proposals) < self.batch_max and (cause := state.causes.take(at)) is not None:
-            if cause.kind == "failover" and silence.made_up_for(state, cause):
+            if cause.kind == "failover" and silent_clusters.made_up_for(state, cause):
                 continue  # looked at again after the pause, for the substitute may be lost too
             if waits(state, cause, at):
                 continue
             id, stream = state.causes.proposal_id(cause, at), cause.stream
-            proposals.append(Publication(cause.proposal, cause.target, stream, stream, id, cause.by))
+            proposals.append(
+                Publication(cause.proposal, cause.target, stream, stream, id, cause.by)
+            )
         proposals += disruption.publish(state, self.looking, at, self.batch_max - len(proposals))
-        proposals += strategies.publish(state, at, self.batch_max - len(proposals), self.looking.elsewhere)
+        proposals += strategies.publish(
+            state, at, self.batch_max - len(proposals), self.looking.elsewhere
+        )
         proposals += looked_at(state, at, self.batch_max - len(proposals))
         return proposals
 
@@ -126,13 +159,17 @@ class DeschedulerObserver:
         return min((due for due in dues if due is not None), default=None)
 
     def _heard(self, state: DeschedulerState, name: str, changed: bool, at: Micros) -> None:
-        """A cluster said something. One that was held because it had said nothing for long is looked at again."""
+        """Records a report of the cluster. Schedules a consolidation pass if something `changed`,
+        or if the last pass skipped the cluster because its state was not current."""
         state.cluster(name).heard = at
         if changed or ((watch := state.watches.get(name)) is not None and watch.held):
             disruption.changed(state, self.looking, name, at)
 
     def _fold_policy(self, state: DeschedulerState, policy: Policy, sighting: Sighting) -> None:
-        """A policy without the part in question takes back what its key said before."""
+        """Passes a policy event to each part of the descheduler that uses policies. If the new
+        version of a policy lacks the settings for a part, that part drops what the old version had
+        set. A node pool has known prices if a catalogue of instance types is known for it. If the
+        set of known catalogues changed, the nodes of all pools are judged again for emptiness."""
         priced = set(state.policies.types)
         of_pools = state.policies.applied(policy.key, policy)
         emptiness.fold_policy(state, policy, sighting.at)
@@ -145,8 +182,12 @@ class DeschedulerObserver:
         loads.fold_policy(state, policy)
         taints.fold_policy(state, policy, sighting)
 
-    def _fold_assignments(self, state: DeschedulerState, decided: AssignmentsDecided, at: Micros) -> None:
-        """`decided.items` stand in order of seq, as the publisher and the ledger give them."""
+    def _fold_assignments(
+        self, state: DeschedulerState, decided: AssignmentsDecided, at: Micros
+    ) -> None:
+        """Folds the items (single decisions about one cluster) of an assignments event that were
+        not folded before. An item is new if its seq is above the highest seq folded from the same
+        stream. The items are in order of seq, both from the publisher and from the ledger."""
         name, stream = decided.cluster, decided.stream
         cluster, watched = state.cluster(name), state.watching
         seen = through = cluster.through.get(stream, 0)
@@ -155,7 +196,7 @@ class DeschedulerObserver:
                 through = max(item.seq, through)
                 if watched:
                     self._before_item(state, name, cluster, item, at)
-                books.fold_item(state, name, cluster, item, at)
+                occupancies.fold_item(state, name, cluster, item, at)
                 self._after_item(state, name, cluster, stream, item, at)
         if through > seen:
             cluster.through[stream] = through
@@ -163,19 +204,35 @@ class DeschedulerObserver:
                 disruption.changed(state, self.looking, name, at)
 
     def _before_item(
-        self, state: DeschedulerState, name: str, cluster: ClusterFacts, item: AssignmentItem, at: Micros
+        self,
+        state: DeschedulerState,
+        name: str,
+        cluster: ClusterFacts,
+        item: AssignmentItem,
+        at: Micros,
     ) -> None:
-        """While what stood until now is still known."""
+        """Records what an assignment item is about to change, while the state before the change is
+        still known. For a decision that puts replicas on nodes: which replicas move to another
+        node. For the end of a disruption command: which pools its nodes belong to, and whether it
+        was rolled back. Other items are ignored."""
         match item:
             case Placed():
-                moves.before_placed(state, name, cluster, item, self.looking.cool_down_s * SECOND, at)
+                moves.before_placed(
+                    state, name, cluster, item, self.looking.cool_down_s * SECOND, at
+                )
             case Disrupted():
                 disruption.command_ended(state, name, cluster, item, at)
             case _:
                 pass
 
     def _after_item(
-        self, state: DeschedulerState, name: str, cluster: ClusterFacts, stream: str, item: AssignmentItem, at: Micros
+        self,
+        state: DeschedulerState,
+        name: str,
+        cluster: ClusterFacts,
+        stream: str,
+        item: AssignmentItem,
+        at: Micros,
     ) -> None:
         match item:
             case Assigned():
@@ -186,9 +243,9 @@ class DeschedulerObserver:
                 moves.after_released(state, name, cluster, item, at)
             case Silenced(decision=decision):
                 cluster.silenced[stream] = decision
-                silence.changed(state, name, cluster, stream, at)
+                silent_clusters.changed(state, name, cluster, stream, at)
             case Recovered():
                 cluster.silenced.pop(stream, None)
-                silence.changed(state, name, cluster, stream, at)
+                silent_clusters.changed(state, name, cluster, stream, at)
             case _:
                 pass

@@ -1,4 +1,5 @@
-"""What bindings have in which cluster, as their fleet streams assign it: by it failover and eviction find their targets."""
+"""What each binding has in each cluster, as its fleet stream assigned it: the targets of failover
+and eviction."""
 
 from __future__ import annotations
 
@@ -10,15 +11,27 @@ from wharfinger.domain.binding import Binding, whole_of
 from wharfinger.events.assignments import Assigned
 from wharfinger.events.streams import fleet_stream
 from wharfinger.kernel.decider import Micros
-from wharfinger.stages.descheduler import emptiness, silence, strategies, taints
-from wharfinger.stages.descheduler.facts import ClusterFacts, DeschedulerState, ShardOf, Share, Sighting, Spread
+from wharfinger.stages.descheduler import emptiness, silent_clusters, strategies, taints
+from wharfinger.stages.descheduler.facts import (
+    BindingSpread,
+    ClusterFacts,
+    DeschedulerState,
+    ShardOf,
+    Share,
+    Sighting,
+)
 
 EVICTIONS: Sequence[str] = ("failover", "eviction", "unhealthy", "replaced", "unschedulable")
 """The kinds of causes that are about a binding in a cluster."""
 
 
 def assigned(
-    state: DeschedulerState, shard_of: ShardOf, name: str, cluster: ClusterFacts, item: Assigned, at: Micros
+    state: DeschedulerState,
+    shard_of: ShardOf,
+    name: str,
+    cluster: ClusterFacts,
+    item: Assigned,
+    at: Micros,
 ) -> None:
     item = _whole(cluster, item)
     binding = item.binding
@@ -33,18 +46,23 @@ def assigned(
         share.replicas, share.priority = item.replicas, item.priority
         return
     stream = fleet_stream(shard_of(binding))
-    spread = state.spreads.setdefault(binding, Spread())
+    spread = state.spreads.setdefault(binding, BindingSpread())
     spread.clusters[name] = None
     spread.live += item.replicas
-    cluster.shares[binding] = Share(item.replicas, item.priority, stream, Sighting(at, item.decision), live=True)
+    cluster.shares[binding] = Share(
+        item.replicas, item.priority, stream, Sighting(at, item.decision), live=True
+    )
     if cluster.silenced:
-        silence.judge(state, name, cluster, binding, at)
+        silent_clusters.judge(state, name, cluster, binding, at)
     if cluster.taints:
         taints.judge(state, name, cluster, binding, at)
 
 
 def _whole(cluster: ClusterFacts, item: Assigned) -> Assigned:
-    """Components of a binding are assigned one by one, and leave together: what is proposed is about all of them."""
+    """Returns the assignment for the whole binding. The fleet stream assigns the components of a
+    binding one by one, but proposals concern the whole binding. So the replicas of all components
+    in this cluster are summed. Example: component A has 2 replicas and component B gets 3: the
+    result has 5. For a binding without components, `item` is returned unchanged."""
     whole = whole_of(item.binding)
     if whole == item.binding:
         return item
@@ -63,13 +81,16 @@ def fold_binding(state: DeschedulerState, binding: Binding, at: Micros) -> None:
         cluster = state.clusters[name]
         changed_hands = before is None or before.scheduler != binding.scheduler
         if changed_hands:
-            silence.judge(state, name, cluster, binding.name, at)
-        if changed_hands or (before and before.placement.tolerations != binding.placement.tolerations):
+            silent_clusters.judge(state, name, cluster, binding.name, at)
+        if changed_hands or (
+            before and before.placement.tolerations != binding.placement.tolerations
+        ):
             taints.judge(state, name, cluster, binding.name, at)
 
 
 def withdraw(state: DeschedulerState, binding: str) -> None:
-    """Nothing more to propose for it; its shares end when the fleet stage lets them go."""
+    """Removes a withdrawn binding and the causes of proposals about it. Its assigned replicas stay
+    recorded until the fleet stage releases them."""
     state.bindings.pop(binding, None)
     for name in state.clusters_of(binding):
         for kind in EVICTIONS:
@@ -89,8 +110,10 @@ def end_share(state: DeschedulerState, name: str, cluster: ClusterFacts, binding
 
 
 def forget_cluster(state: DeschedulerState, name: str) -> None:
-    """The cluster left, and its replicas with it. How far its streams were read is kept: a cluster of that name may join
-    again, and its streams go on."""
+    """Removes everything that is stored about a cluster that left the fleet: among others its
+    assigned replicas, its nodes, the proposed evictions from it, and the consolidation and
+    descheduling passes over it. Only `through`, the highest seq folded from each stream, is kept. A
+    cluster with the same name may join later, and its old items must not be folded twice."""
     state.tainting.forget(name)
     cluster = state.clusters.get(name)
     if cluster is None:

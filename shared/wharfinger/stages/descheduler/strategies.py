@@ -1,13 +1,15 @@
-"""Pods on nodes they should not be on: each descheduling policy goes over each of its clusters, time after time.
+"""Runs each DeschedulerPolicy on each of its clusters periodically and proposes to evict the pods
+that its strategies name.
 
-What a pass names is proposed, and nothing more: the stage that owns the cluster finds a place for each before it takes it off
-its node, or leaves it. What passes remember (`engine.descheduling.steadiness`) keeps them from following every breath of the load
-and from asking again for what was refused. Nothing is named in a cluster of which it is not known what it looks like, nor on
-nodes that are about to go anyway.
+The stage that owns the cluster finds another node for each named pod before it is released; without
+one the pod stays. `engine.descheduling.steadiness` damps passes against short fluctuations and
+repeated refusals. Nothing is proposed in a cluster whose state is not known, nor on nodes that are
+being removed.
 
-That nothing goes back to where its workload was taken off is not this process's to promise, for it forgets everything when it
-ends, and the stage seeks a place by itself. So each proposal says for how long that shall hold, and names the nodes that are
-remembered; the stage keeps to both, and remembers what it moved itself (`stages.cluster.staying_away`).
+This process cannot guarantee that a workload does not return to a node it left: its memory is lost
+with it, and the stage chooses the target. So each proposal states how long a return is forbidden
+and which nodes are known here; the stage enforces both, and records its own moves
+(`stages.cluster.move_cooldown`).
 """
 
 from __future__ import annotations
@@ -15,7 +17,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from wharfinger.domain.descheduling import CraneWatermarks, DeschedulingPolicy, LowNodeUtilization, name_of
+from wharfinger.domain.descheduling import (
+    CraneWatermarks,
+    DeschedulingPolicy,
+    LowNodeUtilization,
+    name_of,
+)
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.value import digest
 from wharfinger.engine.descheduling.evictor import Eviction
@@ -26,9 +33,9 @@ from wharfinger.events.proposals import DeschedulingProposed, Unseating
 from wharfinger.events.streams import cluster_stream
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.observer import Publication
+from wharfinger.stages.cluster_snapshots import nodes_of, pods_of
 from wharfinger.stages.descheduler.facts import SECOND, DeschedulerState, Named
 from wharfinger.stages.descheduler.watches import DuePass, Passes
-from wharfinger.stages.scenes import nodes_of, pods_of
 
 UNSEATINGS_MAX = 100
 AVOIDED_MAX = 16
@@ -39,7 +46,13 @@ AVOIDED_MAX = 16
 
 
 def fold_policy(state: DeschedulerState, policy: Policy, at: Micros) -> None:
-    """The first pass is made at once. A policy that says otherwise than before goes on with what it remembers."""
+    """Folds a policy event into the descheduling policies and the priority classes.
+
+    A new descheduling policy is due at once in every cluster with known nodes. A pass is one run of
+    a policy over one cluster. A changed policy keeps the time of its last pass, and what its
+    earlier passes stored for later ones. If a policy was removed, or has no descheduling settings
+    any more, it gets no further passes.
+    """
     if policy.priority_level is not None:
         state.priority_classes[policy.key] = (policy.name, policy.priority_level.value)
     else:
@@ -59,13 +72,17 @@ def nodes_known(state: DeschedulerState, name: str, at: Micros) -> None:
         _watch(state, key, policy, name, at)
 
 
-def _watch(state: DeschedulerState, key: str, policy: DeschedulingPolicy, name: str, at: Micros) -> None:
+def _watch(
+    state: DeschedulerState, key: str, policy: DeschedulingPolicy, name: str, at: Micros
+) -> None:
     if policy.clusters and name not in policy.clusters:
         _stop(state, key, name)
     elif state.clusters[name].book.known:
         passes = state.passes.setdefault((name, key), Passes())
         passes.memory.follow(policy)
-        state.passing.set((name, key), at if passes.last < 0 else max(at, passes.last + policy.every_s * SECOND))
+        state.passing.set(
+            (name, key), at if passes.last < 0 else max(at, passes.last + policy.every_s * SECOND)
+        )
 
 
 def _stop(state: DeschedulerState, key: str, name: str) -> None:
@@ -82,7 +99,14 @@ def forget_cluster(state: DeschedulerState, name: str) -> None:
 
 
 def due_passes(state: DeschedulerState, at: Micros) -> list[DuePass]:
-    """Those whose time has come, with the cluster as it is now; the next is due after the policy's time."""
+    """Takes the descheduling passes (one policy over one cluster) that are due at `at` from the
+    timer queue, and returns each with a copy of the known state of its cluster. Each pass is
+    scheduled again after the interval of its policy, `every_s`.
+
+    A pass is skipped in two cases: the previous pass of the same policy and cluster is still
+    running, or the known state of the cluster is not current (for example, the cluster is silent).
+    A returned pass is marked as running until the caller calls `finished`.
+    """
     due: list[DuePass] = []
     for name, key in state.passing.pop(at):
         policy, passes = state.descheduling[key], state.passes[name, key]
@@ -97,7 +121,8 @@ def due_passes(state: DeschedulerState, at: Micros) -> list[DuePass]:
 
 
 def finished(state: DeschedulerState, due: DuePass, found: Passed) -> None:
-    """What a pass named. It is taken up with the next `publish`, unless nobody wants it any more."""
+    """Ends a pass and stores the evictions that it found for the next `publish`. They are dropped
+    if the policy was removed while the pass ran."""
     due.passes.finish()
     if state.passes.get((due.cluster, due.key)) is due.passes:
         due.passes.failures = found.failures
@@ -106,8 +131,15 @@ def finished(state: DeschedulerState, due: DuePass, found: Passed) -> None:
 
 
 def publish(state: DeschedulerState, at: Micros, room: int, elsewhere: bool) -> list[Publication]:
-    """Make the passes that are due, unless another does, and propose what was named: at most `room` proposals, what is over is
-    left to a later pass."""
+    """Runs the descheduling passes that are due and returns proposals for the evictions found: one
+    proposal for each strategy of each descheduler profile (a named list of strategies in a policy),
+    each with at most 100 pods (`UNSEATINGS_MAX`).
+
+    At most `room` proposals are returned. Any further proposals are dropped; a later pass finds the
+    same evictions again. If `elsewhere` is set, another process runs the passes; this function uses
+    only the results that were passed to `finished`. Results for a cluster whose known state is no
+    longer current (for example, the cluster is silent) are dropped.
+    """
     if not elsewhere:
         for due in due_passes(state, at):
             finished(state, due, due.run())
@@ -120,7 +152,8 @@ def publish(state: DeschedulerState, at: Micros, room: int, elsewhere: bool) -> 
 
 
 def _avoided(due: DuePass, eviction: Eviction) -> tuple[str, ...]:
-    """What its workload was taken off last, the latest last. Asked while no pass writes to the memory."""
+    """Returns the nodes that the pod's workload left last, at most `AVOIDED_MAX`, latest last.
+    Called only while no pass writes to the memory."""
     if due.policy.strict or not eviction.binding:
         return ()
     left = due.passes.memory.left_lately(f"{BINDING}/{eviction.binding}", due.view.at)
@@ -128,7 +161,7 @@ def _avoided(due: DuePass, eviction: Eviction) -> tuple[str, ...]:
 
 
 def _still(state: DeschedulerState, name: str, named: Sequence[Named]) -> list[Named]:
-    """Without those whose node began to go meanwhile."""
+    """Returns the evictions without those on nodes whose removal began during the pass."""
     going = state.clusters[name].pools.disrupting()
     return [(eviction, avoid) for eviction, avoid in named if eviction.node not in going]
 
@@ -148,32 +181,62 @@ def view_of(state: DeschedulerState, name: str, at: Micros) -> ClusterView:
     held = {pod.uid: f"node {pod.node} is about to go" for pod in pods if pod.node in going}
     classes = dict(value for _, value in sorted(state.priority_classes.items(), reverse=True))
     return ClusterView(
-        at, nodes_of(cluster.book), pods, cluster.book.objects, classes, load=cluster.load, held=held
-    )  # fmt: skip
+        at,
+        nodes_of(cluster.book),
+        pods,
+        cluster.book.objects,
+        classes,
+        load=cluster.load,
+        held=held,
+    )
 
 
-def _proposal(due: DuePass, profile: str, strategy: str, named: Sequence[Named], at: Micros) -> Publication:
-    """Named by who shall leave which node, and when it was proposed before, by the time as well: see `causes`."""
+def _proposal(
+    due: DuePass, profile: str, strategy: str, named: Sequence[Named], at: Micros
+) -> Publication:
+    """Builds one proposal with the evictions that one strategy of one descheduler profile (a named
+    list of strategies in a policy) found.
+
+    `named`: pairs of an eviction and the nodes that the evicted pod must not go to. `at`: the time
+    of the pass.
+
+    The id of the proposal is a digest of the policy, the profile, the strategy and the pods with
+    their nodes, so a restarted observer gives the same id again. `due.passes.proposed` holds the
+    digests of all earlier proposals. If the digest is among them, the number of the policy's
+    interval in which `at` lies is added, so that the id differs from the earlier one.
+    """
     stream, policy, proposed = cluster_stream(due.cluster), due.policy, due.passes.proposed
     unseatings = tuple([_unseating(eviction, avoid) for eviction, avoid in named])
-    what = digest((due.key, profile, strategy, tuple([_unseating(eviction) for eviction, _ in named])))
+    what = digest(
+        (due.key, profile, strategy, tuple([_unseating(eviction) for eviction, _ in named]))
+    )
     attempt = 1 + at // (policy.every_s * SECOND) if what in proposed else 0
     proposed.add(what)
     measured = _by_measurements(policy, profile, strategy)
     in_words = _in_words([eviction for eviction, _ in named])
     spans = (0, 0) if policy.strict else (policy.return_s, policy.cooldown_s)
-    data = DeschedulingProposed(stream, due.cluster, strategy, profile, unseatings, in_words, measured, *spans)
+    data = DeschedulingProposed(
+        stream, due.cluster, strategy, profile, unseatings, in_words, measured, *spans
+    )
     id = derived_id("proposal", "descheduling", stream, what, attempt)
     return Publication(data, due.cluster, stream, stream, id)
 
 
 def _by_measurements(policy: DeschedulingPolicy, profile: str, strategy: str) -> bool:
-    """Whether the strategy went by what is measured, not by what is requested."""
+    """Returns whether the strategy `strategy` of the descheduler profile `profile` (a named list of
+    strategies in a policy) compares measured load of nodes instead of requests. This is true for
+    CraneWatermarks, and for LowNodeUtilization if its source is not `requests`."""
     named = [
-        s for p in policy.profiles if p.name == profile for s in (*p.deschedule, *p.balance) if name_of(s) == strategy
+        s
+        for p in policy.profiles
+        if p.name == profile
+        for s in (*p.deschedule, *p.balance)
+        if name_of(s) == strategy
     ]
     return any(
-        isinstance(s, CraneWatermarks) or (isinstance(s, LowNodeUtilization) and s.source != "requests") for s in named
+        isinstance(s, CraneWatermarks)
+        or (isinstance(s, LowNodeUtilization) and s.source != "requests")
+        for s in named
     )
 
 

@@ -1,11 +1,12 @@
-"""What is ill in a cluster for longer than its policy bears, and what is on its way out and has been made up for.
+"""Eviction of unhealthy bindings, and the end of graceful evictions.
 
-Two proposals, both to the fleet stream that owns the binding. *Unhealthy*: let go there; it names the decision by which the binding
-has what it has there, so that it is refused when that has changed. *Replaced*: what it has elsewhere stands, so that the copy which
-waited for that may go. Nobody tells who is on the way out: the second is made as long as what the first was made for is so, and
-refused where no copy waits.
+Two proposals to the fleet stream that owns the binding. *Unhealthy* for longer than the policy
+tolerates: release there. It names the decision by which the binding has those replicas, and is
+refused when that has changed. *Replaced*: the replicas elsewhere are ready, so the copy that waited
+for them may be released. Which copies wait is not known here, so the second is made whenever its
+condition holds, and refused where no copy waits.
 
-Health that is not known is not illness, and where a cluster is silent nothing is proposed because of what it said last.
+Unknown health is not unhealthy, and nothing is proposed from the last report of a silent cluster.
 """
 
 from __future__ import annotations
@@ -17,9 +18,16 @@ from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.cluster_state import WorkloadObserved
 from wharfinger.events.proposals import EvictionProposed
 from wharfinger.kernel.decider import Micros
-from wharfinger.stages.descheduler.causes import Cause
-from wharfinger.stages.descheduler.facts import SECOND, ClusterFacts, DeschedulerState, Share, Sighting, as_id
+from wharfinger.stages.descheduler.facts import (
+    SECOND,
+    ClusterFacts,
+    DeschedulerState,
+    Share,
+    Sighting,
+    as_id,
+)
 from wharfinger.stages.descheduler.health import Fares
+from wharfinger.stages.descheduler.proposal_causes import ProposalCause
 from wharfinger.stages.descheduler.taints import another_schedulers, priority
 
 
@@ -40,7 +48,9 @@ def fold(state: DeschedulerState, data: Value, sighting: Sighting) -> None:
             _judge_everywhere(state, binding, sighting.at)
             state.upkeep.careful.pop(binding, None)
         case AssignmentsDecided(items=items) if state.upkeep.careful:
-            for binding in dict.fromkeys(whole_of(i.binding) for i in items if isinstance(i, Assigned | Placed)):
+            for binding in dict.fromkeys(
+                whole_of(i.binding) for i in items if isinstance(i, Assigned | Placed)
+            ):
                 _judge_everywhere(state, binding, sighting.at)
         case _:
             pass
@@ -51,14 +61,18 @@ def _careful(spec: Binding) -> bool:
 
 
 def _judge_everywhere(state: DeschedulerState, binding: str, at: Micros) -> None:
-    """What stands in one cluster may make up for what is on its way out in another."""
+    """Evaluates the binding in each of its clusters, because replicas that become ready in one
+    cluster may replace those in another. Only for bindings with an application policy or graceful
+    purge (`Upkeep.careful`)."""
     if binding not in state.upkeep.careful:
         return
     for name in state.clusters_of(binding):
         _judge(state, name, state.clusters[name], binding, at)
 
 
-def _judge(state: DeschedulerState, name: str, cluster: ClusterFacts, binding: str, at: Micros) -> None:
+def _judge(
+    state: DeschedulerState, name: str, cluster: ClusterFacts, binding: str, at: Micros
+) -> None:
     facts, share = state.bindings.get(binding), cluster.shares[binding]
     fares = state.upkeep.known(name, binding)
     if facts is None or another_schedulers(facts):
@@ -78,7 +92,15 @@ def _judge_illness(
     fares: Fares | None,
     at: Micros,
 ) -> Micros | None:
-    """When it has been ill for long enough; None: it is not, or its policy minds not."""
+    """Schedules the eviction of a binding that is unhealthy in cluster `name`. Clears a scheduled
+    eviction if the binding is not unhealthy in that cluster.
+
+    The eviction is due when the binding has been unhealthy for `toleration_s`, a setting of its
+    application policy. Example: unhealthy since 10:00, 300 seconds: due at 10:05. Returns this due
+    time in microseconds. Returns None if the binding is healthy, if its health is not known, or if
+    it has no application policy. `fares`: the health of the binding in the cluster; None: never
+    reported.
+    """
     application = facts.placement.application
     if application is None or fares is None or fares.ill is None:
         state.causes.remove(("unhealthy", name, facts.name))
@@ -87,10 +109,16 @@ def _judge_illness(
     assignment, stay = _assignment(cluster, facts), share.since.by
     reason = f"unhealthy there for {application.toleration_s:,} s"
     proposal = EvictionProposed(share.stream, facts.name, name, reason, "unhealthy", 0, assignment)
-    cause = Cause(
-        "unhealthy", name, facts.name, proposal, f"{fares.ill.by} {assignment} {stay}", stay, as_id(fares.ill.by),
+    cause = ProposalCause(
+        "unhealthy",
+        name,
+        facts.name,
+        proposal,
+        f"{fares.ill.by} {assignment} {stay}",
+        stay,
+        as_id(fares.ill.by),
         priority(facts, share),
-    )  # fmt: skip
+    )
     state.causes.stand(cause, due, at)
     return due
 
@@ -104,25 +132,47 @@ def _judge_replaced(
     ill_enough_at: Micros | None,
     at: Micros,
 ) -> None:
-    """Whether a copy there, if it is on its way out, has been made up for."""
+    """Raises or clears the proposal to release the replicas of the binding in cluster `name`,
+    because replicas in other clusters have replaced them.
+
+    The proposal is raised if two conditions hold:
+
+    - The binding has replicas in other clusters, and all of these are ready. For a divided binding,
+      the other clusters must hold all its replicas.
+    - The binding leaves this cluster gracefully (purge mode `Gracefully`): it is unhealthy here, or
+      its eviction from this cluster by a taint was proposed.
+
+    `ill_enough_at`: time at which the binding has been unhealthy here for its toleration time;
+    None: it is not known to be unhealthy, or it has no application policy. If the binding leaves
+    because it is unhealthy, the proposal is not due before this time.
+    """
     application, key = facts.placement.application, ("replaced", name, facts.name)
-    graceful = ill_enough_at is not None and application is not None and application.purge == "Gracefully"
+    graceful = (
+        ill_enough_at is not None and application is not None and application.purge == "Gracefully"
+    )
     evicted = ("eviction", name, facts.name)
-    tainted = evicted in state.causes.standing and evicted in state.causes.proposed
+    tainted = evicted in state.causes.active and evicted in state.causes.proposed
     tainted = tainted and facts.placement.cluster_purge == "Gracefully"
     if not (graceful or tainted) or not _stands_elsewhere(state, name, facts):
         state.causes.remove(key)
         return
     assignment = _assignment(cluster, facts)
-    reason = f"what replaces it stands in {', '.join(c for c in state.clusters_of(facts.name) if c != name)}"[:200]
+    reason = (
+        "what replaces it stands in "
+        f"{', '.join(c for c in state.clusters_of(facts.name) if c != name)}"
+    )[:200]
     proposal = EvictionProposed(share.stream, facts.name, name, reason, "replaced", 0, assignment)
     due = ill_enough_at if graceful and ill_enough_at is not None else at
-    cause = Cause("replaced", name, facts.name, proposal, assignment, assignment, None, priority(facts, share))
+    cause = ProposalCause(
+        "replaced", name, facts.name, proposal, assignment, assignment, None, priority(facts, share)
+    )
     state.causes.stand(cause, max(due, at), at)
 
 
 def _stands_elsewhere(state: DeschedulerState, name: str, facts: Binding) -> bool:
-    """Whether all that is wanted is in other clusters, and serves there, or at least is on nodes."""
+    """Returns whether the binding has replicas in other clusters and all of them are ready. For a
+    divided binding, the other clusters must hold all its replicas. In a cluster that reports no
+    health, replicas count as ready once they are placed on nodes."""
     others = [c for c in state.clusters_of(facts.name) if c != name]
     if not others or (_divided(facts) and not counted_elsewhere(state, name, facts)):
         return False
@@ -130,13 +180,18 @@ def _stands_elsewhere(state: DeschedulerState, name: str, facts: Binding) -> boo
 
 
 def counted_elsewhere(state: DeschedulerState, name: str, facts: Binding) -> bool:
-    """Whether other clusters have been given all replicas of a divided binding already: what this one has waits to go."""
-    others = [state.clusters[c].shares[facts.name] for c in state.clusters_of(facts.name) if c != name]
+    """Returns whether other clusters already have all replicas of a divided binding, so that the
+    replicas in this cluster only wait for their release."""
+    others = [
+        state.clusters[c].shares[facts.name] for c in state.clusters_of(facts.name) if c != name
+    ]
     return _divided(facts) and sum(share.replicas for share in others) >= facts.replicas
 
 
 def _divided(facts: Binding) -> bool:
-    return facts.placement.replicas.type == "Divided" and facts.replicas > 0 and not facts.components
+    return (
+        facts.placement.replicas.type == "Divided" and facts.replicas > 0 and not facts.components
+    )
 
 
 def _stands(state: DeschedulerState, name: str, binding: str) -> bool:
@@ -149,6 +204,7 @@ def _stands(state: DeschedulerState, name: str, binding: str) -> bool:
 
 
 def _assignment(cluster: ClusterFacts, facts: Binding) -> str:
-    """The decision by which it has what it has there; empty: it has several, one a component, or none was told."""
+    """Returns the id of the decision that assigned the binding's replicas to the cluster. Empty if
+    there are several decisions, one for each component, or none was received."""
     held = cluster.book.held.get(facts.name)
     return "" if held is None or facts.components else held.assignment

@@ -1,7 +1,5 @@
-"""What bindings are let go or moved for between clusters, beside silence and taints: the three rules, in their order.
-
-`rebalancing` writes down policies and counts, `unhealthy` how workloads fare; `unschedulable` reads both.
-"""
+"""The remaining rules that move bindings between clusters, in their order: `rebalancing` records
+policies and counts, `unhealthy` workload health; `unschedulable` reads both."""
 
 from __future__ import annotations
 
@@ -11,9 +9,9 @@ from wharfinger.domain.value import Value
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.observer import Publication
 from wharfinger.stages.descheduler import rebalancing, unhealthy, unschedulable
-from wharfinger.stages.descheduler.causes import Cause
 from wharfinger.stages.descheduler.facts import SECOND, DeschedulerState, Sighting
-from wharfinger.stages.descheduler.health import Tried
+from wharfinger.stages.descheduler.health import MoveAttempts
+from wharfinger.stages.descheduler.proposal_causes import ProposalCause
 
 OURS: Sequence[str] = ("unhealthy", "unschedulable", "replaced")
 """The kinds of causes that these rules raise."""
@@ -22,16 +20,26 @@ PAUSE_MAX: Micros = 3600 * SECOND
 
 
 def fold_upkeep(state: DeschedulerState, data: Value, sighting: Sighting) -> None:
-    """After what everybody reads was written down: shares, books, bindings, clusters."""
+    """Passes an event to the three rules of this module. The caller first updates the state that
+    they read: shares, occupancies, bindings, clusters."""
     rebalancing.fold(state, data, sighting)
     unhealthy.fold(state, data, sighting)
     unschedulable.fold(state, data, sighting)
 
 
-def waits(state: DeschedulerState, cause: Cause, at: Micros) -> bool:
-    """Whether a cause that is due is not proposed now: what raised it is too old to go by; the binding has left already, but for a
-    copy that waits for its replacement; or the same was proposed before and nothing came of it, so that it is insisted on ever more
-    seldom."""
+def waits(state: DeschedulerState, cause: ProposalCause, at: Micros) -> bool:
+    """Returns whether a due cause (why a proposal is made) must wait and is not proposed now.
+    False: it is proposed now, and the attempt is counted. A cause waits in three cases:
+
+    - The known state of the cluster is not current (for example, the cluster is silent).
+    - The binding is to leave this cluster, and other clusters already have all replicas of the
+      binding; the replicas here wait only for their release.
+    - The same cause was proposed before, and the pause after that proposal is not over. The pause
+      doubles with each proposal, up to one hour.
+
+    The first and the third case are only for causes of the kinds `unhealthy`, `unschedulable` and
+    `replaced`, the second only for `unhealthy` and `eviction`.
+    """
     if cause.kind in OURS and state.held(cause.cluster, at):
         return True
     if cause.kind in ("unhealthy", "eviction") and cause.target in state.upkeep.careful:
@@ -41,19 +49,21 @@ def waits(state: DeschedulerState, cause: Cause, at: Micros) -> bool:
     return cause.kind in OURS and not _insisted(state, cause, at)
 
 
-def _insisted(state: DeschedulerState, cause: Cause, at: Micros) -> bool:
-    """Whether its time has come again: the pause doubles each time that the same is proposed. Notes that it is proposed."""
+def _insisted(state: DeschedulerState, cause: ProposalCause, at: Micros) -> bool:
+    """Returns whether the pause since the last proposal of the same cause has passed; if so, counts
+    this proposal. The pause doubles with each proposal, up to an hour (exponential back-off)."""
     tried = state.upkeep.tried.get(cause.key)
     if tried is None or tried.origin != cause.origin:
-        tried = Tried(cause.origin, 0, at)
+        tried = MoveAttempts(cause.origin, 0, at)
     elif at < tried.last + min(PAUSE_MAX, state.causes.pause << min(tried.times, 32)):
         return False
-    state.upkeep.tried[cause.key] = Tried(cause.origin, tried.times + 1, at)
+    state.upkeep.tried[cause.key] = MoveAttempts(cause.origin, tried.times + 1, at)
     return True
 
 
 def looked_at(state: DeschedulerState, at: Micros, room: int) -> list[Publication]:
-    """What is found by looking at all clusters from time to time, at most `room` of it."""
+    """Runs the periodic rules over all clusters that are due, and returns at most `room`
+    proposals."""
     return rebalancing.publish(state, at, room)
 
 

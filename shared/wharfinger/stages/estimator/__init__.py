@@ -1,7 +1,8 @@
-"""The estimator: how much more fits into each cluster, counted node by node. It observes, and decides nothing.
+"""The estimator: how many more replicas fit into each cluster, counted node by node. It observes
+and decides nothing.
 
-`cluster` is what it knows of one cluster and how that becomes a number, `observer` which event goes where and when there is
-something new to say.
+`cluster` computes the estimates of one cluster, `observer` routes events to clusters and decides
+when to publish.
 """
 
 from wharfinger.stages.estimator.observer import EstimatorObserver, EstimatorState

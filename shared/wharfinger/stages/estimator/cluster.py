@@ -1,17 +1,18 @@
-"""One cluster in the estimator's eyes: its book, its counts, and how far its assignments were read.
+"""The estimates of one cluster: its occupancy, its counts, and how far its assignments were read.
 
-What is published is what is free after everything assigned, bound or observed, each replica counted once (see
-`engine.nodes.occupancy`). Replicas assigned but on no node yet have no place to be charged to: they are deducted as a
-vector from the totals, and from the count of their own class; a class fits no more often than the totals so reduced allow. Those
-for which nodes were asked for are not deducted: they go to these, and until they are there their pools can make fewer.
+Published is what is free after everything assigned, placed or observed, each replica counted once
+(see `engine.nodes.occupancy`). Replicas that are assigned without a node cannot be charged to one:
+they are deducted from the totals and from the count of their own class, and no class may exceed the
+remaining totals. Replicas that wait for new nodes are not deducted, because they use those nodes;
+until the nodes exist, they reduce what the pools can still create.
 
-Where no nodes are reported, the totals an agent summed up stand in. They contain what ran when they were summed up, so only
-replicas assigned after the summary came are deducted from them.
+Where no nodes are reported, the summary of an agent is used. It includes what ran when it was made,
+so only replicas assigned after it are deducted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -24,23 +25,25 @@ from wharfinger.domain.workload import Requirements
 from wharfinger.engine.estimators.nodes import sets_beside
 from wharfinger.engine.estimators.quotas import asked_of
 from wharfinger.engine.estimators.summary import sets_by_summary
-from wharfinger.engine.fleet.estimate import Room, demand_of, demand_of_set, room_of_count, scattered
+from wharfinger.engine.fleet.displacement import Displaced
+from wharfinger.engine.fleet.estimate import (
+    Room,
+    demand_of,
+    demand_of_set,
+    room_of_count,
+    scattered,
+)
 from wharfinger.engine.nodes.classes import PodClass
 from wharfinger.engine.nodes.columns import PODS, clamped
 from wharfinger.engine.nodes.count import COUNT_MAX, Counter
 from wharfinger.engine.nodes.occupancy import Occupancy
 from wharfinger.events.assignments import (
-    Assigned,
     AssignmentItem,
     AssignmentsDecided,
     Claimed,
     ClaimEnded,
     Disrupted,
     Disrupting,
-    NodeClosed,
-    Placed,
-    Refused,
-    Released,
 )
 from wharfinger.events.capacity import CapacityEstimated, DeviceTotals
 from wharfinger.events.cluster_state import PodsObserved, QuotasObserved
@@ -53,13 +56,14 @@ Classes = Mapping[str, Requirements]
 """Live requirement classes, by key, in order of key."""
 
 Sets = Mapping[str, tuple[Component, ...]]
-"""Live classes of workloads with several kinds of pods, by key, in order of key: counted in whole sets."""
+"""Live classes of workloads with several components, by key, in order of key. They are counted in
+whole sets."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
-    """What is asked of every cluster. `version`: another one, other classes. `priority_classes`: binding -> its priority class,
-    empty where it has none."""
+class EstimatedClasses:
+    """Holds the classes that are counted in every cluster. `version`: changes whenever the classes
+    change. `priority_classes`: binding -> its priority class, empty if it has none."""
 
     classes: Classes
     version: int
@@ -69,7 +73,8 @@ class Asking:
 
 @dataclass(slots=True)
 class _Devices:
-    """Devices of one (kind, model): how many there are, how many are entirely free, and free thousandths over all."""
+    """Sums the devices of one (kind, model): their number, the number of entirely free ones, and
+    the free thousandths of all."""
 
     count: int = 0
     whole: int = 0
@@ -77,8 +82,11 @@ class _Devices:
 
 
 class ClusterEstimate:
-    """`accounted_through`: stream -> highest seq that is counted in. `published`: what was said last. `pools`: nodes that were
-    asked for, and that are about to go; `makers`: what its pools could still make."""
+    """Folds the facts of one cluster and computes its free capacity.
+
+    `accounted_through`: stream -> highest seq that is included. `published`: the last publication.
+    `pools`: pending and leaving nodes. `makers`: what the pools could still create.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -111,7 +119,11 @@ class ClusterEstimate:
         return self.quotas.observe(quotas, self.book)
 
     def take_assignments(self, decided: AssignmentsDecided, at: int) -> bool:
-        """Items not seen before, in order; True when there were any or `through` has moved."""
+        """Folds the items of `decided` (single decisions about this cluster) that were not folded
+        before, in order of seq. Returns whether the highest seq folded from the stream increased.
+        An event is ignored if its stream is neither a fleet stream nor the stream of this cluster.
+        `at`: time of the event.
+        """
         if not (decided.stream.startswith(FLEET) or decided.stream == cluster_stream(self.name)):
             return False
         last = self.accounted_through.get(decided.stream, 0)
@@ -126,42 +138,36 @@ class ClusterEstimate:
         return True
 
     def _take(self, item: AssignmentItem, at: int) -> None:
-        book = self.book
-        match item:
-            case Assigned():
-                book.assign(item.binding, item.uid, item.decision, item.replicas, item.requirements, item.priority)
-            case Placed():
-                book.place(item.binding, item.placed, item.requirements, at)
-            case Refused():
-                book.refuse(item.binding, item.assignment, item.count)
-            case Released():
-                book.release(item.binding, item.released, item.unbound)
-            case NodeClosed():
-                book.close(item.node)
-            case Claimed() | ClaimEnded():
-                self.pools.take(book, item, at)
-            case Disrupting():
-                for node in item.nodes:
-                    book.close(node)
-                self.pools.take(book, item, at)
-            case Disrupted():
-                for node in item.reopened:
-                    book.reopen(node)
-                self.pools.take(book, item, at)
-            case _:
-                pass  # silence and recovery concern the fleet; what runs there runs on
+        self.book.take(item, at)
+        if isinstance(item, Claimed | ClaimEnded | Disrupting | Disrupted):
+            self.pools.take(self.book, item, at)
 
     # --- the estimate
 
     def estimate(
-        self, asking: Asking, allotted: Iterable[Quota] = (), policies: PoolPolicies | None = None, at: int = 0
+        self,
+        asking: EstimatedClasses,
+        allotted: Iterable[Quota] = (),
+        policies: PoolPolicies | None = None,
+        at: int = 0,
     ) -> CapacityEstimated | None:
-        """What fits now; None while that is not known. `allotted`: quotas for this cluster that it does not report itself.
-        `policies`: its pools, where there are any; `at`: now, by which what was sold out may be had again."""
+        """Returns the present free capacity of the cluster: estimates by class, free totals, and
+        the unused amounts of quotas. Returns None if the capacity is not known yet. It is known as
+        soon as all nodes, or otherwise a summary of the cluster, have been reported.
+
+        - `asking`: the classes for which an estimate is computed.
+        - `allotted`: quotas for this cluster that come from federated quotas; the cluster itself
+          does not report them.
+        - `policies`: node pools and prices of all clusters, to estimate what fits on new nodes;
+          None or empty: no nodes can be created.
+        - `at`: now, in microseconds. Offerings that are sold out until a later time are not used.
+        """
         if self.book.known:
             counted = self._from_nodes(asking)
             if policies is not None and not policies.idle:
-                made = self.makers.count(self.name, policies, self.pools, self.book, asking.classes, at)
+                made = self.makers.count(
+                    self.name, policies, self.pools, self.book, asking.classes, at
+                )
                 counted = self._with_what_could_be_made(counted, made)
         elif self.book.bucket_count == 0 and self.summary is not None:
             counted = self._from_summary(self.summary, asking)
@@ -171,27 +177,40 @@ class ClusterEstimate:
         return msgspec.structs.replace(counted, quotas=rooms) if rooms else counted
 
     def _with_what_could_be_made(self, counted: CapacityEstimated, made: Made) -> CapacityEstimated:
-        """Less what is assigned, on no node, and has none on its way: nodes may yet have to be made for it."""
+        """Adds to `counted`, for each class, how many replicas would fit on new nodes of the node
+        pools (`provisionable`), and the lowest price of one replica.
+
+        The number is reduced by the assigned replicas of the class that have neither a node nor a
+        requested node, because new nodes may have to be created for these first. Example: 10 would
+        fit, 4 assigned replicas have no node, a node was requested for 1 of the 4: 10 - 3 = 7.
+        `made`: class -> (number of replicas that fit on new nodes, price of one replica).
+        """
         if not made:
             return counted
         on_their_way = covered(self.book, self.pools)
         counts: dict[str, int] = {}
         for key, (n, _) in made.items():
-            counts[key] = max(0, n - max(0, self.book.unbound.get(key, 0) - on_their_way.get(key, 0)))
+            counts[key] = max(
+                0, n - max(0, self.book.unbound.get(key, 0) - on_their_way.get(key, 0))
+            )
         return msgspec.structs.replace(
             counted, provisionable=counts, price_of={key: price for key, (_, price) in made.items()}
         )
 
     def _unbound(self) -> dict[str, int]:
-        """Class -> how many replicas are assigned, on no node, and will need room on those that there are."""
+        """Returns class -> number of its replicas that are assigned without a node and need room on
+        the existing nodes. Replicas for which a new node was requested are not included."""
         if not self.pools.claims:
             return self.book.unbound
         on_their_way = covered(self.book, self.pools)
         return {key: n - on_their_way.get(key, 0) for key, n in self.book.unbound.items()}
 
-    def _from_nodes(self, asking: Asking) -> CapacityEstimated:
+    def _from_nodes(self, asking: EstimatedClasses) -> CapacityEstimated:
         if self._compiled[0] != asking.version:
-            self._compiled = (asking.version, [self.book.class_of(r) for r in asking.classes.values()])
+            self._compiled = (
+                asking.version,
+                [self.book.class_of(r) for r in asking.classes.values()],
+            )
             self.counter.keep(self._compiled[1])
         compiled = self._compiled[1]
         book = self.book
@@ -203,9 +222,9 @@ class ClusterEstimate:
                 for code, amount in cls.amounts:
                     free[code] -= n * amount
                 _deduct_devices(book, devices, cls, n)
-            counts = self._bounded(compiled, waiting, free, devices)
+            counts, unplaced = self._bounded(compiled, waiting, free, devices, unbound)
         else:
-            counts = self.counter.count()
+            counts, unplaced = self.counter.count(), {}
         classes = {cls.key: n for cls, n in zip(compiled, counts, strict=True)}
         named, totals = self._named(free), _device_totals(book, devices)
         room = room_of_count(named, totals)
@@ -219,37 +238,83 @@ class ClusterEstimate:
             classes=classes,
             accounted_through=dict(self.accounted_through),
             devices=totals,
+            unplaced=unplaced,
         )
 
     def _bounded(
-        self, compiled: list[PodClass], unbound: Mapping[str, int], free: list[int], devices: dict[int, _Devices]
-    ) -> list[int]:
-        """Counts by node, less what is pending of the same class, and within the totals that pending replicas leave."""
+        self,
+        compiled: list[PodClass],
+        unbound: Mapping[str, int],
+        free: list[int],
+        devices: dict[int, _Devices],
+        pending: Sequence[tuple[PodClass, int]],
+    ) -> tuple[list[int], dict[str, int]]:
+        """Computes the estimate of each class: (replicas that fit, summed over the nodes) minus
+        (pending replicas of the same class), but at most what the free totals of the cluster allow.
+        A pending replica is assigned to the cluster and has no node.
+
+        - `compiled`: the classes.
+        - `unbound`: class key -> number of its pending replicas.
+        - `free`: the free total of each resource, in the order of the resource columns. `devices`:
+          device group -> free devices of one model. From both, the requests of all pending replicas
+          are already subtracted.
+        - `pending`: each class with pending replicas, and their number.
+
+        Returns the estimates in the order of `compiled`, and class key -> by how many its estimate
+        may be too high. It may be too high because it is not known which nodes the pending replicas
+        of other classes will take. Example: 10 replicas fit, 2 of the class are pending, and the
+        free totals allow 6: the estimate is min(10 - 2, 6) = 6. If pending replicas of other
+        classes can take the place of at most 3, at least 8 - 3 = 5 are certain, so the estimate may
+        be 1 too high.
+        """
         pods_limited = not self.book.table.pods_unlimited
+        demands = [(cls.key, demand_of(cls.requirements), n) for cls, n in pending]
         bounded: list[int] = []
+        unplaced: dict[str, int] = {}
         for cls, n in zip(compiled, self.counter.count(), strict=True):
             n -= unbound.get(cls.key, 0)
+            least = n
+            if n > 0:
+                wanted, taken = demand_of(cls.requirements), Displaced()
+                for key, demand, times in demands:
+                    if key != cls.key:
+                        taken.add(demand, wanted, times)
+                least = max(0, n - taken.places(len(self.book.table.rows)))
             if n > 0:
                 for code, amount in cls.amounts:
                     if code != PODS or pods_limited:
                         n = min(n, free[code] // amount)
                 for need in cls.needs:
                     n = min(n, _fits_devices(devices, need.view.groups, need.count, need.milli))
+                if n > least:
+                    unplaced[cls.key] = n - least
             bounded.append(max(0, n))
-        return bounded
+        return bounded, unplaced
 
     def _named(self, free: list[int]) -> dict[str, int]:
-        """Totals by name, of what some node has. Where some node does not limit its pods, neither does the cluster."""
+        """Returns the free totals of the cluster: resource name -> free amount, at least 0. A
+        resource that no node has is left out. `pods` is left out if some node does not limit its
+        number of pods. `free`: amounts in the order of the resource columns."""
         table = self.book.table
         return {
             name: max(0, amount)
             for code, (name, amount) in enumerate(zip(table.resources, free, strict=True))
-            if (bool(table.rows) and not table.pods_unlimited if code == PODS else bool(table.allocatable[code].any()))
+            if (
+                bool(table.rows) and not table.pods_unlimited
+                if code == PODS
+                else bool(table.allocatable[code].any())
+            )
         }
 
-    def _from_summary(self, summary: ResourceSummary, asking: Asking) -> CapacityEstimated:
+    def _from_summary(
+        self, summary: ResourceSummary, asking: EstimatedClasses
+    ) -> CapacityEstimated:
         free = {
-            name: clamped(amount - max(0, summary.allocated.get(name, 0)) - max(0, summary.allocating.get(name, 0)))
+            name: clamped(
+                amount
+                - max(0, summary.allocated.get(name, 0))
+                - max(0, summary.allocating.get(name, 0))
+            )
             for name, amount in summary.allocatable.items()
         }
         assumed: dict[str, Component] = {}
@@ -265,11 +330,17 @@ class ClusterEstimate:
             fits = _fits_totals(free, requirements)
             if summary.grades and fits:
                 pending = assumed[key].replicas if key in assumed else 0
-                fits = max(0, min(fits, scattered(summary.grades, demand_of(requirements)) - pending))
+                fits = max(
+                    0, min(fits, scattered(summary.grades, demand_of(requirements)) - pending)
+                )
             classes[key] = fits
         for key, components in asking.sets.items():
-            most = max(0, Room(dict(free), whole_only=True).fits(demand_of_set(components), COUNT_MAX))
-            classes[key] = sets_by_summary(summary, components, most, assumed=list(assumed.values()))
+            most = max(
+                0, Room(dict(free), whole_only=True).fits(demand_of_set(components), COUNT_MAX)
+            )
+            classes[key] = sets_by_summary(
+                summary, components, most, assumed=list(assumed.values())
+            )
         return CapacityEstimated(
             cluster=self.name,
             nodes=0,
@@ -282,7 +353,8 @@ class ClusterEstimate:
 
 @dataclass(slots=True)
 class _Totals:
-    """Free totals over usable nodes, brought up to date from the nodes touched since they were last read."""
+    """Sums the free resources and devices of all usable nodes, and updates the sums only for nodes
+    that changed since the last call."""
 
     book: Occupancy
     usage_at: int = -1
@@ -293,7 +365,11 @@ class _Totals:
     by_slot: dict[int, tuple[list[int], dict[int, _Devices]]] = field(default_factory=dict)
 
     def read(self) -> tuple[int, list[int], dict[int, _Devices]]:
-        """Usable nodes, free by column, free devices by group; the caller may change what it gets."""
+        """Brings the totals of the cluster up to date and returns copies, which the caller may
+        change: (number of usable nodes, free amount of each resource, device group -> free devices
+        of one model). The amounts are in the order of the resource columns. A node is usable if
+        pods can be scheduled on it (not `unschedulable`). Only nodes that changed since the last
+        call are added up again."""
         table = self.book.table
         usage = table.usage.since(self.usage_at) if self.usage_at >= 0 else None
         facts = table.facts.since(self.facts_at) if self.facts_at >= 0 else None
@@ -340,8 +416,14 @@ class _Totals:
 
 
 def _deduct_devices(book: Occupancy, devices: dict[int, _Devices], cls: PodClass, n: int) -> None:
-    """Take what pending replicas ask for from the allowed models in order of name, as nobody knows yet which they will get.
-    Shares are taken to break into as few whole devices as can hold them."""
+    """Subtracts the device requests of `n` pending replicas of class `cls` from the free totals in
+    `devices` (device group -> free devices of one model), in place.
+
+    It is not known which devices the replicas will take. So the totals of the allowed models are
+    reduced in order of model name, until the whole amount is subtracted. Requests for a part of a
+    device are packed into as few whole devices as possible. Example: 3 replicas request 500
+    thousandths of a device each: 1,500 thousandths and 2 whole devices are subtracted.
+    """
     for need in cls.needs:
         milli = n * need.count * need.milli
         whole = n * need.count if need.milli >= DEVICE_MILLI else -(-milli // DEVICE_MILLI)
@@ -356,7 +438,9 @@ def _deduct_devices(book: Occupancy, devices: dict[int, _Devices], cls: PodClass
             whole -= taken_whole
 
 
-def _fits_devices(devices: Mapping[int, _Devices], groups: Iterable[int], count: int, milli: int) -> int:
+def _fits_devices(
+    devices: Mapping[int, _Devices], groups: Iterable[int], count: int, milli: int
+) -> int:
     allowed = [devices[g] for g in groups if g in devices]
     if milli >= DEVICE_MILLI:
         return sum(d.whole for d in allowed) // count
@@ -373,6 +457,19 @@ def _device_totals(book: Occupancy, devices: Mapping[int, _Devices]) -> tuple[De
 
 
 def _fits_totals(free: Mapping[str, int], requirements: Requirements) -> int:
-    """Devices are whole extended resources, which is all a summary knows of them."""
+    """Returns how many replicas fit into the free totals of a cluster summary: the minimum over the
+    requested resources of free amount // requested amount, at most `COUNT_MAX`. Example: 10 CPUs
+    and 12 GiB are free; replicas with 2 CPUs and 4 GiB: min(5, 3) = 3. A summary reports devices
+    only as extended resources (a number of whole devices). So a requested part of a device counts
+    as one whole device."""
     asked = asked_of(requirements)
-    return min([COUNT_MAX, *[free.get(name, 0) // n for name, n in asked.items() if name != "pods" or name in free]])
+    return min(
+        [
+            COUNT_MAX,
+            *[
+                free.get(name, 0) // n
+                for name, n in asked.items()
+                if name != "pods" or name in free
+            ],
+        ]
+    )

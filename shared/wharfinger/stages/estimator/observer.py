@@ -1,8 +1,8 @@
-"""Which event goes to which cluster, and when a cluster has something new to say.
+"""Routes events to clusters, and decides when a cluster's estimates are published.
 
-A class is *live* while some binding asks for it; it then is counted in every cluster. A binding with components asks for a class of
-whole sets. After a restart the facts are folded
-from the beginning and the ledger's current assignments come as the same events, so nothing here needs storing.
+A class is *live* while some binding requests it, and is then counted in every cluster. A binding
+with components requests a class of whole sets. Nothing is stored: after a restart the facts are
+folded from the beginning, and current assignments come from the ledger as the same events.
 """
 
 from __future__ import annotations
@@ -18,13 +18,18 @@ from wharfinger.domain.workload import Requirements
 from wharfinger.events.assignments import AssignmentsDecided
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.capacity import QuotaRoom
-from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved, QuotasObserved
+from wharfinger.events.cluster_state import (
+    NodesObserved,
+    ObjectsObserved,
+    PodsObserved,
+    QuotasObserved,
+)
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.envelope import Event
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.observer import Publication
-from wharfinger.stages.estimator.cluster import Asking, ClusterEstimate
+from wharfinger.stages.estimator.cluster import ClusterEstimate, EstimatedClasses
 from wharfinger.stages.estimator.provisioning import next_return
 from wharfinger.stages.pools import PoolPolicies
 
@@ -40,19 +45,26 @@ class _Live:
 
 @dataclass(slots=True)
 class EstimatorState:
-    """`bindings`: name -> key of its class. `priority_classes`: of every binding that is known. `allotted`: policy -> cluster ->
-    the quota that the policy gives it. `changed`: clusters to look at again, `quoted`: those that something was said about the
-    quotas of; both in no order that matters. `policies`: pools and what their nodes cost. `returns`: cluster -> when something that
-    could not be bought may be asked for again."""
+    """Holds all clusters and the classes that are counted in them.
+
+    `bindings`: name -> key of its class. `live`: key -> class with the number of its bindings.
+    `asking`: the classes in the form in which they are counted; rebuilt if `classes_stale`.
+    `priority_classes`: binding -> its priority class. `allotted`: policy -> cluster -> the quota
+    that the policy gives the cluster. `changed`: clusters to estimate again. `quoted`: clusters
+    whose published estimate has quotas. `removed`: clusters that left and did not join again;
+    nothing is published for them. `policies`: pools and prices. `returns`: cluster -> time at which
+    a sold-out offering may be requested again.
+    """
 
     clusters: dict[str, ClusterEstimate] = field(default_factory=dict)
     bindings: dict[str, str] = field(default_factory=dict)
     live: dict[str, _Live] = field(default_factory=dict)
-    asking: Asking = field(default_factory=lambda: Asking({}, 0))
+    asking: EstimatedClasses = field(default_factory=lambda: EstimatedClasses({}, 0))
     classes_stale: bool = False
     priority_classes: dict[str, str] = field(default_factory=dict)
     allotted: dict[str, dict[str, Quota]] = field(default_factory=dict)
     quoted: set[str] = field(default_factory=set)
+    removed: set[str] = field(default_factory=set)
     changed: set[str] = field(default_factory=set)
     policies: PoolPolicies = field(default_factory=PoolPolicies)
     returns: dict[str, Micros] = field(default_factory=dict)
@@ -64,14 +76,15 @@ class EstimatorState:
         return found
 
     def adopt_quotas(self, name: str, rooms: Iterable[QuotaRoom]) -> None:
-        """Take for reported what an older count said was left."""
+        """Sets the cluster's quotas from an older estimate (`ClusterQuotas.adopt`)."""
         cluster = self.cluster(name)
         cluster.quotas.adopt(rooms, cluster.book)
         self.changed.add(name)
 
 
 class EstimatorObserver:
-    """A `kernel.observer.Observer`."""
+    """Publishes the free capacity of each cluster (CapacityEstimated) when it differs from the last
+    one published. A `kernel.observer.Observer`."""
 
     def initial(self) -> EstimatorState:
         return EstimatorState()
@@ -101,11 +114,15 @@ class EstimatorObserver:
                     state.changed.add(decided.cluster)
             case ClusterObserved() as observed:
                 state.cluster(observed.cluster.name).summarise(observed.cluster.summary)
+                state.removed.discard(observed.cluster.name)
                 state.changed.add(observed.cluster.name)
             case ClusterForgotten() as forgotten:
-                state.clusters.pop(forgotten.name, None)
-                state.changed.discard(forgotten.name)
+                # Its node and pod facts stay: they are the latest of their keys, as the topics and
+                # the cluster's stream keep them.
+                state.removed.add(forgotten.name)
                 state.quoted.discard(forgotten.name)
+                if (removed := state.clusters.get(forgotten.name)) is not None:
+                    removed.published = None
             case BindingRequested() as requested:
                 _request(state, requested.binding)
             case BindingWithdrawn() as withdrawn:
@@ -116,7 +133,7 @@ class EstimatorObserver:
     def publish(self, state: EstimatorState, at: Micros) -> list[Publication]:
         if state.classes_stale:
             live = sorted(state.live.items())
-            state.asking = Asking(
+            state.asking = EstimatedClasses(
                 {key: one.requirements for key, one in live if not one.components},
                 state.asking.version + 1,
                 {key: one.components for key, one in live if one.components},
@@ -129,9 +146,11 @@ class EstimatorObserver:
             if name in state.clusters:
                 state.changed.add(name)
         publications: list[Publication] = []
-        for name in sorted(state.changed):
+        for name in sorted(state.changed - state.removed):
             cluster = state.clusters[name]
-            allotted = [quotas[name] for _, quotas in sorted(state.allotted.items()) if name in quotas]
+            allotted = [
+                quotas[name] for _, quotas in sorted(state.allotted.items()) if name in quotas
+            ]
             estimate = cluster.estimate(state.asking, allotted, state.policies, at)
             if (until := next_return(cluster.pools, at)) is not None:
                 state.returns[name] = until
@@ -139,12 +158,15 @@ class EstimatorObserver:
                 state.quoted.add(name)
             if estimate is not None and estimate != cluster.published:
                 cluster.published = estimate
-                publications.append(Publication(estimate, subject=name, key=name, partition_key=name))
+                publications.append(
+                    Publication(estimate, subject=name, key=name, partition_key=name)
+                )
         state.changed.clear()
         return publications
 
     def next_due(self, state: EstimatorState) -> Micros | None:
-        """Capacity changes by facts alone, but for what could not be bought and may be had again."""
+        """Returns the time at which a sold-out offering may be requested again; None if there is
+        none. Nothing else changes the capacity without a fact."""
         return min(state.returns.values(), default=None)
 
 
@@ -194,7 +216,9 @@ def _allotted_by(policy: Policy) -> dict[str, Quota]:
     if policy.quota is None:
         return {}
     return {
-        cluster: Quota(policy.namespace, policy.name, hard) for cluster, hard in policy.quota.clusters.items() if hard
+        cluster: Quota(policy.namespace, policy.name, hard)
+        for cluster, hard in policy.quota.clusters.items()
+        if hard
     }
 
 

@@ -1,12 +1,13 @@
-"""What a cluster's pools could still make for each live class, and what a replica costs there at least.
+"""What the pools of a cluster could still create for each live class, and the lowest price of a
+replica there.
 
-Not a plan: for each pool the instance type on which a replica of the class is cheapest is taken, and as many nodes of it as the
-pool's limits leave, a thousand where nothing limits it. Classes are counted each by itself, as if no other came; who is too many in
-the end is refused by the cluster, which solves for all at once (`engine.provisioning`). Preferences are left aside. Replicas that
-may not share a node (host ports, required anti-affinity) are counted one a node.
+An upper estimate, not a plan. For each pool: the instance type with the lowest price per replica,
+and as many nodes as the pool's limits allow, at most a thousand. Each class is counted as if it
+were the only one; the cluster, which solves for all at once (`engine.provisioning`), refuses what
+is too many. Preferences are ignored. Replicas that exclude each other on a node (host ports,
+required anti-affinity) count one per node.
 
-A class is counted anew only when pools, prices, daemons, what the pools have used of their limits, or what could not be bought are
-others than before.
+A class is recounted only when pools, prices, daemons, used limits, or sold-out offerings change.
 """
 
 from __future__ import annotations
@@ -27,23 +28,24 @@ from wharfinger.engine.provisioning.requirements import LabelSet
 from wharfinger.engine.provisioning.templates import Template, template_of
 from wharfinger.events.cluster_state import ObjectsObserved
 from wharfinger.kernel.decider import Micros
+from wharfinger.stages.cluster_snapshots import used
 from wharfinger.stages.pools import PoolFacts, PoolPolicies
-from wharfinger.stages.scenes import used
 
 NODES_MAX = 1000
-"""So many nodes a pool is taken to make where its limits do not say."""
+"""Maximum number of new nodes that is assumed for a pool without a limit."""
 
 TOGETHER_MAX = 16
-"""Replicas with devices: so many are tried on one node."""
+"""Maximum number of replicas with devices that is tried on one node."""
 
 Made = Mapping[str, tuple[int, int]]
-"""Class -> how many more replicas, and what one costs at least an hour; classes that fit on no node that could be made are left
-out."""
+"""Class -> (number of replicas that fit on new nodes, lowest price of one in billionths of a dollar
+an hour). Classes that fit on no new node are left out."""
 
 
 @dataclass(slots=True)
 class Makers:
-    """Of one cluster. `told`: its daemons by namespace, which come to every new node."""
+    """Counts what one cluster's pools could still create, and keeps the counts until an input
+    changes. `told`: namespace -> objects, of which DaemonSets use room on every new node."""
 
     told: dict[str, tuple[ClusterObject, ...]] = field(default_factory=dict)
     _laid_out: tuple[object, ...] = ()
@@ -81,12 +83,21 @@ class Makers:
         return {key: found for key, found in sorted(self._counted.items()) if found is not None}
 
     def _lay_out(self, name: str, policies: PoolPolicies, facts: PoolFacts, at: Micros) -> None:
-        """The pools anew, where what they can make is not what it was."""
+        """Rebuilds the templates of new nodes, one for each node pool of cluster `name`, and
+        deletes all stored numbers of replicas that fit on new nodes. Does this only if pools,
+        prices, daemon pods, sold-out offerings or pools in back-off changed since the last call. A
+        pool has no template if it has a fixed number of nodes (static), is in back-off (its last
+        nodes could not be created), or has an incomplete catalogue of instance types."""
         sold_out, away = facts.unavailable(policies.types, at), facts.backing_off(at)
         now = (policies.version, sold_out, tuple(sorted(away)))
         if now == self._laid_out:
             return
-        daemons = [one for _, told in sorted(self.told.items()) for one in told if isinstance(one, DaemonPods)]
+        daemons = [
+            one
+            for _, told in sorted(self.told.items())
+            for one in told
+            if isinstance(one, DaemonPods)
+        ]
         self._templates = [
             template_of(pool, policies.types[pool.catalogue], policies.overlays, daemons, sold_out)
             for pool in policies.of(name).values()
@@ -96,12 +107,14 @@ class Makers:
 
 
 def next_return(facts: PoolFacts, at: Micros) -> Micros | None:
-    """When something that could not be bought may be asked for again."""
+    """Returns the earliest time after `at` at which a sold-out offering may be requested again;
+    None if there is none."""
     return min([known.until for known in facts.sold_out.values() if known.until > at], default=None)
 
 
 def covered(book: Occupancy, facts: PoolFacts) -> dict[str, int]:
-    """Class -> how many replicas wait for nodes that were asked for on their behalf: they take no room of what there is."""
+    """Returns class -> number of its replicas without a node for which a new node was requested.
+    They need no room on the existing nodes."""
     waiting: dict[str, int] = {}
     for claim in facts.claims.values():
         for binding, count in claim.replicas.items():
@@ -114,12 +127,20 @@ def covered(book: Occupancy, facts: PoolFacts) -> dict[str, int]:
 def _of_class(
     templates: Sequence[Template], sums: Mapping[str, Mapping[str, int]], needs: Requirements
 ) -> tuple[int, int] | None:
-    """Over all pools together; the price is the least of theirs."""
+    """Returns for one class: (number of replicas that fit on new nodes of all pools together,
+    lowest price of one replica). The price is in billionths of a dollar an hour. None if no pool
+    can hold a replica.
+
+    `templates`: the pools. `sums`: pool -> resource -> how much of the pool's limit is used.
+    `needs`: the requirements of one replica. The number is at most `COUNT_MAX`. Example: one pool
+    holds 40 replicas at price 5, another 10 at price 3: (50, 3).
+    """
     needs = bare(needs)
     found = [
         one
         for template in templates
-        if (one := _of_pool(template, Left.of(template.pool, sums.get(template.name, {})), needs)) is not None
+        if (one := _of_pool(template, Left.of(template.pool, sums.get(template.name, {})), needs))
+        is not None
     ]
     if not found:
         return None
@@ -127,13 +148,24 @@ def _of_class(
 
 
 def _of_pool(template: Template, left: Left, needs: Requirements) -> tuple[int, int] | None:
-    """By the first of its alternatives that some type of the pool can be: how many, and the price of one."""
+    """Returns for one pool: (number of replicas that fit on its new nodes, price of one replica).
+    None if the pool can hold no replica.
+
+    Takes the first alternative of the node affinity that some instance type of the pool satisfies.
+    Then takes the instance type with the lowest price per replica. The number is (replicas per
+    node) times (how many nodes of this type may still be created under the limits of the pool).
+    Example: 4 replicas fit on a node and 10 nodes may be created: 40. A node price of 8 then gives
+    2 per replica, rounded up. `template`: the pool and its instance types. `left`: the unused part
+    of the pool's limits. `needs`: the requirements of one replica.
+    """
     for asked in LabelSet.alternatives(needs):
         if template.refusal(needs.tolerations, asked):
             continue
         labels = template.labels.intersect(asked)
         types = template.types
-        rows = template.able & types.fitting(labels) & types.with_offering(labels) & left.within(types)
+        rows = (
+            template.able & types.fitting(labels) & types.with_offering(labels) & left.within(types)
+        )
         together = _together(template, rows, needs)
         rows = rows & (together > 0)
         if rows.any():
@@ -144,7 +176,15 @@ def _of_pool(template: Template, left: Left, needs: Requirements) -> tuple[int, 
 
 
 def _together(template: Template, rows: Mask, needs: Requirements) -> Column:
-    """int64[types]: how many replicas one new node holds."""
+    """Returns int64[types]: how many replicas fit on one new node of each instance type. The value
+    is 0 for instance types outside `rows` (bool[types]).
+
+    The number is the minimum over the requested resources of free amount // requested amount.
+    Example: 7 CPUs and 16 GiB are free, a replica requests 2 CPUs and 4 GiB: min(3, 4) = 3. Pods
+    with host ports or required anti-affinity fit at most once per node. If devices are requested,
+    1, 2, ... up to 16 replicas (`TOGETHER_MAX`) are tried, and the largest number whose devices fit
+    is an upper bound.
+    """
     types = template.types
     none = np.zeros(len(types), np.int64)
     amounts = types.amounts(needs.requests)
@@ -168,7 +208,8 @@ def _together(template: Template, rows: Mask, needs: Requirements) -> Column:
 
 
 def _nodes(template: Template, left: Left, row: int) -> int:
-    """How many nodes of the type the pool may still make."""
+    """Returns the number of nodes of the type in row `row` that the pool may still create within
+    its limits, at most `NODES_MAX`."""
     count = NODES_MAX
     for name, amount in left.amounts.items():
         each = 1 if name == NODES else int(template.types.capacity_of(name)[row])

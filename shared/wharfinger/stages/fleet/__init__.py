@@ -1,8 +1,8 @@
-"""The fleet stage: bindings to clusters and replicas.
+"""The fleet stage: assigns bindings to clusters, with numbers of replicas.
 
-`state` is what it remembers and how facts and decisions change that, `places` what a binding may use right now and how
-its replicas would be divided, `decider` what is decided in which order, `explain` the recorded explanation, `saved` the
-state as bytes.
+`state` is its memory and how facts and decisions change it, `solve` computes the answer for one
+binding, `decider` the order of decisions, `explain` the recorded explanation, `saved` the snapshot
+format.
 """
 
 from __future__ import annotations

@@ -1,34 +1,38 @@
-"""How long a waiting binding is left alone after it was refused, so that flapping capacity cannot make a history of it.
+"""Exponential back-off of refused bindings, so that fluctuating capacity does not fill the history.
 
-The first two refusals cost nothing: whoever waits is placed as soon as there is room. Each further one, unless all was calm since
-the last, doubles the pause. A placement that did not hold for a while is no calm, so a binding that is placed and refused in
-turn is slowed down as well. Only refusals that were decided count, so that a stream recovered from its decisions knows them all;
-what the user asks for is answered at once, and begins anew.
+The first two refusals have no pause: a waiting binding is placed as soon as there is capacity. Each
+further refusal doubles the pause, unless there was a quiet period since the last one. A placement
+that did not last does not count as quiet, so a binding that is placed and refused in turn is slowed
+down too. Only decided refusals count, so a stream that is loaded again has the same counts. A
+user's request is answered at once and resets the back-off.
 """
 
 from __future__ import annotations
 
+from wharfinger.engine.backoff import backoff_s
 from wharfinger.kernel.decider import Micros
 
 SECOND: Micros = 1_000_000
 
 FREE = 2
-"""So many refusals cost nothing: one when it is asked for, and one when what was counted for it turns out to be taken."""
+"""How many refusals have no pause: the first one answers the request, and the second one comes
+where the capacity that a count showed is taken already."""
 
 LONGEST_S = 10
 CALM_S = 10
-"""So long after a pause nothing counts any more."""
+"""How long after the end of a pause, in seconds, the count of refusals starts again."""
 
 
 def pause_after(attempts: int) -> Micros:
-    """None after the first two refusals, then 1, 2, 4, 8 and at most 10 seconds."""
-    if attempts <= FREE:
-        return 0
-    return min(LONGEST_S, 1 << min(attempts - FREE - 1, 8)) * SECOND
+    """Return the pause after `attempts` refusals, in microseconds: 0 after the first two, then 1,
+    2, 4, 8 and at most 10 seconds."""
+    return backoff_s(attempts - FREE, 1, LONGEST_S) * SECOND
 
 
 def refused(attempts: int, until: Micros, at: Micros, asked: bool) -> tuple[int, Micros]:
-    """How many refusals count at `at`, this one among them, and until when the binding is left alone. `until`: of the pause before.
-    `asked`: it is the answer to a request."""
+    """Count one more refusal at time `at`. Return (the number of refusals that count, including
+    this one; the time when the pause after it ends). `attempts`: the count before. `until`: when
+    the previous pause ended. `asked`: the refusal answers a request. The count starts again at 1
+    after a request, and when `CALM_S` seconds have passed since the previous pause."""
     now = 1 if asked or at >= until + CALM_S * SECOND else attempts + 1
     return now, at + pause_after(now)

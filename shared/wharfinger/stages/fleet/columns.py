@@ -1,10 +1,13 @@
-"""How many more replicas of a class fit into each known cluster, kept as a column over the clusters in order of name.
+"""Holds the estimates of a class for all clusters as a column, in order of cluster name, updated
+incrementally.
 
-What a cluster holds is said once, in `ClusterState`; a column repeats `ClusterState.estimate` for all clusters and is brought up
-to date only where something was touched. There are two kinds with one meaning. In a small fleet a column is a list of ints, and
-a touched cluster is asked again. In a large one it is an array: the room of all clusters lies in one matrix (`Rooms`), a decision
-over many clusters is deducted from it at once, and a column is the least of what its class may still get (`ceilings`) and the
-quotients of the rooms. Where arrays cannot tell (devices, which are no sum; amounts beyond 64 bits) the cluster is asked.
+`ClusterState.estimate` defines each value, and a column is updated only for the clusters that
+changed. There are two representations. In a small fleet a column is a list of ints, and each
+changed cluster is computed again. In a large fleet it is an array: the free amounts of all clusters
+are one matrix (`Rooms`), a decision over many clusters is one subtraction, and a column is the
+minimum of the class's limits (`ceilings`) and the quotients of the free amounts. Where arrays are
+not exact (devices, amounts beyond 64 bits), the cluster is computed alone by
+`ClusterState.estimate`.
 """
 
 from __future__ import annotations
@@ -16,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wharfinger.engine.fleet.estimate import NO_BOUND, PODS, Demand
-from wharfinger.stages.fleet.clusters import UNLIMITED, ClusterState
-from wharfinger.stages.fleet.quota_room import Claim
+from wharfinger.stages.fleet.quota_capacity import Claim
+from wharfinger.stages.fleet.state.clusters import UNLIMITED, ClusterState
 
 FEW = 48
-"""A fleet of fewer clusters is counted in lists: below, an array costs more to touch than it saves."""
+"""A fleet of fewer clusters uses lists, because arrays are slower there."""
 
 Array = NDArray[np.int64]
 
@@ -30,34 +33,44 @@ SAFE = 2**61
 """Amounts beyond this are not held in arrays, so that no arithmetic on them leaves 64 bits."""
 
 SAFE_STEP = 2**56
-"""What one decision may deduct from a cluster in an array."""
+"""The largest amount that one decision may deduct from a cluster in an array."""
 
-TAKES_LENGTH = 512
-"""So many decisions over clusters are remembered one by one; a column that is further behind is counted whole."""
+DEDUCTIONS_KEPT = 512
+"""How many decisions the deduction log keeps. A column that is further behind is computed again for
+all clusters."""
 
 
 @dataclass(slots=True)
-class Column:
-    """`values`: list[int], or int64[clusters]; replaced, not written into, when they change. `seen`: up to which touch they are
-    counted; `total`: their sum; `unlimited`: whether some cluster has no bound. `claim`: within whose quotas; None: of nobody's.
+class EstimateColumn:
+    """Holds the estimates of one class (and claim) for all clusters, in order of cluster name, with
+    what is needed to update them.
 
-    Of arrays only: `ceilings`, int64[clusters], see `ClusterState.ceiling`, None where clusters are asked one by one; `takes_seen`:
-    up to which decision over clusters they are counted.
+    `demand`: what one replica of the class takes.
+    `claim`: the namespace and priority class whose quotas apply; None: no quota applies.
+    `cluster_set_version`: the version of the set of clusters that the positions refer to.
+    `seen`: the position in the touch log up to which the column is current.
+    `values`: list[int], or int64 array of shape (clusters,); the number of replicas that fit.
+    Replaced on a change, never changed in place.
+    `total`: the sum of `values`. `unlimited`: some cluster has no bound.
+    `ceilings` (arrays only): int64 of shape (clusters,), see `ClusterState.ceiling`, changed in
+    place; None where the clusters are computed one by one (`plain`).
+    `deductions_seen` (arrays only): the position in the deduction log.
     """
 
     demand: Demand
     claim: Claim | None
-    layout: int
+    cluster_set_version: int
     seen: int
     values: Values
     total: int = 0
     unlimited: bool = False
     ceilings: Array | None = None
-    takes_seen: int = 0
+    deductions_seen: int = 0
 
     @property
     def plain(self) -> bool:
-        """Whether the cluster itself is asked wherever something was touched."""
+        """Return whether changed clusters are computed one by one. Array arithmetic cannot express
+        a class with a claim, with devices, or with amounts above `SAFE`."""
         return (
             self.claim is not None
             or bool(self.demand.devices)
@@ -65,14 +78,22 @@ class Column:
         )
 
     def offer(self, positions: list[int] | Array) -> int:
-        """What fits into these clusters together."""
+        """Return the sum of the estimates at `positions`: how many replicas these clusters can take
+        together."""
         values = self.values
-        return sum([values[i] for i in positions]) if isinstance(values, list) else int(values[positions].sum())
+        return (
+            sum([values[i] for i in positions])
+            if isinstance(values, list)
+            else int(values[positions].sum())
+        )
 
-    def take(self, layout: int, positions: Array, replicas: Array) -> None:
-        """The class itself got replicas there: so many fewer are left of what was counted."""
+    def take(self, cluster_set_version: int, positions: Array, replicas: Array) -> None:
+        """Deduct replicas of the column's own class from its ceilings, in place: `replicas[i]` from
+        the ceiling at `positions[i]`. `positions`, `replicas`: int64, one element for each cluster.
+        A ceiling of NO_BOUND stays. Nothing happens where `cluster_set_version` differs from the
+        column's."""
         ceilings = self.ceilings
-        if ceilings is not None and layout == self.layout:
+        if ceilings is not None and cluster_set_version == self.cluster_set_version:
             rest = ceilings[positions]
             ceilings[positions] = np.where(rest == NO_BOUND, rest, rest - replicas)
 
@@ -86,9 +107,18 @@ class Column:
 
 @dataclass(slots=True)
 class Rooms:
-    """What every cluster has left. `left`: resource -> int64[clusters], in the units of `domain.resources`, 0 where a cluster does
-    not name it. `pods`: int64[clusters], NO_BOUND where pods are not counted, as `counts_pods` says. `odd`: clusters whose amounts
-    are too large for arrays. `stale`: clusters whose row is no longer right.
+    """Holds the free amounts of all clusters as arrays, one for each resource, for the estimates of
+    a large fleet. With them a decision over many clusters is one subtraction.
+
+    `size`: the number of clusters. The position of a cluster in an array is its position in order
+    of name.
+    `left`: resource -> int64 (clusters,), the free amount in the units of `domain.resources`; 0
+    where a cluster does not report the resource.
+    `pods`: int64 (clusters,), how many more pods fit; NO_BOUND where the cluster reports no pod
+    capacity.
+    `counts_pods`: bool (clusters,), whether the cluster reports pod capacity.
+    `odd`: positions of clusters with amounts too large for arrays, which are computed one by one.
+    `stale`: positions whose amounts are outdated.
     """
 
     size: int
@@ -131,7 +161,15 @@ class Rooms:
             self.pods[position] = NO_BOUND
 
     def take(self, demand: Demand, positions: Array, replicas: Array) -> None:
-        """`replicas[i]` more are taken from the cluster at `positions[i]`; no cluster is named twice."""
+        """Deduct replicas from the free amounts of clusters, in place: `replicas[i]` times the
+        `demand` (what one replica takes) from the cluster at `positions[i]`. Example: 3 replicas
+        with 2 CPUs each reduce 10 free CPUs to 4.
+
+        `positions` (all different) and `replicas` are int64 arrays with one element for each
+        cluster. If the result could leave the safe range of 64-bit integers, the amounts of these
+        clusters may be wrong. The function then marks the clusters as `stale`, and their amounts
+        are read again later.
+        """
         most = int(replicas.max())
         steps = (*demand.amounts, ("", demand.pods))
         if any(name == PODS or most * amount > SAFE_STEP for name, amount in steps):
@@ -151,7 +189,16 @@ class Rooms:
             self.stale.update(dict.fromkeys(positions.tolist()))
 
     def fit(self, demand: Demand, ceilings: Array, at: Array | None) -> Array:
-        """The estimates of a class whose clusters may get at most `ceilings`; `at`: only of these clusters."""
+        """Compute how many replicas of a class fit in each cluster: the minimum of the upper bound
+        of the cluster and of free amount // requested amount over all resources, at least 0.
+        Example: 10 CPUs and 12 GiB are free, a replica requests 2 CPUs and 4 GiB: min(5, 3) = 3.
+
+        `demand`: what one replica takes. `ceilings`: int64[clusters], the upper bound of each
+        cluster. `at`: positions of the clusters to compute; None: all clusters.
+
+        Return int64, one element for each computed cluster; UNLIMITED: no bound. If some
+        requested resource is reported by no cluster, all elements are 0.
+        """
         fits = ceilings.copy() if at is None else ceilings[at]
         for name, amount in demand.amounts:
             column = self.left.get(name)
@@ -159,8 +206,16 @@ class Rooms:
                 return np.zeros(len(fits), np.int64)
             np.minimum(fits, (column if at is None else column[at]) // amount, out=fits)
         if demand.is_pod:
-            pods, counts = (self.pods, self.counts_pods) if at is None else (self.pods[at], self.counts_pods[at])
-            np.minimum(fits, pods if demand.pods == 1 else np.where(counts, pods // demand.pods, NO_BOUND), out=fits)
+            pods, counts = (
+                (self.pods, self.counts_pods)
+                if at is None
+                else (self.pods[at], self.counts_pods[at])
+            )
+            np.minimum(
+                fits,
+                pods if demand.pods == 1 else np.where(counts, pods // demand.pods, NO_BOUND),
+                out=fits,
+            )
         np.maximum(fits, 0, out=fits)
         if fits.size and int(fits.max()) >= UNLIMITED:
             unbounded = fits == NO_BOUND
@@ -170,12 +225,26 @@ class Rooms:
 
 
 def counted(
-    class_key: str, demand: Demand, claim: Claim | None, order: Sequence[ClusterState], rooms: Rooms | None
-) -> Column:
-    """A column made afresh. `rooms`: None in a small fleet."""
+    class_key: str,
+    demand: Demand,
+    claim: Claim | None,
+    order: Sequence[ClusterState],
+    rooms: Rooms | None,
+) -> EstimateColumn:
+    """Compute a new column: the number of replicas of a class that still fit in each cluster, in
+    order of cluster name.
+
+    `demand`: what one replica takes. `claim`: the namespace and priority class whose quotas apply;
+    None: no quota applies. `order`: the clusters in order of name. `rooms`: the free amounts of all
+    clusters as arrays; None in a small fleet. The column holds a list if `rooms` is None, otherwise
+    an array. The caller sets the other fields: the version of the set of clusters, the positions up
+    to which the logs of changes were read, and the total.
+    """
     if rooms is None:
-        return Column(demand, claim, 0, 0, [c.estimate(class_key, demand, claim) for c in order])
-    column = Column(demand, claim, 0, 0, np.zeros(0, np.int64))
+        return EstimateColumn(
+            demand, claim, 0, 0, [c.estimate(class_key, demand, claim) for c in order]
+        )
+    column = EstimateColumn(demand, claim, 0, 0, np.zeros(0, np.int64))
     if column.plain:
         column.values = np.array([c.estimate(class_key, demand, claim) for c in order], np.int64)
         return column
@@ -185,8 +254,13 @@ def counted(
     return column
 
 
-def recount_list(column: Column, class_key: str, order: Sequence[ClusterState], touched: Iterable[int]) -> bool:
-    """Ask the touched clusters again; whether any value changed."""
+def recount_list(
+    column: EstimateColumn, class_key: str, order: Sequence[ClusterState], touched: Iterable[int]
+) -> bool:
+    """Update a list column (the estimates of one class for all clusters, as a list) of a small
+    fleet: compute the estimates of the clusters at the positions `touched` again. Return whether
+    any value changed. `class_key`: the class of the column. `order`: all clusters in order of name.
+    The list is copied before the first change, because other objects may still use the old list."""
     values, demand, claim, changed = column.values, column.demand, column.claim, False
     assert isinstance(values, list)
     for position in touched:
@@ -200,7 +274,7 @@ def recount_list(column: Column, class_key: str, order: Sequence[ClusterState], 
 
 
 def same(values: Values | None, others: Values) -> bool:
-    """Whether two columns' values are equal; those that are one object are known to be."""
+    """Return whether two columns have equal values. None differs from every column."""
     if values is None or values is others:
         return values is others
     if isinstance(values, list) and isinstance(others, list):
@@ -209,14 +283,28 @@ def same(values: Values | None, others: Values) -> bool:
 
 
 def recount_array(
-    column: Column,
+    column: EstimateColumn,
     class_key: str,
     order: Sequence[ClusterState],
     rooms: Rooms,
     touched: Iterable[int],
     taken: Sequence[Array] | None,
 ) -> bool:
-    """`touched`: clusters of which anything may have changed; `taken`: those that only got replicas (None: perhaps all)."""
+    """Update an array column (the estimates of one class for all clusters) of a large fleet after
+    clusters changed. Return whether any value changed.
+
+    - `class_key`: the class of the column.
+    - `order`: all clusters in order of name. `rooms`: the free amounts of these clusters.
+    - `touched`: positions of clusters with any change. Their upper bounds (`ceilings`) and
+      estimates are computed again.
+    - `taken`: positions of clusters that only got more replicas, as one int64 array for each
+      decision. Only the estimates of these clusters are computed again. None: the positions are not
+      known.
+
+    The estimates of all clusters are computed if `taken` is None, or if its arrays together have
+    more positions than half of the clusters. Example: 1,000 clusters and 501 positions: all are
+    computed.
+    """
     old, demand = column.values, column.demand
     assert isinstance(old, np.ndarray)
     values = old.copy()
@@ -243,11 +331,14 @@ def recount_array(
     return not np.array_equal(old, values)
 
 
-def _ask_the_odd(column: Column, class_key: str, order: Sequence[ClusterState], rooms: Rooms) -> None:
+def _ask_the_odd(
+    column: EstimateColumn, class_key: str, order: Sequence[ClusterState], rooms: Rooms
+) -> None:
     for position in rooms.odd:
         column.values[position] = order[position].estimate(class_key, column.demand)
 
 
 def _within(ceiling: int) -> int:
-    """As an array can hold it: what is cut is above everything that makes a difference."""
+    """Limit a ceiling to the range -SAFE..SAFE, so that array arithmetic cannot overflow; NO_BOUND
+    stays. Values that large make no difference to a decision."""
     return ceiling if ceiling == NO_BOUND else max(-SAFE, min(SAFE, ceiling))

@@ -1,51 +1,73 @@
-"""A copy of a fleet state to try something on, while the original stays as it is.
+"""A copy of a fleet state for trials, independent of the original.
 
-Saving and loading would make one too, but takes seconds for a hundred thousand bindings, and a plan is tried within a round.
-So what changes in place is copied field by field, and what is only ever replaced (facts, placements, counts) is shared. Columns
-of estimates are left behind: the copy counts those it needs.
+Saving and loading would copy it too, but takes seconds for a hundred thousand bindings, and a plan
+is tried within a round. So mutable parts are copied field by field, and immutable ones (facts,
+placements, counts) are shared. Columns of estimates are not copied; the copy computes those it
+needs.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from copy import copy
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from wharfinger.engine.fleet.estimate import Room
-from wharfinger.stages.fleet.clusters import ClusterState
-from wharfinger.stages.fleet.state import BindingState, FleetState, Waiting
+from wharfinger.stages.fleet.state import BindingState, FleetState
+from wharfinger.stages.fleet.state.clusters import ClusterState
 
 
 def fork(state: FleetState) -> FleetState:
-    """Decides as the original would from here on; whatever becomes of it, the original does not notice."""
-    order = state.order
-    other = copy(state)
-    for field in fields(state):
-        value = getattr(state, field.name)
-        if isinstance(value, dict | list):
-            setattr(other, field.name, value.copy())
-    other.clusters = {name: _cluster(c) for name, c in state.clusters.items()}
-    other._order = [other.clusters[c.name] for c in order]
-    other.bindings = {name: _binding(b) for name, b in state.bindings.items()}
-    other.waiting = {
-        key: Waiting(w.names.copy(), w.values, w.made, w.facts, w.choices) for key, w in state.waiting.items()
-    }
-    other.by_cluster = {name: names.copy() for name, names in state.by_cluster.items()}
-    other.suspected = {name: names.copy() for name, names in state.suspected.items()}
-    other.outgoing = {name: names.copy() for name, names in state.outgoing.items()}
-    other.leases, other.pauses, other.graces = state.leases.copy(), state.pauses.copy(), state.graces.copy()
-    other.quotas, other.tainting, other.moves = state.quotas.copy(), state.tainting.copy(), state.moves.copy()
-    other.columns, other.rooms = {}, None
+    """Return an independent copy of the state. The copy and the original decide exactly the same,
+    and a change of one never changes the other. As a side effect, the clusters of the original are
+    sorted by name if they are not sorted yet."""
+    state.estimates.settle()  # the clusters copied below have their positions by then
+    other = FleetState(
+        stream=state.stream,
+        clusters={name: _cluster(c) for name, c in state.clusters.items()},
+        bindings={name: _binding(b) for name, b in state.bindings.items()},
+        proposals=state.proposals.fork(),
+        outcomes=state.outcomes.copy(),
+        incarnations=state.incarnations,
+        arrivals=state.arrivals,
+        held=state.held,
+        retry_cause=state.retry_cause,
+        unfinished=state.unfinished,
+        quotas=state.quotas.copy(),
+        moves=state.moves.copy(),
+        rebalancing=state.rebalancing.copy(),
+        tainting=state.tainting.copy(),
+        versions=state.versions.copy(),
+        parsed=state.parsed.copy(),
+        kinds=state.kinds.copy(),
+        clock=state.clock,
+        touched=None if state.touched is None else state.touched.copy(),
+        questions=None if state.questions is None else state.questions.copy(),
+    )
     other.selections = None if state.selections is None else state.selections.fork()
+    other.cluster_index = state.cluster_index.fork(other.clusters)
+    other.binding_index = state.binding_index.fork(other.bindings)
+    other.estimates = state.estimates.fork(other.clusters, other.cluster_index)
+    other.waiting = state.waiting.fork(
+        other.bindings, other.binding_index, other.estimates, other.quotas, other.moves
+    )
     return other
 
 
 def _cluster(cluster: ClusterState) -> ClusterState:
     return replace(
-        cluster, tainted_at=cluster.tainted_at.copy(), pending=deque(cluster.pending), closed=cluster.closed.copy(),
-        doubt=cluster.doubt.copy(), _room=None if cluster.room is None else _room(cluster.room),
-        _taken=cluster.taken.copy(), _quotas=cluster.quotas.copy(), _deducted=len(cluster.pending),
-    )  # fmt: skip
+        cluster,
+        tainted_at=cluster.tainted_at.copy(),
+        pending=deque(cluster.pending),
+        promised={other: deque(entries) for other, entries in cluster.promised.items()},
+        closed=cluster.closed.copy(),
+        doubt=cluster.doubt.copy(),
+        _room=None if cluster.room is None else _room(cluster.room),
+        _taken=cluster.taken.copy(),
+        _displaced={},
+        _quotas=cluster.quotas.copy(),
+        _deducted=len(cluster.pending),
+    )
 
 
 def _room(room: Room) -> Room:
@@ -57,5 +79,5 @@ def _binding(record: BindingState) -> BindingState:
     other.targets, other.before = record.targets.copy(), record.before.copy()
     other.assigned_by = record.assigned_by.copy()
     other.extra, other.evicted = record.extra.copy(), record.evicted.copy()
-    other.leaving, other.barred = record.leaving.copy(), record.barred.copy()
+    other.leaving, other.excluded_until = record.leaving.copy(), record.excluded_until.copy()
     return other

@@ -1,7 +1,7 @@
-"""Which bindings belong to which group of workloads: those that want to be together, and those that must not meet.
+"""Indexes workload groups: bindings that must run together, and bindings that must not.
 
-A group is known by namespace and value (`Binding.affinity_group`, `anti_affinity_group`). Where its members are is in their
-records; this only finds them.
+A group is identified by namespace and value (`Binding.affinity_group`, `anti_affinity_group`). The
+records of the members say where they run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from wharfinger.domain.binding import Binding
 
 _Key = tuple[str, str, str]
-"""Of which kind, in which namespace, of which value."""
+"""(kind of group, namespace, value)."""
 
 
 @dataclass(slots=True)
@@ -30,18 +30,25 @@ class Groups:
             if not names:
                 self.members.pop(key, None)
 
+    def copy(self) -> Groups:
+        return Groups({key: names.copy() for key, names in self.members.items()})
+
     def with_(self, spec: Binding) -> Iterator[str]:
-        """The others that it wants to be with."""
+        """Return the other members of the binding's affinity group."""
         return self._others(spec, "with", spec.affinity_group)
 
     def against(self, spec: Binding) -> Iterator[str]:
-        """The others that it must not meet."""
+        """Return the other members of the binding's anti-affinity group."""
         return self._others(spec, "against", spec.anti_affinity_group)
 
     def _others(self, spec: Binding, kind: str, group: str) -> Iterator[str]:
         if not group:
             return iter(())
-        return (name for name in self.members.get((kind, _namespace(spec), group), ()) if name != spec.name)
+        return (
+            name
+            for name in self.members.get((kind, _namespace(spec), group), ())
+            if name != spec.name
+        )
 
 
 def grouped(spec: Binding) -> bool:

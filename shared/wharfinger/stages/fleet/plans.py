@@ -1,40 +1,35 @@
-"""A plan, held against the fleet as it is: the steps are taken on a copy of the state, by the stage's own rules.
+"""Answers plans for the fleet by simulation: applies the steps to a copy of the state, and decides
+there by the stage's own rules.
 
-The copy is asked after everything else of the round has been decided, so what it decides is what the plan does and nothing else.
-The same functions describe what a plan looked at when it is made and when it is asked for.
+This comes after all other decisions of the round, so that what the copy decides is the effect of
+the plan only. The same functions describe a plan's inputs when it is made and when it is committed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from uuid import UUID
 
 import msgspec
 
-from wharfinger.domain.binding import TargetCluster
 from wharfinger.domain.value import Value
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
-from wharfinger.events.decisions import (
-    BindingReleased,
-    Outcome,
-    PlanCommitted,
-    PlanRefused,
-    ProposalRefused,
-    ScheduleDecided,
-    ScheduleRefused,
-)
+from wharfinger.events.decisions import PlanAnswer, PlannedOutcome, ScheduleAnswer, as_decision
 from wharfinger.events.plans import PlanRequested, Step, StepData
 from wharfinger.events.proposals import EvictionProposed, FailoverProposed, RescheduleProposed
 from wharfinger.kernel.decider import Draft, Micros
 from wharfinger.kernel.step import ENGINE, number
-from wharfinger.stages.fleet.clusters import ClusterState
+from wharfinger.stages.fleet.fold import carry_out, fold_decision
 from wharfinger.stages.fleet.fork import fork
 from wharfinger.stages.fleet.state import FleetState
+from wharfinger.stages.fleet.state.clusters import ClusterState
 from wharfinger.stages.plans import (
     ENGINE_NAME,
+    answer_requests,
     capacity_name,
     facts_name,
+    not_plannable,
     placement_name,
     refusal,
     replaced,
@@ -42,75 +37,93 @@ from wharfinger.stages.plans import (
 )
 
 Rules = Callable[[FleetState, Micros], Iterator[Draft]]
-"""Everything the stage decides of itself: what comes of a plan comes of these."""
+"""Yields what the stage decides on a state without plans. The outcome of a plan is computed with
+it."""
 
 _TRIAL = UUID(int=0)
 _TRIAL_SEQ = 2**62
-"""What is decided on a copy has no number in the stream; this one is later than every real one."""
+"""The first seq of decisions on a copy. They have no number in the stream; this one is larger than
+every real one."""
 
 
 def answer_plans(state: FleetState, at: Micros, rules: Rules, profile: str) -> Iterator[Draft]:
-    for id, request in list(state.requested.items()):
-        no = _why_not(state, request, at, rules, profile)
-        if no is not None:
-            yield Draft(no, request.plan, "refused", id)
-            continue
-        yield Draft(PlanCommitted(request.plan, len(request.steps)), request.plan, "committed", id)
-        yield from rules(state, at)
+    return answer_requests(
+        state.proposals.plans,
+        lambda request: _why_not(state, request, at, rules, profile),
+        lambda: rules(state, at),
+    )
 
 
-def expectation(state: FleetState, request: PlanRequested, at: Micros, rules: Rules, profile: str) -> PlanRequested:
-    """The request with what comes of its steps now as what is expected, and with what was looked at."""
+def expectation(
+    state: FleetState, request: PlanRequested, at: Micros, rules: Rules, profile: str
+) -> PlanRequested:
+    """Return the plan request with two parts filled in. `expected`: the outcomes that a simulation
+    of the steps gives. `basis`: input name -> digest of the input, for all inputs on which these
+    outcomes depend (here `basis` means the basis of a plan, not the basis of a round).
+
+    `rules`: function that yields the decisions of the fleet stage on a state. `profile`: the
+    recorded settings of the stage, which are one of the inputs.
+    """
     expected = rehearse(state, request.steps, at, rules)
     names = {name for step in request.steps if (name := replaced(step.data)) is not None}
-    names.update(placement_name(outcome.subject) for outcome in expected if outcome.subject in state.bindings)
-    names.update(name for cluster in state.clusters for name in (facts_name(cluster), capacity_name(cluster)))
+    names.update(
+        placement_name(outcome.subject) for outcome in expected if outcome.subject in state.bindings
+    )
+    names.update(
+        name for cluster in state.clusters for name in (facts_name(cluster), capacity_name(cluster))
+    )
     basis = {name: _digest(state, name, profile) for name in (*sorted(names), ENGINE_NAME)}
     return msgspec.structs.replace(request, expected=expected, basis=basis)
 
 
-def rehearse(state: FleetState, steps: Sequence[Step], at: Micros, rules: Rules) -> tuple[Outcome, ...]:
-    """What would come of the steps, by subject. Changes nothing."""
+def rehearse(
+    state: FleetState, steps: Sequence[Step], at: Micros, rules: Rules
+) -> tuple[PlannedOutcome, ...]:
+    """Simulate a plan: apply its steps to a copy of the state and decide there. Return the
+    outcomes, sorted by subject; the state itself is not changed. For each subject, the last
+    decision gives the outcome; the last declined proposal gives a separate outcome. `at`: the time
+    of the simulation. `rules`: function that yields the decisions of the fleet stage on the copy.
+    """
     trial = fork(state)
-    trial.carry_out(steps, _TRIAL, at)
-    found: dict[tuple[str, str], Outcome] = {}
+    carry_out(trial, steps, _TRIAL, at)
+    found: dict[tuple[str, str], PlannedOutcome] = {}
     for place, draft in enumerate(rules(trial, at)):
-        trial.fold_decision(number(draft, state.stream, _TRIAL_SEQ + place), at)
+        fold_decision(trial, number(draft, state.stream, _TRIAL_SEQ + place), at)
         outcome = outcome_of(draft)
-        found[outcome.subject, "" if isinstance(draft.data, ProposalRefused) else "decided"] = outcome
+        found[outcome.subject, "" if _declines(draft.data) else "decided"] = outcome
     return tuple([found[key] for key in sorted(found)])
 
 
-def outcome_of(draft: Draft) -> Outcome:
-    match draft.data:
-        case ScheduleDecided(targets=targets):
-            return Outcome(draft.subject, draft.outcome, _places(targets))
-        case ScheduleRefused(targets=targets, reason=reason):
-            return Outcome(draft.subject, draft.outcome, _places(targets), reason)
-        case ProposalRefused(reason=refused):
-            return Outcome(draft.subject, "declined", reason=refused)
-        case BindingReleased():
-            return Outcome(draft.subject, draft.outcome)
-        case _:
-            return Outcome(draft.subject, draft.outcome)
+def _declines(data: Value) -> bool:
+    return as_decision(data).ABOUT == "proposal"
 
 
-def _places(targets: Iterable[TargetCluster]) -> dict[str, int]:
-    return {t.cluster: t.replicas for t in targets}
+def outcome_of(draft: Draft) -> PlannedOutcome:
+    data = draft.data
+    if _declines(data):
+        return PlannedOutcome(draft.subject, "declined", reason=as_decision(data).refusal())
+    places = (
+        {t.cluster: t.replicas for t in data.targets} if isinstance(data, ScheduleAnswer) else {}
+    )
+    return PlannedOutcome(draft.subject, draft.outcome, places, as_decision(data).refusal())
 
 
-def _why_not(state: FleetState, request: PlanRequested, at: Micros, rules: Rules, profile: str) -> PlanRefused | None:
-    foreign = next((data for step in request.steps if not _is_ours(state, data := _data(step))), None)
+def _why_not(
+    state: FleetState, request: PlanRequested, at: Micros, rules: Rules, profile: str
+) -> PlanAnswer | None:
+    foreign = next(
+        (data for step in request.steps if not _is_ours(state, data := _data(step))), None
+    )
     if foreign is not None:
         what = "nothing" if isinstance(foreign, Nothing) else type(foreign).__name__
-        return PlanRefused(request.plan, "NotPlannable", what)
+        return not_plannable(request, what)
     found = rehearse(state, request.steps, at, rules)
     now = {name: _digest(state, name, profile) for name in request.basis}
     return refusal(request, now, found, _decided_since(state, request, now))
 
 
 class Nothing(Value, frozen=True):
-    """A step in which no field is set: somebody else's mistake, answered and not died of."""
+    """Represents a step in which no field is set. Such a plan is refused as not plannable."""
 
 
 def _data(step: Step) -> StepData | Nothing:
@@ -127,10 +140,17 @@ def _is_ours(state: FleetState, data: StepData | Nothing) -> bool:
             return False
 
 
-def _decided_since(state: FleetState, request: PlanRequested, now: Mapping[str, str]) -> Iterator[str]:
-    """Bindings that were given something since the plan was made in clusters whose room is another now: who took it. A name may
-    come twice."""
-    planned = {step.data.binding.name for step in request.steps if isinstance(step.data, BindingRequested)}
+def _decided_since(
+    state: FleetState, request: PlanRequested, now: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield the input names of the bindings that may have taken capacity after the plan was made. A
+    binding is yielded if it was assigned replicas after the plan, in a cluster whose capacity is
+    not the same as when the plan was made. Bindings that the plan itself requests are left out. A
+    name may be yielded twice. `now`: input name -> present digest, to compare with the digests in
+    the plan."""
+    planned = {
+        step.data.binding.name for step in request.steps if isinstance(step.data, BindingRequested)
+    }
     for name in sorted(state.clusters):
         capacity = capacity_name(name)
         if capacity in request.basis and now.get(capacity) != request.basis[capacity]:
@@ -141,7 +161,11 @@ def _decided_since(state: FleetState, request: PlanRequested, now: Mapping[str, 
 
 
 def _digest(state: FleetState, name: str, profile: str) -> str:
-    """Of what `name` stands for, as it is now; of nothing: empty."""
+    """Return a digest of the present value of one input of a plan. A plan is carried out only if
+    its inputs still have the same digests. `name` names the input: the version of the engine, the
+    request or the present targets of a binding, or the facts or the capacity of a cluster.
+    `profile`: the recorded settings, which are part of the digest of the engine. The result is
+    empty if the binding or cluster does not exist."""
     if name == ENGINE_NAME:
         return short_digest((ENGINE, profile))
     kind, _, rest = name.partition("/")
@@ -159,7 +183,8 @@ def _digest(state: FleetState, name: str, profile: str) -> str:
 
 
 def _facts_digest(cluster: ClusterState) -> str:
-    """Without the totals an agent reports: they are capacity, and always in motion."""
+    """Return the digest of a cluster's facts and of whether it is silent. The reported totals are
+    left out, because they are capacity and change all the time."""
     if cluster.facts is None:
         return ""
     facts = msgspec.structs.replace(cluster.facts, summary=None)
@@ -167,7 +192,8 @@ def _facts_digest(cluster: ClusterState) -> str:
 
 
 def _room_digest(cluster: ClusterState) -> str:
-    """What is left, not what was counted when: a count that only takes in what was deducted before changes nothing."""
+    """Return the digest of a cluster's remaining capacity. It stays the same where a new count only
+    includes what the stream had deducted already."""
     room = cluster.room
     if room is None:
         return ""

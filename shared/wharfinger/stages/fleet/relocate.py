@@ -1,8 +1,9 @@
-"""Moving a binding to targets that somebody names: allowed, or why not.
+"""Checks the relocation of a binding to named targets.
 
-Whoever names them has found them in a replay or in history. They are held against the present with the filters and estimates that
-every other decision uses, so a relocation can put a binding only where it could have gone by itself, and, where an objective is
-stated, only where that is better than what there is.
+The targets come from a replay or from history. They are checked with the same filters and estimates
+as every decision, so a relocation can place a binding only where scheduling could have placed it.
+Where the proposal states an objective, the new targets must also be better by it than the present
+ones.
 """
 
 from __future__ import annotations
@@ -13,14 +14,23 @@ from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import ClusterAffinity
 from wharfinger.domain.reasons import ProposalRefusal
 from wharfinger.domain.workload import Requirements
-from wharfinger.engine.fleet.filters import Question, first_refusal
-from wharfinger.engine.fleet.keep import broken
-from wharfinger.engine.fleet.objective import OBJECTIVES, Objective, Place, price_micro, score
-from wharfinger.engine.fleet.select import LOCALITY, constrained
-from wharfinger.events.decisions import Explanation, Scored
+from wharfinger.engine.fleet.objective import (
+    OBJECTIVES,
+    Objective,
+    ObjectiveCluster,
+    price_micro,
+    score,
+)
+from wharfinger.engine.fleet.select import constrained
+from wharfinger.engine.fleet.spread_floor import broken
+from wharfinger.events.decisions import Explanation, ScoredCandidate
 from wharfinger.events.proposals import RescheduleProposed
-from wharfinger.stages.fleet.explain import SHOWN, bounded
-from wharfinger.stages.fleet.places import MAX_SHOWN, Verdict, terms_of
+from wharfinger.rules.clusters.filters import first_refusal
+from wharfinger.rules.clusters.locality import locality
+from wharfinger.rules.clusters.rule import ClusterQuery
+from wharfinger.rules.clusters.silent import SilentFilter
+from wharfinger.stages.fleet.explain import MAX_SHOWN, SHOWN, bounded
+from wharfinger.stages.fleet.solve import SolveResult
 from wharfinger.stages.fleet.state import BindingState, FleetState
 
 No = tuple[ProposalRefusal, str]
@@ -28,8 +38,17 @@ No = tuple[ProposalRefusal, str]
 
 def relocation(
     state: FleetState, record: BindingState, proposal: RescheduleProposed, held: Mapping[str, int]
-) -> Verdict | No:
-    """`held`: what the binding holds and counts (silent clusters whose replicas are also counted elsewhere are left out)."""
+) -> SolveResult | No:
+    """Check a move of the binding to the targets that the proposal names. Return the result with
+    these targets if the move is allowed. Otherwise return (reason, text) of the refusal.
+    - The targets must differ from the present ones and have exactly the wanted number of replicas.
+      A binding that goes to every feasible cluster cannot be moved.
+    - One affinity term must admit all new targets, spread constraints must hold, and the added
+      replicas must fit.
+    - If the proposal names an objective (such as cost) and no policy, the new targets must be
+      better by that objective. A move by a policy was compared before (`rebalancing`).
+    `held`: cluster -> replicas: the binding's present targets, without clusters that are silent or
+    that the binding is leaving."""
     wanted = {t.cluster: t.replicas for t in proposal.targets}
     if no := _malformed(record, proposal, wanted):
         return no
@@ -42,16 +61,19 @@ def relocation(
     if no is not None:
         return no
     note = "to the targets that were proposed"
-    if proposal.objective and not proposal.policy:  # by a policy it was compared before, see `rebalancing`
+    if proposal.objective and not proposal.policy:
+        # by a policy it was compared before, see `rebalancing`
         compared = _compared(state, record, proposal.objective, wanted, held)
         if isinstance(compared, tuple):
             return compared
         note = f"{note}: {compared}"
-    return Verdict(wanted, found.name, _explained(state, record, wanted, held, note))
+    return SolveResult(wanted, found.name, _explained(state, record, wanted, held, note))
 
 
-def _malformed(record: BindingState, proposal: RescheduleProposed, wanted: Mapping[str, int]) -> No | None:
-    spec, plan = record.spec, record.plan
+def _malformed(
+    record: BindingState, proposal: RescheduleProposed, wanted: Mapping[str, int]
+) -> No | None:
+    spec, plan = record.spec, record.parsed
     if len(wanted) != len(proposal.targets):
         return "ClusterInfeasible", "a target is named twice"
     if plan.problem:
@@ -61,16 +83,22 @@ def _malformed(record: BindingState, proposal: RescheduleProposed, wanted: Mappi
     if min(wanted.values()) <= 0:
         return "ReplicasDiffer", "every target needs at least one replica"
     if sum(wanted.values()) != spec.replicas:
-        return "ReplicasDiffer", f"{spec.replicas} replicas are asked for, the targets hold {sum(wanted.values())}"
+        return (
+            "ReplicasDiffer",
+            f"{spec.replicas} replicas are asked for, the targets hold {sum(wanted.values())}",
+        )
     return None
 
 
 def _affinity(
     state: FleetState, record: BindingState, wanted: Iterable[str], held: Mapping[str, int]
 ) -> ClusterAffinity | No:
-    """The first affinity term that admits all targets; else why the first term does not."""
+    """Return the first affinity term of the placement that admits all clusters in `wanted` (the new
+    targets). If no term does, return (reason, text): why the first term refuses a cluster.
+    `held`: cluster -> replicas that the binding has now. A cluster in `held` is filtered as an
+    existing target; filters are less strict for existing targets."""
     why: No | None = None
-    for term in terms_of(record):
+    for term in record.spec.placement.terms:
         no = _infeasible(state, record, term, wanted, held)
         if no is None:
             return term
@@ -80,15 +108,23 @@ def _affinity(
 
 
 def _infeasible(
-    state: FleetState, record: BindingState, term: ClusterAffinity, wanted: Iterable[str], held: Mapping[str, int]
+    state: FleetState,
+    record: BindingState,
+    term: ClusterAffinity,
+    wanted: Iterable[str],
+    held: Mapping[str, int],
 ) -> No | None:
     evicted = state.evicted(record)
-    question = Question(record.spec.placement, term, record.spec.resource.gvk, state.silent, evicted)
+    question = ClusterQuery(
+        record.spec.placement, term, record.spec.resource.gvk, state.silent, evicted
+    )
     for name in wanted:
         if not state.known(name):
             return "UnknownTarget", f"no such cluster: {name}"
         reason = (
-            "ClusterSilent" if name in record.suspect else first_refusal(question, _facts(state, name), name in held)
+            SilentFilter.reason
+            if name in record.suspect
+            else first_refusal(question, _facts(state, name), name in held)
         )
         if reason is not None:
             return "ClusterInfeasible", f"{name}: {reason}"
@@ -103,8 +139,12 @@ def breaks_spread(state: FleetState, record: BindingState, wanted: Iterable[str]
     return ("SpreadConstraint", why) if why else None
 
 
-def _no_room(state: FleetState, record: BindingState, wanted: Mapping[str, int], held: Mapping[str, int]) -> No | None:
-    """What is added has to fit by the estimates. Replicas of another class than now lie there count as added."""
+def _no_room(
+    state: FleetState, record: BindingState, wanted: Mapping[str, int], held: Mapping[str, int]
+) -> No | None:
+    """Return a refusal where a target gets more additional replicas than its estimate. If the class
+    of the replicas changed, all of them count as additional. `wanted`, `held`: cluster -> replicas
+    after and before the move."""
     same_class = record.applied_class == record.class_key
     for name, n in wanted.items():
         added = n - held.get(name, 0) if same_class else n
@@ -114,19 +154,34 @@ def _no_room(state: FleetState, record: BindingState, wanted: Mapping[str, int],
 
 
 def _compared(
-    state: FleetState, record: BindingState, objective: str, wanted: Mapping[str, int], held: Mapping[str, int]
+    state: FleetState,
+    record: BindingState,
+    objective: str,
+    wanted: Mapping[str, int],
+    held: Mapping[str, int],
 ) -> str | No:
     known: Objective | None = next((o for o in OBJECTIVES if o == objective), None)
     if known is None:
         return "NotBetter", f"unknown objective {objective[:40]}; there are {', '.join(OBJECTIVES)}"
     resource = resource_of(record.spec.requirements)
     request = record.spec.requirements.requests.get(resource, 0)
-    places = {name: place_in(state, name, resource) for name in sorted({*wanted, *held}) if state.known(name)}
-    now, then = score(known, held, held, request, places), score(known, held, wanted, request, places)
+    places = {
+        name: place_in(state, name, resource)
+        for name in sorted({*wanted, *held})
+        if state.known(name)
+    }
+    now, then = (
+        score(known, held, held, request, places),
+        score(known, held, wanted, request, places),
+    )
     if now is None or then is None:
         return (
             "NotBetter",
-            f"by {known} it cannot be told: {'a price' if known == 'cost' else 'a capacity'} is not known",
+            (
+                f"by {known} it cannot be told: {'a price' if known == 'cost' else 'a capacity'} "
+                "is "
+                "not known"
+            ),
         )
     if then >= now:
         return "NotBetter", f"by {known} it would be {then}, it is {now}"
@@ -134,19 +189,29 @@ def _compared(
 
 
 def resource_of(requirements: Requirements) -> str:
-    """The one by which the use of clusters is compared."""
+    """Return the resource by which the use of clusters is compared: cpu if the replicas request it,
+    otherwise the first requested resource by name; cpu where they request nothing."""
     return "cpu" if "cpu" in requirements.requests else min(requirements.requests, default="cpu")
 
 
-def place_in(state: FleetState, name: str, resource: str) -> Place:
-    """Total is what is free and what this stream has there: what others use is no part of it."""
+def place_in(state: FleetState, name: str, resource: str) -> ObjectiveCluster:
+    """Return the use, the total and the price of one resource in the cluster `name`. Amounts are in
+    the unit of the resource (`domain.resources`).
+    - Use: what the replicas of this stream's bindings request in the cluster. What other pods use
+      is not included.
+    - Total: the use plus the free amount; 0 where the cluster has not reported its capacity.
+    - Price: of one core for an hour (also if `resource` is not cpu), in millionths of the unit of
+      the cluster's price label; None: not known.
+    Example: the bindings request 6 cores, and 4 cores are free: use 6, total 10."""
     cluster = state.clusters[name]
     used = 0
     for binding in state.by_cluster.get(name, ()):
         record = state.bindings[binding]
         used += record.targets.get(name, 0) * record.spec.requirements.requests.get(resource, 0)
     free = 0 if cluster.room is None else max(0, cluster.room.left.get(resource, 0))
-    return Place(used, used + free if cluster.room is not None else 0, price_micro(_facts(state, name)))
+    return ObjectiveCluster(
+        used, used + free if cluster.room is not None else 0, price_micro(_facts(state, name))
+    )
 
 
 def _facts(state: FleetState, name: str) -> Cluster:
@@ -156,12 +221,16 @@ def _facts(state: FleetState, name: str) -> Cluster:
 
 
 def _explained(
-    state: FleetState, record: BindingState, wanted: Mapping[str, int], held: Mapping[str, int], note: str
+    state: FleetState,
+    record: BindingState,
+    wanted: Mapping[str, int],
+    held: Mapping[str, int],
+    note: str,
 ) -> Explanation:
-    chosen: list[Scored] = []
+    chosen: list[ScoredCandidate] = []
     for name in list(wanted)[:SHOWN]:
         cluster = state.clusters[name]
         estimate = min(MAX_SHOWN, state.fits(record, cluster))
-        by = state.estimated_by(record, cluster)
-        chosen.append(Scored(name, LOCALITY if name in held else 0, estimate, by))
+        by = state.estimates.estimated_by(record, cluster)
+        chosen.append(ScoredCandidate(name, locality(name, held), estimate, by))
     return bounded(Explanation(len(state.order), len(wanted), chosen=tuple(chosen), note=note))

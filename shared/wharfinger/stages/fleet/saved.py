@@ -1,10 +1,12 @@
-"""The fleet stage's state as bytes and back: named sections of canonical JSON, equal states to equal bytes.
+"""The snapshot format of the fleet stage: named sections of canonical JSON; equal states give equal
+bytes.
 
-Only what cannot be derived is saved; indexes and caches are made anew. Lists are ordered by name, except what has an order
-of its own (proposals as they came, deductions by seq).
+Only what cannot be derived is saved; indexes and caches are rebuilt. Lists are sorted by name,
+except those with an order of their own (proposals by arrival, deductions by seq).
 
-Bindings are most of a state, so they lie in buckets by hash of their name: whoever asks about one binding reads one bucket,
-and `delta` saves of each bucket only what was touched. A name that a delta counts and does not hold is of a binding that is gone.
+Bindings are most of a state, so they are in buckets by hash of their name: a reader of one binding
+reads one bucket, and `delta` saves only the changed bindings of each bucket. A name that a delta
+lists without a value was deleted.
 """
 
 from __future__ import annotations
@@ -17,6 +19,21 @@ import msgspec
 
 from wharfinger.domain.binding import Binding, Component
 from wharfinger.domain.cluster import Cluster
+from wharfinger.domain.ids import (
+    AffinityName,
+    BindingName,
+    ClassKey,
+    ClusterName,
+    LabelText,
+    NamespaceName,
+    PolicyKey,
+    ResourceName,
+    StreamName,
+    TaintPair,
+    Token,
+    Word,
+    WorkloadName,
+)
 from wharfinger.domain.placement import Placement
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.value import Value, canonical, stable_hash
@@ -24,81 +41,90 @@ from wharfinger.domain.workload import Requirements
 from wharfinger.engine.fleet.estimate import demand_of, demand_of_set
 from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.decisions import Leaving
+from wharfinger.events.envelope import NO_VERSION, FactVersion
 from wharfinger.events.plans import PlanRequested
 from wharfinger.events.proposals import EvictionProposed, FailoverProposed, RescheduleProposed
+from wharfinger.events.versions import FactKey, SavedVersion, Versions
 from wharfinger.kernel.decider import Micros
-from wharfinger.stages.fleet import quota, selections
-from wharfinger.stages.fleet.clusters import ClusterState, Pending
-from wharfinger.stages.fleet.moves import Moves
-from wharfinger.stages.fleet.quota_room import Claim
-from wharfinger.stages.fleet.state import BindingState, FleetState
+from wharfinger.kernel.incarnations import Incarnations
+from wharfinger.stages.fleet.moves import RebalanceState
+from wharfinger.stages.fleet.quota_capacity import Claim
+from wharfinger.stages.fleet.state import BindingState, FleetState, selections
+from wharfinger.stages.fleet.state import quotas as quota
+from wharfinger.stages.fleet.state.clusters import ClusterState, Pending
 
 
 class SavedPending(Value, frozen=True):
     seq: int
-    class_key: str
+    class_key: ClassKey
     replicas: int
     requirements: Requirements
-    namespace: str = ""
-    priority_class: str = ""
+    namespace: NamespaceName = ""
+    priority_class: LabelText = ""
     components: tuple[Component, ...] = ()
 
 
 class SavedCluster(Value, frozen=True):
-    """`facts`: as the cluster told them. `standing`: keys of the policies whose taints it has besides."""
+    """A cluster's record in a snapshot. `facts`: as the cluster reported them. `standing`: keys of
+    the policies whose taints the cluster has in addition."""
 
-    name: str
+    name: ClusterName
     facts: Cluster | None
     heard_at: Micros
     heard_by: UUID | None
     silent_since: Micros | None
-    tainted_at: dict[str, Micros]
-    standing: tuple[str, ...] = ()
+    tainted_at: dict[TaintPair, Micros]
+    standing: tuple[PolicyKey, ...] = ()
 
 
 class SavedCapacity(Value, frozen=True):
-    cluster: str
+    cluster: ClusterName
     capacity: CapacityEstimated | None
     pending: tuple[SavedPending, ...]
-    closed: dict[str, int]
-    doubt: dict[str, int]
+    closed: dict[ClassKey, int]
+    doubt: dict[ClassKey, int]
     counted_at: Micros = 0
+    promised: dict[StreamName, tuple[SavedPending, ...]] = {}
 
 
 class SavedBinding(Value, frozen=True):
-    """As `BindingState`; `before` None where it equals `targets`, `applied_requests` None where they are those of the spec."""
+    """A binding's record in a snapshot; fields as in `BindingState`. `before` None: equal to
+    `targets`. `applied_requests` None: those of the spec. `version`: of the binding's latest fact.
+    `told` is `BindingState.announced_components`, `barred` is `BindingState.excluded_until`."""
 
     spec: Binding
     arrival: int
     cause: UUID | None
     asked: bool
     withdrawn: bool
-    targets: dict[str, int]
-    before: dict[str, int] | None
-    assigned_by: dict[str, int]
+    targets: dict[ClusterName, int]
+    before: dict[ClusterName, int] | None
+    assigned_by: dict[ClusterName, int]
     applied: Placement | None
     applied_replicas: int
-    applied_class: str
-    applied_token: str
-    affinity: str
-    suspect: tuple[str, ...]
-    extra: dict[str, int]
-    evicted: tuple[str, ...]
-    refused: str
-    applied_requests: dict[str, int] | None = None
+    applied_class: ClassKey
+    applied_token: Token
+    affinity: AffinityName
+    suspect: tuple[ClusterName, ...]
+    extra: dict[ClusterName, int]
+    evicted: tuple[ClusterName, ...]
+    refused: Word
+    applied_requests: dict[ResourceName, int] | None = None
     attempts: int = 0
     pause_until: Micros = 0
     deferred: bool = False
     failback_since: Micros = 0
     rebalance_since: Micros = 0
     moved_at: Micros = 0
-    told: tuple[str, ...] = ()
+    told: tuple[WorkloadName, ...] = ()
     leaving: tuple[Leaving, ...] = ()
-    barred: dict[str, Micros] = {}
+    barred: dict[ClusterName, Micros] = {}
+    version: FactVersion = NO_VERSION
+    asked_at: Micros = 0
 
 
 class SavedProposal(Value, frozen=True):
-    """Exactly one of the four is set."""
+    """An open proposal or plan. Exactly one of the four fields besides `id` is set."""
 
     id: UUID
     failover: FailoverProposed | None = None
@@ -109,23 +135,25 @@ class SavedProposal(Value, frozen=True):
 
 class SavedMoves(Value, frozen=True):
     looked_at: Micros = 0
-    after: str = ""
+    after: BindingName = ""
     stale: bool = False
     minute: Micros = 0
     made: int = 0
-    departed: dict[str, tuple[tuple[Micros, int], ...]] = {}
+    departed: dict[ClusterName, tuple[tuple[Micros, int], ...]] = {}
 
 
 class SavedFleet(Value, frozen=True):
-    """`policies`: those with quotas or taints, or by which is rebalanced, without the user's own object."""
+    """The parts of a fleet state that are about no single cluster or binding. `policies`: the
+    policies with quotas, taints or rebalancing, without the user's own object."""
 
     arrivals: int
     held: bool
     stirrer: UUID | None
-    outcomes: dict[str, int]
+    outcomes: dict[StreamName, int]
     unfinished: bool = False
     policies: tuple[Policy, ...] = ()
     moves: SavedMoves | None = None
+    incarnations: Incarnations = ()
 
 
 BUCKETS = 64
@@ -134,12 +162,12 @@ _BINDINGS = "bindings"
 
 
 def name_hash(binding: str) -> int:
-    """As PostgreSQL's bigint: signed."""
+    """Return the hash of a binding's name as a signed 64-bit integer, like PostgreSQL's bigint."""
     return stable_hash(binding) - 2**63
 
 
 def bucket_of(binding: str) -> str:
-    """The section that a binding lies in."""
+    """Return the name of the section that contains the binding."""
     return _section(stable_hash(binding) % BUCKETS)
 
 
@@ -153,16 +181,19 @@ SECTIONS: dict[str, object] = {
     "capacity": tuple[SavedCapacity, ...],
     "proposals": tuple[SavedProposal, ...],
     "selections": selections.SavedSelections,
+    "versions": tuple[SavedVersion, ...],
     **{_section(bucket): tuple[SavedBinding, ...] for bucket in range(BUCKETS)},
 }
-"""What each section holds."""
+"""Section name -> type of its data."""
 
-SHARED = ("fleet", "clusters", "capacity", "proposals")
-"""The sections that are not about bindings: small, and in every delta whole."""
+SHARED = ("fleet", "clusters", "capacity", "proposals", "versions")
+"""The sections that are not about bindings. They are small, and a delta contains them completely.
+`versions` exists only where some fact has a version."""
 
 
 class Delta(msgspec.Struct, frozen=True):
-    """What changed. `names`: of each bucket among the sections, the hashes of the bindings that were touched."""
+    """The changes since the last snapshot. `sections`: section name -> bytes. `names`: name of a
+    bucket -> hashes of the names of the changed bindings in it."""
 
     sections: dict[str, bytes]
     names: dict[str, list[int]]
@@ -173,6 +204,7 @@ _capacity = msgspec.json.Decoder(tuple[SavedCapacity, ...])
 _bindings = msgspec.json.Decoder(tuple[SavedBinding, ...])
 _proposals = msgspec.json.Decoder(tuple[SavedProposal, ...])
 _fleet = msgspec.json.Decoder(SavedFleet)
+_saved_versions = msgspec.json.Decoder(tuple[SavedVersion, ...])
 _placements = msgspec.json.Decoder(selections.SavedSelections)
 
 
@@ -180,11 +212,16 @@ def dump(state: FleetState) -> dict[str, bytes]:
     buckets: dict[str, list[str]] = {_section(bucket): [] for bucket in range(BUCKETS)}
     for name in sorted(state.bindings):
         buckets[bucket_of(name)].append(name)
-    return _shared(state) | _selections(state) | {section: _bucket(state, names) for section, names in buckets.items()}
+    return (
+        _shared(state)
+        | _selections(state)
+        | {section: _bucket(state, names) for section, names in buckets.items()}
+    )
 
 
 def _selections(state: FleetState) -> dict[str, bytes]:
-    """Not in a delta: whoever asks about one binding need not know them."""
+    """Return the section of selections; empty where there is none. A delta does not have it,
+    because a reader of one binding does not need it."""
     found = None if state.selections is None else selections.saved(state.selections)
     return {} if found is None else {"selections": canonical(found)}
 
@@ -199,21 +236,34 @@ def delta(state: FleetState, touched: Collection[str]) -> Delta:
 
 
 def _bucket(state: FleetState, names: Iterable[str]) -> bytes:
-    return canonical([_save_binding(state.bindings[name]) for name in names if name in state.bindings])
+    return canonical(
+        [_save_binding(state, state.bindings[name]) for name in names if name in state.bindings]
+    )
+
+
+def _versions(state: FleetState) -> dict[str, bytes]:
+    """Return the section of fact versions that are not saved with a binding: those of facts that
+    ended, and of bindings that do not exist. The other versions are saved with their bindings, so
+    that a delta has the changed ones."""
+    held = tuple(
+        [v for v in state.versions.saved() if v.ended_at or v.key.binding not in state.bindings]
+    )
+    return {"versions": canonical(held)} if held else {}
 
 
 def _shared(state: FleetState) -> dict[str, bytes]:
     clusters = [state.clusters[name] for name in sorted(state.clusters)]
-    return {
+    return _versions(state) | {
         "fleet": canonical(
             SavedFleet(
                 state.arrivals,
                 state.held,
-                state.stirrer,
+                state.retry_cause,
                 state.outcomes,
                 state.unfinished,
                 _policies(state),
                 _moves(state),
+                state.incarnations,
             )
         ),
         "clusters": canonical(
@@ -233,8 +283,11 @@ def _shared(state: FleetState) -> dict[str, bytes]:
         "capacity": canonical([_save_capacity(c) for c in clusters]),
         "proposals": canonical(
             [
-                *(_save_proposal(key, p) for key, p in state.proposals.items()),
-                *(SavedProposal(key, plan=request) for key, request in state.requested.items()),
+                *(_save_proposal(key, p) for key, p in state.proposals.open.items()),
+                *(
+                    SavedProposal(key, plan=request)
+                    for key, request in state.proposals.plans.items()
+                ),
             ]
         ),
     }
@@ -250,121 +303,220 @@ def _policies(state: FleetState) -> tuple[Policy, ...]:
         kept[key] = msgspec.structs.replace(own, taints=rule)
     for key, rebalancing in state.rebalancing.items():
         kind, namespace, name = key.split("/", 2)
-        kept[key] = msgspec.structs.replace(kept.get(key, Policy(kind, name, namespace)), rebalancing=rebalancing)
+        kept[key] = msgspec.structs.replace(
+            kept.get(key, Policy(kind, name, namespace)), rebalancing=rebalancing
+        )
     return tuple([kept[key] for key in sorted(kept)])
 
 
 def _moves(state: FleetState) -> SavedMoves | None:
     moves = state.moves
     departed = {name: tuple(left) for name, left in sorted(moves.departed.items())}
-    saved = SavedMoves(moves.looked_at, moves.after, moves.stale, moves.minute, moves.made, departed)
+    saved = SavedMoves(
+        moves.looked_at, moves.after, moves.stale, moves.minute, moves.made, departed
+    )
     return saved if saved != SavedMoves() else None
 
 
 def binding_in(section: bytes, name: str) -> bytes | None:
-    """The bucket with nothing but the one binding in it; None: it is not there."""
+    """Return the bucket reduced to the one binding. None: the bucket does not have it."""
     found = [binding for binding in _bindings.decode(section) if binding.spec.name == name]
     return canonical(found) if found else None
 
 
 def load(stream: str, sections: Mapping[str, bytes]) -> FleetState:
-    """Of the buckets of bindings those that are there: a state with some bindings only knows everything about clusters."""
+    """Load a fleet state from the sections of a snapshot (section name -> bytes), and rebuild its
+    indexes and caches.
+    `stream`: the name of the stream. `sections`: "fleet", "clusters", "capacity" and "proposals"
+    are required; "versions" and "selections" are optional. The bindings are in several sections
+    (buckets, by hash of the binding's name). If only some buckets are given, the state has only the
+    bindings in these buckets, but everything about clusters."""
     fleet = _fleet.decode(sections["fleet"])
+    moves = fleet.moves or SavedMoves()
+    departed = {name: list(left) for name, left in moves.departed.items()}
     state = FleetState(
         stream,
+        moves=RebalanceState(
+            moves.looked_at, moves.after, False, moves.minute, moves.made, departed
+        ),
         arrivals=fleet.arrivals,
         held=fleet.held,
-        stirrer=fleet.stirrer,
+        retry_cause=fleet.stirrer,
         outcomes=dict(fleet.outcomes),
         unfinished=fleet.unfinished,
+        incarnations=fleet.incarnations,
     )
     for policy in fleet.policies:
         state.quotas.set(policy.key, policy, {})
         state.tainting.set(policy.key, policy.taints)
         if policy.rebalancing is not None:
             state.rebalancing[policy.key] = policy.rebalancing
-    moves = fleet.moves or SavedMoves()
-    departed = {name: list(left) for name, left in moves.departed.items()}
-    state.moves = Moves(moves.looked_at, moves.after, False, moves.minute, moves.made, departed)
     for cluster in _clusters.decode(sections["clusters"]):
         if cluster.facts is not None:
             state.tainting.told[cluster.name] = cluster.facts
         if cluster.standing:
             state.tainting.standing[cluster.name] = cluster.standing
         state.clusters[cluster.name] = ClusterState(
-            cluster.name, cluster.facts, cluster.heard_at, cluster.heard_by, cluster.silent_since,
+            cluster.name,
+            cluster.facts,
+            cluster.heard_at,
+            cluster.heard_by,
+            cluster.silent_since,
             dict(cluster.tainted_at),
-        )  # fmt: skip
+        )
     for saved in _capacity.decode(sections["capacity"]):
         held = state.clusters[saved.cluster]
         held.capacity, held.counted_at = saved.capacity, saved.counted_at
-        held.pending = deque(
-            [
-                Pending(
-                    p.seq,
-                    p.class_key,
-                    p.replicas,
-                    p.requirements,
-                    demand_of_set(p.components) if p.components else demand_of(p.requirements),
-                    Claim(p.namespace, p.priority_class),
-                    p.components,
-                )
-                for p in saved.pending
-            ]
-        )
+        held.pending = _load_pending(saved.pending)
+        held.promised = {other: _load_pending(these) for other, these in saved.promised.items()}
         held.closed, held.doubt = dict(saved.closed), dict(saved.doubt)
-    buckets = [_bindings.decode(body) for name, body in sections.items() if name.startswith(_BINDINGS)]
+    buckets = [
+        _bindings.decode(body) for name, body in sections.items() if name.startswith(_BINDINGS)
+    ]
+    if "versions" in sections:
+        state.versions = Versions.loaded(_saved_versions.decode(sections["versions"]))
     for binding in sorted((b for bucket in buckets for b in bucket), key=lambda b: b.spec.name):
         state.bindings[binding.spec.name] = _load_binding(binding)
+        if binding.version != NO_VERSION:
+            state.versions.newest[_key_of(binding.spec.name)] = binding.version
     for proposal in _proposals.decode(sections["proposals"]):
         if proposal.plan is not None:
-            state.requested[proposal.id] = proposal.plan
+            state.proposals.plans[proposal.id] = proposal.plan
             continue
         what = proposal.failover or proposal.eviction or proposal.reschedule
         assert what is not None
-        state.proposals[proposal.id] = what
+        state.proposals.open[proposal.id] = what
     if "selections" in sections:
         state.selections = selections.loaded(_placements.decode(sections["selections"]))
-    state.derive()
+    state.rebuild()
     state.moves.stale = moves.stale  # making the indexes is nothing new
     return state
 
 
-def _save_capacity(cluster: ClusterState) -> SavedCapacity:
-    pending = tuple(
+def _load_pending(saved: Iterable[SavedPending]) -> deque[Pending]:
+    return deque(
         [
-            SavedPending(
-                p.seq, p.class_key, p.replicas, p.requirements, p.claim.namespace, p.claim.priority_class, p.components
+            Pending(
+                p.seq,
+                p.class_key,
+                p.replicas,
+                p.requirements,
+                demand_of_set(p.components) if p.components else demand_of(p.requirements),
+                Claim(p.namespace, p.priority_class),
+                p.components,
             )
-            for p in cluster.pending
+            for p in saved
         ]
     )
-    return SavedCapacity(cluster.name, cluster.capacity, pending, cluster.closed, cluster.doubt, cluster.counted_at)
 
 
-def _save_binding(b: BindingState) -> SavedBinding:
+def _save_pending(pending: Iterable[Pending]) -> tuple[SavedPending, ...]:
+    return tuple(
+        [
+            SavedPending(
+                p.seq,
+                p.class_key,
+                p.replicas,
+                p.requirements,
+                p.claim.namespace,
+                p.claim.priority_class,
+                p.components,
+            )
+            for p in pending
+        ]
+    )
+
+
+def _save_capacity(cluster: ClusterState) -> SavedCapacity:
+    return SavedCapacity(
+        cluster.name,
+        cluster.capacity,
+        _save_pending(cluster.pending),
+        cluster.closed,
+        cluster.doubt,
+        cluster.counted_at,
+        {other: _save_pending(these) for other, these in sorted(cluster.promised.items())},
+    )
+
+
+def _save_binding(state: FleetState, b: BindingState) -> SavedBinding:
+    key = _key_of(b.spec.name)
+    version = (
+        NO_VERSION if key in state.versions.ended else state.versions.newest.get(key, NO_VERSION)
+    )
     return SavedBinding(
-        b.spec, b.arrival, b.cause, b.asked, b.withdrawn, b.targets, b.before if b.shrunk else None, b.assigned_by,
-        b.applied, b.applied_replicas, b.applied_class, b.applied_token, b.affinity, b.suspect, b.extra,
-        tuple(sorted(b.evicted)), b.refused,
-        None if b.applied_requests == quota.per_unit(b.spec) else dict(b.applied_requests), b.attempts, b.pause_until,
-        b.deferred, b.failback_since, b.rebalance_since, b.moved_at, b.told,
-        tuple([b.leaving[name] for name in sorted(b.leaving)]), dict(sorted(b.barred.items())),
-    )  # fmt: skip
+        b.spec,
+        b.arrival,
+        b.cause,
+        b.asked,
+        b.withdrawn,
+        b.targets,
+        b.before if b.shrunk else None,
+        b.assigned_by,
+        b.applied,
+        b.applied_replicas,
+        b.applied_class,
+        b.applied_token,
+        b.affinity,
+        b.suspect,
+        b.extra,
+        tuple(sorted(b.evicted)),
+        b.refused,
+        None if b.applied_requests == quota.per_unit(b.spec) else dict(b.applied_requests),
+        b.attempts,
+        b.pause_until,
+        b.deferred,
+        b.failback_since,
+        b.rebalance_since,
+        b.moved_at,
+        b.announced_components,
+        tuple([b.leaving[name] for name in sorted(b.leaving)]),
+        dict(sorted(b.excluded_until.items())),
+        version,
+        b.asked_at,
+    )
+
+
+def _key_of(binding: str) -> FactKey:
+    return FactKey("binding", binding=binding)
 
 
 def _load_binding(b: SavedBinding) -> BindingState:
     return BindingState(
-        b.spec, b.arrival, b.cause, b.asked, b.withdrawn, dict(b.targets),
-        dict(b.targets if b.before is None else b.before), dict(b.assigned_by), b.applied, b.applied_replicas,
-        b.applied_class, b.applied_token, b.affinity, b.suspect, dict(b.extra), dict.fromkeys(b.evicted), b.refused,
-        quota.per_unit(b.spec) if b.applied_requests is None else dict(b.applied_requests), b.attempts, b.pause_until,
-        b.deferred, b.failback_since, b.rebalance_since, b.moved_at, b.told,
-        {one.cluster: one for one in b.leaving}, dict(b.barred),
-    )  # fmt: skip
+        b.spec,
+        b.arrival,
+        b.cause,
+        b.asked,
+        b.withdrawn,
+        dict(b.targets),
+        dict(b.targets if b.before is None else b.before),
+        dict(b.assigned_by),
+        b.applied,
+        b.applied_replicas,
+        b.applied_class,
+        b.applied_token,
+        b.affinity,
+        b.suspect,
+        dict(b.extra),
+        dict.fromkeys(b.evicted),
+        b.refused,
+        quota.per_unit(b.spec) if b.applied_requests is None else dict(b.applied_requests),
+        b.attempts,
+        b.pause_until,
+        b.deferred,
+        b.failback_since,
+        b.rebalance_since,
+        b.moved_at,
+        b.told,
+        {one.cluster: one for one in b.leaving},
+        dict(b.barred),
+        b.asked_at,
+    )
 
 
-def _save_proposal(key: UUID, proposal: FailoverProposed | EvictionProposed | RescheduleProposed) -> SavedProposal:
+def _save_proposal(
+    key: UUID, proposal: FailoverProposed | EvictionProposed | RescheduleProposed
+) -> SavedProposal:
     match proposal:
         case FailoverProposed():
             return SavedProposal(key, failover=proposal)

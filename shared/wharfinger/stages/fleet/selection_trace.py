@@ -1,6 +1,7 @@
-"""Why a placement selects what it selects: every cluster that was asked, where it fell or what it was worth.
+"""Explains why a placement selects its clusters: every cluster with the step that removed it, or
+with its score.
 
-The engine's own answer keeps all of that, so nothing is decided twice: it is asked once more, of the state as it was.
+The engine's result has all of that, so the selection is computed again from the state at that time.
 """
 
 from __future__ import annotations
@@ -8,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from wharfinger.engine.placement.select import Choice, choose
+from wharfinger.engine.cluster_sets.select import SelectionResult, choose
 from wharfinger.kernel.decider import Micros
-from wharfinger.stages.fleet.selections import Selections
+from wharfinger.stages.fleet.state.selections import Selections
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateTrace:
-    """A cluster of the sets. `fell`: the filter that refused it, empty: none. `scores`: by prioritizer as it was given, without the
-    weight; `place`: among the selected, from 1; 0: it is not one of them."""
+    """A cluster of the placement's cluster sets. `fell`: the filter that refused it; empty: none.
+    `scores`: prioritizer -> its score, without the weight. `total`: the weighted sum. `place`: rank
+    among the selected clusters, from 1; 0: not selected. `held`: the last decision selected it."""
 
     name: str
     fell: str
@@ -28,8 +30,11 @@ class CandidateTrace:
 
 @dataclass(frozen=True, slots=True)
 class SelectionsTrace:
-    """`sets`: those it may use, of those that are `bound` in its namespace. `weights`: of the prioritizers. `trouble`: why it could
-    not be decided, and what it had was kept. Candidates: the selected, best first; then who passed; then who fell; by name."""
+    """Explains the selection of one placement. `bound`: the cluster sets that are bound in its
+    namespace. `sets`: those of them that it may use. `weights`: prioritizer -> weight. `trouble`:
+    why the selection could not be computed, so that the previous one stays; empty: it was computed.
+    `candidates`: the selected clusters, best first; then those that passed all filters; then the
+    refused ones; ties by name."""
 
     bound: tuple[str, ...]
     sets: tuple[str, ...]
@@ -39,7 +44,10 @@ class SelectionsTrace:
 
 
 def trace(selections: Selections, key: str, at: Micros) -> SelectionsTrace | None:
-    """What a look at the placement shows now; None: it is gone, or nothing is decided about it."""
+    """Select the clusters of an OCM placement again, and return the selection with full detail: for
+    every cluster of its cluster sets, the filter that removed it or its scores. None: the placement
+    does not exist, is being deleted, or its scheduling is disabled.
+    `key`: `<namespace>/<name>` of the placement. `at`: the time of the round."""
     policy = selections.policy(key)
     if policy is None:
         return None
@@ -50,12 +58,18 @@ def trace(selections: Selections, key: str, at: Micros) -> SelectionsTrace | Non
     trouble = choice.status_trouble
     said = f"{trouble.plugin}: {trouble.message}".removeprefix(": ") if trouble.message else ""
     return SelectionsTrace(
-        choice.valid_bindings, choice.eligible_sets, weights, _candidates(selections, key, choice), said
+        choice.valid_bindings,
+        choice.eligible_sets,
+        weights,
+        _candidates(selections, key, choice),
+        said,
     )
 
 
-def _candidates(selections: Selections, key: str, choice: Choice) -> tuple[CandidateTrace, ...]:
-    standing = selections.standing.get(key)
+def _candidates(
+    selections: Selections, key: str, choice: SelectionResult
+) -> tuple[CandidateTrace, ...]:
+    standing = selections.active.get(key)
     held = {} if standing is None else standing.clusters
     matched, passed = set(choice.named(choice.matched)), set(choice.named(choice.passed))
     places = {name: place for place, name in enumerate(choice.selected, 1)}
@@ -64,9 +78,15 @@ def _candidates(selections: Selections, key: str, choice: Choice) -> tuple[Candi
 
     def candidate(name: str) -> CandidateTrace:
         fell = "" if name in passed else "TaintToleration" if name in matched else "Predicate"
-        scores = {prioritizer: by_name[name] for prioritizer, by_name in given.items() if name in by_name}
+        scores = {
+            prioritizer: by_name[name] for prioritizer, by_name in given.items() if name in by_name
+        }
         fell = "" if choice.matched is None else fell
-        return CandidateTrace(name, fell, scores, totals.get(name, 0), places.get(name, 0), name in held)
+        return CandidateTrace(
+            name, fell, scores, totals.get(name, 0), places.get(name, 0), name in held
+        )
 
     found = [candidate(name) for name in choice.named(choice.available)]
-    return tuple(sorted(found, key=lambda c: (bool(c.fell), c.place or len(found) + 1, -c.total, c.name)))
+    return tuple(
+        sorted(found, key=lambda c: (bool(c.fell), c.place or len(found) + 1, -c.total, c.name))
+    )

@@ -1,1 +1,2 @@
-"""The built-in plugins, one file each, under their names in Kubernetes. `engine.framework.registry` lists them."""
+"""Built-in plugins that neither filter nor score nodes, one file each, under their Kubernetes
+names. `engine.framework.registry` lists them."""

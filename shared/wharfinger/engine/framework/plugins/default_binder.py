@@ -1,4 +1,5 @@
-"""DefaultBinder: the pod is on the node that was chosen. Here a binding is a decision in the ledger, so nothing can fail."""
+"""DefaultBinder: binds the pod to the chosen node. Here a binding is a decision in the ledger, so
+it cannot fail."""
 
 from __future__ import annotations
 

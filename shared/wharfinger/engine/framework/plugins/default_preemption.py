@@ -1,6 +1,8 @@
-"""DefaultPreemption: where a pod fits nowhere, the node on which the least has to go for it. How is told in `preemption`.
+"""DefaultPreemption: where no node is feasible for a pod, finds the node on which eviction costs
+least (`preemption`).
 
-What it finds is a nomination: the victims are evicted by whoever runs the cycle, and the pod is tried again."""
+The result is a nomination: the caller evicts the victims and tries the pod again.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,15 @@ class DefaultPreemption:
     def __init__(self, arguments: Arguments) -> None:
         self._arguments = arguments.preemption
 
-    def post_filter(self, cycle: Cycle, pod: Pod, refused: Mapping[str, Status]) -> Nominated | Status:
+    def post_filter(
+        self, cycle: Cycle, pod: Pod, refused: Mapping[str, Status]
+    ) -> Nominated | Status:
         found = find(cycle, pod, refused, self._arguments)
         if found.chosen is None:
             return unschedulable(f"preemption: {found.text}")
         return Nominated(found.chosen.node, found.chosen.victims)
 
     def hints(self) -> tuple[Hint, ...]:
-        """When a victim has gone."""
+        """Return the event after which the pod is tried again: the removal of a pod, such as a
+        victim."""
         return (Hint("pod/remove"),)

@@ -1,7 +1,7 @@
-"""GangScheduling: a pod of a group may go when with it the group is whole, and holds its place until then.
+"""GangScheduling: the permit plugin of pod groups. A pod waits at permit until at least `min_count`
+pods of its group have a node. [kube-scheduler]
 
-Who is counted is who has a place: the pods of the group that the snapshot has on nodes, those that only hold one among them.
-That the group gathers before any of it is tried is the queue's part (`gang.gathering`). [kube-scheduler]
+All pods on nodes in the snapshot count, including those that wait at permit themselves.
 """
 
 from __future__ import annotations
@@ -24,13 +24,17 @@ class GangScheduling:
         if group is None:
             return None
         placed = {
-            other.uid for info in cycle.snapshot.nodes.values() for other in info.pods if group_of(other) == group
+            other.uid
+            for info in cycle.snapshot.nodes.values()
+            for other in info.pods
+            if group_of(other) == group
         }
         whole = len(placed | {pod.uid}) >= pod.requirements.traits.min_count
         return None if whole else WaitFor(WAIT_S)
 
     def hints(self) -> tuple[Hint, ...]:
-        """Another pod of its group came, or the group says otherwise."""
+        """Return the events after which the pod is tried again: another pod of its group was added,
+        or the group changed."""
         return Hint("pod/add", _of_its_group), Hint("group")
 
 

@@ -1,4 +1,5 @@
-"""PrioritySort: the higher priority goes first, then who came first. [kube-scheduler]"""
+"""PrioritySort: orders the queue by priority, highest first, then by arrival (first in, first out).
+[kube-scheduler]"""
 
 from __future__ import annotations
 
@@ -13,5 +14,6 @@ class PrioritySort:
         pass
 
     def order(self, pod: Pod, queued_at_us: int) -> tuple[int, int, str]:
-        """By uid where all else is equal, so that the order is one."""
+        """Return the pod's sort key in the queue. Ties are broken by uid, so that the order is
+        total."""
         return -pod.priority, queued_at_us, pod.uid

@@ -1,4 +1,4 @@
-"""SchedulingGates: a pod with gates is not tried until somebody has lifted them all. [kube-scheduler]"""
+"""SchedulingGates: a pod with gates is not tried until all of them are removed. [kube-scheduler]"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SchedulingGates:
         return unresolvable(f"waiting for scheduling gates: [{' '.join(gates)}]") if gates else None
 
     def hints(self) -> tuple[Hint, ...]:
-        """Only the pod itself can lift its gates."""
+        """Return the event after which the pod is tried again: a change of the pod's own gates."""
         return (Hint("pod/gates", _ungated),)
 
 

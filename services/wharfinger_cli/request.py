@@ -1,0 +1,21 @@
+"""What every command is called with: the data directory and the output format."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from wharfinger_cli.output import Format
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The options that all commands share. `data_dir` None: from the environment, or the
+    default."""
+
+    data_dir: Path | None
+    format: Format
+
+    @property
+    def flags(self) -> dict[str, object]:
+        return {} if self.data_dir is None else {"data_dir": self.data_dir}

@@ -1,0 +1,1 @@
+"""Collector: what the joined clusters are, read from their API servers."""

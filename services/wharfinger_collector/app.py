@@ -1,0 +1,146 @@
+"""The collector as a service: one task for each joined cluster that is this process's.
+
+The directory of joined clusters is read again every few seconds, so joining, leaving and changed
+options need no restart. A cluster whose file cannot be read stays as it is. Until a cluster is
+joined the service does nothing but look there: it is in no consumer group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import structlog
+
+from wharfinger.runtime.kube.joined import Joined, JoinedCluster, joined_clusters
+from wharfinger.runtime.ledger import LedgerError
+from wharfinger.runtime.observability import METRICS
+from wharfinger.runtime.service import Service, ServiceContext, end_tasks
+from wharfinger_collector.member import Member, known_facts
+from wharfinger_collector.metrics_api import LoadSender
+from wharfinger_collector.partitions import Partitions
+
+NAME = "collector"
+
+LOOK_S = 2.0
+"""How often the directory is read, and how long a change of partitions waits at most."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Running:
+    joined: JoinedCluster
+    member: Member
+    task: asyncio.Task[None]
+
+
+class CollectorService:
+    def __init__(self, context: ServiceContext) -> None:
+        self.name = NAME
+        self._context = context
+        self._metrics = METRICS.of(NAME)
+        self._partitions = Partitions(NAME, context, lambda _: self._look.set())
+        self._loads = LoadSender(NAME, context)
+        self._running: dict[str, _Running] = {}
+        self._look = asyncio.Event()
+        self._looked = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._failure = ""
+
+    async def start(self) -> None:
+        self._tasks = [asyncio.create_task(self._guarded(), name="collector")]
+
+    async def stop(self) -> None:
+        tasks = [*self._tasks, *(running.task for running in self._running.values())]
+        await end_tasks(tasks)
+        await self._loads.stop()
+
+    def ready(self) -> bool:
+        """It has its partitions, and has read every cluster of theirs that can be reached."""
+        there = self._looked and not self._failure
+        return there and all(running.member.caught_up for running in self.members())
+
+    def stalled_s(self) -> float:
+        return 0.0
+
+    def oldest_s(self) -> float:
+        return 0.0
+
+    def lag(self) -> int:
+        return sum(running.member.waiting for running in self.members())
+
+    def failed(self) -> str:
+        return self._failure
+
+    def members(self) -> list[_Running]:
+        return list(self._running.values())
+
+    async def _guarded(self) -> None:
+        try:
+            await self._run()
+        except Exception as error:
+            self._failure = f"{type(error).__name__}: {error}"
+            log.exception("collector.failed")
+
+    async def _run(self) -> None:
+        while True:
+            self._look.clear()
+            found = await asyncio.to_thread(joined_clusters, self._context.settings.clusters_dir())
+            if found.clusters and len(self._tasks) == 1:
+                self._tasks.append(
+                    asyncio.create_task(self._partitions.run(), name="collector-partitions")
+                )
+            if self._partitions.mine is not None:
+                await self._follow(self._partitions.mine, found)
+            self._looked = self._partitions.mine is not None or not found.clusters
+            try:
+                async with asyncio.timeout(LOOK_S):
+                    await self._look.wait()
+            except TimeoutError:
+                pass
+
+    async def _follow(self, mine: frozenset[int], found: Joined) -> None:
+        """Begin with clusters that are ours now, end with those that are not."""
+        wanted = {
+            name: joined
+            for name, joined in found.clusters.items()
+            if self._context.cluster_partition(name) in mine
+        }
+        for name, why in found.errors.items():
+            log.warning("cluster.not_joined", cluster=name, why=why)
+            if name in self._running and self._context.cluster_partition(name) in mine:
+                wanted[name] = self._running[name].joined
+        for name, running in list(self._running.items()):
+            if running.task.done():
+                error = running.task.exception() if not running.task.cancelled() else None
+                log.error("cluster.failed", cluster=name, exc_info=error)
+                del self._running[name]
+            elif wanted.get(name) != running.joined:
+                await end_tasks([running.task])
+                del self._running[name]
+        if new := sorted(wanted.keys() - self._running.keys()):
+            await self._begin([wanted[name] for name in new])
+
+    async def _begin(self, joined: list[JoinedCluster]) -> None:
+        ledger, clock = self._context.ledger, self._context.clock
+        try:
+            known, before = await known_facts(ledger, [one.name for one in joined])
+        except LedgerError as error:
+            log.warning("ledger.away", service=NAME, why=str(error))
+            return
+        epoch = max(clock(), before + 1)
+        # Where a Prometheus is set, the annotator asks it.
+        send_loads = None if self._context.settings.prometheus_url else self._loads.send
+        for one in joined:
+            member = Member(one, ledger, clock, epoch, known[one.name], send_loads)
+            task = asyncio.create_task(member.run(), name=f"cluster-{one.name}")
+            self._running[one.name] = _Running(one, member, task)
+            log.info("cluster.begun", cluster=one.name, mode=one.mode, epoch=epoch)
+
+
+def build(context: ServiceContext) -> Service:
+    return CollectorService(context)
+
+
+BUILDERS = {NAME: build}

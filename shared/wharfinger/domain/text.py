@@ -1,0 +1,43 @@
+"""Numbers, prices, lists and times as text for people: the same in every table, page and
+message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+SHOWN_MAX = 4
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """`1 round`, `2 rounds`, `8,152 rounds`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def some(parts: Iterable[str]) -> str:
+    """The first few parts and the number of the others: `a, b, c, d and 3 more`."""
+    whole = list(parts)
+    more = f" and {len(whole) - SHOWN_MAX} more" if len(whole) > SHOWN_MAX else ""
+    return ", ".join(whole[:SHOWN_MAX]) + more
+
+
+def as_clock(micros: int) -> str:
+    """For a table: date and time of day to the second, UTC."""
+    return datetime.fromtimestamp(micros // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+PRICE_UNIT = 1_000_000_000
+"""One dollar an hour, in the integers that prices are."""
+
+
+def dollars(price: int) -> str:
+    """A price in words, exactly: `0.192 $/h`."""
+    whole, rest = divmod(abs(price), PRICE_UNIT)
+    part = f"{rest:09d}".rstrip("0")
+    sign = "-" if price < 0 else ""
+    return f"{sign}{whole}.{part} $/h" if part else f"{sign}{whole} $/h"
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says, without line breaks; the name of its class where it says nothing."""
+    return " ".join(str(error).split()) or type(error).__name__

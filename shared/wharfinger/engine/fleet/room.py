@@ -1,0 +1,125 @@
+"""Limits the strategies that ignore capacity (static weights and Duplicated) to the capacity of the
+clusters.
+
+These strategies say how many replicas each cluster gets whether they fit there or not. Karmada
+(`Placement.strict`) assigns all of them. Here a cluster gets no more than fits, so that it need not
+refuse replicas for a reason that was known before. Static weights divide within capacity: replicas
+that do not fit into a full cluster go to the others. Duplicated gives each cluster as many as fit.
+Replicas that fit nowhere wait.
+
+Example: 6 replicas by weights 2:1 are 4 and 2. If 1 and 9 fit, they are 1 and 5. If 1 and 2 fit,
+they are 1 and 2, and 3 wait.
+
+A cluster may get more than its estimate (`Question.beyond`) where nothing is known of it yet, and
+where replicas of a lower priority could be preempted. This does not apply in a retry, which the
+user did not request: it would assign again what the cluster has just refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from wharfinger.engine.fleet.bounded import bounded_by_weight
+from wharfinger.engine.fleet.bounds import ReplicaBounds, Unbounded
+from wharfinger.engine.fleet.division import Shares
+from wharfinger.engine.fleet.question import Estimates, Question
+
+
+def exceeds(
+    question: Question, names: Sequence[str], estimates: Estimates, targets: Mapping[str, int]
+) -> bool:
+    """Returns whether some cluster would get more replicas than its capacity: the replicas that it
+    holds plus the replicas that still fit. Outside of a retry (a decision after clusters refused
+    replicas), `question.beyond` may allow more in a cluster, for example where replicas of a lower
+    priority could be preempted.
+
+    `names`, `estimates`: the clusters, and how many more replicas fit into each.
+    `targets`: cluster -> replicas that it would get.
+
+    Example: A holds 2 replicas and 3 more fit. A target of 5 does not exceed the capacity, a target
+    of 6 does.
+    """
+    if isinstance(estimates, np.ndarray):
+        most = max(targets.values(), default=0)
+        if len(estimates) and int(estimates.min()) >= most:
+            return False
+    return any(
+        (n := targets.get(name, 0)) and n > _most(question, name, int(fits))
+        for name, fits in zip(names, estimates, strict=True)
+    )
+
+
+def weighed_within_room(
+    question: Question,
+    names: Sequence[str],
+    weights: Sequence[int],
+    estimates: Sequence[int],
+    replicas: int,
+    limits: Sequence[ReplicaBounds],
+    *,
+    descending: bool,
+    in_order: bool,
+) -> Shares | Unbounded:
+    """Divides `replicas` by static weights with Webster's method, within the capacity of each
+    cluster and the limits of the policy. Returns the number of replicas of each cluster. If not all
+    replicas fit, as many are divided as fit in all clusters together.
+
+    `names`, `weights`, `estimates`, `limits`: one entry per cluster, in rank order (best first).
+      `estimates`: how many more replicas fit. A limit allows either 0 replicas or `least` to `most`
+      replicas. If every weight is 0, all clusters get the same weight.
+    `descending`: break ties by descending instead of ascending cluster name.
+    `in_order`: instead of using Webster's method, round each exact share down and give out the
+      remaining replicas in rank order.
+
+    In a retry (a decision after clusters refused replicas), each cluster keeps at least the
+    replicas it holds, unless more are held than wanted. Returns Unbounded if no division satisfies
+    the limits.
+
+    Example: 6 replicas by weights 2 and 1 would be 4 and 2. If 1 and 9 fit, the result is 1 and 5.
+    If 1 and 2 fit, it is 1 and 2, and 3 replicas are left out.
+    """
+    kept = [question.held.get(name, 0) for name in names]
+    weights = weights if any(weights) else [1] * len(names)
+    bounds: list[ReplicaBounds] = []
+    stays = question.retry and sum(kept) <= replicas
+    for name, now, fits, weight, limit in zip(names, kept, estimates, weights, limits, strict=True):
+        most = min(limit.most, _most(question, name, int(fits))) if weight > 0 else 0
+        if stays and now:
+            bounds.append(ReplicaBounds(max(limit.least, now), max(most, now), True))
+        else:
+            bounds.append(ReplicaBounds(limit.least, most, limit.due))
+    open_to = [min(b.most, replicas) for b in bounds if b.due or b.most >= max(1, b.least)]
+    seats = min(replicas, sum(open_to))
+    found = bounded_by_weight(
+        names, weights, seats, bounds, descending=descending, in_order=in_order
+    )
+    if isinstance(found, Unbounded):
+        return found
+    return msgspec.structs.replace(found, case="within room")
+
+
+def cut_to_room(
+    question: Question, names: Sequence[str], estimates: Estimates, targets: Mapping[str, int]
+) -> dict[str, int]:
+    """Limits each target to the replicas that the cluster holds plus those that fit (`_most`).
+    Clusters that are left with no replicas are removed."""
+    most = {
+        name: _most(question, name, int(fits))
+        for name, fits in zip(names, estimates, strict=True)
+        if name in targets
+    }
+    out = {name: min(n, most.get(name, n)) for name, n in targets.items()}
+    return {name: n for name, n in out.items() if n > 0}
+
+
+def _most(question: Question, name: str, fits: int) -> int:
+    """Returns how many replicas the cluster may have in all: those it holds plus those that fit
+    (`fits`). Unless this is a retry, those of `Question.beyond` are added if this is less than the
+    wanted number."""
+    most = question.held.get(name, 0) + max(0, fits)
+    if question.retry or question.beyond is None or most >= question.replicas:
+        return most
+    return most + question.beyond(name)

@@ -1,1 +1,0 @@
-"""Which clusters a placement selects: Open Cluster Management's rules, over columns of a whole fleet. Start with `select`."""

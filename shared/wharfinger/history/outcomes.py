@@ -1,0 +1,3 @@
+"""What has become of a binding's latest request, in one word."""
+
+WAITING, SCHEDULED, REFUSED = "waiting", "scheduled", "refused"

@@ -1,0 +1,1 @@
+"""The descheduler: its policy and the arguments of its plugins."""

@@ -1,0 +1,1 @@
+"""Karmada: member clusters, policies, bindings, and what keeps a fleet in order."""

@@ -1,0 +1,1 @@
+"""Karpenter: pools of nodes, claims, and the schedules of their budgets."""

@@ -1,0 +1,29 @@
+"""A cluster that is being deleted gets no replicas, and the replicas it has must leave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from wharfinger.domain.cluster import Cluster
+from wharfinger.domain.reasons import FleetReason
+from wharfinger.rules.changes import Change
+from wharfinger.rules.clusters.rule import ClusterQuery, ClusterTest, Undone
+
+
+class DeletingFilter:
+    reason = FleetReason("ClusterDeleting")
+
+    def passes(self, query: ClusterQuery, cluster: Cluster, existing: bool) -> bool:
+        return not cluster.deleting
+
+    def newcomers(self, query: ClusterQuery) -> ClusterTest | None:
+        return lambda cluster: not cluster.deleting
+
+    def sentence(self, query: ClusterQuery, cluster: Cluster) -> str:
+        return "cluster(s) is being deleted"
+
+    def undo(self, query: ClusterQuery, cluster: Cluster) -> Iterator[Undone]:
+        change = Change("state", cluster.name, "not being deleted")
+        yield change, query, msgspec.structs.replace(cluster, deleting=False)

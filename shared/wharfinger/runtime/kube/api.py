@@ -1,0 +1,207 @@
+"""Requests to one API server: one connection pool, the credentials in each request, every failure
+as one line.
+
+What the answer means is the caller's business, but for the two things that are the same for all: a
+401 is answered once more with new credentials, and an error is what the server says in its Status
+object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Self, TypeVar
+
+import aiohttp
+import msgspec
+
+from wharfinger.domain.text import one_line
+from wharfinger.runtime.kube.credentials import Credentials
+from wharfinger.runtime.kube.kubeconfig import Access
+
+T = TypeVar("T")
+
+REQUEST_S_MAX = 30.0
+"""Of a request that is answered at once."""
+
+CONNECT_S_MAX = 10.0
+
+USER_AGENT = "wharfinger"
+
+ERROR_BYTES_MAX = 4096
+
+
+_USER_INFO = re.compile(r"//[^/\s@]*@")
+"""Name and password in an address, as the libraries below repeat that of a proxy."""
+
+
+class ApiError(Exception):
+    """The server answered with an error. `code`: of HTTP; `reason`: the word of its Status object,
+    such as Forbidden."""
+
+    def __init__(self, code: int, reason: str, message: str) -> None:
+        super().__init__(f"{code} {reason}: {message}" if reason else f"{code}: {message}")
+        self.code = code
+        self.reason = reason
+        self.message = message
+
+    @classmethod
+    def of(cls, status: bytes | msgspec.Raw, code: int = 0) -> ApiError:
+        """What a Status object says. `code`: of HTTP, where one came with it. DecodeError."""
+        said = msgspec.json.decode(status, type=_ServerStatus)
+        return cls(code or said.code, said.reason, said.message)
+
+
+class UnreachableError(Exception):
+    """There is no answer: no connection, broken in between, or not in time. One line, without
+    anything secret."""
+
+
+class _ServerStatus(msgspec.Struct):
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+
+
+class KubeApi:
+    """An async context manager. `access`: which server, and who asks."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._credentials = Credentials(access)
+        self._session: aiohttp.ClientSession | None = None
+
+    @property
+    def server(self) -> str:
+        return self._access.server
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            headers={"User-Agent": USER_AGENT, "Accept": "application/json"},
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=True,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def get(self, path: str, as_: type[T], parameters: Mapping[str, str] | None = None) -> T:
+        """The object at a path. ApiError, UnreachableError, CredentialsError."""
+        body = await self.request("GET", path, parameters)
+        return self._decoded(body, as_, path)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        parameters: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> bytes:
+        """The body of the answer. `body`: JSON that is sent."""
+        async with self.answer(
+            method, path, parameters, body=body, total_s=REQUEST_S_MAX
+        ) as response:
+            try:
+                return await response.read()
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise self._unreachable(error) from None
+
+    @asynccontextmanager
+    async def answer(
+        self,
+        method: str,
+        path: str,
+        parameters: Mapping[str, str] | None = None,
+        *,
+        body: bytes | None = None,
+        total_s: float | None = None,
+        silent_s: float | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """An answer whose body is still to be read. `silent_s`: how long nothing may come; errors
+        while it is read are aiohttp's."""
+        timeout = aiohttp.ClientTimeout(
+            total=total_s, sock_connect=CONNECT_S_MAX, sock_read=silent_s
+        )
+        response = await self._send(method, path, parameters, timeout, body)
+        if response.status == 401 and self._credentials.refused():
+            response.release()
+            response = await self._send(method, path, parameters, timeout, body)
+        try:
+            if response.status >= 400:
+                raise await _error(response, self._credentials.secrets())
+            yield response
+        finally:
+            response.close()
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        parameters: Mapping[str, str] | None,
+        timeout: aiohttp.ClientTimeout,
+        body: bytes | None,
+    ) -> aiohttp.ClientResponse:
+        assert self._session is not None, "not entered"
+        headers = await self._credentials.headers()
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        tls = await self._credentials.tls() if self._access.server.startswith("https:") else True
+        try:
+            return await self._session.request(
+                method,
+                self._access.server + path,
+                params=parameters,
+                headers=headers,
+                data=body,
+                timeout=timeout,
+                ssl=tls,
+                proxy=self._access.proxy or None,
+                server_hostname=self._access.server_name or None,
+                allow_redirects=False,
+            )
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._unreachable(error) from None
+
+    def _unreachable(self, error: BaseException) -> UnreachableError:
+        return UnreachableError(f"{self._access.server}: {_why(error)}")
+
+    def _decoded(self, body: bytes, as_: type[T], path: str) -> T:
+        try:
+            return msgspec.json.decode(body, type=as_)
+        except msgspec.DecodeError as error:
+            raise UnreachableError(
+                f"{self._access.server}{path}: not the answer of an API server: {error}"
+            ) from None
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"its certificate is not accepted: {error.certificate_error}"
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f"its proxy answers {error.status} {error.message}"
+    return _USER_INFO.sub("//", one_line(error))
+
+
+async def _error(response: aiohttp.ClientResponse, secrets: Sequence[str]) -> ApiError:
+    """What the server says, unless it is no API server: then its words are left out, since a proxy
+    may repeat the headers that it was sent. `secrets`: are left out of any words."""
+    try:
+        async with asyncio.timeout(REQUEST_S_MAX):
+            body = await response.content.read(ERROR_BYTES_MAX)
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        body = b""
+    reason = response.reason or ""
+    try:
+        error = ApiError.of(body, response.status)
+        code, word, said = error.code, error.reason, error.message or reason
+    except msgspec.DecodeError:
+        code, word, said = response.status, "", reason
+    for secret in secrets:
+        word, said = word.replace(secret, "***"), said.replace(secret, "***")
+    return ApiError(code, word, said)

@@ -1,0 +1,254 @@
+"""The clusters that were joined: one file a cluster, `<name>.yaml`, readable by its owner only.
+
+    mode: shadow
+    uid: 4f6f5f0e-...          # of the namespace kube-system: which cluster this is
+    labels: {tier: production}
+    kubeconfig: {...}          # or a path with `context`, or `inCluster: true`
+
+The directory is `clusters` of the data directory, or what `WHARFINGER_CLUSTERS` names. In
+Kubernetes each file is the content of one Secret (`secret_of`), and a projected volume makes the
+directory of them. A file that cannot be read takes no other cluster with it: what was read and what
+is wrong are both returned.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from io import StringIO
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+import msgspec
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from wharfinger.runtime.kube.kubeconfig import (
+    Access,
+    KubeconfigError,
+    access_of,
+    in_cluster,
+    kubeconfig_of,
+    read_kubeconfig,
+)
+
+DIRECTORY = "clusters"
+"""In the data directory."""
+
+SUFFIX = ".yaml"
+
+SECRET_LABEL = "wharfinger.io/cluster"
+
+SCHEDULER = "wharfinger"
+"""`schedulerName` of the pods that are ours to place, where the options name no other."""
+
+SHADOWED = ("default-scheduler",)
+
+NAME_MAX = 253
+
+Mode = Literal["observe", "shadow"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+
+
+class JoinedError(Exception):
+    """One line for a person, without anything secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedCluster:
+    """One cluster and its options. `uid`: of its namespace kube-system; "": not known yet.
+    `version`: of its API server when it was joined, such as v1.36.3. `scheduler`: whose waiting
+    pods are ours to place. `shadow_of`: whose pods are decided in mode shadow. `lease_s`: as in
+    `domain.cluster.Cluster`. `insecure`: its kubeconfig may switch off the check of the server's
+    certificate. `in_cluster`: reached by the service account of the pod that reads this."""
+
+    name: str
+    access: Access
+    mode: Mode = "observe"
+    uid: str = ""
+    version: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    provider: str = ""
+    region: str = ""
+    lease_s: int | None = None
+    scheduler: str = SCHEDULER
+    shadow_of: tuple[str, ...] = SHADOWED
+    insecure: bool = False
+    in_cluster: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """`clusters`: by name. `errors`: name of a file that cannot be used -> one line."""
+
+    clusters: Mapping[str, JoinedCluster]
+    errors: Mapping[str, str]
+
+
+class _JoinedEntry(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    mode: Mode = "observe"
+    uid: str = ""
+    version: str = ""
+    labels: dict[str, str] = {}
+    provider: str = ""
+    region: str = ""
+    lease_s: int | None = None
+    scheduler_name: str = SCHEDULER
+    shadow_of: tuple[str, ...] = SHADOWED
+    insecure: bool = False
+    in_cluster: bool = False
+    kubeconfig: dict[str, Any] | str | None = None
+    context: str = ""
+
+
+def checked_name(name: str) -> str:
+    """JoinedError: it is no name of a cluster, or none of a file."""
+    if len(name) > NAME_MAX or _NAME.fullmatch(name) is None:
+        raise JoinedError(
+            f"{name!r}: expected the name of a cluster: small letters, digits, - and ., at most"
+            f" {NAME_MAX}"
+        )
+    return name
+
+
+def joined_clusters(directory: Path) -> Joined:
+    """All that are joined, in order of name. A directory that is not there holds none."""
+    clusters: dict[str, JoinedCluster] = {}
+    errors: dict[str, str] = {}
+    for file in sorted(directory.glob(f"*{SUFFIX}")):
+        if file.name.startswith("."):
+            continue
+        try:
+            clusters[file.stem] = read_joined(file)
+        except JoinedError as error:
+            errors[file.stem] = str(error)
+    return Joined(clusters, errors)
+
+
+def read_joined(file: Path) -> JoinedCluster:
+    """JoinedError."""
+    name = checked_name(file.name.removesuffix(SUFFIX))
+    try:
+        raw = YAML(typ="safe", pure=True).load(file.read_bytes())
+        entry = msgspec.convert(raw if raw is not None else {}, _JoinedEntry)
+        access = _access(entry, file)
+    except OSError as error:
+        raise JoinedError(f"{file}: {error.strerror or error}") from None
+    except YAMLError as error:
+        # The words of the parser may quote the file, so only the place is given.
+        where = getattr(error, "problem_mark", None)
+        at = f":{where.line + 1}" if where is not None else ""
+        raise JoinedError(f"{file}{at}: not YAML") from None
+    except msgspec.ValidationError as error:
+        raise JoinedError(f"{file}: {error}") from None
+    except KubeconfigError as error:
+        raise JoinedError(str(error)) from None
+    return JoinedCluster(
+        name=name,
+        access=access,
+        mode=entry.mode,
+        uid=entry.uid,
+        version=entry.version,
+        labels=entry.labels,
+        provider=entry.provider,
+        region=entry.region,
+        lease_s=entry.lease_s,
+        scheduler=entry.scheduler_name,
+        shadow_of=entry.shadow_of,
+        insecure=entry.insecure,
+        in_cluster=entry.in_cluster,
+    )
+
+
+def _access(entry: _JoinedEntry, file: Path) -> Access:
+    if entry.in_cluster:
+        if entry.kubeconfig is not None:
+            raise JoinedError(f"{file}: kubeconfig: expected none beside inCluster: true")
+        return in_cluster()
+    if isinstance(entry.kubeconfig, str):
+        path = file.parent / Path(entry.kubeconfig).expanduser()
+        return read_kubeconfig(path, entry.context, insecure_allowed=entry.insecure)
+    if entry.kubeconfig is None:
+        raise JoinedError(f"{file}: kubeconfig: expected one, or inCluster: true")
+    return access_of(entry.kubeconfig, file, context=entry.context, insecure_allowed=entry.insecure)
+
+
+def store_joined(directory: Path, cluster: JoinedCluster) -> Path:
+    """Written whole or not at all, mode 0600, in a directory of mode 0700. JoinedError."""
+    target = directory / f"{checked_name(cluster.name)}{SUFFIX}"
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # mkstemp makes the file with mode 0600
+        handle, partial = tempfile.mkstemp(dir=directory, prefix=".", suffix=".partial")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(entry_text(cluster))
+                file.flush()
+                os.fsync(file.fileno())
+            Path(partial).replace(target)
+        except BaseException:
+            Path(partial).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise JoinedError(f"{target}: {error.strerror or error}") from None
+    return target
+
+
+def remove_joined(directory: Path, name: str) -> bool:
+    """False: it was not joined. JoinedError."""
+    target = directory / f"{checked_name(name)}{SUFFIX}"
+    try:
+        target.unlink()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise JoinedError(f"{target}: {error.strerror or error}") from None
+    return True
+
+
+def entry_text(cluster: JoinedCluster) -> str:
+    """The file of a cluster: YAML, with its credentials."""
+    entry = _JoinedEntry(
+        mode=cluster.mode,
+        uid=cluster.uid,
+        version=cluster.version,
+        labels=dict(cluster.labels),
+        provider=cluster.provider,
+        region=cluster.region,
+        lease_s=cluster.lease_s,
+        scheduler_name=cluster.scheduler,
+        shadow_of=cluster.shadow_of,
+        insecure=cluster.insecure,
+        in_cluster=cluster.in_cluster,
+        kubeconfig=None if cluster.in_cluster else kubeconfig_of(cluster.access, cluster.name),
+    )
+    default = msgspec.to_builtins(_JoinedEntry())
+    said = {
+        key: value
+        for key, value in cast(dict[str, object], msgspec.to_builtins(entry)).items()
+        if key == "mode" or value != default[key]
+    }
+    yaml, text = YAML(typ="safe", pure=True), StringIO()
+    yaml.default_flow_style = False
+    yaml.dump(said, text)
+    return text.getvalue()
+
+
+def secret_of(cluster: JoinedCluster, namespace: str) -> dict[str, object]:
+    """The Secret that holds the same file in Kubernetes. Its name and label are the cluster's."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": f"wharfinger-cluster-{cluster.name}"[:NAME_MAX].rstrip("-."),
+            "namespace": namespace,
+            "labels": {SECRET_LABEL: cluster.name},
+        },
+        "type": "Opaque",
+        "stringData": {f"{cluster.name}{SUFFIX}": entry_text(cluster)},
+    }

@@ -1,0 +1,280 @@
+"""Decisions as rows, for those who relay or show them.
+
+Rows come in the order of their streams; between streams by time, so that a reader who is far behind
+catches up with all of them alike. Because a stream's seq is dense, a reader that stands at seq n
+knows that n + 1 is next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from wharfinger.domain.value import Value
+from wharfinger.events.acceptance import MessageAccepted
+from wharfinger.events.streams import INTAKE
+from wharfinger.kernel.decider import Micros
+from wharfinger.runtime.ledger.database import Database, Raw, Record
+from wharfinger.runtime.ledger.days import day_of
+from wharfinger.runtime.ledger.errors import CorruptLedger
+from wharfinger.runtime.ledger.heads import selected
+from wharfinger.runtime.ledger.stored import data_of, plain_body
+
+_SHOWN_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class IntakeRow:
+    """What a row of the intake stands for: the message, byte for byte, and where it goes."""
+
+    id: UUID
+    type: str
+    body: bytes
+    topic: str
+    key: str
+    partition_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """One decision of a stream. `at`: of its round. `body`: canonical JSON of its data. `accepted`:
+    only on the intake."""
+
+    stream: str
+    seq: int
+    round: int
+    at: Micros
+    id: UUID
+    type: str
+    subject: str
+    outcome: str
+    cause: UUID | None
+    body: bytes
+    accepted: IntakeRow | None = None
+
+    def data(self) -> Value:
+        """CorruptLedger: the body is not what the type says."""
+        return data_of(self.stream, self.round, self.seq, self.type, self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionQuery:
+    """Which decisions are wanted. `stream`: a name or a prefix. `since`: the `at` of the earliest
+    round. `after`: stream -> last seq seen, to go on from there. `limit`: the first so many."""
+
+    stream: str = ""
+    since: Micros | None = None
+    types: Collection[str] = ()
+    subject: str | None = None
+    after: Mapping[str, int] | None = None
+    limit: int | None = None
+
+
+# Of a decision `d`, its stream `s` and its round `r`.
+ROW = (
+    "s.name, d.seq, d.round, r.at_us, d.id, d.type, d.subject, d.outcome, d.cause, d.encoding, "
+    "d.body"
+)
+
+# The streams that have decisions beyond the cursors. Most often there are none, and this is the
+# only query. Decisions that were retired do not count.
+_BEHIND = """
+select s.id, s.name, greatest(coalesce(c.seq, 0), coalesce(h.seq, 0)), s.epoch
+from stream s left join unnest($1::text[], $2::bigint[]) as c(name, seq) on c.name = s.name
+left join horizon h on h.stream = s.id
+where s.seq > greatest(coalesce(c.seq, 0), coalesce(h.seq, 0))
+"""
+
+# The keys are chosen first and the bodies fetched for those alone: with many streams behind, most
+# candidates lose. Because seq is dense, a stream's next rows are a bounded range, which the planner
+# can only answer from the index. The accepted event is looked up row by row (limit 1 keeps it so):
+# joined freely, the whole of `input` would be hashed for it. The day is given for every table, so
+# that partitions before it are not even planned for. Streams are merged by time, but a stream whose
+# time was set back comes in its own order: a row is placed by the latest time up to it.
+_ROWS_AFTER = f"""
+with chosen as (
+    select k.stream, k.day, k.seq, s.name, r.at_us, r.first_seq,
+        max(r.at_us) over (partition by k.stream order by k.seq) as place
+    from unnest($1::int[], $2::text[], $3::bigint[]) as s(id, name, seq)
+    cross join lateral (
+        select d.stream, d.day, d.seq, d.round from decision d
+        where d.stream = s.id and d.seq > s.seq and d.seq <= s.seq + $4 and d.day >= $5
+        order by d.seq limit $4
+    ) k
+    join round r on r.stream = k.stream and r.number = k.round and r.day = k.day and r.day >= $5
+    order by place, s.name, k.seq limit $4
+)
+select s.name, d.seq, d.round, s.at_us, d.id, d.type, d.subject, d.outcome, d.cause, d.encoding,
+    d.body, a.id, a.type, a.encoding, a.body
+from chosen s
+join decision d on d.stream = s.stream and d.seq = s.seq and d.day = s.day and d.day >= $5
+left join lateral (
+    select e.id, e.type, e.encoding, e.body
+    from input i join event e on e.id = i.event and e.sha256 = i.sha256 and e.day = i.day
+        and e.day >= $5
+    where s.name = '{INTAKE}' and i.stream = d.stream and i.round = d.round
+        and i.ordinal = d.seq - s.first_seq and i.day = d.day and i.day >= $5
+    limit 1
+) a on true
+order by s.place, s.name, d.seq
+"""
+
+_DECISION = f"""
+select {ROW} from decision d
+join stream s on s.id = d.stream
+join round r on r.stream = d.stream and r.number = d.round and r.day = d.day
+where d.id = $1
+"""
+
+# The index has all that is needed to find the latest of each; only those are then fetched whole.
+_CURRENT = f"""
+select {ROW} from (
+    select d.subject, d.stream, max(d.seq) as seq from decision d
+    where d.subject >= $1 and ($2::text is null or d.subject < $2)
+    group by d.subject, d.stream
+) k
+join stream s on s.id = k.stream and s.name = any($3::text[])
+join decision d on d.stream = k.stream and d.seq = k.seq
+join round r on r.stream = d.stream and r.number = d.round and r.day = d.day
+order by d.subject, s.name
+"""
+
+
+class Days:
+    """On which day a stream's rows were that were read last. In one epoch of a stream time never
+    goes back (`rebasing` raises the epoch), so later rows are on no earlier day: a reader who goes
+    on from there need not look into older partitions."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, int, int]] = {}
+
+    def since(self, cursors: Mapping[str, tuple[int, int]]) -> int:
+        """No row beyond `cursors` (stream -> seq, present epoch) is on an earlier day."""
+        return min(
+            (self._day(stream, seq, epoch) for stream, (seq, epoch) in cursors.items()), default=0
+        )
+
+    def read(self, rows: Iterable[LedgerRow], epochs: Mapping[str, int]) -> None:
+        """`epochs`: of each stream, before the rows were read."""
+        for row in rows:
+            self._seen[row.stream] = (row.seq, day_of(row.at), epochs[row.stream])
+
+    def _day(self, stream: str, seq: int, epoch: int) -> int:
+        read, day, of_epoch = self._seen.get(stream, (0, 0, epoch))
+        return day if read <= seq and of_epoch == epoch else 0
+
+
+async def rows_after(
+    database: Database, cursors: Mapping[str, int], limit: int, days: Days | None = None
+) -> list[LedgerRow]:
+    """At most `limit` rows beyond `cursors` (stream -> last seq seen; a stream that is not there is
+    read from its start, or from where it was retired). `days` is kept by the caller from one call
+    to the next."""
+    days = days or Days()
+    async with database.reading() as raw:
+        behind = await raw.fetch(_BEHIND, list(cursors.keys()), list(cursors.values()))
+        if not behind:
+            return []
+        since = days.since({name: (seq, epoch) for _, name, seq, epoch in behind})
+        places = [(id_, name, seq) for id_, name, seq, _ in behind]
+        found = await raw.fetch(_ROWS_AFTER, *zip(*places, strict=True), limit, since)
+    rows = [_relayed(record) for record in found]
+    days.read(rows, {name: epoch for _, name, _, epoch in behind})
+    return rows
+
+
+async def decision(database: Database, id_: UUID) -> LedgerRow | None:
+    async with database.reading() as raw:
+        found = await raw.fetchrow(_DECISION, id_)
+    return None if found is None else row_of(found)
+
+
+async def current(database: Database, subject: str, stream: str) -> list[LedgerRow]:
+    """The latest decision of each (subject, stream) whose subject begins with `subject`, in order
+    of both.
+
+    `stream`: a name or a prefix; empty means all but the intake, which decides nothing about its
+    subjects.
+    """
+    async with database.reading(patient=True) as raw:
+        names = [name for name in await _names(raw, stream) if stream or name != INTAKE]
+        found = await raw.fetch(_CURRENT, subject, _after_prefix(subject), names)
+    return [row_of(record) for record in found]
+
+
+async def decisions(database: Database, query: DecisionQuery) -> AsyncIterator[LedgerRow]:
+    """What the query asks for, by time, then stream, then seq; fetched as it is consumed, all as of
+    the first fetch."""
+    conditions: list[str] = []
+    values: list[object] = []
+
+    def where(condition: str, value: object) -> None:
+        values.append(value)
+        conditions.append(condition.format(f"${len(values)}"))
+
+    async with database.moment() as transaction:
+        raw = transaction.raw
+        cursors = dict(query.after or {})
+        values += [list(cursors.keys()), list(cursors.values())]
+        if query.stream:
+            where("s.name = any({}::text[])", await _names(raw, query.stream))
+        if query.since is not None:
+            where("r.at_us >= {}", query.since)
+            where("d.day >= {0} and r.day >= {0}", day_of(query.since))
+        if query.types:
+            where("d.type = any({}::text[])", sorted(query.types))
+        if query.subject is not None:
+            where("d.subject = {}", query.subject)
+        statement = f"""
+            select {ROW} from stream s
+            left join unnest($1::text[], $2::bigint[]) as c(name, seq) on c.name = s.name
+            join decision d on d.stream = s.id and d.seq > coalesce(c.seq, 0)
+            join round r on r.stream = d.stream and r.number = d.round and r.day = d.day
+            {"where " + " and ".join(conditions) if conditions else ""}
+            order by r.at_us, s.name, d.seq
+            {"" if query.limit is None else f"limit {query.limit:d}"}
+        """
+        async for record in raw.cursor(statement, *values, prefetch=_SHOWN_AT_ONCE):
+            yield row_of(record)
+
+
+async def _names(raw: Raw, wanted: str) -> list[str]:
+    return selected([record[0] for record in await raw.fetch("select name from stream")], wanted)
+
+
+def _after_prefix(prefix: str) -> str | None:
+    """The first text after all that begin with `prefix`, in order of bytes; None: there is no
+    end."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix and prefix[-1] != "\U0010ffff" else None
+
+
+def _relayed(record: Record) -> LedgerRow:
+    row = row_of(record)
+    if row.stream != INTAKE:
+        return row
+    event_id, event_type, encoding, stored = record[11:]
+    if event_id is None:
+        raise CorruptLedger(
+            row.stream, row.round, row.seq, f"decision {row.seq}: the accepted event is missing"
+        )
+    data = row.data()
+    if not isinstance(data, MessageAccepted):
+        raise CorruptLedger(
+            row.stream,
+            row.round,
+            row.seq,
+            f"decision {row.seq}: {row.type} has no place on the intake",
+        )
+    body = plain_body(row.stream, row.round, row.seq, encoding, stored)
+    return replace(
+        row,
+        accepted=IntakeRow(event_id, event_type, body, data.topic, data.key, data.partition_key),
+    )
+
+
+def row_of(record: Record) -> LedgerRow:
+    """What `ROW` selects, as a row; what follows it in the record is left to the caller."""
+    stream, seq, number, at, id_, type_, subject, outcome, cause, encoding, stored = record[:11]
+    body = plain_body(stream, number, seq, encoding, stored)
+    return LedgerRow(stream, seq, number, at, id_, type_, subject, outcome, cause, body)

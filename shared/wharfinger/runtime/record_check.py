@@ -1,0 +1,178 @@
+"""Whether the records that were read or written are still at their offsets.
+
+A partition that lost its end and has grown past our offsets again has the right id and the right
+length. What differs are its records (`ledger.marks` has which one was at which offset) and the end
+that it gives for an earlier leader epoch (`leader_epochs`). A record that compaction or retention
+has removed proves nothing; the epoch then does.
+"""
+
+# mypy: allow-untyped-calls
+# (the drivers ship no types)
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from wharfinger.runtime.backends import Backend
+from wharfinger.runtime.leader_epochs import LeaderEpochs, leader_epochs
+from wharfinger.runtime.ledger import Ledger, Mark
+from wharfinger.runtime.ledger.record_marks import NO_EPOCH
+
+POLL_MS = 100
+READ_S = 10.0
+"""For so long one record of each partition is waited for; one that has not come by then is taken
+for removed."""
+
+At = tuple[TopicPartition, int]
+"""A partition and an offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overwritten:
+    """A partition that has another record at an offset that was read or written in this incarnation
+    of its topic."""
+
+    topic: str
+    partition: int
+    offset: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition} was truncated: {self.why}"
+
+
+async def overwritten(
+    ledger: Ledger,
+    backend: Backend,
+    consumer: AIOKafkaConsumer,
+    incarnations: Mapping[str, int],
+    prefix: str = "",
+    known: Collection[str] = (),
+) -> list[Overwritten]:
+    """The first such record of each partition that is not. What was found unchanged is noted in the
+    ledger.
+
+    `consumer`: of no group, with no partitions that are still wanted. `known`: places
+    (topic/partition) that are not looked at. BackendError, KafkaError: the broker cannot be asked.
+    """
+    marks = [mark for mark in await ledger.marks(incarnations) if mark.place not in known]
+    if not marks:
+        return []
+    places = {mark: _partition(mark, prefix) for mark in marks}
+    asked: dict[TopicPartition, set[int]] = {part: set() for part in places.values()}
+    for mark, part in places.items():
+        if mark.epoch != NO_EPOCH:
+            asked[part].add(mark.epoch)
+    # The epochs first: of a record that is found afterwards it is then certain that none of them is
+    # too new for it.
+    epochs = await leader_epochs(backend, asked)
+    found = await _values(consumer, {(part, mark.offset) for mark, part in places.items()})
+    wrong: dict[TopicPartition, Overwritten] = {}
+    good: list[Mark] = []
+    for mark, part in places.items():
+        why = differs(mark, part, found.get((part, mark.offset)), epochs)
+        if why:
+            wrong.setdefault(
+                part, Overwritten(mark.place.rpartition("/")[0], part.partition, mark.offset, why)
+            )
+        elif (part, mark.offset) in found:
+            good.append(mark)
+    await _settle(
+        ledger,
+        marks,
+        good,
+        [m for m in marks if places[m] not in wrong],
+        epochs,
+        places,
+        incarnations,
+    )
+    return sorted(wrong.values(), key=lambda one: (one.topic, one.partition))
+
+
+def differs(mark: Mark, part: TopicPartition, sha256: bytes | None, epochs: LeaderEpochs) -> str:
+    """Why this record is not there any more; empty: it is, or was removed for a good reason.
+    `sha256`: of what is at its offset."""
+    if sha256 is not None and sha256 != mark.sha256:
+        return f"at offset {mark.offset} is another record than {mark.reader} knows"
+    end = epochs.ends.get((part, mark.epoch))
+    if end is not None and end <= mark.offset:
+        return (
+            f"leader epoch {mark.epoch} ends at offset {end}; {mark.reader} knows a record of it "
+            f"at {mark.offset}"
+        )
+    return ""
+
+
+async def _settle(
+    ledger: Ledger,
+    marks: Sequence[Mark],
+    good: Collection[Mark],
+    kept: Iterable[Mark],
+    epochs: LeaderEpochs,
+    places: Mapping[Mark, TopicPartition],
+    incarnations: Mapping[str, int],
+) -> None:
+    """Of each reader and place the last mark stays, and the last one with a known epoch. Nothing is
+    written if nothing changed."""
+    confirmed: dict[tuple[str, str], Mark] = {}
+    last: dict[tuple[str, str], Mark] = {}
+    for mark in kept:
+        last[mark.reader, mark.place] = mark
+        part = places[mark]
+        current = epochs.current.get(part)
+        if (
+            mark in good
+            and current is not None
+            and epochs.ends.get((part, current), 0) > mark.offset
+        ):
+            confirmed[mark.reader, mark.place] = mark._replace(epoch=current)
+        elif mark.epoch != NO_EPOCH:
+            confirmed[mark.reader, mark.place] = mark
+    known = set(marks)
+    needed = {(m.reader, m.place, m.offset) for m in (*last.values(), *confirmed.values())}
+    done = [m for m in kept if (m.reader, m.place, m.offset) not in needed]
+    changed = [m for m in confirmed.values() if m not in known]
+    if done or changed:
+        await ledger.settle_marks(changed, done, incarnations)
+
+
+async def _values(consumer: AIOKafkaConsumer, wanted: Collection[At]) -> dict[At, bytes]:
+    """The SHA-256 of the value of each record; one that is not there (any more, or yet) is
+    missing."""
+    by_part: dict[TopicPartition, list[int]] = defaultdict(list)
+    for part, offset in sorted(wanted):
+        by_part[part].append(offset)
+    consumer.assign(list(by_part))
+    begins = await consumer.beginning_offsets(list(by_part))
+    left = {part: [o for o in offsets if o >= begins[part]] for part, offsets in by_part.items()}
+    found: dict[At, bytes] = {}
+    while pending := {part: offsets[0] for part, offsets in left.items() if offsets}:
+        left = {part: offsets[1:] for part, offsets in left.items()}
+        for part, offset in pending.items():
+            consumer.seek(part, offset)
+        consumer.pause(*(part for part in by_part if part not in pending))
+        consumer.resume(*pending)
+        deadline_s = time.monotonic() + READ_S
+        while pending and time.monotonic() < deadline_s:
+            for part, records in (await consumer.getmany(*pending, timeout_ms=POLL_MS)).items():
+                if records[0].offset == pending[part]:
+                    found[part, records[0].offset] = hashlib.sha256(
+                        records[0].value or b""
+                    ).digest()
+            pending = {
+                part: offset
+                for part, offset in pending.items()
+                if await consumer.position(part) <= offset
+            }
+    return found
+
+
+def _partition(mark: Mark, prefix: str) -> TopicPartition:
+    topic, _, number = mark.place.rpartition("/")
+    return TopicPartition(prefix + topic, int(number))

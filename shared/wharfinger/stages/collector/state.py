@@ -1,0 +1,440 @@
+"""Folds what is observed of one member cluster, and emits the facts that changed.
+
+An observation changes the state and marks the fact that contains it. A marked fact is due after a
+short wait, so that a burst of changes becomes one fact. A due fact is sent only if its canonical
+bytes differ from those sent last; data that the domain value leaves out (heartbeats, times of
+conditions, addresses of pods) causes no fact.
+
+Nothing is sent before nodes and pods have both been listed completely. Facts of another kind are
+sent only after that kind has been listed. A broken watch never removes objects: only a complete
+list or a watched deletion does.
+
+Pods without a node are in the fact of the node ``""``. When such a pod is bound, the fact of its
+node is sent first: between the two messages the pod is counted twice, but never missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import msgspec
+
+from wharfinger.domain.cluster import Cluster
+from wharfinger.domain.cluster_objects import ClusterObject
+from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.quota import Quota
+from wharfinger.domain.time import Micros
+from wharfinger.domain.value import canonical, stable_hash
+from wharfinger.events.accepted import Accepted, Fact, accepted
+from wharfinger.events.cluster_state import (
+    NODES_BYTES_MAX,
+    NodesObserved,
+    ObjectsObserved,
+    PodsObserved,
+    QuotasObserved,
+)
+from wharfinger.events.clusters import ClusterObserved
+
+SECOND_US = 1_000_000
+
+AT_ONCE_US = 0
+WAITING_US = 50_000
+PODS_US = 250_000
+NODES_US = SECOND_US
+OBJECTS_US = 5 * SECOND_US
+
+NODES_A_BUCKET = 40
+"""Of a bucket of nodes, about: with few buckets each small change sends much, with many each list
+sends many facts."""
+BUCKETS_MIN = 8
+
+FRESH = "FactsFresh"
+COMPLETE = "FactsComplete"
+REPLACED = "Replaced"
+"""Conditions of a cluster, as in Kubernetes `True` or `False`: whether its watches are unbroken,
+whether every object could be read, whether another cluster answers under its name."""
+
+QUOTA = "ResourceQuota"
+
+ZONE = "topology.kubernetes.io/zone"
+"""Label of a node."""
+
+NO_NODE = ""
+"""Takes the place of a node's name for the pods that have no node yet."""
+
+
+Key = tuple[str, ...]
+"""The subject of a fact: `("pods", node)`, `("objects", kind, namespace)`, ..."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighted:
+    """Holds a fact to be sent. `version`: number of facts of this state that were sent before it,
+    so of two facts with one key the later one has the greater version."""
+
+    fact: Accepted
+    version: int
+
+
+@dataclass(slots=True)
+class _DueKeys:
+    """Keys of facts that have changed -> when they are to be sent."""
+
+    at: dict[Key, Micros] = field(default_factory=dict)
+
+    def mark(self, key: Key, at: Micros) -> None:
+        before = self.at.get(key)
+        if before is None or at < before:
+            self.at[key] = at
+
+
+_CLUSTER: Key = ("cluster",)
+
+
+class ObservedCluster:
+    """Holds the observed state of one member cluster, with the facts that are due.
+
+    `known`: the facts about the cluster that are in the ledger. A fact that no longer holds is sent
+    again with the present content, which may be empty. The number of node buckets starts from the
+    number in these facts.
+    """
+
+    def __init__(self, cluster: Cluster, known: Iterable[Fact] = ()) -> None:
+        self._cluster = cluster
+        self._nodes: dict[str, Node] = {}
+        self._pods: dict[str, Pod] = {}
+        self._on: dict[str, dict[str, Pod]] = {}
+        self._objects: dict[Key, dict[str, ClusterObject | Quota]] = {}
+        self._members: dict[int, dict[str, Node]] = {}
+        self._buckets = BUCKETS_MIN
+        self._due = _DueKeys()
+        self._sent: dict[str, bytes] = {}
+        self._version = 0
+        self._listed: set[str] = set()
+        self._unreadable: dict[tuple[str, str], str] = {}
+        for fact in known:
+            self._remember(fact)
+
+    def _remember(self, fact: Fact) -> None:
+        """Creates the entry of a fact that an earlier collector sent. After the first complete list
+        the entry is compared, and emptied if its objects no longer exist."""
+        if isinstance(fact, NodesObserved):
+            self._buckets = max(self._buckets, fact.buckets)
+        elif isinstance(fact, PodsObserved) and fact.pods:
+            self._on.setdefault(fact.node, {})
+        elif isinstance(fact, ObjectsObserved) and fact.objects:
+            self._objects.setdefault(("objects", fact.kind, fact.namespace), {})
+        elif isinstance(fact, QuotasObserved) and fact.quotas:
+            self._objects.setdefault(("quotas", fact.namespace), {})
+
+    # --- what is observed
+
+    @property
+    def complete(self) -> bool:
+        """Returns whether nodes and pods have been listed completely."""
+        return self._listed >= {"nodes", "pods"}
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Returns the number of known nodes, of known pods, and of pods without a node
+        (`waiting`)."""
+        waiting = len(self._on.get(NO_NODE, ()))
+        return {"nodes": len(self._nodes), "pods": len(self._pods), "waiting": waiting}
+
+    @property
+    def cluster(self) -> Cluster:
+        return self._cluster
+
+    def node(self, name: str) -> Node | None:
+        return self._nodes.get(name)
+
+    def pod(self, uid: str) -> Pod | None:
+        return self._pods.get(uid)
+
+    def object(self, kind: str, namespace: str, name: str) -> ClusterObject | Quota | None:
+        key: Key = ("quotas", namespace) if kind == QUOTA else ("objects", kind, namespace)
+        return self._objects.get(key, {}).get(name)
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """Returns the zones of the nodes, sorted."""
+        return tuple(sorted({z for n in self._nodes.values() if (z := n.labels.get(ZONE))}))
+
+    def observe_cluster(self, cluster: Cluster, at: Micros) -> None:
+        """Replaces the cluster's own facts. The present values of the conditions `FactsFresh` and
+        `FactsComplete` are kept."""
+        kept = {
+            name: value
+            for name, value in self._cluster.conditions.items()
+            if name in (FRESH, COMPLETE)
+        }
+        changed = msgspec.structs.replace(cluster, conditions={**cluster.conditions, **kept})
+        if changed != self._cluster or not self._sent.get(self._cluster.name):
+            self._cluster = changed
+            self._due.mark(_CLUSTER, at)
+
+    def condition(self, name: str, holds: bool, at: Micros) -> None:
+        """Sets a condition of the cluster. A condition that holds is removed instead of set to
+        `True`, so a healthy cluster has none."""
+        said = {n: v for n, v in self._cluster.conditions.items() if n != name}
+        if not holds:
+            said[name] = "False"
+        if said != self._cluster.conditions:
+            self._cluster = msgspec.structs.replace(self._cluster, conditions=said)
+            self._due.mark(_CLUSTER, at)
+
+    def list_nodes(self, nodes: Sequence[Node], at: Micros) -> None:
+        """Replaces all nodes by a complete list. Nodes that are not in the list are deleted."""
+        gone = self._nodes.keys() - {node.name for node in nodes}
+        first = "nodes" not in self._listed
+        self._listed.add("nodes")
+        for node in nodes:
+            self.see_node(node, at)
+        for name in sorted(gone):
+            self.lose_node(name, at)
+        if first:
+            self._cut(at)
+
+    def see_node(self, node: Node, at: Micros) -> None:
+        before = self._nodes.get(node.name)
+        if before == node:
+            return
+        self._nodes[node.name] = node
+        bucket = self._bucket(node.name)
+        self._members.setdefault(bucket, {})[node.name] = node
+        if len(self._nodes) > NODES_A_BUCKET * self._buckets and "nodes" in self._listed:
+            self._cut(at)
+        urgent = before is None or _urgent(before) != _urgent(node)
+        self._due.mark(("nodes", str(bucket)), at + (AT_ONCE_US if urgent else NODES_US))
+
+    def lose_node(self, name: str, at: Micros) -> None:
+        if self._nodes.pop(name, None) is None:
+            return
+        bucket = self._bucket(name)
+        self._members[bucket].pop(name, None)
+        self._due.mark(("nodes", str(bucket)), at)
+
+    def list_pods(self, pods: Sequence[Pod], at: Micros) -> None:
+        """Replaces all pods by `pods`, a complete list of the unfinished pods of the cluster. Known
+        pods that are not in the list are deleted. After the first list, the pod facts of all nodes
+        are marked to be sent at `at`. This includes nodes for which only an earlier collector
+        process sent pods."""
+        gone = self._pods.keys() - {pod.uid for pod in pods}
+        first = "pods" not in self._listed
+        self._listed.add("pods")
+        for pod in pods:
+            self.see_pod(pod, at)
+        for uid in sorted(gone):
+            self.lose_pod(uid, at)
+        if first:  # also those of nodes on which an earlier collector saw pods
+            for node in self._on:
+                self._due.mark(("pods", node), at)
+
+    def see_pod(self, pod: Pod, at: Micros) -> None:
+        before = self._pods.get(pod.uid)
+        if before == pod:
+            return
+        if before is not None and before.node != pod.node:
+            self._leave(before, at)
+        self._pods[pod.uid] = pod
+        self._on.setdefault(pod.node, {})[pod.uid] = pod
+        self._due.mark(("pods", pod.node), at + (PODS_US if pod.node else WAITING_US))
+
+    def lose_pod(self, uid: str, at: Micros) -> None:
+        """Removes a pod that was deleted or has finished."""
+        if (pod := self._pods.pop(uid, None)) is not None:
+            self._leave(pod, at)
+
+    def list_objects(self, kind: str, objects: Sequence[ClusterObject | Quota], at: Micros) -> None:
+        """Replaces all objects of one kind by `objects`, a complete list. Known objects that are
+        not in the list are deleted. The facts of the first list of a kind are sent at once. The
+        facts of later changes are sent after 5 seconds (`OBJECTS_US`)."""
+        first = kind not in self._listed
+        self._listed.add(kind)
+        there = {(_drawer(kind, found), found.name) for found in objects}
+        for found in objects:
+            self.see_object(kind, found, at - OBJECTS_US if first else at)
+        for key in [key for key in self._objects if _is_of(key, kind)]:
+            if first:  # also what an earlier collector saw
+                self._due.mark(key, at)
+            for name in sorted(self._objects[key]):
+                if (key, name) not in there:
+                    self._objects[key].pop(name)
+                    self._due.mark(key, at + OBJECTS_US)
+
+    def see_object(self, kind: str, found: ClusterObject | Quota, at: Micros) -> None:
+        key = _drawer(kind, found)
+        drawer = self._objects.setdefault(key, {})
+        if drawer.get(found.name) != found:
+            drawer[found.name] = found
+            self._due.mark(key, at + OBJECTS_US)
+
+    def lose_object(self, kind: str, namespace: str, name: str, at: Micros) -> None:
+        key: Key = ("quotas", namespace) if kind == QUOTA else ("objects", kind, namespace)
+        if self._objects.get(key, {}).pop(name, None) is not None:
+            self._due.mark(key, at + OBJECTS_US)
+
+    def unreadable(self, kind: str, name: str, why: str, at: Micros) -> None:
+        """Records that an object exists but cannot be converted to a value. The last known value is
+        kept, and the condition `FactsComplete` becomes `False`."""
+        self._unreadable[kind, name] = why
+        self.condition(COMPLETE, False, at)
+
+    def readable(self, kind: str, name: str, at: Micros) -> None:
+        """Records that an object could be read, or no longer exists. The condition `FactsComplete`
+        holds again when no unreadable object is left."""
+        if self._unreadable and self._unreadable.pop((kind, name), None) is not None:
+            self.condition(COMPLETE, not self._unreadable, at)
+
+    # --- what is to be sent
+
+    def next_at(self) -> Micros | None:
+        """Returns the time at which the next fact is due. None if none is due, or nodes and pods
+        have not both been listed."""
+        if not self.complete:
+            return None
+        return min(self._due.at.values(), default=None)
+
+    def due(self, at: Micros) -> list[Sighted]:
+        """Returns the facts whose time to be sent has come at `at` and whose bytes differ from the
+        bytes sent last, in the order in which the caller must send them. Returns an empty list
+        until both nodes and pods have been listed.
+
+        The pods without a node form one fact. If this fact is returned, all changed pod facts of
+        nodes are returned before it. So a pod that was just bound to a node may be counted twice
+        for a moment, but is never missing. Each returned fact is recorded as sent. If a fact was
+        not accepted, the caller passes it to `unsent`.
+        """
+        if not self.complete:
+            return []
+        ready = [key for key, due_at in self._due.at.items() if due_at <= at]
+        # A pod that was bound is on its node first: waiting pods are sent after those on nodes, and
+        # never without them.
+        if ("pods", NO_NODE) in ready:
+            ready += [k for k in self._due.at if k[0] == "pods" and k[1] and k not in ready]
+        for key in ready:
+            del self._due.at[key]
+        return [sighted for key in sorted(ready, key=_order) for sighted in self._differs(key)]
+
+    def heartbeat(self) -> Sighted:
+        """Returns the fact about the cluster itself, also if nothing has changed."""
+        return self._sighted(accepted(ClusterObserved(self._cluster)))
+
+    def unsent(self, facts: Iterable[Sighted], at: Micros) -> None:
+        """Marks facts that were not accepted as due again."""
+        for sighted in facts:
+            self._sent.pop(sighted.fact.key, None)
+            self._due.mark(_key_of(sighted.fact), at)
+
+    def _differs(self, key: Key) -> list[Sighted]:
+        fact = accepted(self._fact(key))
+        body = canonical(fact.data)
+        if self._sent.get(fact.key) == body:
+            return []
+        self._sent[fact.key] = body
+        return [self._sighted(fact)]
+
+    def _sighted(self, fact: Accepted) -> Sighted:
+        self._version += 1
+        return Sighted(fact, self._version)
+
+    def _fact(self, key: Key) -> Fact:
+        name = self._cluster.name
+        match key:
+            case ("nodes", bucket):
+                members = self._members.get(int(bucket), {})
+                nodes = tuple([members[node] for node in sorted(members)])
+                return NodesObserved(name, int(bucket), self._buckets, nodes)
+            case ("objects", kind, namespace):
+                drawer = cast("dict[str, ClusterObject]", self._objects[key])
+                objects = tuple([drawer[found] for found in sorted(drawer)])
+                return ObjectsObserved(name, kind, namespace, objects)
+            case ("quotas", namespace):
+                quotas = cast("dict[str, Quota]", self._objects[key])
+                return QuotasObserved(
+                    name, namespace, tuple([quotas[found] for found in sorted(quotas)])
+                )
+            case ("pods", node):
+                here = self._on.get(node, {})
+                if not here:
+                    self._on.pop(node, None)
+                return PodsObserved(name, node, tuple([here[uid] for uid in sorted(here)]))
+            case _:
+                return ClusterObserved(self._cluster)
+
+    def _leave(self, pod: Pod, at: Micros) -> None:
+        self._on[pod.node].pop(pod.uid, None)
+        self._due.mark(("pods", pod.node), at + (PODS_US if pod.node else WAITING_US))
+
+    def _bucket(self, node: str) -> int:
+        return stable_hash(node) % self._buckets
+
+    def _cut(self, at: Micros) -> None:
+        """Doubles the number of node buckets until two conditions hold: on average there are at
+        most 40 nodes per bucket (`NODES_A_BUCKET`), and no bucket with several nodes exceeds the
+        byte limit. Then assigns each node to a bucket by hash again, and marks all buckets to be
+        sent at `at`. Example: 100 nodes in 1 bucket: 2 buckets would hold 50 nodes on average, so 4
+        buckets are used.
+
+        The number of buckets never decreases, because every change of the number sends all nodes
+        again.
+        """
+        while len(self._nodes) > NODES_A_BUCKET * self._buckets or self._too_large():
+            self._buckets *= 2
+        self._members = {}
+        for name, node in self._nodes.items():
+            self._members.setdefault(self._bucket(name), {})[name] = node
+        for key in [key for key in self._due.at if key[0] == "nodes"]:
+            del self._due.at[key]
+        for bucket in range(self._buckets):
+            self._due.mark(("nodes", str(bucket)), at)
+
+    def _too_large(self) -> bool:
+        sizes = [0] * self._buckets
+        members = [0] * self._buckets
+        for name, node in self._nodes.items():
+            bucket = self._bucket(name)
+            sizes[bucket] += len(canonical(node))
+            members[bucket] += 1
+        return any(
+            size > NODES_BYTES_MAX and count > 1 for size, count in zip(sizes, members, strict=True)
+        )
+
+
+def _urgent(node: Node) -> tuple[object, ...]:
+    """Returns the properties of a node whose change is sent at once, because they forbid new pods:
+    ready, unschedulable, taints."""
+    return node.ready, node.unschedulable, node.taints
+
+
+def _order(key: Key) -> tuple[int, bool, Key]:
+    """Returns the sort key by which due facts are sent: the cluster, the nodes, the objects that
+    pods need, the pods on nodes, the pods without a node, and last the quotas that count them."""
+    rank = ("cluster", "nodes", "objects", "pods", "quotas").index(key[0])
+    return rank, key == ("pods", NO_NODE), key
+
+
+def _drawer(kind: str, found: ClusterObject | Quota) -> Key:
+    if isinstance(found, Quota):
+        return "quotas", found.namespace
+    return "objects", kind, getattr(found, "namespace", "")
+
+
+def _is_of(key: Key, kind: str) -> bool:
+    return key[0] == "quotas" if kind == QUOTA else key[:2] == ("objects", kind)
+
+
+def _key_of(fact: Accepted) -> Key:
+    match fact.data:
+        case NodesObserved(bucket=bucket):
+            return "nodes", str(bucket)
+        case PodsObserved(node=node):
+            return "pods", node
+        case ObjectsObserved(kind=kind, namespace=namespace):
+            return "objects", kind, namespace
+        case QuotasObserved(namespace=namespace):
+            return "quotas", namespace
+        case _:
+            return _CLUSTER

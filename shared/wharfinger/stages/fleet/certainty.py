@@ -1,0 +1,195 @@
+"""Decides within certain capacity, or lets a request wait for the next capacity count.
+
+Between two counts of a cluster, the stream knows how much other classes took in total, but not on
+which nodes. So an estimate can be too high. A decision that needs more than fits for certain
+(`ClusterState.surely`) is therefore taken within certain capacity, perhaps in other clusters. Where
+certain capacity does not suffice, but the estimates would, the request waits for a count that
+includes the latest decisions. It waits for at most `FleetDecider.patience_s`. After that it is
+decided on the estimates, and the cluster makes the final decision. For replicas that a cluster has
+accepted but not bound to nodes it waits a third of that time, because they may wait for something
+else. Requests of a lower priority wait with it, so that they do not take the capacity.
+
+In its first `EARLY_S` seconds a request is not refused while no cluster is known, or while a
+feasible cluster has not reported its capacity: the stream may read bindings before clusters and
+counts.
+
+Clusters whose pools can add nodes count as certain: what does not fit there waits for its node. A
+decision over more than `CLUSTERS_MAX` clusters is not checked: its share of each is small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from wharfinger.engine.fleet.decide import Solution, decide
+from wharfinger.engine.fleet.question import Question, Term, Terms
+from wharfinger.kernel.decider import Micros
+from wharfinger.stages.fleet.state import BindingState, FleetState
+from wharfinger.stages.fleet.state.clusters import SECOND
+from wharfinger.stages.fleet.state.quotas import EXCEEDED
+
+CLUSTERS_MAX = 256
+"""A decision over more clusters than this is taken on the estimates."""
+
+EARLY_S = 3
+"""For how many seconds a request waits that arrives before the facts about clusters, within the
+patience."""
+
+Awaited = Literal["clusters", "first-counts", "counts"]
+"""What a request waits for: a cluster, while none is known; the first count of a cluster; a count
+that includes the latest decisions."""
+
+
+def decide_surely(
+    state: FleetState, record: BindingState, question: Question
+) -> tuple[Question, Solution, Awaited | Literal[""]]:
+    """Decide the question and prefer capacity that is certain. An estimate may be too high, because
+    it is not known which nodes recently decided replicas will use. The certain capacity of a
+    cluster is a lower bound of what fits there.
+
+    - If the answer on the estimates needs no more than certain capacity, use that answer. An answer
+      with more than 256 clusters is always used. If the answer is a refusal and the request is only
+      a few seconds old, the binding waits for clusters that have not reported yet.
+    - Otherwise decide again with each estimate lowered to certain capacity. If that finds a place,
+      use it. Example: cluster a has estimate 10, of which 4 are certain; in cluster b 8 are
+      certain. On the estimates, 6 replicas go to a. On certain capacity, they may go to b.
+    - Otherwise the binding waits for the next capacity report, if it has not waited too long. After
+      that, use the answer on the estimates; for a binding that lost replicas, use the refusal on
+      certain capacity.
+
+    Strict placements, bindings with components, objects without replicas, and streams without a
+    waiting time (`patience_us` is 0) are decided on the estimates only.
+
+    Return (question that was answered, its solution, what the binding should wait for instead of
+    being decided now; empty: nothing). The question is `question` itself, or a copy with lowered
+    estimates.
+    """
+    solution = decide(question)
+    looks = state.patience_us and question.counted and not record.sets
+    if not looks or question.placement.strict:
+        return question, solution, ""
+    if _is_sure(state, record, question, solution.answer.targets):
+        early = _awaited_early(state, record, solution) if solution.answer.reason else ""
+        return question, solution, early
+    within = msgspec.structs.replace(
+        question, terms=SureTerms(state, record, question.terms), new_nodes=None, beyond=None
+    )
+    sure = decide(within)
+    if not sure.answer.reason:
+        return within, sure, ""
+    if waits_for_count(state, record):
+        return question, solution, "counts"
+    return (within, sure, "") if record.shrunk else (question, solution, "")
+
+
+def _awaited_early(
+    state: FleetState, record: BindingState, solution: Solution
+) -> Awaited | Literal[""]:
+    """Return what a new request waits for, because its refusal may be premature: the first cluster,
+    while the stream knows none, or the first count of a feasible cluster that has not reported its
+    capacity. Empty: nothing."""
+    if not record.asked or not _is_younger(state, record, EARLY_S * SECOND):
+        return ""
+    if not state.order:
+        return "clusters"
+    return "first-counts" if any(True for _ in uncounted(state, solution)) else ""
+
+
+def uncounted(state: FleetState, solution: Solution) -> Iterator[str]:
+    """Yield the feasible clusters that have not reported their capacity, term by term."""
+    for steps in solution.steps:
+        for name in steps.term.feasible.names:
+            if state.clusters[name].room is None:
+                yield name
+
+
+def uncertain(state: FleetState, record: BindingState, question: Question) -> Iterator[str]:
+    """Yield the feasible clusters whose guaranteed capacity is below their estimate, term by term.
+    The request waits for the next counts of these clusters."""
+    for place in range(len(question.terms)):
+        term = question.terms[place]
+        for name, fits in zip(term.feasible.names, term.estimates, strict=True):
+            if fits > 0 and surely(state, record, name) < fits:
+                yield name
+
+
+def waits_for_count(state: FleetState, record: BindingState) -> bool:
+    """Return whether the binding may wait for the next capacity count. It may while its request is
+    younger than the patience; without an open request, it may while it waits for capacity anyway. A
+    binding that was refused because of its quota, or that lost replicas, may not wait."""
+    if record.asked:
+        return _is_younger(state, record, state.patience_us)
+    return record.refused not in ("", EXCEEDED) and not record.shrunk
+
+
+def next_limit(record: BindingState, clock: Micros, patience_us: Micros) -> Micros:
+    """Return the next time after `clock` at which a time limit of a waiting request ends, in
+    microseconds. Its limits are `EARLY_S`, a third of the patience, and the patience. Where all of
+    them are over, return the last one."""
+    limits = (EARLY_S * SECOND, patience_us // 3, patience_us)
+    ends = [record.asked_at + min(limit, patience_us) for limit in limits]
+    return next((end for end in sorted(ends) if end > clock), ends[-1])
+
+
+def _is_younger(state: FleetState, record: BindingState, limit_us: Micros) -> bool:
+    return state.clock < record.asked_at + min(limit_us, state.patience_us)
+
+
+def _is_sure(
+    state: FleetState, record: BindingState, question: Question, targets: Mapping[str, int]
+) -> bool:
+    if len(targets) > CLUSTERS_MAX:
+        return True
+    held = question.held
+    return all(
+        n <= held.get(name, 0)
+        or (more := n - held.get(name, 0)) <= surely(state, record, name)
+        or _gives_way(state, record, question, name, more)
+        for name, n in targets.items()
+    )
+
+
+def _gives_way(
+    state: FleetState, record: BindingState, question: Question, name: str, more: int
+) -> bool:
+    """Return whether the `more` replicas, which exceed certain capacity, may fit if the cluster
+    preempts replicas of a lower priority. The cluster decides that."""
+    if question.retry or question.beyond is None or state.clusters[name].room is None:
+        return False
+    return more > state.fits(record, state.clusters[name]) and question.beyond(name) > 0
+
+
+def surely(state: FleetState, record: BindingState, name: str) -> int:
+    """Return how many more of the binding's replicas certainly fit in the cluster. Where the
+    cluster's pools can add nodes, return the number of all its replicas."""
+    if name in state.cluster_index.provisioning:
+        return record.spec.replicas
+    demand = state.estimates.demand_of(record)
+    cluster = state.clusters[name]
+    young = record.asked and _is_younger(state, record, state.patience_us // 3)
+    return cluster.surely(record.class_key, demand, record.claim, placed=young)
+
+
+class SureTerms:
+    """The affinity terms of a question, with the estimate of each cluster lowered to the capacity
+    that is certain (`surely`). Computed per term when it is read."""
+
+    def __init__(self, state: FleetState, record: BindingState, terms: Terms) -> None:
+        self._state, self._record, self._terms = state, record, terms
+
+    def __len__(self) -> int:
+        return len(self._terms)
+
+    def __getitem__(self, place: int, /) -> Term:
+        term = self._terms[place]
+        estimates = [
+            min(int(fits), surely(self._state, self._record, name)) if fits > 0 else int(fits)
+            for name, fits in zip(term.feasible.names, term.estimates, strict=True)
+        ]
+        if isinstance(term.estimates, np.ndarray):
+            return msgspec.structs.replace(term, estimates=np.array(estimates, np.int64))
+        return msgspec.structs.replace(term, estimates=estimates)

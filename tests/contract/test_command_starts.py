@@ -1,0 +1,87 @@
+"""How much a command imports before it does anything, counted in modules: what it costs in seconds
+depends on the machine.
+
+The ceilings are a little above what is loaded today; who needs more finds here what is to be
+imported where it is used. What a command loads when it does its work is looked at by
+tests/integration/test_cli.py, which has a plane."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from wharfinger_cli import node_pools, rendered
+from wharfinger_cli.app import NODES_TO_BE, OBJECTS
+
+HEAVY = {"numba", "llvmlite", "scipy", "faust", "matplotlib", "highspy"}
+"""No command but `replay --with` and those that run services needs any of them."""
+ENGINE = {"numpy", "wharfinger.stages", "wharfinger.manifests.kubernetes.core", "aiokafka", "httpx"}
+WRITING = {"sqlalchemy", "alembic"}
+"""What migrates; everything else speaks to the database without it."""
+SETTINGS = {"pydantic", "pydantic_settings", "structlog"}
+"""What checks all settings and logs. Commands that read the ledger know where it is without it."""
+LEDGER = {"asyncpg", "msgspec"} | WRITING | SETTINGS
+
+SHOW = """
+import json, sys
+from wharfinger_cli.__main__ import main
+try:
+    main()
+except SystemExit:
+    pass
+sys.stderr.write("\\n" + json.dumps(sorted(sys.modules)))
+"""
+
+READS = HEAVY | ENGINE | WRITING | SETTINGS
+
+COMMANDS = [
+    ("--help", 350, HEAVY | ENGINE | LEDGER),
+    ("status --help", 350, HEAVY | ENGINE | LEDGER),
+    ("schema export schemas", 330, HEAVY | ENGINE | LEDGER - {"msgspec"}),
+    ("status", 470, READS),
+    ("get clusters", 430, READS),
+    ("get bindings", 430, READS),
+    ("get nodes", 430, READS),
+    ("get policies", 430, READS),
+    ("decisions", 435, READS),
+    ("history web", 440, READS),
+    ("lineage web", 440, READS),
+    ("savings", 440, READS),
+    ("dead-letters list", 500, READS - {"structlog"}),
+    ("get resourcebindings", 490, READS - {"pydantic"}),
+    ("get nodepools", 495, READS - {"pydantic"}),
+    ("audit verify", 570, READS - {"structlog"}),
+    (
+        "explain web",
+        780,
+        HEAVY | WRITING | {"aiokafka", "httpx", "wharfinger.manifests.kubernetes.core"},
+    ),
+    ("doctor", 790, HEAVY | WRITING | ENGINE - {"aiokafka"}),
+]
+
+
+@pytest.mark.parametrize(("command", "most", "never"), COMMANDS, ids=[c[0] for c in COMMANDS])
+def test_a_command_loads_little(command: str, most: int, never: set[str], tmp_path: Path) -> None:
+    """Without a plane: what is imported to find that out."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("WHARFINGER_")}
+    run = subprocess.run(
+        [sys.executable, "-c", SHOW, *command.split()],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    loaded = set(json.loads(run.stderr.splitlines()[-1]))
+    assert not never & loaded
+    assert len(loaded) <= most
+
+
+def test_the_commands_know_which_module_gets_what() -> None:
+    assert set(OBJECTS) == set(rendered.KINDS)
+    assert set(NODES_TO_BE) == set(node_pools.KINDS)

@@ -1,0 +1,39 @@
+"""How much a service imports: what only other services use costs each process its memory and its
+start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+OURS_MAX = 98
+"""Of our own modules, without those of single decision kinds. The relay, and what runs any service,
+need most of them."""
+
+KINDS = "wharfinger.events.decisions."
+"""One module a kind. The relay makes messages for clusters and fleet shards of every kind."""
+
+LIST = """
+import sys
+import wharfinger_publisher.__main__
+print(*sys.modules)
+"""
+
+
+def test_the_publisher_loads_neither_stages_nor_engine() -> None:
+    run = subprocess.run([sys.executable, "-c", LIST], capture_output=True, text=True, check=True)
+    loaded = set(run.stdout.split())
+    ours = sorted(name for name in loaded if name.partition(".")[0].startswith("wharfinger"))
+    assert (
+        not {
+            "wharfinger.stages",
+            "wharfinger.engine",
+            "wharfinger.manifests",
+            "wharfinger.events.registry",
+            "sqlalchemy",
+            "numpy",
+        }
+        & loaded
+    )
+    assert "wharfinger_publisher.relay" in ours
+    assert len([name for name in ours if not name.startswith(KINDS)]) <= OURS_MAX, ours

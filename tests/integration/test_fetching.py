@@ -1,0 +1,200 @@
+"""Readers of a broker that does not wake them: signals between producers and readers of a process,
+and the pauses without."""
+
+# mypy: allow-untyped-calls
+# (the drivers ship no types)
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from tests.patience import eventually
+
+from wharfinger.runtime.backends import DURABLE, MEMORY, Backend
+from wharfinger.runtime.fetch_pacing import Pace, PacedFetches, SendSignals, WakeUp
+from wharfinger.runtime.observability import METRICS
+from wharfinger.runtime.producer import idempotent_producer
+from wharfinger.runtime.topics import TopicSpec, ensure_topics
+
+pytestmark = pytest.mark.integration
+
+NEVER_S = 600.0
+"""A pause that is longer than the patience of the test: what comes was not polled for."""
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+async def topic(backend: Backend, topic_prefix: str) -> str:
+    await ensure_topics(backend, [TopicSpec("bindings", 4, "compact")], topic_prefix)
+    return f"{topic_prefix}bindings"
+
+
+@asynccontextmanager
+async def reading(
+    backend: Backend,
+    topic: str,
+    pace: Pace,
+    signals: SendSignals | None,
+    name: str,
+    silence_s: float = 1e6,
+) -> AsyncIterator[AIOKafkaConsumer]:
+    """A consumer of all four partitions, at their ends, for which nothing has come for a long
+    time."""
+    consumer = AIOKafkaConsumer(
+        **backend.client_options(),
+        group_id=None,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+    )
+    await consumer.start()
+    try:
+        fetches = PacedFetches(consumer, name, [topic], pace, signals)
+        partitions = [TopicPartition(topic, p) for p in range(4)]
+        consumer.assign(partitions)
+        await eventually(lambda: empty(name) > 2)
+        fetches._silent_since -= silence_s
+        yield consumer
+        fetches.close()
+    finally:
+        await consumer.stop()
+
+
+def empty(name: str) -> float:
+    return float(METRICS.of(name).empty_fetches._value.get())
+
+
+async def send(backend: Backend, topic: str, signals: SendSignals | None) -> None:
+    producer = idempotent_producer(
+        backend, client_id="test", sent=signals.sent if signals is not None else None
+    )
+    await producer.start()
+    try:
+        await producer.send_and_wait(topic, b"value", partition=2)
+    finally:
+        await producer.stop()
+
+
+async def paused(name: str) -> None:
+    """Until no fetch has been answered for a while: the reader is in its long pause."""
+    while True:
+        before = empty(name)
+        await asyncio.sleep(0.5)
+        if empty(name) == before:
+            return
+
+
+@pytest.fixture
+def memory(backend: Backend) -> Backend:
+    if not backend.capabilities.idle_poll_ms:
+        pytest.skip("this broker wakes its readers itself")
+    return backend
+
+
+async def test_a_record_of_this_process_wakes_an_idle_reader(memory: Backend, topic: str) -> None:
+    signals = SendSignals()
+    async with reading(memory, topic, Pace(0.01, NEVER_S), signals, "woken") as consumer:
+        await paused("woken")
+        await send(memory, topic, signals)
+        taken = await consumer.getmany(timeout_ms=int(PATIENCE_S * 1000))
+    assert [m.value for messages in taken.values() for m in messages] == [b"value"]
+
+
+async def test_a_lost_signal_delays_until_the_next_poll(memory: Backend, topic: str) -> None:
+    async with reading(memory, topic, Pace(0.01, 1.0), SendSignals(), "unasked") as consumer:
+        await send(memory, topic, None)
+        taken = await consumer.getmany(timeout_ms=int(PATIENCE_S * 1000))
+    assert [m.value for messages in taken.values() for m in messages] == [b"value"]
+
+
+async def test_a_record_without_a_signal_makes_its_reader_quick_again(
+    memory: Backend, topic: str
+) -> None:
+    """More may follow from the same process. With the long pause the polls that are waited for
+    would take an hour."""
+    async with reading(
+        memory, topic, Pace(0.01, NEVER_S), SendSignals(), "quick-again", silence_s=8.0
+    ) as consumer:
+        await send(memory, topic, None)
+        await consumer.getmany(timeout_ms=int(PATIENCE_S * 1000))
+        before = empty("quick-again")
+        await eventually(lambda: empty("quick-again") >= before + 6)
+
+
+async def test_a_commit_of_another_process_makes_readers_quick(memory: Backend, topic: str) -> None:
+    signals = SendSignals()
+    async with reading(memory, topic, Pace(0.01, NEVER_S), signals, "expecting") as consumer:
+        await paused("expecting")
+        before = empty("expecting")
+        signals.expect()
+        # the record is not there yet, and is looked for again
+        await eventually(lambda: empty("expecting") >= before + 3)
+        await send(memory, topic, None)
+        taken = await consumer.getmany(timeout_ms=int(PATIENCE_S * 1000))
+    assert [m.value for messages in taken.values() for m in messages] == [b"value"]
+
+
+async def test_a_record_that_came_while_its_partition_was_left_out_is_read_at_once(
+    memory: Backend, topic: str
+) -> None:
+    """A partition whose records have not been taken is left out of fetches, so that its signal
+    finds nothing."""
+    signals, name = SendSignals(), "left-out"
+    async with reading(memory, topic, Pace(0.01, NEVER_S), signals, name) as consumer:
+        await paused(name)
+        for _ in range(2):
+            await send(memory, topic, signals)
+            await paused(name)
+        for _ in range(2):
+            taken = await consumer.getmany(timeout_ms=int(PATIENCE_S * 1000))
+            assert [m.value for messages in taken.values() for m in messages] == [b"value"]
+
+
+async def test_a_reader_in_its_pause_can_be_stopped(memory: Backend, topic: str) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        async with reading(memory, topic, Pace(0.01, NEVER_S), None, "stopped"):
+            await paused("stopped")
+
+
+async def test_no_signal_reaches_a_reader_of_other_topics_or_one_that_has_gone() -> None:
+    signals, mine, other = SendSignals(), WakeUp(), WakeUp()
+    signals.listen(["a", "b"], mine)
+    signals.listen(["b"], other)
+    signals.sent("a")
+    assert await mine.within(PATIENCE_S)
+    assert not await other.within(0)
+    mine.clear()
+    signals.forget(mine)
+    signals.sent("b")
+    assert await other.within(PATIENCE_S)
+    assert not await mine.within(0)
+
+
+async def test_a_signal_comes_from_any_thread() -> None:
+    wakeup = WakeUp()
+    await asyncio.to_thread(wakeup.set)
+    assert await wakeup.within(PATIENCE_S)
+
+
+def test_a_signal_to_a_loop_that_has_ended_is_nothing() -> None:
+    signals = SendSignals()
+
+    async def listen() -> None:
+        signals.listen(["a"], WakeUp())
+
+    asyncio.run(listen())
+    signals.sent("a")
+
+
+@pytest.mark.parametrize(
+    ("silence_s", "pause_s"), [(0, 0.01), (0.05, 0.01), (0.8, 0.1), (8, 1.0), (1e6, 2.0)]
+)
+def test_the_pause_grows_with_the_silence(silence_s: float, pause_s: float) -> None:
+    assert Pace.of(MEMORY).pause_s(silence_s) == pytest.approx(pause_s)
+
+
+def test_a_broker_that_wakes_its_readers_is_not_paced() -> None:
+    assert Pace.of(DURABLE).idle_s == 0

@@ -1,0 +1,278 @@
+"""A topic that begins again without us is another topic: nothing that comes on it passes for
+redelivery."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.apps import a_context, running, send, standing_on, until
+from tests.counter import withdrawn
+from tests.loops import a_stage, causes
+
+from wharfinger.events.codec import frame_of
+from wharfinger.events.streams import BINDINGS, DECISIONS
+from wharfinger.runtime.backends import Backend
+from wharfinger.runtime.incarnation_watch import (
+    Shorter,
+    TopicWatch,
+    begin_topics,
+    reached,
+    truncations,
+)
+from wharfinger.runtime.ledger import DecisionQuery, Ledger, Mark, Submission, audit_verify
+from wharfinger.runtime.record_check import Overwritten
+from wharfinger.runtime.service import ServiceContext
+from wharfinger.runtime.settings import Settings
+from wharfinger.runtime.timeline import reconciled
+from wharfinger.runtime.topic_ids import identity, topic_ids
+from wharfinger.runtime.topic_setup import topic_specs
+from wharfinger.runtime.topics import delete_topics, ensure_topics
+from wharfinger_publisher.app import PublisherService
+
+pytestmark = pytest.mark.integration
+
+SETTINGS = Settings(fleet_shards=1)
+
+
+@asynccontextmanager
+async def a_plane(
+    backend: Backend, url: str, prefix: str
+) -> AsyncIterator[tuple[ServiceContext, TopicWatch]]:
+    """As a process: topics and ledger are looked at first, and while it runs."""
+    ledger = await Ledger.open(url, "tests-topics")
+    try:
+        incarnations = await begin_topics(ledger, backend, SETTINGS, prefix)
+        context = await a_context(backend, ledger, prefix, fleet_shards=1)
+        went_back = await reconciled(ledger, backend, context.wire)
+        context = dataclasses.replace(context, incarnations=incarnations, went_back=went_back)
+        service = a_stage(context)
+        watch = TopicWatch(ledger, backend, incarnations, prefix, every_s=0.2)
+        watching = asyncio.create_task(watch.run())
+        try:
+            async with running(service, PublisherService(context)):
+                yield context, watch
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+    finally:
+        await ledger.close()
+
+
+async def accept(ledger: Ledger, numbers: Iterable[int]) -> None:
+    events = [withdrawn(n, f"binding-{n}") for n in numbers]
+    await ledger.accept([Submission(e, BINDINGS.name, e.subject, e.subject) for e in events])
+
+
+async def all_out(context: ServiceContext, count: int) -> bool:
+    if len(await causes(context.ledger)) < count:
+        return False
+    heads = {head.stream: head.seq for head in await context.ledger.heads()}
+    seqs = (await context.ledger.cursors("publisher", context.life)).seqs
+    return all(seqs.get(s, 0) >= seq for s, seq in heads.items())
+
+
+async def all_marked(context: ServiceContext) -> None:
+    """The stage and the publisher have noted which record was the last of `bindings`."""
+
+    async def marked() -> bool:
+        marks = await context.ledger.marks(context.incarnations)
+        return {"fleet/0", "publisher"} <= {
+            mark.reader for mark in marks if mark.place == f"{BINDINGS.name}/0"
+        }
+
+    await until(marked)
+
+
+async def insert(ledger: Ledger, mark: Mark) -> None:
+    async with ledger.database.reading() as raw:
+        await raw.execute("insert into record_mark values ($1, $2, $3, $4, $5, $6, now())", *mark)
+
+
+async def taken_for_the_same(backend: Backend, url: str, prefix: str, name: str) -> None:
+    """As after a truncation, which no broker of the tests can do to a running topic: the ledger
+    knows the new topic by its id."""
+    ids = await topic_ids(backend)
+    ledger = await Ledger.open(url, "tests-topics")
+    try:
+        async with ledger.database.reading() as raw:
+            known = identity(prefix + name, ids, backend.boot_id)
+            await raw.execute("update incarnation set boot_id = $1 where topic = $2", known, name)
+    finally:
+        await ledger.close()
+
+
+async def make_again(backend: Backend, prefix: str, *names: str) -> None:
+    """As an operator would."""
+    wire = [prefix + name for name in names]
+    await delete_topics(backend, wire)
+
+    async def gone() -> bool:
+        there = set(wire) & (await topic_ids(backend) or {}).keys()
+        if there:  # some brokers make a topic when a client of theirs asks about it
+            await delete_topics(backend, sorted(there))
+        return not there
+
+    await until(gone)
+    await ensure_topics(
+        backend, [spec for spec in topic_specs(SETTINGS) if spec.name in names], prefix
+    )
+
+
+async def same_state(context: ServiceContext, total: int) -> None:
+    """Everything was decided once, and stands on the topics."""
+    decided = await causes(context.ledger)
+    assert sorted(decided) == sorted(str(withdrawn(n).id) for n in range(total))
+    assert (await audit_verify(context.ledger)).ok
+    on_topic = {
+        frame_of(record.value or b"").id for record in await standing_on(context, DECISIONS)
+    }
+    rows = context.ledger.decisions(DecisionQuery(stream="fleet/"))
+    assert {str(row.id) async for row in rows} <= on_topic
+    facts = {
+        frame_of(record.value).id for record in await standing_on(context, BINDINGS) if record.value
+    }
+    assert facts == {str(withdrawn(n).id) for n in range(total)}
+
+
+async def test_a_topic_that_was_made_again_while_the_plane_is_down(
+    backend: Backend, database_url: str, topic_prefix: str
+) -> None:
+    async with a_plane(backend, database_url, topic_prefix) as (context, _):
+        await accept(context.ledger, range(30))
+        await until(lambda: all_out(context, 30))
+        before = context.incarnations
+    await make_again(backend, topic_prefix, BINDINGS.name, DECISIONS.name)
+    async with a_plane(backend, database_url, topic_prefix) as (context, watch):
+        begun = {name for name, counter in context.incarnations.items() if counter > before[name]}
+        assert begun == {BINDINGS.name, DECISIONS.name}
+        await accept(context.ledger, range(30, 40))  # at offsets that have been read before
+        await until(lambda: all_out(context, 40))
+        await same_state(context, 40)
+        assert watch.failed() == ""
+
+
+async def test_a_topic_that_is_made_again_while_the_plane_runs(
+    backend: Backend, database_url: str, topic_prefix: str
+) -> None:
+    async with a_plane(backend, database_url, topic_prefix) as (context, watch):
+        await accept(context.ledger, range(30))
+        await until(lambda: all_out(context, 30))
+        await make_again(backend, topic_prefix, BINDINGS.name)
+        await until(watch.failed)
+        assert BINDINGS.name in watch.failed()
+        await accept(context.ledger, range(30, 35))
+    async with a_plane(backend, database_url, topic_prefix) as (context, _):
+        await accept(context.ledger, range(35, 40))
+        await until(lambda: all_out(context, 40))
+        await same_state(context, 40)
+
+
+async def test_a_topic_that_is_gone_is_made_again_and_filled(
+    backend: Backend, database_url: str, topic_prefix: str
+) -> None:
+    async with a_plane(backend, database_url, topic_prefix) as (context, watch):
+        await accept(context.ledger, range(10))
+        await until(lambda: all_out(context, 10))
+        await delete_topics(backend, [topic_prefix + DECISIONS.name])
+        await until(watch.failed)
+    async with a_plane(backend, database_url, topic_prefix) as (context, _):
+        await until(lambda: all_out(context, 10))
+        await same_state(context, 10)
+
+
+async def test_an_end_before_what_was_read_ends_the_incarnation(
+    backend: Backend, database_url: str, topic_prefix: str
+) -> None:
+    """As after an unclean leader election: the same topic, without its end."""
+    async with a_plane(backend, database_url, topic_prefix) as (context, _):
+        await accept(context.ledger, range(10))
+        await until(lambda: all_out(context, 10))
+        ledger, incarnations = context.ledger, context.incarnations
+        assert await truncations(ledger, backend, incarnations, topic_prefix) == []
+        # The same partition, from which the last records are missing: what the ledger knows lies
+        # beyond its end.
+        await ledger.advance("publisher", context.life, {}, {f"{DECISIONS.name}/0": 1_000})
+        [found] = await truncations(ledger, backend, incarnations, topic_prefix)
+        assert isinstance(found, Shorter)
+        assert (found.topic, found.partition, found.reached) == (DECISIONS.name, 0, 1_000)
+    async with a_plane(backend, database_url, topic_prefix) as (context, watch):
+        assert context.incarnations[DECISIONS.name] == max(incarnations.values()) + 1
+        await accept(context.ledger, range(10, 15))
+        await until(lambda: all_out(context, 15))
+        assert len(await causes(context.ledger)) == 15
+        assert watch.failed() == ""
+
+
+async def test_a_partition_that_was_truncated_and_has_grown_past_what_was_read(
+    backend: Backend, database_url: str, topic_prefix: str
+) -> None:
+    """The name, the id and the length are right; the records are others, and some of them are where
+    others were read."""
+    async with a_plane(backend, database_url, topic_prefix) as (context, _):
+        await accept(context.ledger, range(30))
+        await until(lambda: all_out(context, 30))
+        before = context.incarnations
+        await all_marked(context)
+    await make_again(backend, topic_prefix, BINDINGS.name)
+    others = [withdrawn(n, f"binding-{n}") for n in range(30, 105)]  # beyond 60, the end until now
+    await send(context, BINDINGS, [(event.subject, event.body) for event in others])
+    await taken_for_the_same(backend, database_url, topic_prefix, BINDINGS.name)
+    async with a_plane(backend, database_url, topic_prefix) as (context, watch):
+        begun = {name for name, counter in context.incarnations.items() if counter > before[name]}
+        assert begun == {BINDINGS.name}
+        await until(lambda: all_out(context, 105))  # the ones below offset 60 as well
+        assert sorted(await causes(context.ledger)) == sorted(
+            str(withdrawn(n).id) for n in range(105)
+        )
+        facts = {
+            frame_of(record.value).id
+            for record in await standing_on(context, BINDINGS)
+            if record.value
+        }
+        assert facts == {str(withdrawn(n).id) for n in range(105)}  # filled again
+        assert watch.failed() == ""
+
+
+async def test_a_truncation_is_seen_although_reading_went_on_behind_it(
+    backend: Backend, database_url: str, topic_prefix: str
+) -> None:
+    """What was read since stands where it was read. What was read before the pause does not."""
+    async with a_plane(backend, database_url, topic_prefix) as (context, _):
+        await accept(context.ledger, range(10))
+        await until(lambda: all_out(context, 10))
+        incarnations = context.incarnations
+        await all_marked(context)
+        pauses = [
+            mark
+            for mark in await context.ledger.marks(incarnations)
+            if mark.place == f"{BINDINGS.name}/0"
+        ]
+        await asyncio.sleep(0.3)  # longer than `marks.PAUSE`: the mark is kept
+        await accept(context.ledger, range(10, 20))
+        await until(lambda: all_out(context, 20))
+        marks = await context.ledger.marks(incarnations)
+        assert {(m.reader, m.offset) for m in pauses} < {(m.reader, m.offset) for m in marks}
+        assert await truncations(context.ledger, backend, incarnations, topic_prefix) == []
+        # compared, and not needed any more
+        assert len(await context.ledger.marks(incarnations)) < len(marks)
+        # Another record was at offset 9 than is there now; the last one that was read is where it
+        # was.
+        wrong = Mark("fleet/0", f"{BINDINGS.name}/0", incarnations[BINDINGS.name], 9, bytes(32))
+        await insert(context.ledger, wrong)
+        [found] = await truncations(context.ledger, backend, incarnations, topic_prefix)
+        assert isinstance(found, Overwritten)
+        assert (found.topic, found.partition, found.offset) == (BINDINGS.name, 0, 9)
+        assert wrong in await context.ledger.marks(incarnations)  # until an incarnation ends
+
+
+def test_what_the_ledger_knows_of_another_incarnation_does_not_count() -> None:
+    bases = {
+        "fleet/0": {"bindings/0": (1, 90), "outcomes/0": (2, 4)},
+        "fleet/1": {"outcomes/0": (2, 9), "gone/0": (1, 3)},
+    }
+    found = reached(bases, {"decisions/3": 7}, {"bindings": 2, "outcomes": 2, "decisions": 2})
+    assert found == {("outcomes", 0): 9, ("decisions", 3): 7}

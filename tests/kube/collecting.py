@@ -1,0 +1,137 @@
+"""A collector in the loop of a test, and what the ledger then knows, beside what kubectl says."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.apps import running
+from tests.kube.member import Json, Member
+
+from wharfinger.domain.cluster import Cluster
+from wharfinger.domain.node import Node, Pod
+from wharfinger.events.streams import TOPICS
+from wharfinger.manifests.kubernetes.core import NodeManifest, PodManifest, pod_of
+from wharfinger.manifests.model import LIVE
+from wharfinger.runtime.backends import Backend
+from wharfinger.runtime.kube.joined import JoinedCluster, store_joined
+from wharfinger.runtime.kube.kubeconfig import Access, read_kubeconfig
+from wharfinger.runtime.ledger import Ledger
+from wharfinger.runtime.service import ServiceContext
+from wharfinger.runtime.settings import Settings
+from wharfinger.runtime.topic_setup import partitions, topic_specs
+from wharfinger.runtime.topics import ensure_topics
+from wharfinger_cli.facts import LatestFacts, known_facts
+from wharfinger_collector.app import CollectorService
+
+
+class Collecting:
+    """`name`: under which the cluster was joined."""
+
+    def __init__(
+        self, service: CollectorService, context: ServiceContext, ledger: Ledger, name: str
+    ) -> None:
+        self.service = service
+        self.context = context
+        self.ledger = ledger
+        self.name = name
+
+    async def facts(self) -> LatestFacts:
+        return await known_facts(self.ledger)
+
+    async def clusters(self) -> list[Cluster]:
+        return (await self.facts()).clusters
+
+    async def nodes(self) -> dict[str, Node]:
+        return {node.name: node for node in (await self.facts()).nodes.get(self.name, ())}
+
+    async def pods(self) -> dict[str, Pod]:
+        found = (await self.facts()).pods
+        return {pod.uid: pod for (_, _), pods in found.items() for pod in pods}
+
+
+@asynccontextmanager
+async def collecting(
+    backend: Backend,
+    ledger: Ledger,
+    prefix: str,
+    directory: Path,
+    member: Member,
+    access: Access | None = None,
+    **options: object,
+) -> AsyncIterator[Collecting]:
+    """`access`: another way to the server, such as through a proxy that breaks connections."""
+    joined = JoinedCluster(
+        member.name,
+        access or read_kubeconfig(member.kubeconfig()),
+        **options,  # type: ignore[arg-type]
+    )
+    store_joined(directory, joined)
+    settings = Settings(clusters=directory)
+    await ensure_topics(backend, topic_specs(settings), prefix)
+    counts = {topic.name: partitions(topic, settings) for topic in TOPICS}
+    context = ServiceContext(
+        settings, backend, ledger, {topic.name: 1 for topic in TOPICS}, counts, prefix
+    )
+    service = CollectorService(context)
+    async with running(service):
+        yield Collecting(service, context, ledger, member.name)
+
+
+def nodes_of(member: Member) -> dict[str, Node]:
+    """By the models of manifests, without images: those are facts of their own."""
+    return {node.name: node for node in map(_node, member.items("nodes"))}
+
+
+def _node(found: Json) -> Node:
+    found["status"].pop("images", None)
+    if not found["status"].get("allocatable") and not found["status"].get("capacity"):
+        found["status"]["allocatable"] = {"pods": "0"}
+    return NodeManifest.model_validate(found, context=LIVE).to_domain()
+
+
+def pods_of(member: Member) -> dict[str, Pod]:
+    """Those that are not finished, of all namespaces."""
+    models = [
+        PodManifest.model_validate(found, context=LIVE)
+        for found in member.items("pods", "--all-namespaces")
+    ]
+    return {pod.uid: pod for pod in (pod_of(model) for model in models if not model.finished)}
+
+
+def node(name: str, **labels: str) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": "z1"}
+            | labels,
+        },
+        "status": {
+            "allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"},
+            "capacity": {"cpu": "8", "memory": "32Gi", "pods": "110"},
+        },
+    }
+
+
+def pod(namespace: str, name: str, on: str = "", **labels: str) -> Json:
+    spec: Json = {
+        "containers": [
+            {
+                "name": "main",
+                "image": "nginx:1",
+                "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
+            }
+        ],
+        "terminationGracePeriodSeconds": 0,
+    }
+    if on:
+        spec["nodeName"] = on
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": spec,
+    }

@@ -1,0 +1,40 @@
+"""Real control planes, started by `make test-kube`. Without them these tests name themselves as
+skipped."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from tests.kube.member import Member
+
+from wharfinger.runtime.kube.api import KubeApi
+from wharfinger.runtime.kube.kubeconfig import read_kubeconfig
+
+VARIABLE = "WHARFINGER_TEST_KUBE"
+
+
+@pytest.fixture(scope="session")
+def members() -> list[Member]:
+    """All clusters of this run, in order of name."""
+    directory = os.environ.get(VARIABLE)
+    if not directory:
+        pytest.skip("needs API servers: make test-kube")
+    found = sorted(path.parent for path in Path(directory).glob("*/cluster.json"))
+    assert found, f"no cluster runs in {directory}"
+    return [Member(path) for path in found]
+
+
+@pytest.fixture(scope="session")
+def member(members: list[Member]) -> Member:
+    return members[0]
+
+
+@pytest_asyncio.fixture
+async def api(member: Member) -> AsyncIterator[KubeApi]:
+    """As the administrator."""
+    async with KubeApi(read_kubeconfig(member.kubeconfig())) as api:
+        yield api

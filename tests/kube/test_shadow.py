@@ -1,0 +1,335 @@
+"""Shadow beside the real kube-scheduler: it places pods of real manifests, we only read, and on the
+same facts each of its choices is one that we score as high as ours."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from copy import deepcopy
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from infra.kube.programs import programs
+from tests.backends import fresh_database
+from tests.kube.member import Json, Member, namespace
+from tests.patience import eventually
+from tests.told_plane import ToldPlane, a_cluster
+
+from wharfinger.domain.node import Pod
+from wharfinger.events.cluster_state import ObjectsObserved, PodsObserved, into_buckets
+from wharfinger.history.shadow import ShadowReport, shadow
+from wharfinger.manifests.kubernetes.cluster_objects import ServiceManifest
+from wharfinger.manifests.kubernetes.core import NodeManifest, PodManifest, pod_of
+from wharfinger.manifests.model import OPEN
+from wharfinger.runtime.backends import Backend
+from wharfinger.runtime.kube.api import KubeApi
+from wharfinger.runtime.kube.kubeconfig import Access, read_kubeconfig
+from wharfinger.runtime.kube.reflector import Reflector
+from wharfinger.runtime.kube.rights import ACCOUNT, NAMESPACE, collector_rights
+
+HOME = "shadowed"
+NODES = 60
+"""Below a hundred kube-scheduler looks at every node."""
+PODS = int(os.environ.get("WHARFINGER_TEST_SHADOW_PODS", "300"))
+RELEASE = (1, 36)
+"""Of the programs in infra/kube/go.mod."""
+DECODE = msgspec.json.Decoder(dict[str, Any]).decode
+DATA = Path(os.environ.get("WHARFINGER_DATA") or Path(__file__).parents[3] / "shared" / "data")
+
+
+# --- the cluster
+
+
+def a_node(i: int, chance: Random) -> Json:
+    name = f"shadow-{i:02}"
+    zone = "abc"[i % 3]
+    size = {"cpu": chance.choice(["4", "8", "16"]), "memory": chance.choice(["8Gi", "32Gi"])}
+    labels = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": zone}
+    if i % 4 == 0:
+        labels["disk"] = "ssd"
+    taints: list[Json] = []
+    if i % 10 == 3:
+        taints = [{"key": "dedicated", "value": "lab", "effect": "NoSchedule"}]
+    if i % 10 == 6:
+        taints = [{"key": "old", "effect": "PreferNoSchedule"}]
+    room = {**size, "pods": "110"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"taints": taints},
+        "status": {"allocatable": room, "capacity": room},
+    }
+
+
+def templates() -> list[Json]:
+    """Pod templates of manifests as projects ship them, without what a cluster alone could give."""
+    file = DATA / "k8s_manifests" / "manifests.jsonl"
+    if not file.exists():
+        pytest.skip(f"manifests not at {file} (set WHARFINGER_DATA)")
+    found = [json.loads(line)["object"] for line in file.read_text().splitlines()]
+    wanted = {("v1", "Pod"), ("apps/v1", "Deployment"), ("batch/v1", "Job")}
+    pods = [_template(o) for o in found if (o["apiVersion"], o["kind"]) in wanted and "spec" in o]
+    kept = [pod for pod in pods if not _needs_more(pod["spec"])]
+    assert len(kept) >= 15
+    return kept
+
+
+def _template(manifest: Json) -> Json:
+    pod: Json = manifest if manifest["kind"] == "Pod" else manifest["spec"]["template"]
+    return {"metadata": {"labels": pod.get("metadata", {}).get("labels", {})}, "spec": pod["spec"]}
+
+
+def _needs_more(spec: Json) -> bool:
+    claims = any("persistentVolumeClaim" in volume for volume in spec.get("volumes", ()))
+    named = spec.get("schedulerName", "default-scheduler") != "default-scheduler"
+    return claims or named or "priorityClassName" in spec or "resourceClaims" in spec
+
+
+def a_pod(i: int, base: Json, chance: Random) -> Json:
+    """One of the templates, with what its users might say of where it goes."""
+    pod = deepcopy(base)
+    spec, labels = pod["spec"], dict(pod["metadata"]["labels"])
+    for key in ("serviceAccountName", "serviceAccount", "nodeName"):
+        spec.pop(key, None)
+    labels["app"] = app = chance.choice(["web", "db", "batch"])
+    for container in spec["containers"]:
+        if chance.random() < 0.8:
+            container["resources"] = {
+                "requests": {
+                    "cpu": chance.choice(["50m", "100m", "250m", "700m"]),
+                    "memory": chance.choice(["64Mi", "200Mi", "1Gi"]),
+                }
+            }
+    same = {"matchLabels": {"app": app}}
+    zone, host = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
+    match chance.randrange(8):
+        case 0:
+            hard = chance.choice(["DoNotSchedule", "ScheduleAnyway"])
+            spec["topologySpreadConstraints"] = [
+                {
+                    "maxSkew": 1,
+                    "topologyKey": zone,
+                    "whenUnsatisfiable": hard,
+                    "labelSelector": same,
+                }
+            ]
+        case 1:
+            term = {"weight": 50, "podAffinityTerm": {"topologyKey": zone, "labelSelector": same}}
+            spec["affinity"] = {
+                "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}
+            }
+        case 2:
+            term = {"weight": 80, "podAffinityTerm": {"topologyKey": host, "labelSelector": same}}
+            spec["affinity"] = {
+                "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}
+            }
+        case 3:
+            wants = [{"key": "disk", "operator": "In", "values": ["ssd"]}]
+            spec["affinity"] = {
+                "nodeAffinity": {
+                    "preferredDuringSchedulingIgnoredDuringExecution": [
+                        {"weight": 10, "preference": {"matchExpressions": wants}}
+                    ]
+                }
+            }
+        case 4:
+            spec["nodeSelector"] = {"disk": "ssd"}
+        case 5:
+            spec["tolerations"] = [{"key": "dedicated", "operator": "Exists"}]
+        case 6 if chance.random() < 0.3:
+            # nothing is so large: it waits for ever
+            spec["containers"][0]["resources"] = {"requests": {"cpu": "64"}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"pod-{i:04}", "namespace": HOME, "labels": labels},
+        "spec": spec,
+    }
+
+
+SERVICE: Json = {
+    "apiVersion": "v1",
+    "kind": "Service",
+    "metadata": {"name": "web", "namespace": HOME},
+    "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]},
+}
+
+
+@pytest.fixture(scope="module")
+def scheduled(members: Sequence[Member]) -> Iterator[Member]:
+    """A cluster with nodes and its own scheduler, which ends with the tests of this file."""
+    member = members[-1]
+    chance = Random(7)
+    member.apply(*(a_node(i, chance) for i in range(NODES)), namespace(HOME), SERVICE)
+    member.apply(*collector_rights())
+    with (member.directory / "kube-scheduler.log").open("ab") as log:
+        scheduler = subprocess.Popen(
+            [
+                str(programs() / "kube-scheduler"),
+                f"--kubeconfig={member.kubeconfig('kube-scheduler')}",
+                "--leader-elect=false",
+                "--secure-port=0",
+                "--kube-api-qps=1000",
+                "--kube-api-burst=1000",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=member.directory,
+        )
+    try:
+        yield member
+    finally:
+        scheduler.kill()
+        scheduler.wait()
+        member.kubectl("delete", "namespace", HOME, "--wait=false")
+        member.kubectl("delete", "node", *(f"shadow-{i:02}" for i in range(NODES)))
+
+
+# --- what is read of it
+
+
+class SeenPods:
+    """A sink: the newest state of every pod of the namespace."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, Json] = {}
+
+    def replace(self, objects: Sequence[Json], version: str) -> None:
+        self.pods = {o["metadata"]["name"]: o for o in objects}
+
+    def upsert(self, object_: Json, version: str) -> None:
+        self.pods[object_["metadata"]["name"]] = object_
+
+    def remove(self, object_: Json, version: str) -> None:
+        del self.pods[object_["metadata"]["name"]]
+
+    def alive(self, version: str) -> None: ...
+
+    def broken(self, why: str) -> None: ...
+
+    def decided(self, name: str) -> bool:
+        """On a node, or said to fit nowhere."""
+        pod = self.pods.get(name)
+        conditions = {} if pod is None else pod["status"].get("conditions", [])
+        return bool(pod and pod["spec"].get("nodeName")) or any(
+            c["type"] == "PodScheduled" and c.get("reason") == "Unschedulable" for c in conditions
+        )
+
+    def facts(self, *nodes: str) -> list[PodsObserved]:
+        found: dict[str, list[Pod]] = {node: [] for node in nodes}
+        for _, raw in sorted(self.pods.items()):
+            node = raw["spec"].get("nodeName", "")
+            if node in found:
+                model = PodManifest.model_validate(raw, context=OPEN)
+                found[node].append(pod_of(model, pending=not node))
+        return [PodsObserved("oslo", node, tuple(pods)) for node, pods in found.items()]
+
+
+@asynccontextmanager
+async def watched(access: Access) -> AsyncIterator[SeenPods]:
+    seen = SeenPods()
+    async with KubeApi(access) as api:
+        path = f"/api/v1/namespaces/{HOME}/pods"
+        task = asyncio.create_task(Reflector(api, path, DECODE, seen).run())
+        try:
+            yield seen
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+def ready(member: Member) -> list[Json]:
+    """The nodes of this test, once KWOK and the controllers are done with all of them."""
+    nodes = [n for n in member.items("nodes") if n["metadata"]["name"].startswith("shadow-")]
+    settled = [n for n in nodes if not _unsettled(n)]
+    return settled if len(settled) == NODES else []
+
+
+def _unsettled(node: Json) -> bool:
+    ready = any(
+        c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions", ())
+    )
+    return not ready or any("kubernetes.io" in t["key"] for t in node["spec"].get("taints", ()))
+
+
+async def lived(member: Member, plane: ToldPlane, access: Access, pods: int) -> None:
+    """The pods are created one after the other, as each is decided; some go again."""
+    await eventually(lambda: asyncio.to_thread(ready, member))
+    nodes = [NodeManifest.model_validate(n, context=OPEN).to_domain() for n in ready(member)]
+    service = ServiceManifest.model_validate(member.items("services", "-n", HOME)[0], context=OPEN)
+    await plane.tell(
+        a_cluster("oslo"),
+        *into_buckets("oslo", nodes, 2),
+        ObjectsObserved("oslo", "Service", HOME, (service.to_domain(),)),
+    )
+    chance, bases = Random(11), templates()
+    async with KubeApi(read_kubeconfig(member.kubeconfig())) as admin, watched(access) as seen:
+        path = f"/api/v1/namespaces/{HOME}/pods"
+        for i in range(pods):
+            pod = a_pod(i, bases[i % len(bases)], chance)
+            name = pod["metadata"]["name"]
+            await admin.request("POST", path, body=msgspec.json.encode(pod))
+            await eventually(lambda name=name: seen.decided(name))
+            node = seen.pods[name]["spec"].get("nodeName", "")
+            await plane.tell(*seen.facts(node), after_s=0.1)
+            if node and chance.random() < 0.05:
+                gone = chance.choice(sorted(n for n, p in seen.pods.items() if _node(p)))
+                left = _node(seen.pods[gone])
+                await admin.request("DELETE", f"{path}/{gone}", {"gracePeriodSeconds": "0"})
+                await eventually(lambda gone=gone: gone not in seen.pods)
+                await plane.tell(*seen.facts(left), after_s=0.1)
+
+
+def _node(pod: Json) -> str:
+    node: str = pod["spec"].get("nodeName", "")
+    return node
+
+
+def described(report: ShadowReport) -> Callable[[], str]:
+    return lambda: "\n".join(
+        f"{one.verdict} {one.name}: {one.theirs} {one.their_score} / {one.ours} {one.our_score}"
+        f" {one.plugins} {one.refusals}"
+        for one in report.decisions
+        if one.verdict not in ("agreed", "equal")
+    )
+
+
+async def test_each_choice_of_the_real_scheduler_is_one_of_our_best(
+    scheduled: Member, backend: Backend, migrated_database: str
+) -> None:
+    token = scheduled.kubectl("create", "token", "-n", NAMESPACE, ACCOUNT).strip()
+    admin = read_kubeconfig(scheduled.kubeconfig())
+    access = Access(admin.server, admin.authority, token=token)
+    user = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
+    before = len(scheduled.audit(user))
+    with fresh_database(backend.database_url, template=migrated_database) as url:
+        plane = await ToldPlane.opened(url)
+        try:
+            await lived(scheduled, plane, access, PODS)
+            report = await shadow(plane.ledger, "oslo", release=RELEASE)
+            again = await shadow(plane.ledger, "oslo", release=RELEASE)
+        finally:
+            await plane.ledger.close()
+    assert report.decisions == again.decisions, "it is made of what was recorded, and of that alone"
+    waiting = len([p for p in scheduled.items("pods", "-n", HOME) if not _node(p)])
+    assert report.placed == PODS - waiting
+    assert waiting > 0
+    counts = dict(report.counts)
+    print(f"{report.placed} placed: {counts}, {report.run_s / report.runs * 1e3:.1f} ms a decision")
+    assert counts["refused"] == counts["unplaced"] == 0, described(report)()
+    assert counts["better"] == counts["worse"] == 0, described(report)()
+    calls = scheduled.audit(user)[before:]
+    assert calls
+    assert {call["verb"] for call in calls} <= {"get", "list", "watch"}
+    assert not any(call["responseStatus"]["code"] == 403 for call in calls)

@@ -1,0 +1,28 @@
+"""A kind that is known to be missing refuses; unknown kinds only where the placement is strict."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.cluster_queries import NAMES, a_cluster, a_query, pass_once_undone, prepared_alike
+from tests.hunting import examples
+
+from wharfinger.rules.clusters.api_enablement import ApiEnablementFilter
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=examples(100), deadline=None)
+def test_a_cluster_without_the_kind_is_refused_to_newcomers_only(random: Random) -> None:
+    rule, query = ApiEnablementFilter(), a_query(random)
+    clusters = [a_cluster(random, name) for name in NAMES]
+    prepared_alike(rule, query, clusters)
+    for cluster in clusters:
+        kinds = cluster.api_kinds
+        refused = query.placement.strict if kinds is None else query.gvk not in kinds
+        assert rule.passes(query, cluster, True)
+        assert rule.passes(query, cluster, False) == (not refused)
+        if not refused:
+            continue
+        assert pass_once_undone(rule, query, cluster)

@@ -1,0 +1,32 @@
+"""What spread constraints count by has to be there."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.cluster_queries import NAMES, a_cluster, a_query, pass_once_undone, prepared_alike
+from tests.hunting import examples
+
+from wharfinger.rules.clusters.spread_property import SpreadPropertyFilter
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=examples(100), deadline=None)
+def test_a_cluster_that_is_in_no_group_is_refused(random: Random) -> None:
+    rule, query = SpreadPropertyFilter(), a_query(random)
+    clusters = [a_cluster(random, name) for name in NAMES]
+    prepared_alike(rule, query, clusters)
+    for cluster in clusters:
+        refused = any(
+            (by.field == "region" and not cluster.region)
+            or (by.field == "zone" and not cluster.zones)
+            or (by.label and not query.placement.strict and by.label not in cluster.labels)
+            for by in query.placement.spread
+        )
+        for existing in (False, True):
+            assert rule.passes(query, cluster, existing) == (not refused)
+        if not refused:
+            continue
+        assert pass_once_undone(rule, query, cluster)

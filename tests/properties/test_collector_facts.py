@@ -1,0 +1,217 @@
+"""Laws of what the collector sends: after any history of observations, whoever folds the facts in
+order knows what the cluster holds, and never less in between."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.hunting import examples
+
+from wharfinger.domain.cluster import Cluster
+from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.taints import Taint
+from wharfinger.domain.workload import Requirements
+from wharfinger.events.accepted import Fact
+from wharfinger.events.cluster_state import NODES_BYTES_MAX, NodesObserved, PodsObserved
+from wharfinger.events.clusters import ClusterObserved
+from wharfinger.stages.collector import ObservedCluster, Sighted
+from wharfinger.stages.collector.state import BUCKETS_MIN, COMPLETE, NODES_US, PODS_US, SECOND_US
+
+OSLO = Cluster("oslo", lease_s=40)
+
+
+def node(name: str, cpu: int = 4000, **fields: object) -> Node:
+    return Node(name, {"cpu": cpu, "memory": 1 << 30}, **fields)  # type: ignore[arg-type]
+
+
+def pod(uid: str, on: str = "", cpu: int = 100) -> Pod:
+    return Pod(uid, f"pod-{uid}", Requirements({"cpu": cpu}), on)
+
+
+class Reader:
+    """Folds facts as the stages do."""
+
+    def __init__(self) -> None:
+        self.buckets: dict[tuple[int, int], tuple[Node, ...]] = {}
+        self.pods: dict[str, tuple[Pod, ...]] = {}
+        self.count = 0
+        self.version = 0
+
+    def fold(self, sighted: Sighted) -> None:
+        assert sighted.version > self.version, "of two facts the later one has the greater version"
+        self.version = sighted.version
+        match sighted.fact.data:
+            case NodesObserved(bucket=bucket, buckets=buckets, nodes=nodes):
+                self.count = buckets
+                self.buckets[buckets, bucket] = nodes
+            case PodsObserved(node=name, pods=pods):
+                self.pods[name] = pods
+
+    def nodes(self) -> dict[str, Node]:
+        found = [n for (count, _), ns in self.buckets.items() if count == self.count for n in ns]
+        return {n.name: n for n in found}
+
+    def uids(self) -> list[str]:
+        return sorted(p.uid for pods in self.pods.values() for p in pods)
+
+    def on(self) -> dict[str, str]:
+        return {p.uid: p.node for pods in self.pods.values() for p in pods}
+
+
+def listed(nodes: list[Node] = [], pods: list[Pod] = []) -> ObservedCluster:  # noqa: B006
+    facts = ObservedCluster(OSLO)
+    facts.list_nodes(nodes, 0)
+    facts.list_pods(pods, 0)
+    return facts
+
+
+UIDS = [f"u{i}" for i in range(6)]
+NODES = [f"n{i}" for i in range(4)]
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("see-pod"), st.sampled_from(UIDS), st.sampled_from(["", *NODES])),
+        st.tuples(st.just("lose-pod"), st.sampled_from(UIDS), st.just("")),
+        st.tuples(st.just("see-node"), st.sampled_from(NODES), st.sampled_from(["1", "2"])),
+        st.tuples(st.just("lose-node"), st.sampled_from(NODES), st.just("")),
+        st.tuples(st.just("send"), st.sampled_from(["0", "60000", "400000"]), st.just("")),
+        st.tuples(st.just("refused"), st.just("400000"), st.just("")),
+        st.tuples(st.just("list"), st.just(""), st.just("")),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=examples(200))
+@given(STEPS)
+def test_after_all_facts_the_reader_knows_what_is_there(steps: list[tuple[str, str, str]]) -> None:
+    facts, reader, at = listed(), Reader(), 0
+    nodes: dict[str, Node] = {}
+    pods: dict[str, Pod] = {}
+    for what, name, said in steps:
+        match what:
+            case "see-pod":
+                pods[name] = pod(name, said)
+                facts.see_pod(pods[name], at)
+            case "lose-pod":
+                pods.pop(name, None)
+                facts.lose_pod(name, at)
+            case "see-node":
+                nodes[name] = node(name, int(said))
+                facts.see_node(nodes[name], at)
+            case "lose-node":
+                nodes.pop(name, None)
+                facts.lose_node(name, at)
+            case "list":  # what a watch had said already changes nothing
+                facts.list_nodes(list(nodes.values()), at)
+                facts.list_pods(list(pods.values()), at)
+            case "refused":
+                at += int(name)
+                facts.unsent(facts.due(at), at)
+            case _:
+                at += int(name)
+                for sighted in facts.due(at):
+                    reader.fold(sighted)
+    for sighted in facts.due(at + 10 * SECOND_US):
+        reader.fold(sighted)
+    assert reader.nodes() == nodes
+    assert reader.on() == {uid: found.node for uid, found in pods.items()}
+    assert facts.due(at + 20 * SECOND_US) == [], "what was sent is not sent again"
+
+
+@settings(max_examples=examples(60))
+@given(st.lists(st.sampled_from(UIDS), unique=True, min_size=1), st.integers(0, 500_000))
+def test_a_pod_that_is_bound_is_never_left_out(uids: list[str], later: int) -> None:
+    facts, reader = listed([node("n1")], [pod(uid) for uid in UIDS]), Reader()
+    for sighted in facts.due(SECOND_US):
+        reader.fold(sighted)
+    for uid in uids:
+        facts.see_pod(pod(uid, "n1"), 2 * SECOND_US)
+    for sighted in facts.due(2 * SECOND_US + later):
+        reader.fold(sighted)
+        assert set(reader.uids()) == set(UIDS)
+
+
+def test_nothing_is_sent_before_both_lists_are_complete() -> None:
+    facts = ObservedCluster(OSLO)
+    facts.list_pods([pod("u", "n1")], 0)
+    facts.see_node(node("n1"), 0)
+    assert facts.due(10 * SECOND_US) == []
+    assert facts.next_at() is None
+    facts.list_nodes([node("n1")], 0)
+    assert len(facts.due(10 * SECOND_US)) == BUCKETS_MIN + 1
+
+
+def test_what_an_earlier_collector_saw_and_is_gone_is_taken_back() -> None:
+    known: list[Fact] = [
+        NodesObserved("oslo", 0, 32, ()),
+        PodsObserved("oslo", "gone", (pod("u9", "gone"),)),
+        ClusterObserved(OSLO),
+    ]
+    facts = ObservedCluster(OSLO, known)
+    facts.list_nodes([node("n1")], 0)
+    facts.list_pods([pod("u", "n1")], 0)
+    sent = [s.fact.data for s in facts.due(SECOND_US)]
+    assert PodsObserved("oslo", "gone", ()) in sent
+    assert {n.buckets for n in sent if isinstance(n, NodesObserved)} == {32}, "never fewer"
+
+
+def test_what_the_value_does_not_hold_is_no_fact() -> None:
+    """A node's heartbeat comes as the same domain value."""
+    facts = listed([node("n1")], [pod("u", "n1")])
+    facts.due(SECOND_US)
+    facts.see_node(node("n1"), 2 * SECOND_US)
+    facts.see_pod(pod("u", "n1"), 2 * SECOND_US)
+    assert facts.next_at() is None
+
+
+def test_there_and_back_within_the_wait_is_no_fact() -> None:
+    facts = listed([node("n1")], [pod("u", "n1")])
+    facts.due(SECOND_US)
+    facts.see_pod(pod("u", "n1", 500), 2 * SECOND_US)
+    facts.see_pod(pod("u", "n1", 100), 2 * SECOND_US + 1)
+    assert facts.due(3 * SECOND_US) == []
+
+
+def test_taints_are_sent_at_once_and_labels_wait() -> None:
+    facts = listed([node("n1"), node("n2")])
+    facts.due(SECOND_US)
+    facts.see_node(node("n1", labels={"a": "b"}), 2 * SECOND_US)
+    assert facts.next_at() == 2 * SECOND_US + NODES_US
+    facts.see_node(node("n2", taints=(Taint("k", "NoSchedule"),)), 2 * SECOND_US)
+    assert facts.next_at() == 2 * SECOND_US
+
+
+def test_a_burst_on_a_node_is_one_fact() -> None:
+    facts = listed([node("n1")])
+    facts.due(SECOND_US)
+    for i in range(50):
+        facts.see_pod(pod(f"p{i}", "n1"), 2 * SECOND_US + i)
+    assert facts.due(2 * SECOND_US + PODS_US - 1) == []
+    (only,) = facts.due(2 * SECOND_US + PODS_US)
+    assert isinstance(only.fact.data, PodsObserved)
+    assert len(only.fact.data.pods) == 50
+
+
+def test_buckets_grow_with_the_nodes_and_are_bounded_in_bytes() -> None:
+    labels = {f"label-{i}": "x" * 60 for i in range(40)}
+    nodes = [node(f"n{i}", labels=labels) for i in range(2000)]
+    facts, reader = listed(nodes), Reader()
+    sent = facts.due(SECOND_US)
+    for sighted in sent:
+        reader.fold(sighted)
+    assert reader.nodes() == {n.name: n for n in nodes}
+    assert reader.count == 64
+    assert all(len(msgspec.json.encode(s.fact.data)) <= NODES_BYTES_MAX for s in sent)
+
+
+def test_what_cannot_be_read_is_said_by_the_cluster_until_it_can() -> None:
+    facts = listed([node("n1")], [pod("u", "n1")])
+    facts.due(SECOND_US)
+    facts.unreadable("pod", "u", "spec: no", SECOND_US)
+    facts.unreadable("node", "n1", "status: no", SECOND_US)
+    facts.readable("pod", "u", SECOND_US)
+    assert facts.cluster.conditions == {COMPLETE: "False"}
+    assert facts.pod("u") is not None
+    facts.readable("node", "n1", SECOND_US)
+    assert facts.cluster.conditions == {}

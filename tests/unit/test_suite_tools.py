@@ -1,0 +1,92 @@
+"""What the tests themselves stand on: nothing outlives them, a failure can be brought back, costs
+are counted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.hunting import EXAMPLES, PROFILE, SEED
+from tests.patience import until
+
+ROOT = Path(__file__).resolve().parents[2]
+
+FAILING = """\
+from hypothesis import given, strategies as st
+
+@given(st.integers())
+def test_small(number):
+    assert number < 1000
+"""
+
+STARTER = """\
+import subprocess, sys, time
+from tests.watchdog import Watchdog
+Watchdog.start()
+left = subprocess.Popen(["sleep", "3600"], start_new_session=True)
+print(left.pid, flush=True)
+time.sleep(3600)
+"""
+
+
+def environment(**extra: str) -> dict[str, str]:
+    plain = {
+        name: value for name, value in os.environ.items() if name not in (SEED, PROFILE, EXAMPLES)
+    }
+    return {**plain, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), **extra}
+
+
+def suite(tmp_path: Path, **extra: str) -> str:
+    """What pytest prints for one failing property, under our conftest."""
+    tests = tmp_path / "laws"
+    if not tests.is_dir():
+        tests.mkdir()
+        (tests / "conftest.py").write_text("from tests.conftest import *\n")
+        (tests / "test_failing.py").write_text(FAILING)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(tests)],
+        cwd=tmp_path,
+        env=environment(**{EXAMPLES: str(tmp_path / "kept"), "TMPDIR": str(tmp_path), **extra}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_failed_property_is_brought_back_by_its_seed_and_its_example_is_kept(
+    tmp_path: Path,
+) -> None:
+    said = suite(tmp_path)
+    (line,) = [line for line in said.splitlines() if line.startswith("reproduce: ")]
+    seed = line.partition("SEED=")[2].partition(" ")[0]
+    assert f"seed {seed}," in said
+    assert "test_failing.py::test_small" in line
+    assert any(path.is_file() for path in (tmp_path / "kept").rglob("*"))
+    again = suite(tmp_path, **{SEED: seed, PROFILE: "long"})
+    assert "profile quick" in said
+    assert "profile long" in again
+    assert f"SEED={seed} " in again
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_outlives_tests_that_are_killed(number: signal.Signals) -> None:
+    starter = subprocess.Popen(
+        [sys.executable, "-c", STARTER], env=environment(), stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert starter.stdout is not None
+        left = psutil.Process(int(starter.stdout.readline()))
+        assert left.is_running()
+        starter.send_signal(number)
+        starter.wait()
+        starter.stdout.close()
+        until(lambda: not left.is_running())
+    finally:
+        starter.kill()
