@@ -150,15 +150,20 @@ HAPPENINGS: tuple[Happening, ...] = (
 )
 
 
-def a_story(number: int, happenings: int = 40) -> PlacementPlane:
+def a_story(
+    number: int,
+    happenings: int = 40,
+    plane: PlacementPlane | None = None,
+    kinds: Sequence[Happening] = HAPPENINGS,
+) -> PlacementPlane:
     """The same number, the same story."""
-    random, plane = Random(f"placements {number}"), PlacementPlane()
+    random, plane = Random(f"placements {number}"), plane or PlacementPlane()
     plane.tell(GLOBAL, bound("apps"), bound("dock"))
     for _ in range(happenings):
         several = [
             fact
             for _ in range(random.randrange(1, 4))
-            for fact in random.choice(HAPPENINGS)(random, plane)
+            for fact in random.choice(kinds)(random, plane)
         ]
         plane.tell(*several, after_s=random.choice((0.01, 1, 7, 25)))
     return plane

@@ -11,9 +11,13 @@ from uuid import UUID
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.cluster_world import GIB, a_node
+from tests.hunting import examples
 from tests.properties.test_cluster_stage import check_capacity
-from tests.scenarios.placement_plane import GLOBAL, PlacementPlane, a_managed, a_placement, bound
+from tests.properties.test_placement_recovery import HAPPENINGS, a_story
+from tests.scenarios.placement_plane import PlacementPlane, a_placement
 
 from wharfinger.domain.binding import Binding, divided_quota, range_key
 from wharfinger.domain.cluster import Cluster
@@ -25,7 +29,7 @@ from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.events.accepted import accepted
 from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.cluster_state import into_buckets
-from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
+from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.codec import made
 from wharfinger.events.decisions import PlanCommitted, ReplicasRefused
 from wharfinger.events.envelope import Event, derived_id
@@ -35,6 +39,7 @@ from wharfinger.kernel.recover import RecordedRound
 from wharfinger.runtime.topics import shard_for
 from wharfinger.stages.fleet import FleetDecider
 from wharfinger.stages.fleet.state import BindingState
+from wharfinger.stages.fleet.state.selections import is_selection
 from wharfinger.stages.world import World
 
 SHARDS = (1, 2, 8)
@@ -272,20 +277,59 @@ def test_a_plan_over_all_shards_is_committed_by_each_as_it_was_shown(
         assert targets[move.binding] == move.after
 
 
-def test_placements_of_clusters_are_the_same_for_any_number_of_shards() -> None:
-    selected: dict[int, list[list[str]]] = {}
-    for shards in SHARDS:
-        plane = PlacementPlane(World(shards=shards, recorded=True, repeat_after_s=None, at=0))
-        plane.tell(GLOBAL, bound("apps"), *[a_managed(f"c{i}", 100 - i) for i in range(6)])
-        names = ["a", "b", "c"]
-        for name in names:
-            plane.tell(
-                a_placement(name, wanted=2, priorities=(Priority(builtin="Balance"),), mode="Exact")
-            )
-        plane.tell(ClusterForgotten("c0"))
-        selected[shards] = [plane.selected(f"apps/{name}") for name in names]
-        assert all(len(clusters) == 2 for clusters in selected[shards])
-    assert selected[1] == selected[2] == selected[8]
+def bindings_requested(random: random.Random, plane: PlacementPlane) -> list[Value]:
+    """More than a bounded round decides, in any namespaces."""
+    names = [f"team-{random.randrange(NAMESPACES)}/w{random.randrange(9)}" for _ in range(8)]
+    return [BindingRequested(a_workload(name)) for name in names]
+
+
+def a_workload(name: str) -> Binding:
+    namespace, _, own = name.partition("/")
+    ref = ObjectRef("apps/v1", "Deployment", own, namespace)
+    return Binding(name, f"uid-{name}", ref, 1, placement=Placement(replicas=DUPLICATED))
+
+
+def balanced(random: random.Random, plane: PlacementPlane) -> list[Value]:
+    """A placement that goes by what all others select, in any namespace."""
+    namespace, name = random.choice(("apps", "dock")), random.choice("abcdef")
+    priorities = (Priority(builtin="Balance"), Priority(builtin="Steady"))
+    wanted = random.randrange(1, 4)
+    return [a_placement(name, namespace, wanted=wanted, priorities=priorities)]
+
+
+def a_shared_plane(shards: int, work: int) -> PlacementPlane:
+    return PlacementPlane(
+        World(
+            shards=shards,
+            shard_of=partial(shard_for, shards=shards),
+            fleet=FleetDecider(work=work, ranges=shards),
+            recorded=True,
+            repeat_after_s=None,
+            at=SECOND,
+        )
+    )
+
+
+@settings(max_examples=examples(4), deadline=None)
+@given(number=st.integers(0, 10**6))
+def test_placements_are_decided_alike_whatever_the_number_of_shards_and_the_bound(
+    number: int,
+) -> None:
+    """Balance counts what all placements select, those of other namespaces too. And a shard that is
+    busy with bindings decides the placements that its inputs affect all the same."""
+    kinds = (*HAPPENINGS, *[balanced] * 6, *[bindings_requested] * 6)
+    decided = {
+        (shards, work): [
+            (recorded.round.at, d.subject, d.body)
+            for recorded in a_story(number, 30, a_shared_plane(shards, work), kinds).rounds
+            for d in recorded.round.decisions
+            if is_selection(d.subject)
+        ]
+        for shards, work in ((1, 0), (1, 300), (2, 0), (8, 300))
+    }
+    first = decided[1, 0]
+    assert first
+    assert all(found == first for found in decided.values())
 
 
 def test_a_key_is_the_namespace_and_never_empty() -> None:

@@ -12,6 +12,7 @@ from tests.scenarios.placement_plane import (
     IDLE,
     MEMORY,
     SECOND,
+    START,
     STEADY,
     PlacementPlane,
     a_managed,
@@ -22,6 +23,7 @@ from tests.scenarios.placement_plane import (
     told,
 )
 
+from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import ManagedTaint
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.selection import (
@@ -35,7 +37,9 @@ from wharfinger.domain.selection import (
     SetBinding,
 )
 from wharfinger.domain.value import canonical
+from wharfinger.domain.workload import ObjectRef
 from wharfinger.engine.cluster_sets import select as engine
+from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.clusters import ClusterForgotten
 from wharfinger.events.decisions import (
     PART_SIZE,
@@ -88,6 +92,38 @@ def sole(decisions: list[Decision]) -> PlacementDecided:
 
 
 # --- what is decided
+
+
+def a_busy_plane() -> PlacementPlane:
+    """Its rounds decide two bindings each."""
+    fleet = FleetDecider(work=300)
+    plane = PlacementPlane(World(fleet=fleet, recorded=True, repeat_after_s=None, at=START))
+    plane.tell(GLOBAL, bound("apps"), *[a_managed(name) for name in ("bergen", "genoa", "oslo")])
+    return plane
+
+
+def more_bindings_than_a_round_decides() -> list[BindingRequested]:
+    ref = ObjectRef("apps/v1", "Deployment", "web", "apps")
+    return [BindingRequested(Binding(f"apps/web-{n}", f"uid-{n}", ref, 1)) for n in range(9)]
+
+
+def test_a_placement_that_comes_with_a_burst_of_bindings_is_decided_with_them() -> None:
+    plane = a_busy_plane()
+    data = sole(plane.tell(*more_bindings_than_a_round_decides(), a_placement(wanted=2)))
+    assert data.added == ("bergen", "genoa")
+
+
+def test_a_cluster_that_goes_in_a_burst_of_bindings_leaves_its_sets() -> None:
+    plane = a_busy_plane()
+    plane.tell(a_placement(wanted=2))
+    data = sole(plane.tell(*more_bindings_than_a_round_decides(), ClusterForgotten("bergen")))
+    assert (data.added, data.removed) == (("oslo",), ("bergen",))
+
+
+def test_a_placement_that_is_removed_in_a_burst_of_bindings_gives_up_its_clusters() -> None:
+    plane = a_busy_plane()
+    plane.tell(a_placement(wanted=2))
+    assert told(plane.tell(*more_bindings_than_a_round_decides(), no_placement())) == ["released"]
 
 
 def test_a_placement_selects_of_what_was_known_before_it(plane: PlacementPlane) -> None:

@@ -221,12 +221,28 @@ class FleetDecider:
         *,
         patience_us: Micros = 0,
     ) -> Iterator[Draft]:
-        """Yield the decisions of one round, kind by kind: first clusters that became silent or
-        returned, and withdrawn bindings; then proposals; then evictions whose grace period ended;
-        then requests; then bindings to try again; then moves that improve the targets of placed
-        bindings (failback and rebalance); then placements that only choose clusters (OCM). The
-        caller must fold each draft into `state` before it takes the next one, because the next
-        decision depends on it.
+        """Yield the decisions of one round: those about clusters and bindings, then those about
+        placements that only choose clusters (OCM). The caller must fold each draft into `state`
+        before it takes the next one, because the next decision depends on it.
+
+        Placements are decided in every round, also when bindings are left for the next one: which
+        placements an input affects is known only in the round that takes it in
+        (`Selections.open`).
+
+        `bindings_max`: see `_decide_bindings`. `patience_us`: how long a request may wait for the
+        next capacity report, in microseconds; 0: it does not wait. A plan uses 0.
+        """
+        state.patience_us = patience_us
+        yield from self._decide_bindings(state, at, bindings_max)
+        yield from decide_placements(state, at)
+
+    def _decide_bindings(
+        self, state: FleetState, at: Micros, bindings_max: int | None
+    ) -> Iterator[Draft]:
+        """Yield the decisions about clusters and bindings, kind by kind: first clusters that became
+        silent or returned, and withdrawn bindings; then proposals; then evictions whose grace
+        period ended; then requests; then bindings to try again; then moves that improve the targets
+        of placed bindings (failback and rebalance).
 
         `bindings_max`: the largest number of proposals to decide; also the largest number of
         requests, and the largest number of bindings to try again. Example: with 100, one round
@@ -234,11 +250,7 @@ class FleetDecider:
         kinds that come after them wait for the next round. None: proposals and requests have no
         bound, and bindings to try again have the ordinary limit of a round. The simulation of a
         plan uses None, because it must finish in one round.
-
-        `patience_us`: how long a request may wait for the next capacity report, in microseconds; 0:
-        it does not wait. A plan uses 0.
         """
-        state.patience_us = patience_us
         yield from watch_leases(state, at)
         yield from hold_or_resume(state)
         yield from release_withdrawn(state)
@@ -255,7 +267,6 @@ class FleetDecider:
             self._round_limit if bindings_max is None else min(self._round_limit, bindings_max),
         )
         yield from move(state, at)
-        yield from decide_placements(state, at)
 
     def next_due(self, state: FleetState) -> Micros | None:
         waiting, proposals = state.waiting, state.proposals
