@@ -23,6 +23,7 @@ from wharfinger.history.plan import (
     Plan,
     PlannedRefusal,
     PlanRefusal,
+    SelectionMove,
 )
 from wharfinger.runtime.ledger import Ledger
 from wharfinger_cli.apply import compiled, loaded, read_events, refuse, require_policies
@@ -142,6 +143,7 @@ def plan_plain(made: Plan) -> Plain:
         "streams": [part.stream for part in made.parts],
         "moves": [_whole(move) for move in made.moves],
         "refusals": [_whole(refusal) for refusal in made.refusals],
+        "placements": [_whole(selection) for selection in made.selections],
         "stuck": list(made.stuck),
         "unsure": list(made.unsure),
         "declined": list(made.declined),
@@ -180,6 +182,9 @@ def plan_page(made: Plan) -> Iterator[RenderableType]:
     if new:
         yield ""
         yield _refusals(new)
+    if made.selections:
+        yield ""
+        yield _selections(made.selections)
     waiting = len(made.refusals) - len(new)
     unsure = (
         "may lie elsewhere than shown, since a cluster is short of room for all that it is "
@@ -193,7 +198,7 @@ def plan_page(made: Plan) -> Iterator[RenderableType]:
     if notes:
         yield ""
         yield Text("\n".join([*notes[:SHOWN_MAX], *_more(len(notes))]), WARN)
-    if made.changes:
+    if made.moves_bindings:
         yield ""
         yield _uses(made.before, made.after)
         yield ""
@@ -213,19 +218,16 @@ def _headline(made: Plan) -> Text:
         clusters = sum(move.before != move.after for move in made.moves)
         inside = len(made.moves) - clusters
         lacking = sum(not refusal.before for refusal in made.refusals)
-        parts = [
-            *([count(clusters, "binding would move", "bindings would move")] if clusters else []),
-            *(
-                [count(inside, "binding would change nodes", "bindings would change nodes")]
-                if inside
-                else []
-            ),
-            *(
-                [count(lacking, "binding would lack room", "bindings would lack room")]
-                if lacking
-                else []
-            ),
-        ]
+        elsewhere = sum(one.before != one.after for one in made.selections)
+        told = len(made.selections) - elsewhere
+        changes = (
+            (clusters, "binding", "would move"),
+            (inside, "binding", "would change nodes"),
+            (lacking, "binding", "would lack room"),
+            (elsewhere, "Placement", "would select other clusters"),
+            (told, "Placement", "would have another condition"),
+        )
+        parts = [f"{count(n, noun)} {what}" for n, noun, what in changes if n]
         said = Text(", ".join(parts), BAD if lacking else WARN)
     return said.append(f"  plan {made.id}, made {as_clock(made.made_at)}", DARK)
 
@@ -268,6 +270,22 @@ def _refusals(refusals: Sequence[PlannedRefusal]) -> Table:
     if len(refusals) > SHOWN_MAX:
         table.add_row(f"and {count(len(refusals) - SHOWN_MAX, 'more binding')}", "", "")
     return table
+
+
+def _selections(selections: Sequence[SelectionMove]) -> Table:
+    table = new_table("placement", "selects now", "then", "what is wrong")
+    for one in selections[:SHOWN_MAX]:
+        table.add_row(
+            one.placement, _grouped(one.before), _grouped(one.after), Text(one.reason, WARN)
+        )
+    if len(selections) > SHOWN_MAX:
+        table.add_row(f"and {count(len(selections) - SHOWN_MAX, 'more placement')}", "", "", "")
+    return table
+
+
+def _grouped(groups: Sequence[Sequence[str]]) -> str:
+    """`bergen, oslo`; with several decision groups `bergen | oslo`."""
+    return " | ".join([some(clusters) for clusters in groups if clusters]) or "nothing"
 
 
 def _uses(before: Figures, after: Figures) -> Table:

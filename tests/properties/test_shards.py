@@ -26,7 +26,7 @@ from wharfinger.domain.policy import FederatedQuota, Policy
 from wharfinger.domain.selection import Priority
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import ObjectRef, Requirements
-from wharfinger.events.accepted import accepted
+from wharfinger.events.accepted import Fact, accepted
 from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.cluster_state import into_buckets
 from wharfinger.events.clusters import ClusterObserved
@@ -34,7 +34,14 @@ from wharfinger.events.codec import made
 from wharfinger.events.decisions import PlanCommitted, ReplicasRefused
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.policies import PolicyApplied
-from wharfinger.history.planning import in_turn, planned, request_event
+from wharfinger.history.planning import (
+    SelectionMove,
+    fact_event,
+    in_turn,
+    live_on,
+    planned,
+    request_event,
+)
 from wharfinger.kernel.recover import RecordedRound
 from wharfinger.runtime.topics import shard_for
 from wharfinger.stages.fleet import FleetDecider
@@ -330,6 +337,44 @@ def test_placements_are_decided_alike_whatever_the_number_of_shards_and_the_boun
     first = decided[1, 0]
     assert first
     assert all(found == first for found in decided.values())
+
+
+def sets_of(world: World) -> dict[str, tuple[tuple[str, ...], ...]]:
+    """Placement -> the clusters of each of its groups."""
+    selections = next(world.fleet_states()).selections
+    assert selections is not None
+    return {
+        key: tuple([tuple(group.scores) for group in record.groups if group.scores])
+        for key, record in selections.active.items()
+    }
+
+
+@pytest.mark.parametrize("seed", range(examples(6)))
+def test_a_plan_shows_what_placements_then_select_whatever_the_number_of_shards(seed: int) -> None:
+    shown: dict[int, tuple[SelectionMove, ...]] = {}
+    kinds = (*HAPPENINGS, *[balanced] * 6, *[bindings_requested] * 2)
+    for shards in SHARDS:
+        plane = a_story(seed, 20, a_shared_plane(shards, 0), kinds)
+        world, chance, id = plane.world, random.Random(f"plan {seed}"), UUID(int=seed + 1)
+        changes = [fact for _ in range(4) for fact in chance.choice(HAPPENINGS)(chance, plane)]
+        facts = [accepted(fact) for fact in changes if isinstance(fact, Fact)]
+        anyway = world.fork()
+        plan = planned(world, facts, (), id, world.at)
+        for asked in in_turn(plan.parts):
+            world.tell(map(request_event, asked))
+        world.tell([fact_event(id, fact.accepted) for fact in plan.facts])
+        end = world.at + plan.horizon_us
+        for each in (anyway, world):
+            live_on(each, end)
+        before, after = sets_of(anyway), sets_of(world)
+        moves = {m.placement: m for m in plan.selections if m.before != m.after}
+        for key in {*before, *after}:
+            was, became = before.get(key, ()), after.get(key, ())
+            assert (key in moves) == (was != became), f"{shards} shards: {key}"
+            if key in moves:
+                assert (moves[key].before, moves[key].after) == (was, became)
+        shown[shards] = plan.selections
+    assert shown[1] == shown[2] == shown[8]
 
 
 def test_a_key_is_the_namespace_and_never_empty() -> None:

@@ -4,9 +4,11 @@ never taken away."""
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
+from rich.text import Text
 from tests.scenarios.placement_plane import (
     GLOBAL,
     IDLE,
@@ -39,6 +41,7 @@ from wharfinger.domain.selection import (
 from wharfinger.domain.value import canonical
 from wharfinger.domain.workload import ObjectRef
 from wharfinger.engine.cluster_sets import select as engine
+from wharfinger.events.accepted import Fact, accepted
 from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.clusters import ClusterForgotten
 from wharfinger.events.decisions import (
@@ -50,10 +53,12 @@ from wharfinger.events.decisions import (
 )
 from wharfinger.events.plans import PlanRequested, step_of
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
+from wharfinger.history.planning import Plan, SelectionMove, planned
 from wharfinger.kernel.decider import Decision
 from wharfinger.kernel.divergence import round_difference
 from wharfinger.stages.fleet import FleetDecider
 from wharfinger.stages.world import World
+from wharfinger_cli.plan import plan_page, plan_plain
 
 PLAN = "7d0e7b1c-5df2-5a47-9a5d-5d9d6c0f4a11"
 UNKNOWN_OPERATOR = (Predicate(Selector(conditions=(Condition("tier", "Gtt", ("3",)),))),)
@@ -439,6 +444,51 @@ def test_a_plan_that_moves_a_placement_happens_as_it_was_rehearsed(plane: Placem
     committed, moved = plane.rounds[-1].round.decisions
     assert isinstance(committed.data, PlanCommitted)
     assert moved.cause == committed.id
+
+
+def a_plan(plane: PlacementPlane, *facts: Fact) -> Plan:
+    return planned(plane.world, [accepted(fact) for fact in facts], (), UUID(int=1), plane.world.at)
+
+
+def test_a_plan_shows_what_a_placement_would_select(plane: PlacementPlane) -> None:
+    plane.tell(a_placement(wanted=2, priorities=(MEMORY,), mode="Exact"))
+    plan = a_plan(plane, a_managed("oslo", 1))
+    (move,) = plan.selections
+    assert move == SelectionMove("apps/demo", (("genoa", "oslo"),), (("bergen", "genoa"),))
+    assert plan.changes
+    assert not plan.moves_bindings
+    assert plane.selected() == ["genoa", "oslo"], "planning changes nothing"
+    page = [str(part) for part in plan_page(plan) if isinstance(part, Text)]
+    assert page[0].startswith("1 Placement would select other clusters")
+    assert plan_plain(plan)["placements"] == [
+        {
+            "placement": "apps/demo",
+            "before": (("genoa", "oslo"),),
+            "after": (("bergen", "genoa"),),
+            "reason": "",
+        }
+    ]
+
+
+def test_a_plan_shows_a_new_placement_and_what_it_would_lack(plane: PlacementPlane) -> None:
+    (move,) = a_plan(plane, a_placement(wanted=4)).selections
+    assert move.before == ()
+    assert move.after == (("bergen", "genoa", "oslo"),)
+    assert move.reason == "1 cluster decisions unscheduled"
+
+
+def test_a_plan_shows_a_placement_that_is_only_wrong_afterwards(plane: PlacementPlane) -> None:
+    plane.tell(a_placement(wanted=2))
+    plan = a_plan(plane, a_placement(wanted=-1))
+    (move,) = plan.selections
+    assert move.before == move.after == (("bergen", "genoa"),)
+    assert "must not be negative" in move.reason
+    assert str(next(iter(plan_page(plan)))).startswith("1 Placement would have another condition")
+
+
+def test_a_plan_that_leaves_placements_as_they_are_changes_nothing(plane: PlacementPlane) -> None:
+    plane.tell(a_placement(wanted=2))
+    assert not a_plan(plane, a_managed("oslo", 90), a_placement(wanted=2)).changes
 
 
 @pytest.mark.parametrize(

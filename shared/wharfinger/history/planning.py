@@ -26,6 +26,7 @@ import msgspec
 
 from wharfinger.domain.binding import TargetCluster
 from wharfinger.domain.cluster import Cluster
+from wharfinger.domain.ids import ClusterName
 from wharfinger.domain.node import Node
 from wharfinger.domain.resources import Amounts
 from wharfinger.domain.taints import Taint
@@ -36,7 +37,14 @@ from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.cluster_state import NodesObserved
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.codec import decode_data, made
-from wharfinger.events.decisions import PlanAnswer, ProposalEnd, ScheduleAnswer, effect_of
+from wharfinger.events.decisions import (
+    MISCONFIGURED,
+    SATISFIED,
+    PlanAnswer,
+    ProposalEnd,
+    ScheduleAnswer,
+    effect_of,
+)
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.plans import PlanRequested, StepData, step_of
 from wharfinger.events.proposals import (
@@ -53,6 +61,7 @@ from wharfinger.stages.cluster import ClusterDecider
 from wharfinger.stages.cluster.state import ClusterStageState
 from wharfinger.stages.fleet import FleetDecider
 from wharfinger.stages.fleet.state import FleetState
+from wharfinger.stages.fleet.state.selections import SelectionRecord
 from wharfinger.stages.world import World
 
 SECOND: Micros = 1_000_000
@@ -95,6 +104,19 @@ class BindingMove(Value, frozen=True):
     after: dict[str, int]
     nodes_before: dict[str, int] = {}
     nodes_after: dict[str, int] = {}
+
+
+class SelectionMove(Value, frozen=True):
+    """What becomes of the set of one Placement (Open Cluster Management). `placement`:
+    `<namespace>/<name>`. `before`, `after`: the clusters of each decision group, in order of the
+    groups, empty groups left out. `reason`: what is wrong afterwards, in the words of the
+    Placement's condition; empty: nothing is wrong. A Placement that is removed has no groups and no
+    reason."""
+
+    placement: str
+    before: tuple[tuple[ClusterName, ...], ...]
+    after: tuple[tuple[ClusterName, ...], ...]
+    reason: str = ""
 
 
 class PlannedRefusal(Value, frozen=True):
@@ -145,7 +167,8 @@ class Plan(Value, frozen=True):
     it happens, if all goes well. `stuck`: what stays on drained clusters and nodes. `declined`:
     proposals that would be refused. Both are lines for people. `unsure`: bindings of which a
     cluster is expected to give something back: where that goes then is shown as it looks now, and
-    is not promised."""
+    is not promised. `selections`: Placements that would select other clusters or have another
+    condition."""
 
     id: UUID
     made_at: Micros
@@ -160,9 +183,15 @@ class Plan(Value, frozen=True):
     stuck: tuple[str, ...] = ()
     declined: tuple[str, ...] = ()
     unsure: tuple[str, ...] = ()
+    selections: tuple[SelectionMove, ...] = ()
 
     @property
     def changes(self) -> bool:
+        """Whether it would change anything that a plan shows."""
+        return self.moves_bindings or bool(self.selections)
+
+    @property
+    def moves_bindings(self) -> bool:
         """Whether it would change where anything lies, or leave something without a place."""
         return bool(self.moves) or any(not refusal.before for refusal in self.refusals)
 
@@ -200,6 +229,7 @@ def planned(
         tuple(_stuck(after, facts)),
         tuple(_declined(rounds, proposals)),
         unsure,
+        tuple(_selection_moves(anyway, after)),
     )
 
 
@@ -497,6 +527,37 @@ def _nodes(world: World) -> dict[str, dict[str, int]]:
                 places, place = found.setdefault(name, {}), f"{state.cluster}/{replica.node}"
                 places[place] = places.get(place, 0) + 1
     return {name: dict(sorted(places.items())) for name, places in found.items()}
+
+
+def _selection_moves(anyway: World, then: World) -> Iterator[SelectionMove]:
+    before, after = _selections(anyway), _selections(then)
+    for key in sorted({*before, *after}):
+        old, new = before.get(key, SelectionRecord()), after.get(key, SelectionRecord())
+        move = SelectionMove(key, _grouped(old), _grouped(new), _trouble(new))
+        if move.before != move.after or move.reason != _trouble(old):
+            yield move
+
+
+def _selections(world: World) -> dict[str, SelectionRecord]:
+    """The sets of all Placements: `<namespace>/<name>` -> its set."""
+    return {
+        key: record
+        for state in world.fleet_states()
+        if state.selections is not None
+        for key, record in state.selections.active.items()
+    }
+
+
+def _grouped(record: SelectionRecord) -> tuple[tuple[str, ...], ...]:
+    return tuple([tuple(group.scores) for group in record.groups if group.scores])
+
+
+def _trouble(record: SelectionRecord) -> str:
+    """The message of the condition that says what is wrong, as `get placements` shows it; empty:
+    nothing is."""
+    wrong = {MISCONFIGURED: "True", SATISFIED: "False"}
+    found = {c.type: c.message for c in record.conditions if wrong.get(c.type) == c.status}
+    return found.get(SATISFIED) or found.get(MISCONFIGURED, "")
 
 
 def _refusals(anyway: World, then: World) -> Iterator[PlannedRefusal]:
