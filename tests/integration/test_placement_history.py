@@ -4,6 +4,7 @@ objects."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -21,6 +22,7 @@ from tests.scenarios.placement_plane import (
 from tests.told_plane import ToldPlane
 
 from wharfinger.domain.cluster import ManagedTaint
+from wharfinger.events.accepted import accepted
 from wharfinger.events.clusters import ClusterForgotten
 from wharfinger.events.decisions import PART_SIZE, PlacementDecided
 from wharfinger.history.explain import explain
@@ -28,13 +30,16 @@ from wharfinger.history.export import export, replay_file
 from wharfinger.history.lineage import lineage_of_binding
 from wharfinger.history.object_kinds import DECISIONS, PLACEMENTS
 from wharfinger.history.objects import ObjectFilter, rendered
+from wharfinger.history.plan import SelectionMove, make_plan
 from wharfinger.history.points import HistoryPoint
 from wharfinger.history.redaction import RedactionError
 from wharfinger.history.timeline import timeline
 from wharfinger.runtime.health import HealthServer
 from wharfinger.runtime.ledger import DecisionQuery, LedgerRow
 from wharfinger.runtime.observability import Metrics
+from wharfinger.runtime.topics import shard_for
 from wharfinger.stages.fleet.selection_trace import SelectionsTrace
+from wharfinger.stages.world import World
 from wharfinger_publisher.pages import pages
 
 pytestmark = pytest.mark.integration
@@ -124,6 +129,25 @@ async def test_a_decision_is_taken_again_and_shows_whom_it_asked(plane: ToldPlan
     assert trace.weights == {"ResourceAllocatableMemory": 1}
     for row in await rows(plane):
         assert (await explain(plane.ledger, SUBJECT, decision=row.id)).decision.again.same
+
+
+async def test_on_several_shards_a_placement_is_shown_explained_and_planned_as_on_one(
+    database_url: str,
+) -> None:
+    told = await ToldPlane.opened(database_url)
+    told.world = World(
+        shards=8, shard_of=partial(shard_for, shards=8), recorded=True, at=told.world.at
+    )
+    try:
+        await told.tell(GLOBAL, bound("apps"), a_managed("bergen", 60), a_managed("oslo", 100))
+        await told.tell(a_placement(wanted=1, priorities=(MEMORY,), mode="Exact"))
+        assert await clusters(told) == await clusters(told, HistoryPoint("now")) == ["oslo"]
+        assert (await explain(told.ledger, SUBJECT)).decision.again.same
+        plan = await make_plan(told.ledger, [accepted(a_managed("oslo", 10))])
+        assert [part.stream for part in plan.parts] == [f"fleet/{n}" for n in range(8)]
+        assert plan.selections == (SelectionMove("apps/demo", (("oslo",),), (("bergen",),)),)
+    finally:
+        await told.ledger.close()
 
 
 async def test_its_history_tells_what_made_each_decision_necessary(plane: ToldPlane) -> None:
