@@ -17,7 +17,7 @@ from tests.cluster_world import GIB, a_node
 from tests.hunting import examples
 from tests.properties.test_cluster_stage import check_capacity
 from tests.properties.test_placement_recovery import HAPPENINGS, a_story
-from tests.scenarios.placement_plane import PlacementPlane, a_placement
+from tests.scenarios.placement_plane import GLOBAL, PlacementPlane, a_managed, a_placement, bound
 
 from wharfinger.domain.binding import Binding, divided_quota, range_key
 from wharfinger.domain.cluster import Cluster
@@ -29,7 +29,7 @@ from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.events.accepted import Fact, accepted
 from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.cluster_state import into_buckets
-from wharfinger.events.clusters import ClusterObserved
+from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.codec import made
 from wharfinger.events.decisions import PlanCommitted, ReplicasRefused
 from wharfinger.events.envelope import Event, derived_id
@@ -282,6 +282,22 @@ def test_a_plan_over_all_shards_is_committed_by_each_as_it_was_shown(
     targets = {record.spec.name: record.targets for record in fleet.records()}
     for move in plan.moves:
         assert targets[move.binding] == move.after
+
+
+def test_placements_of_clusters_are_the_same_for_any_number_of_shards() -> None:
+    selected: dict[int, list[list[str]]] = {}
+    for shards in SHARDS:
+        plane = PlacementPlane(World(shards=shards, recorded=True, repeat_after_s=None, at=0))
+        plane.tell(GLOBAL, bound("apps"), *[a_managed(f"c{i}", 100 - i) for i in range(6)])
+        names = ["a", "b", "c"]
+        for name in names:
+            plane.tell(
+                a_placement(name, wanted=2, priorities=(Priority(builtin="Balance"),), mode="Exact")
+            )
+        plane.tell(ClusterForgotten("c0"))
+        selected[shards] = [plane.selected(f"apps/{name}") for name in names]
+        assert all(len(clusters) == 2 for clusters in selected[shards])
+    assert selected[1] == selected[2] == selected[8]
 
 
 def bindings_requested(random: random.Random, plane: PlacementPlane) -> list[Value]:
