@@ -727,15 +727,38 @@ def plan_consolidate(
         list[str] | None,
         typer.Option("--policy", metavar="FILE", help="Pools as if they were applied."),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="List every node that stays.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="List every node that stays, and every change.")
+    ] = False,
+    over: Annotated[
+        str,
+        typer.Option(
+            "--over",
+            metavar="SPAN",
+            help="What would be done over so long, such as 12h or 7d, one pass after another.",
+        ),
+    ] = "",
+    from_: FromPoint = "",
+    provides_after: Annotated[
+        str,
+        typer.Option(
+            "--provides-after",
+            metavar="SPAN",
+            help="How long a node takes to come or to go, with --over (default: 60s).",
+        ),
+    ] = "",
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
     """Which nodes could go or be replaced now, at what saving, and why each of the others stays.
-    Nothing is done."""
+    With --over: which would be, and when. Nothing is done."""
     from wharfinger_cli import consolidate as module
 
-    module.consolidate(_request(context, data_dir, output), cluster, policy or [], every=every)
+    request, over_time = (
+        _request(context, data_dir, output),
+        module.OverTime(over, from_, provides_after),
+    )
+    module.consolidate(request, cluster, policy or [], over_time, every=every)
 
 
 @app.command(rich_help_panel=AHEAD)

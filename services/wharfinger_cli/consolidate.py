@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -13,10 +14,11 @@ from rich.text import Text
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.text import dollars, some
 from wharfinger.engine.disruption.cluster_snapshot import Command, DisruptionVerdict
+from wharfinger.engine.provisioning.bound import PriceBounds
 from wharfinger.events.policies import PolicyApplied
 from wharfinger.history.consolidation_preview import ConsolidationPreview, outlooks
 from wharfinger.history.names import UnknownNameError
-from wharfinger.runtime.ledger import wall_clock
+from wharfinger.runtime.ledger import Ledger, wall_clock
 from wharfinger_cli.apply import compiled, loaded, refuse, require_policies
 from wharfinger_cli.connection import opened_ledger, reached, run
 from wharfinger_cli.facts import known_facts
@@ -40,9 +42,30 @@ GOING = "Disrupting"
 """The rule of the verdict on a node that a running command already removes."""
 
 
-def consolidate(request: Request, cluster: str, policies: Sequence[str], *, every: bool) -> None:
-    """Ends with 1 where something would go. `every`: each node that stays is listed, not the first
-    few."""
+@dataclass(frozen=True, slots=True)
+class OverTime:
+    """What follows `--over`, as it was typed; empty: not given."""
+
+    span: str = ""
+    from_: str = ""
+    provides_after: str = ""
+
+
+def consolidate(
+    request: Request,
+    cluster: str,
+    policies: Sequence[str],
+    over: OverTime | None = None,
+    *,
+    every: bool,
+) -> None:
+    """Ends with 1 where something would go. `over`: a span that is not nothing is simulated.
+    `every`: each node that stays is listed, and each change, not the first few."""
+    if over is not None and over != OverTime():
+        from wharfinger_cli import consolidate_over
+
+        if consolidate_over.shown(request, cluster, policies, over, every=every):
+            return
     found = run(_look(request, cluster, policies))
     names = [name for seen in found for command in seen.survey.commands for name in command.nodes]
     show(request.format, _plain(found), names, lambda: _page(found, every=every))
@@ -54,20 +77,23 @@ async def _look(
     request: Request, cluster: str, filenames: Sequence[str]
 ) -> list[ConsolidationPreview]:
     async with opened_ledger(reached(request)) as ledger:
-        policies: list[Policy] = []
-        if filenames:
-            manifests = loaded(filenames)
-            require_policies(manifests)
-            intake = compiled(manifests, await known_facts(ledger))
-            refuse(intake.errors)
-            policies = [
-                fact.data.policy for fact in intake.facts if isinstance(fact.data, PolicyApplied)
-            ]
+        policies = await policies_in(ledger, filenames)
         try:
             with messages().status("looking at every node"):
                 return await outlooks(ledger, wall_clock(), cluster, policies)
         except UnknownNameError as error:  # 1 would say that something would go
             raise CommandError(str(error)) from None
+
+
+async def policies_in(ledger: Ledger, filenames: Sequence[str]) -> list[Policy]:
+    """The policies of the manifests. CommandError: they are not policies, or have errors."""
+    if not filenames:
+        return []
+    manifests = loaded(filenames)
+    require_policies(manifests)
+    intake = compiled(manifests, await known_facts(ledger))
+    refuse(intake.errors)
+    return [fact.data.policy for fact in intake.facts if isinstance(fact.data, PolicyApplied)]
 
 
 # --- for programs
@@ -86,13 +112,7 @@ def _outlook_plain(seen: ConsolidationPreview) -> Plain:
         "cost": seen.cost,
         "after": seen.after,
         "saving": seen.saving,
-        "bound": None
-        if seen.bound is None
-        else {
-            "resources_only": seen.bound.resources_only,
-            "with_anti_affinity": seen.bound.with_anti_affinity,
-            "relaxation": seen.bound.relaxation,
-        },
+        "bound": bound_plain(seen.bound),
         "commands": [_command_plain(command) for command in seen.survey.commands],
         "nodes_that_stay": [
             {
@@ -103,6 +123,17 @@ def _outlook_plain(seen: ConsolidationPreview) -> Plain:
             }
             for verdict in _staying(seen)
         ],
+    }
+
+
+def bound_plain(bound: PriceBounds | None) -> Plain | None:
+    """Billionths of a dollar an hour."""
+    if bound is None:
+        return None
+    return {
+        "resources_only": bound.resources_only,
+        "with_anti_affinity": bound.with_anti_affinity,
+        "relaxation": bound.relaxation,
     }
 
 
@@ -168,9 +199,7 @@ def _cluster(seen: ConsolidationPreview, *, every: bool) -> Iterator[RenderableT
     if seen.saving:
         said.append(f" -> {dollars(seen.after)}", "not bold " + GOOD)
     if seen.bound is not None:
-        floor = seen.bound.with_anti_affinity
-        above = f", {seen.bound.gap(seen.after) * 100:.1f} % above it then" if floor > 0 else ""
-        said.append(f"  at best {dollars(floor)}{above}", DARK)
+        said.append(bound_text(seen.bound, seen.after), DARK)
     if seen.unpriced:
         said.append(f"  {count(seen.unpriced, 'node')} without a known price", BAD)
     yield said
@@ -186,6 +215,13 @@ def _cluster(seen: ConsolidationPreview, *, every: bool) -> Iterator[RenderableT
             )
     if seen.bound is not None:
         yield Text(f"at best: {seen.bound.relaxation}", DARK)
+
+
+def bound_text(bound: PriceBounds, after: int) -> str:
+    """`after`: the cost in the end, billionths of a dollar an hour."""
+    floor = bound.with_anti_affinity
+    above = f", {bound.gap(after) * 100:.1f} % above it then" if floor > 0 else ""
+    return f"  at best {dollars(floor)}{above}"
 
 
 def _commands(commands: Sequence[Command]) -> Table:

@@ -51,17 +51,17 @@ def savings_plain(found: Savings) -> Plain:
     """Prices in billionths of a dollar an hour, as the decisions have them."""
     return {
         "as_of": as_time(found.until),
-        "commands": [_account_plain(account, found.until) for account in found.accounts],
+        "commands": [account_plain(account, found.until) for account in found.accounts],
         "predicted": found.predicted,
         "realised": found.realised,
         "saved": found.saved,
         "moves": dict(sorted(found.moves.items())),
         "moves_per_dollar": found.moves_per_dollar,
-        "reverted": [_reversal_plain(reversal) for reversal in found.reversals],
+        "reverted": [reversal_plain(reversal) for reversal in found.reversals],
     }
 
 
-def _account_plain(account: Account, until: Micros) -> Plain:
+def account_plain(account: Account, until: Micros) -> Plain:
     decided = account.decided
     return {
         "cluster": decided.cluster,
@@ -80,7 +80,7 @@ def _account_plain(account: Account, until: Micros) -> Plain:
     }
 
 
-def _reversal_plain(reversal: Reversal) -> Plain:
+def reversal_plain(reversal: Reversal) -> Plain:
     return {
         "cluster": reversal.cluster,
         "binding": reversal.binding,
@@ -111,7 +111,7 @@ def savings_page(found: Savings) -> Iterator[RenderableType]:
         yield Text(
             f"moves by reason: {some(f'{why} {n:,}' for why, n in sorted(found.moves.items()))}"
         )
-    yield from _reversals(found)
+    yield from reversals_text(found)
 
 
 def _headline(found: Savings) -> Text:
@@ -177,7 +177,7 @@ def _accounts(found: Savings) -> Table:
     return table
 
 
-def _reversals(found: Savings) -> Iterator[Text]:
+def reversals_text(found: Savings) -> Iterator[Text]:
     if not found.reversals:
         yield Text("no move was reverted", GOOD)
         return

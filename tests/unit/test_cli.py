@@ -133,6 +133,32 @@ def test_help_loads_nothing_heavy() -> None:
         (["generate", "fleet"], {}, "generate fleet: expected one of --out FILE and --apply"),
         (["decisions", "--since", "noon"], {}, "--since: expected a time such as"),
         (
+            ["plan", "consolidate", "--over", "soon"],
+            {},
+            "--over: expected a span such as 90s, 10m, 12h or 7d, got 'soon'",
+        ),
+        (["plan", "consolidate", "--over", "-1d"], {}, "--over: expected a span such as 90s"),
+        (
+            ["plan", "consolidate", "--over", "999999999d"],
+            {},
+            "--over: expected a span from 0s to 366d, got '999999999d'",
+        ),
+        (
+            ["plan", "consolidate", "--over", "1d", "--provides-after", "0s"],
+            {},
+            "--provides-after: expected a span from 1s to 1d, got '0s'",
+        ),
+        (
+            ["plan", "consolidate", "--from", "1h"],
+            {},
+            "--from and --provides-after: expected --over with them",
+        ),
+        (
+            ["plan", "consolidate", "--over", "1d", "--from", "noon"],
+            {},
+            "expected a round such as fleet/0:12, a time such as",
+        ),
+        (
             ["replay", "--from", "3", "--to", "2"],
             {},
             "replay: expected --from to be at most --to, got 3 and 2",

@@ -8,11 +8,11 @@ pods; no decision uses that bound.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from wharfinger.domain.node import Node
-from wharfinger.domain.node_pool import POOL_LABEL
+from wharfinger.domain.node_pool import POOL_LABEL, NodePoolPolicy
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.taints import Effect, first_untolerated
 from wharfinger.engine.disruption.cluster_snapshot import ClusterSnapshot, ConsolidationResult
@@ -67,13 +67,9 @@ async def outlooks(
     been applied.
 
     UnknownNameError: no such cluster."""
-    streams = sorted(
-        head.stream for head in await ledger.heads() if head.stream.startswith(CLUSTER)
+    streams = streams_asked(
+        [head.stream for head in await ledger.heads() if head.stream.startswith(CLUSTER)], cluster
     )
-    if cluster:
-        if cluster_stream(cluster) not in streams:
-            raise UnknownNameError(f"no cluster is called {cluster}")
-        streams = [cluster_stream(cluster)]
     found: list[ConsolidationPreview] = []
     for stream in streams:
         stood = await state_at(ledger, stream)
@@ -88,15 +84,46 @@ async def outlooks(
     return found
 
 
+def streams_asked(streams: Collection[str], cluster: str) -> list[str]:
+    """Of the streams of clusters that of `cluster`, or all of them in order of name where it is
+    empty. UnknownNameError: no such cluster."""
+    if not cluster:
+        return sorted(streams)
+    if cluster_stream(cluster) not in streams:
+        raise UnknownNameError(f"no cluster is called {cluster}")
+    return [cluster_stream(cluster)]
+
+
 def outlook(cluster: str, seen: ClusterSnapshot, *, bounds: bool = True) -> ConsolidationPreview:
     """What one scene comes to."""
-    prices, pools = NodePrices.of(seen), {pool.name: pool for pool in seen.pools}
-    of_pools = [node for node in seen.nodes if node.labels.get(POOL_LABEL, "") in pools]
-    bought = [prices.bought(node, pools[node.labels[POOL_LABEL]]).price for node in of_pools]
+    pools = {pool.name: pool for pool in seen.pools}
+    cost = pool_cost(seen.nodes, pools, NodePrices.of(seen))
+    priced = cost.nodes > cost.unpriced == 0
+    bound = lower_bound(_held_anew(seen)) if bounds and priced else None
+    return ConsolidationPreview(cluster, cost.nodes, cost.price, cost.unpriced, survey(seen), bound)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCost:
+    """Of the nodes of all pools of a cluster: how many, what those of known price cost (billionths
+    of a dollar an hour), and how many others there are."""
+
+    nodes: int = 0
+    price: int = 0
+    unpriced: int = 0
+
+
+def pool_cost(
+    nodes: Iterable[Node], pools: Mapping[str, NodePoolPolicy], prices: NodePrices
+) -> PoolCost:
+    """`nodes`: of one cluster; those of no pool do not count. `pools`: by name."""
+    bought = [
+        prices.bought(node, pools[node.labels[POOL_LABEL]]).price
+        for node in nodes
+        if node.labels.get(POOL_LABEL, "") in pools
+    ]
     known = [price for price in bought if price is not None]
-    unpriced = len(bought) - len(known)
-    bound = lower_bound(_held_anew(seen)) if bounds and known and not unpriced else None
-    return ConsolidationPreview(cluster, len(of_pools), sum(known), unpriced, survey(seen), bound)
+    return PoolCost(len(bought), sum(known), len(bought) - len(known))
 
 
 def _held_anew(seen: ClusterSnapshot) -> Problem:

@@ -332,12 +332,15 @@ def _declined_in(parts: Iterable[PlanRequested]) -> set[str]:
 def live_on(world: World, end: Micros) -> list[RecordedRound]:
     """Lets time pass until nothing is due, but not beyond `end`. The heartbeats of all clusters
     that are not silent continue."""
-    rounds: list[RecordedRound] = []
+    return [recorded for rounds in moments(world, end) for recorded in rounds]
+
+
+def moments(world: World, end: Micros) -> Iterator[list[RecordedRound]]:
+    """The same, one moment at a time: the rounds of each. `world` is as it is after that moment."""
     world.keep_hearing()
     while (due := world.next_due()) is not None and due <= end:
-        rounds += world.wait(due)
+        yield world.wait(due)
         world.keep_hearing()
-    return rounds
 
 
 def request_event(part: PlanRequested) -> Event[Value]:

@@ -55,13 +55,19 @@ def point_of(text: str, now: Micros) -> HistoryPoint:
 def time_in(text: str, now: Micros) -> Micros | None:
     """`2026-11-21T05:00:00Z`, or an age as `90s`, `10m`, `2h`, `1d`; None: it is neither. Without a
     zone UTC is meant."""
-    if age := re.fullmatch(r"(\d{1,9})([smhd])", text):
-        return now - int(age[1]) * UNITS_S[age[2]] * 1_000_000
+    if (age := span_s(text)) is not None:
+        return now - age * 1_000_000
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         return None
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000_000)
+
+
+def span_s(text: str) -> int | None:
+    """The seconds of a span such as `90s`, `10m`, `2h` or `1d`; None: it is none."""
+    span = re.fullmatch(r"(\d{1,9})([smhd])", text)
+    return None if span is None else int(span[1]) * UNITS_S[span[2]]
 
 
 async def moment_of(ledger: Ledger, point: HistoryPoint) -> Micros | None:

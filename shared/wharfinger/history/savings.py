@@ -19,6 +19,7 @@ from typing import assert_never
 from uuid import UUID
 
 from wharfinger.domain.instance_types import PRICE_UNIT
+from wharfinger.domain.value import Value
 from wharfinger.events.decisions import (
     ON_NODES,
     BindingEnd,
@@ -148,10 +149,10 @@ async def savings(
 
 async def added_up(rows: AsyncIterator[LedgerRow], until: Micros, only: str = "") -> Savings:
     """Rows in order of time. `only`: a stream by its whole name, since a query takes prefixes."""
-    book = _Book(Savings(until))
+    book = SavingsBook(Savings(until))
     async for row in rows:
         if not only or row.stream == only:
-            book.take(row)
+            book.take(row.data(), row.id, row.cause, row.at)
     return book.savings
 
 
@@ -163,10 +164,10 @@ class _Left:
 
 
 @dataclass(slots=True)
-class _Book:
-    """`by_decision`: the decision that began a command -> its account. `left`: replica -> the nodes
-    that upkeep took it off, with the last time. `open`: replicas that upkeep has released and that
-    are on no node again yet."""
+class SavingsBook:
+    """Adds up decisions in order of time. `by_decision`: the decision that began a command -> its
+    account. `left`: replica -> the nodes that upkeep took it off, with the last time. `open`:
+    replicas that upkeep has released and that are on no node again yet."""
 
     savings: Savings
     commands: dict[tuple[str, str], Account] = field(default_factory=dict)
@@ -174,23 +175,20 @@ class _Book:
     left: dict[tuple[str, str, int], dict[str, _Left]] = field(default_factory=dict)
     open: dict[tuple[str, str, int], str] = field(default_factory=dict)
 
-    def take(self, row: LedgerRow) -> None:
-        match effect_of(row.data()):
+    def take(self, data: Value, id: UUID, cause: UUID | None, at: Micros) -> None:
+        """One decision: its data and id, the event or decision that led to it, and its time."""
+        match effect_of(data):
             case DisruptionCommand() as decided:
-                account = Account(decided, row.at)
-                self.savings.accounts.append(account)
-                self.commands[(decided.cluster, decided.command)] = self.by_decision[row.id] = (
-                    account
-                )
+                self.begun(decided, id, at)
             case DisruptionResult() as ended:
-                self._ended(ended, row.at)
+                self._ended(ended, at)
             case ReplicaChange() as change:
                 if change.reason not in NOT_UPKEEP:
-                    self._released(change, row)
+                    self._released(change, cause, at)
                 else:
                     for _, key in _replicas(change.cluster, change.binding, change.released):
                         self.open.pop(key, None)
-                self._placed(change, row.at)
+                self._placed(change, at)
             case (
                 BindingEnd()
                 | HeartbeatEnd()
@@ -208,6 +206,13 @@ class _Book:
             case other:
                 assert_never(other)
 
+    def begun(self, decided: DisruptionCommand, id: UUID, at: Micros) -> Account:
+        """Opens the account of a command. `id`: of its decision."""
+        account = Account(decided, at)
+        self.savings.accounts.append(account)
+        self.commands[(decided.cluster, decided.command)] = self.by_decision[id] = account
+        return account
+
     def _ended(self, ended: DisruptionResult, at: Micros) -> None:
         account = self.commands.pop((ended.cluster, ended.command), None)
         if account is not None:  # else it began before what was asked for
@@ -215,10 +220,10 @@ class _Book:
             account.removed, account.realised = len(ended.removed), ended.realised
             account.moved = max(account.moved, ended.moved)
 
-    def _released(self, released: ReplicaChange, row: LedgerRow) -> None:
-        account = self.by_decision.get(row.cause) if row.cause is not None else None
+    def _released(self, released: ReplicaChange, cause: UUID | None, at: Micros) -> None:
+        account = self.by_decision.get(cause) if cause is not None else None
         for node, key in _replicas(released.cluster, released.binding, released.released):
-            self.left.setdefault(key, {})[node] = _Left(node, row.at, released.reason)
+            self.left.setdefault(key, {})[node] = _Left(node, at, released.reason)
             self.open[key] = released.reason
             if account is not None:
                 account.moved += 1

@@ -70,13 +70,16 @@ async def world_at(
     repeat_after_s: int | None = 60,
     provides_after_s: int | None = None,
     namespace: str = "world",
+    not_before: Micros | None = None,
 ) -> World:
     """The plane at that point, with nothing left to process and ready for new events. Its streams
     are cut at the same moment. Messages that one stream had sent and another had not yet received
     are delivered first.
 
     `fleet`, `cluster`: other deciders than those of the recorded profiles. The rounds of these
-    deliveries are part of the world and of no ledger.
+    deliveries are part of the world and of no ledger. `not_before`: the world begins then at the
+    earliest, in microseconds, with the clusters that were not silent at the point; None: it begins
+    at the point.
     """
     at = await moment_of(ledger, point)
     heads = await _cut(ledger, at)
@@ -90,7 +93,7 @@ async def world_at(
         repeat_after_s=repeat_after_s,
         provides_after_s=provides_after_s,
         namespace=namespace,
-        at=at or 0,
+        at=max(at or 0, not_before or 0),
     )
     for head in heads:
         stream = await state_at(ledger, head.stream, HistoryPoint("", head.stream, head.round))
@@ -100,6 +103,8 @@ async def world_at(
             decider, state = other, other.load(head.stream, decider.dump(state))
         world.adopt(head.stream, decider, state, stream.head)
     await _unheard_outcomes(ledger, world, shard_of)
+    if not_before is not None:
+        world.keep_hearing()
     world.settle_in(await _policies(ledger, at))
     return world
 

@@ -79,7 +79,7 @@ from wharfinger.runtime.topics import shard_for
 from wharfinger.stages.cluster import ClusterDecider
 from wharfinger.stages.cluster.profile import ClusterProfile
 from wharfinger.stages.fleet import FleetDecider
-from wharfinger.stages.world import World
+from wharfinger.stages.world import World, foreign_pods
 
 GENESIS = HistoryPoint("the beginning", at=-1)
 PRESENT = HistoryPoint("now")
@@ -691,11 +691,10 @@ def _tell_book(book: RunMetrics, at: Micros, data: Value) -> None:
 
 def _without_our_pods(event: Event[Value]) -> Event[Value]:
     """Pods of bindings are a consequence of decisions; what else runs on a node is given."""
-    data = event.data
-    if not isinstance(data, PodsObserved) or not any(pod.binding for pod in data.pods):
+    if not isinstance(event.data, PodsObserved):
         return event
-    foreign = tuple(pod for pod in data.pods if not pod.binding)
-    return msgspec.structs.replace(event, data=msgspec.structs.replace(data, pods=foreign))
+    foreign = foreign_pods(event.data)
+    return event if foreign is event.data else msgspec.structs.replace(event, data=foreign)
 
 
 def _claimed_before(world: World) -> frozenset[str]:

@@ -366,6 +366,13 @@ class PoolFacts:
             if node is not None and POOL_LABEL in node.labels:
                 self.quiet_since[name] = at
 
+    def adopt_times(self, stage: PoolFacts) -> None:
+        """Takes over what current assignments do not contain: since when each node is idle, until
+        when it is reserved, why it leaves, and which offerings were not available. `stage`: the
+        facts of the stream that owns the cluster."""
+        self.quiet_since, self.promised = dict(stage.quiet_since), dict(stage.promised)
+        self.leaving, self.sold_out = dict(stage.leaving), dict(stage.sold_out)
+
     # --- looking
 
     def disrupting(self) -> dict[str, DisruptionReason]:

@@ -25,6 +25,7 @@ from wharfinger.events.decisions import (
     BindingEnd,
     DisruptionCommand,
     DisruptionResult,
+    Effect,
     HeartbeatEnd,
     NodeClaim,
     NodeClaimResult,
@@ -85,7 +86,11 @@ class SimulatedProvider:
         self.policies.applied(policy.key, policy)
 
     def decided(self, decision: Value, at: Micros) -> None:
-        match effect_of(decision):
+        self.follows(effect_of(decision), at)
+
+    def follows(self, effect: Effect | None, at: Micros) -> None:
+        """Takes up what follows from a decision at `at`, in microseconds."""
+        match effect:
             case NodeClaim() | NodeRemoval() as deed:
                 self._remember(at + self.after_us, deed)
             case DisruptionCommand(moves=moves) as command:

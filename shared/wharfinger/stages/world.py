@@ -75,7 +75,7 @@ from wharfinger.stages.fleet.fork import fork
 from wharfinger.stages.fleet.promised import promised_in
 from wharfinger.stages.fleet.quota_capacity import QuotasLeft, rooms_left
 from wharfinger.stages.fleet.state import FleetState
-from wharfinger.stages.provider import SimulatedProvider
+from wharfinger.stages.provider import Deed, SimulatedProvider
 
 SECOND: Micros = 1_000_000
 
@@ -248,12 +248,25 @@ class World:
         return other
 
     def keep_hearing(self) -> None:
-        """Stops the lease timer of every cluster that is not silent, so that no cluster becomes
-        silent only because time passes. A new observation of a cluster starts its timer again."""
+        """Stops the lease timer of every cluster that is not silent, in the fleet streams and in
+        the descheduler, so that no cluster becomes silent or stale only because time passes. A new
+        observation of a cluster starts its timer again."""
         for state in self.fleet_states():
             for cluster in state.clusters.values():
                 if cluster.silent_since is None:
                     state.cluster_index.leases.discard((cluster.name,))
+        if self._descheduler is not None:
+            for known in self._descheduler.clusters.values():
+                if not known.silenced:
+                    known.lease_s = None
+
+    def provide(self, deeds: Iterable[tuple[Micros, Deed]]) -> None:
+        """Gives the simulated provider what was decided before the world began and is not done yet:
+        claims without a node, nodes to be deleted, nodes to be drained, each with the time of its
+        decision in microseconds. Without a provider nothing happens."""
+        if self._provider is not None:
+            for at, deed in deeds:
+                self._provider.follows(deed, at)
 
     # --- delivering events
 
@@ -563,6 +576,8 @@ class World:
             self._show(ObjectsObserved(name, kind, namespace, objects), name)
         placed = tuple(cluster_items.current_items(state, running.head.seq))
         self._show(AssignmentsDecided(name, state.stream, running.head.seq, placed), name)
+        if self._descheduler is not None:
+            self._descheduler.cluster(name).pools.adopt_times(state.pools)
 
     def _adopt_quotas(self) -> None:
         """Sets the remaining amounts of the clusters' quotas in the estimator. They are computed
@@ -620,6 +635,16 @@ class World:
     def _seen(self, cluster: str, stream: str) -> int:
         running = self.streams.get(cluster_stream(cluster))
         return 0 if running is None else int(running.state.seen.get(stream, 0))
+
+
+def foreign_pods(told: PodsObserved) -> PodsObserved:
+    """The observed pods without those of bindings. In a simulation pods of bindings follow from
+    decisions, and no kubelet reports that they have left a node."""
+    if not any(pod.binding for pod in told.pods):
+        return told
+    return PodsObserved(
+        told.cluster, told.node, tuple([pod for pod in told.pods if not pod.binding])
+    )
 
 
 def _policy_of(event: Event[Value]) -> PolicyApplied:
