@@ -169,6 +169,31 @@ def test_a_pod_that_is_bound_is_never_left_out(uids: list[str], later: int) -> N
         assert set(reader.uids()) == set(UIDS)
 
 
+@settings(max_examples=examples(60))
+@given(st.integers(0, 2 * PODS_US))
+def test_a_pod_that_finishes_is_off_its_node_before_it_is_known_as_finished(before: int) -> None:
+    """Another pod of the node finished earlier, and its fact is due just then."""
+    facts, reader = listed([node("n1")], [pod("u1", "n1"), pod("u2", "n1")]), Reader()
+    for sighted in facts.due(SECOND_US):
+        reader.fold(sighted)
+    begin = 2 * SECOND_US
+    facts.see_finished(pod("u1", "n1"), begin)
+    for sighted in facts.due(begin + PODS_US):
+        reader.fold(sighted)
+    facts.see_finished(pod("u2", "n1"), begin + FINISHED_US - before)
+    for sighted in facts.due(begin + FINISHED_US):
+        reader.fold(sighted)
+    assert (reader.on(), reader.ended()) == ({}, {"u1": "n1", "u2": "n1"})
+
+
+def test_what_an_earlier_collector_saw_as_finished_and_is_gone_is_taken_back() -> None:
+    known: list[Fact] = [FinishedPodsObserved("oslo", "n1", (pod("u9", "n1"),))]
+    facts = ObservedCluster(OSLO, known)
+    facts.list_nodes([node("n1")], 0)
+    facts.list_pods([], 0)
+    assert FinishedPodsObserved("oslo", "n1", ()) in [s.fact.data for s in facts.due(SECOND_US)]
+
+
 def test_nothing_is_sent_before_both_lists_are_complete() -> None:
     facts = ObservedCluster(OSLO)
     facts.list_pods([pod("u", "n1")], 0)
