@@ -66,6 +66,7 @@ def compiled(manifests: Sequence[Manifest], known: LatestFacts) -> Intake:
         known.quotas,
         known.objects,
         known.pods,
+        known.finished,
     )
 
 
@@ -79,6 +80,7 @@ def compiled_away(manifests: Sequence[Manifest], known: LatestFacts) -> Intake:
         known.quotas,
         known.objects,
         known.pods,
+        known.finished,
     )
 
 

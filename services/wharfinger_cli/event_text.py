@@ -10,6 +10,7 @@ from wharfinger.events.assignments import AssignmentsDecided
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.cluster_state import (
+    FinishedPodsObserved,
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
@@ -75,6 +76,8 @@ def said(data: Value, before: Binding | None = None) -> str:
             return f"nodes of {cluster}"
         case PodsObserved(cluster=cluster, node=node):
             return f"pods on {node} of {cluster}"
+        case FinishedPodsObserved(cluster=cluster, node=node):
+            return f"finished pods on {node} of {cluster}"
         case ObjectsObserved(cluster=cluster, kind=kind, namespace=namespace):
             return f"{kind}s of {cluster}/{namespace}".removesuffix("/")
         case WorkloadObserved(cluster=cluster, binding=binding_name):

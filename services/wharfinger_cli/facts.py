@@ -27,6 +27,7 @@ from wharfinger.domain.taints import Taint
 from wharfinger.domain.value import Value
 from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.cluster_state import (
+    FinishedPodsObserved,
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
@@ -138,6 +139,14 @@ class LatestFacts:
         """(cluster, node) -> the pods reported on it."""
         return {
             (observed.cluster, observed.node): observed.pods for observed in self.of(PodsObserved)
+        }
+
+    @property
+    def finished(self) -> dict[tuple[str, str], tuple[Pod, ...]]:
+        """(cluster, node) -> the finished pods reported there."""
+        return {
+            (observed.cluster, observed.node): observed.pods
+            for observed in self.of(FinishedPodsObserved)
         }
 
     @property

@@ -22,6 +22,7 @@ from wharfinger.domain.time import Micros
 from wharfinger.domain.value import digest
 from wharfinger.events.accepted import Fact
 from wharfinger.events.cluster_state import (
+    FinishedPodsObserved,
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
@@ -279,7 +280,12 @@ async def known_facts(ledger: Ledger, names: Iterable[str]) -> tuple[dict[str, l
             event = event_of(fact)
             epoch = max(epoch, event.version[0])
             if isinstance(
-                event.data, NodesObserved | PodsObserved | ObjectsObserved | QuotasObserved
+                event.data,
+                NodesObserved
+                | PodsObserved
+                | FinishedPodsObserved
+                | ObjectsObserved
+                | QuotasObserved,
             ):
                 found[fact.partition_key].append(event.data)
     return found, epoch

@@ -26,10 +26,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A pod that takes nothing of its node any more."""
+    """A pod that uses nothing of its node any more. `pod`: None if its object cannot be read
+    (`why`); then only what is known of it as a running pod is removed."""
 
     uid: str
     name: str
+    pod: Pod | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +69,17 @@ class LiveDecoder:
     def pod(self, raw: msgspec.Raw) -> Pod | Finished | Unreadable:
         try:
             live = self._pod(raw)
-            if live.finished:
-                return Finished(
-                    live.metadata.uid, f"{live.metadata.namespace}/{live.metadata.name}"
-                )
-            return self._reader.pod(live)
+            return self._finished(live) if live.finished else self._reader.pod(live)
         except (msgspec.ValidationError, UnreadableError) as error:
             return _unreadable(raw, error)
+
+    def _finished(self, live: LivePod) -> Finished:
+        meta = live.metadata
+        name = f"{meta.namespace}/{meta.name}"
+        try:
+            return Finished(meta.uid, name, self._reader.pod(live))
+        except UnreadableError as error:
+            return Finished(meta.uid, name, why=str(error))
 
     def object(self, kind: Kind) -> Callable[[msgspec.Raw], Observed | Unreadable]:
         """For other kinds: read by the models of manifests."""
@@ -167,16 +174,26 @@ class PodSink(WatchSink):
     def replace(self, objects: Sequence[Pod | Finished | Unreadable], version: str) -> None:
         at = self._clock()
         pods: list[Pod] = []
+        finished: list[Pod] = []
         for found in objects:
             match found:
                 case Unreadable():
                     self._facts.unreadable("pod", found.key, found.why, at)
                     if (known := self._facts.pod(found.key)) is not None:
                         pods.append(known)
+                    if (known := self._facts.finished(found.key)) is not None:
+                        finished.append(known)
+                case Finished(pod=None):
+                    self._facts.unreadable("pod", found.uid, found.why, at)
+                    if (known := self._facts.finished(found.uid)) is not None:
+                        finished.append(known)
+                case Finished(pod=Pod() as pod):
+                    self._facts.readable("pod", found.uid, at)
+                    finished.append(pod)
                 case Pod():
                     self._facts.readable("pod", found.uid, at)
                     pods.append(found)
-        self._facts.list_pods(pods, at)
+        self._facts.list_pods(pods, at, finished)
         self.listed = True
         self._changed()
 
@@ -185,9 +202,13 @@ class PodSink(WatchSink):
         match object_:
             case Unreadable():
                 self._facts.unreadable("pod", object_.key, object_.why, at)
-            case Finished():
+            case Finished(pod=None):
+                self._facts.unreadable("pod", object_.uid, object_.why, at)
+                if self._facts.finished(object_.uid) is None:
+                    self._facts.lose_pod(object_.uid, at)
+            case Finished(pod=Pod() as pod):
                 self._facts.readable("pod", object_.uid, at)
-                self._facts.lose_pod(object_.uid, at)
+                self._facts.see_finished(pod, at)
             case Pod():
                 self._facts.readable("pod", object_.uid, at)
                 self._facts.see_pod(object_, at)

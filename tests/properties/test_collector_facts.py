@@ -13,10 +13,22 @@ from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.taints import Taint
 from wharfinger.domain.workload import Requirements
 from wharfinger.events.accepted import Fact
-from wharfinger.events.cluster_state import NODES_BYTES_MAX, NodesObserved, PodsObserved
+from wharfinger.events.cluster_state import (
+    NODES_BYTES_MAX,
+    FinishedPodsObserved,
+    NodesObserved,
+    PodsObserved,
+)
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.stages.collector import ObservedCluster, Sighted
-from wharfinger.stages.collector.state import BUCKETS_MIN, COMPLETE, NODES_US, PODS_US, SECOND_US
+from wharfinger.stages.collector.state import (
+    BUCKETS_MIN,
+    COMPLETE,
+    FINISHED_US,
+    NODES_US,
+    PODS_US,
+    SECOND_US,
+)
 
 OSLO = Cluster("oslo", lease_s=40)
 
@@ -35,6 +47,7 @@ class Reader:
     def __init__(self) -> None:
         self.buckets: dict[tuple[int, int], tuple[Node, ...]] = {}
         self.pods: dict[str, tuple[Pod, ...]] = {}
+        self.finished: dict[str, tuple[Pod, ...]] = {}
         self.count = 0
         self.version = 0
 
@@ -47,6 +60,10 @@ class Reader:
                 self.buckets[buckets, bucket] = nodes
             case PodsObserved(node=name, pods=pods):
                 self.pods[name] = pods
+            case FinishedPodsObserved(node=name, pods=pods):
+                self.finished[name] = pods
+                both = {p.uid for p in pods} & {p.uid for p in self.pods.get(name, ())}
+                assert not both, "a pod that has finished is off its node before"
 
     def nodes(self) -> dict[str, Node]:
         found = [n for (count, _), ns in self.buckets.items() if count == self.count for n in ns]
@@ -54,6 +71,9 @@ class Reader:
 
     def uids(self) -> list[str]:
         return sorted(p.uid for pods in self.pods.values() for p in pods)
+
+    def ended(self) -> dict[str, str]:
+        return {p.uid: p.node for pods in self.finished.values() for p in pods}
 
     def on(self) -> dict[str, str]:
         return {p.uid: p.node for pods in self.pods.values() for p in pods}
@@ -72,11 +92,15 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("see-pod"), st.sampled_from(UIDS), st.sampled_from(["", *NODES])),
         st.tuples(st.just("lose-pod"), st.sampled_from(UIDS), st.just("")),
+        st.tuples(st.just("finish-pod"), st.sampled_from(UIDS), st.sampled_from(["", *NODES])),
         st.tuples(st.just("see-node"), st.sampled_from(NODES), st.sampled_from(["1", "2"])),
         st.tuples(st.just("lose-node"), st.sampled_from(NODES), st.just("")),
-        st.tuples(st.just("send"), st.sampled_from(["0", "60000", "400000"]), st.just("")),
+        st.tuples(
+            st.just("send"), st.sampled_from(["0", "60000", "400000", "30000000"]), st.just("")
+        ),
         st.tuples(st.just("refused"), st.just("400000"), st.just("")),
         st.tuples(st.just("list"), st.just(""), st.just("")),
+        st.tuples(st.just("relist"), st.just(""), st.sampled_from(["0", "2", "5"])),
     ),
     max_size=40,
 )
@@ -88,13 +112,21 @@ def test_after_all_facts_the_reader_knows_what_is_there(steps: list[tuple[str, s
     facts, reader, at = listed(), Reader(), 0
     nodes: dict[str, Node] = {}
     pods: dict[str, Pod] = {}
+    ended: dict[str, Pod] = {}
     for what, name, said in steps:
         match what:
             case "see-pod":
+                ended.pop(name, None)
                 pods[name] = pod(name, said)
                 facts.see_pod(pods[name], at)
+            case "finish-pod":
+                node_name = pods[name].node if name in pods else said
+                pods.pop(name, None)
+                ended[name] = pod(name, node_name)
+                facts.see_finished(ended[name], at)
             case "lose-pod":
                 pods.pop(name, None)
+                ended.pop(name, None)
                 facts.lose_pod(name, at)
             case "see-node":
                 nodes[name] = node(name, int(said))
@@ -104,7 +136,11 @@ def test_after_all_facts_the_reader_knows_what_is_there(steps: list[tuple[str, s
                 facts.lose_node(name, at)
             case "list":  # what a watch had said already changes nothing
                 facts.list_nodes(list(nodes.values()), at)
-                facts.list_pods(list(pods.values()), at)
+                facts.list_pods(list(pods.values()), at, list(ended.values()))
+            case "relist":  # without a watch in between
+                pods = {uid: pod(uid, "n1") for uid in UIDS[: int(said)]}
+                ended = {uid: pod(uid, "n1") for uid in UIDS[int(said) :]}
+                facts.list_pods(list(pods.values()), at, list(ended.values()))
             case "refused":
                 at += int(name)
                 facts.unsent(facts.due(at), at)
@@ -112,11 +148,12 @@ def test_after_all_facts_the_reader_knows_what_is_there(steps: list[tuple[str, s
                 at += int(name)
                 for sighted in facts.due(at):
                     reader.fold(sighted)
-    for sighted in facts.due(at + 10 * SECOND_US):
+    for sighted in facts.due(at + FINISHED_US):
         reader.fold(sighted)
     assert reader.nodes() == nodes
     assert reader.on() == {uid: found.node for uid, found in pods.items()}
-    assert facts.due(at + 20 * SECOND_US) == [], "what was sent is not sent again"
+    assert reader.ended() == {uid: found.node for uid, found in ended.items()}
+    assert facts.due(at + 2 * FINISHED_US) == [], "what was sent is not sent again"
 
 
 @settings(max_examples=examples(60))
@@ -130,6 +167,31 @@ def test_a_pod_that_is_bound_is_never_left_out(uids: list[str], later: int) -> N
     for sighted in facts.due(2 * SECOND_US + later):
         reader.fold(sighted)
         assert set(reader.uids()) == set(UIDS)
+
+
+@settings(max_examples=examples(60))
+@given(st.integers(0, 2 * PODS_US))
+def test_a_pod_that_finishes_is_off_its_node_before_it_is_known_as_finished(before: int) -> None:
+    """Another pod of the node finished earlier, and its fact is due just then."""
+    facts, reader = listed([node("n1")], [pod("u1", "n1"), pod("u2", "n1")]), Reader()
+    for sighted in facts.due(SECOND_US):
+        reader.fold(sighted)
+    begin = 2 * SECOND_US
+    facts.see_finished(pod("u1", "n1"), begin)
+    for sighted in facts.due(begin + PODS_US):
+        reader.fold(sighted)
+    facts.see_finished(pod("u2", "n1"), begin + FINISHED_US - before)
+    for sighted in facts.due(begin + FINISHED_US):
+        reader.fold(sighted)
+    assert (reader.on(), reader.ended()) == ({}, {"u1": "n1", "u2": "n1"})
+
+
+def test_what_an_earlier_collector_saw_as_finished_and_is_gone_is_taken_back() -> None:
+    known: list[Fact] = [FinishedPodsObserved("oslo", "n1", (pod("u9", "n1"),))]
+    facts = ObservedCluster(OSLO, known)
+    facts.list_nodes([node("n1")], 0)
+    facts.list_pods([], 0)
+    assert FinishedPodsObserved("oslo", "n1", ()) in [s.fact.data for s in facts.due(SECOND_US)]
 
 
 def test_nothing_is_sent_before_both_lists_are_complete() -> None:

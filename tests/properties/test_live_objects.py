@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 from tests.hunting import examples
 from tests.live_objects import NODES, PODS, Json
 
+from wharfinger.domain.cluster import Cluster
 from wharfinger.manifests.kubernetes.core import NodeManifest, PodManifest, pod_of
 from wharfinger.manifests.kubernetes.live import LiveNode, LivePod, LiveReader, UnreadableError
 from wharfinger.manifests.model import LIVE
+from wharfinger.stages.collector import ObservedCluster
+from wharfinger_collector.sighting import LiveDecoder, PodSink
 
 read_pod = msgspec.json.Decoder(LivePod).decode
 read_node = msgspec.json.Decoder(LiveNode).decode
@@ -68,3 +71,54 @@ def test_an_object_that_means_nothing_known_is_named_without_its_values() -> Non
     with pytest.raises(UnreadableError, match="shop/a: spec") as raised:
         LiveReader().pod(read_pod(json.dumps(pod)))
     assert "secret-value" not in str(raised.value)
+
+
+# --- pods that finish, on their way into the state of the cluster
+
+
+def live_pod(phase: str, spec: str = '"containers":[]') -> msgspec.Raw:
+    return msgspec.Raw(
+        b'{"metadata":{"name":"a","namespace":"shop","uid":"u"},"spec":{"nodeName":"n1",%b},'
+        b'"status":{"phase":"%b","qosClass":"BestEffort"}}' % (spec.encode(), phase.encode())
+    )
+
+
+def a_sink() -> tuple[ObservedCluster, PodSink, LiveDecoder]:
+    facts = ObservedCluster(Cluster("oslo"))
+    return facts, PodSink(facts, lambda: 0, lambda: None), LiveDecoder()
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["listed", "watched"])
+def test_a_pod_that_finishes_leaves_its_node_and_is_known_as_finished(listed: bool) -> None:
+    facts, sink, decoder = a_sink()
+    sink.upsert(decoder.pod(live_pod("Running")), "1")
+    ended = decoder.pod(live_pod("Failed"))
+    if listed:
+        sink.replace([ended], "2")
+    else:
+        sink.upsert(ended, "2")
+    assert facts.pod("u") is None
+    found = facts.finished("u")
+    assert found is not None
+    assert (found.node, found.upkeep and found.upkeep.phase) == ("n1", "Failed")
+    sink.remove(ended, "3")
+    assert facts.finished("u") is None
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["listed", "watched"])
+def test_a_finished_pod_that_cannot_be_read_leaves_its_node_and_the_facts_are_incomplete(
+    listed: bool,
+) -> None:
+    facts, sink, decoder = a_sink()
+    sink.upsert(decoder.pod(live_pod("Running")), "1")
+    wrong = '"containers":[{"resources":{"requests":{"cpu":"much"}}}]'
+    ended = decoder.pod(live_pod("Failed", wrong))
+    if listed:
+        sink.replace([ended], "2")
+    else:
+        sink.upsert(ended, "2")
+    assert (facts.pod("u"), facts.finished("u")) == (None, None)
+    assert facts.cluster.conditions == {"FactsComplete": "False"}
+    sink.upsert(decoder.pod(live_pod("Failed")), "3")
+    assert facts.finished("u") is not None
+    assert facts.cluster.conditions == {}

@@ -35,6 +35,7 @@ from wharfinger.events.decisions import (
     PlacementReleased,
     PlanCommitted,
     PlanRefused,
+    PodRemovalDecided,
     PricedNode,
     ProposalRefused,
     ReplicasNominated,
@@ -48,6 +49,7 @@ from wharfinger.events.decisions import (
 )
 from wharfinger.events.decisions.steps import NOTHING
 from wharfinger.events.envelope import derived_id
+from wharfinger.events.proposals import FinishedPod
 from wharfinger.events.registry import EVENT_TYPES, type_of
 from wharfinger.events.streams import DECISIONS
 from wharfinger.kernel.audit import AuditResult, audit
@@ -367,6 +369,11 @@ PAIRS: tuple[tuple[Value, Value, str], ...] = (
         "selection",
     ),
     (NodeRemovalDecided("c", "n", "r"), NodeRemovalDecided("c", "m", "r"), "selection"),
+    (
+        PodRemovalDecided("c", "n", (FinishedPod("u", "s", "a", "Failed"),), "x", "r", 1),
+        PodRemovalDecided("c", "n", (FinishedPod("v", "s", "b", "Failed"),), "x", "r", 1),
+        "selection",
+    ),
     (ClusterSilenced("c", 1), ClusterSilenced("c", 2), "trigger"),
     (ClusterRecovered("c"), ClusterRecovered("d"), "selection"),
     (FailoverHeld(3, 5), FailoverHeld(4, 5), "filter"),

@@ -23,7 +23,7 @@ from wharfinger.domain.policy import Policy
 from wharfinger.domain.selectors import LabelSelector, NodeTerm, Requirement
 from wharfinger.domain.workload import Requirements
 from wharfinger.events.bindings import BindingRequested
-from wharfinger.events.cluster_state import ObjectsObserved, PodsObserved
+from wharfinger.events.cluster_state import FinishedPodsObserved, ObjectsObserved, PodsObserved
 from wharfinger.events.intake import Intake, compile_deletions, compile_manifests
 from wharfinger.events.policies import PolicyApplied
 from wharfinger.manifests.kubernetes import core as kubernetes
@@ -415,6 +415,14 @@ def on_nodes(intake: Intake) -> dict[str, list[str]]:
     }
 
 
+def finished(intake: Intake) -> dict[str, list[str]]:
+    return {
+        f.key: [p.name for p in f.data.pods]
+        for f in intake.facts
+        if isinstance(f.data, FinishedPodsObserved)
+    }
+
+
 def test_objects_with_a_cluster_are_facts_of_it_by_kind_and_namespace() -> None:
     intake = applied(service("b"), service("a"), BUDGET, NAMESPACE)
     label = {"wharfinger.io/cluster": "oslo"}
@@ -477,6 +485,7 @@ def test_pods_that_run_are_told_with_their_nodes_all_of_a_node_together() -> Non
         running("d", "n-2", "Succeeded"),
     )
     assert on_nodes(intake) == {"n-1": ["a", "b"], "n-2": ["c"]}
+    assert finished(intake) == {"oslo/finished/n-2": ["d"]}
     assert not bindings(intake)
 
 
@@ -493,8 +502,20 @@ def test_a_pod_that_moved_is_gone_from_where_it_was() -> None:
     assert on_nodes(moved) == {"n-1": ["b"], "n-2": ["a"]}
     ended = compile_manifests(manifests(running("a", "n-1", "Failed")), known_pods=before)
     assert on_nodes(ended) == {"n-1": ["b"]}
+    assert finished(ended) == {"oslo/finished/n-1": ["a"]}
     gone = compile_deletions(manifests(running("a", "n-1")), known_pods=before)
     assert on_nodes(gone) == {"n-1": ["b"]}
+
+
+def test_a_finished_pod_is_there_until_it_is_deleted() -> None:
+    ended = applied(running("a", "n-1", "Failed"), running("b", "n-1", "Succeeded"))
+    (fact,) = [f.data for f in ended.facts if isinstance(f.data, FinishedPodsObserved)]
+    assert [p.upkeep and p.upkeep.phase for p in fact.pods] == ["Failed", "Succeeded"]
+    before = {("oslo", "n-1"): fact.pods}
+    more = compile_manifests(manifests(running("c", "n-1", "Failed")), known_finished=before)
+    assert finished(more) == {"oslo/finished/n-1": ["a", "b", "c"]}
+    gone = compile_deletions(manifests(running("a", "n-1", "Failed")), known_finished=before)
+    assert finished(gone) == {"oslo/finished/n-1": ["b"]}
 
 
 def test_a_cluster_that_goes_takes_its_objects_and_pods_along() -> None:
@@ -507,10 +528,18 @@ def test_a_cluster_that_goes_takes_its_objects_and_pods_along() -> None:
         ("rena", "Service", "ns"): (),
     }
     pods = {("oslo", "n-1"): (Pod("u", "p", Requirements(), "n-1"),)}
-    gone = compile_deletions(manifests(cluster), known_objects=objects, known_pods=pods)
-    assert [f.key for f in gone.facts] == ["oslo/pods/n-1", "oslo/objects/Service/ns", "oslo"]
-    assert [f.data for f in gone.facts[:2]] == [
+    gone = compile_deletions(
+        manifests(cluster), known_objects=objects, known_pods=pods, known_finished=pods
+    )
+    assert [f.key for f in gone.facts] == [
+        "oslo/pods/n-1",
+        "oslo/finished/n-1",
+        "oslo/objects/Service/ns",
+        "oslo",
+    ]
+    assert [f.data for f in gone.facts[:3]] == [
         PodsObserved("oslo", "n-1", ()),
+        FinishedPodsObserved("oslo", "n-1", ()),
         ObjectsObserved("oslo", "Service", "ns", ()),
     ]
 

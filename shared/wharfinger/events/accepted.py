@@ -12,6 +12,7 @@ from wharfinger.domain.binding import range_key
 from wharfinger.domain.value import Value
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.cluster_state import (
+    FinishedPodsObserved,
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
@@ -29,6 +30,7 @@ Fact = (
     | ClusterForgotten
     | NodesObserved
     | PodsObserved
+    | FinishedPodsObserved
     | QuotasObserved
     | ObjectsObserved
     | WorkloadObserved
@@ -70,6 +72,8 @@ def accepted(data: Fact) -> Accepted:
             return Accepted(data, name, f"{name}/nodes/{bucket}", name)
         case PodsObserved(cluster=name, node=node):
             return Accepted(data, name, f"{name}/pods/{node}", name)
+        case FinishedPodsObserved(cluster=name, node=node):
+            return Accepted(data, name, f"{name}/finished/{node}", name)
         case QuotasObserved(cluster=name, namespace=namespace):
             return Accepted(data, name, f"{name}/quotas/{namespace}", name)
         case ObjectsObserved(cluster=name, kind=kind, namespace=namespace):

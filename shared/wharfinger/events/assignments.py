@@ -14,6 +14,7 @@ from wharfinger.domain.ids import (
     ClusterName,
     FleetDecisionId,
     NodeName,
+    PodUid,
     StreamName,
     Word,
     WorkloadUid,
@@ -132,6 +133,16 @@ class Disrupted(Value, frozen=True, tag="disrupted"):
     reason: str
 
 
+class PodsRemoved(Value, frozen=True, tag="pods-removed"):
+    """Finished pods may be deleted until `until_us`. They use nothing of their node, so nothing
+    becomes free."""
+
+    seq: int
+    decision: str
+    pods: tuple[PodUid, ...]
+    until_us: int
+
+
 AssignmentItem = (
     Assigned
     | Placed
@@ -144,6 +155,7 @@ AssignmentItem = (
     | ClaimEnded
     | Disrupting
     | Disrupted
+    | PodsRemoved
 )
 
 

@@ -4,7 +4,8 @@ State model, one key for each group:
 
 - Nodes: cluster/nodes/bucket. There are `buckets` buckets, chosen by a stable hash of the node's
   name. A cluster's nodes are known only after every bucket has been received.
-- Pods: cluster/pods/node.
+- Pods: cluster/pods/node. Those without a node are in the event of the node "".
+- Pods that have finished and still exist as objects: cluster/finished/node.
 - Quotas: cluster/quotas/namespace.
 - Other objects that placement depends on (services, budgets, namespaces, volumes, claims):
   cluster/objects/kind/namespace.
@@ -40,6 +41,16 @@ class NodesObserved(Value, frozen=True):
 
 
 class PodsObserved(Value, frozen=True):
+    cluster: Bounded[ClusterName]
+    node: Bounded[NodeName]
+    pods: tuple[Pod, ...]
+
+
+class FinishedPodsObserved(Value, frozen=True):
+    """The pods of a node whose phase is Succeeded or Failed (`upkeep.phase`) and that have not been
+    deleted, in order of uid. They use nothing of the node, so no stage takes this event in: only
+    the descheduler reads it. A finished pod never runs again."""
+
     cluster: Bounded[ClusterName]
     node: Bounded[NodeName]
     pods: tuple[Pod, ...]

@@ -31,6 +31,7 @@ from wharfinger.domain.workload import ObjectRef
 from wharfinger.events.accepted import Accepted, Fact, accepted
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.cluster_state import (
+    FinishedPodsObserved,
     ObjectsObserved,
     PodsObserved,
     QuotasObserved,
@@ -142,6 +143,7 @@ def compile_manifests(
     known_quotas: Mapping[Place, Iterable[Quota]] | None = None,
     known_objects: Mapping[Drawer, Iterable[ClusterObject]] | None = None,
     known_pods: Mapping[Berth, Iterable[Pod]] | None = None,
+    known_finished: Mapping[Berth, Iterable[Pod]] | None = None,
 ) -> Intake:
     """What applying `manifests` states. Nodes join the known ones of their cluster, replacing those
     of the same name, and so do the quotas of a namespace, the objects of a kind and the pods of a
@@ -159,6 +161,7 @@ def compile_manifests(
         known_quotas or {},
         known_objects or {},
         known_pods or {},
+        known_finished or {},
     )
     run.refuse_repeats()
     clusters = run.clusters_observed()
@@ -183,6 +186,7 @@ def compile_deletions(
     known_quotas: Mapping[Place, Iterable[Quota]] | None = None,
     known_objects: Mapping[Drawer, Iterable[ClusterObject]] | None = None,
     known_pods: Mapping[Berth, Iterable[Pod]] | None = None,
+    known_finished: Mapping[Berth, Iterable[Pod]] | None = None,
 ) -> Intake:
     """What deleting `manifests` states. Bindings of a removed policy go to the next one that
     selects them, or stay as they are."""
@@ -195,6 +199,7 @@ def compile_deletions(
         known_quotas or {},
         known_objects or {},
         known_pods or {},
+        known_finished or {},
     )
     run.refuse_repeats()
     run.tell_what_cannot_be_taken_back()
@@ -225,6 +230,7 @@ class _CompileRun:
         known_quotas: Mapping[Place, Iterable[Quota]],
         known_objects: Mapping[Drawer, Iterable[ClusterObject]],
         known_pods: Mapping[Berth, Iterable[Pod]],
+        known_finished: Mapping[Berth, Iterable[Pod]],
     ) -> None:
         self.manifests = manifests
         self.policies = {p.key: p for p in known_policies}
@@ -239,6 +245,9 @@ class _CompileRun:
         )
         self.pods = Shelves(
             {berth: [(p.uid, p) for p in pods] for berth, pods in known_pods.items()}
+        )
+        self.finished = Shelves(
+            {berth: [(p.uid, p) for p in pods] for berth, pods in known_finished.items()}
         )
         self.levels = Levels(self.policies.values())
         self.handled: set[str] = set()
@@ -369,24 +378,29 @@ class _CompileRun:
         return [ObjectsObserved(*drawer, objects) for drawer, objects in self.objects.touched()]
 
     def pods_observed(self) -> list[Fact]:
-        """A pod that has moved is gone from where it was; one that has finished takes nothing any
-        more."""
+        """A pod that has moved is gone from where it was. One that has finished uses nothing any
+        more, and is reported apart."""
         for manifest in self.manifests:
             if (model := _pod_of_a_cluster(manifest.model)) is not None:
                 for pod in self._said(manifest, self._pod, model):
-                    self.pods.take_anywhere(cluster_of(model), pod.uid)
-                    if not model.finished:
-                        self.pods.put((cluster_of(model), pod.node), pod.uid, pod)
+                    self._pod_gone(cluster_of(model), pod)
+                    shelf = self.finished if model.finished else self.pods
+                    shelf.put((cluster_of(model), pod.node), pod.uid, pod)
         return self._berths()
 
     def pods_removed(self) -> list[Fact]:
         for manifest in self.manifests:
             if isinstance(cluster := manifest.model, ClusterModel):
                 self.pods.clear(cluster.name)
+                self.finished.clear(cluster.name)
             elif (model := _pod_of_a_cluster(manifest.model)) is not None:
                 for pod in self._said(manifest, self._pod, model):
-                    self.pods.take_anywhere(cluster_of(model), pod.uid)
+                    self._pod_gone(cluster_of(model), pod)
         return self._berths()
+
+    def _pod_gone(self, cluster: str, pod: Pod) -> None:
+        self.pods.take_anywhere(cluster, pod.uid)
+        self.finished.take_anywhere(cluster, pod.uid)
 
     def _pod(self, model: kubernetes.PodManifest) -> Pod:
         """Raises ExpectedError."""
@@ -395,7 +409,11 @@ class _CompileRun:
         return msgspec.structs.replace(pod, requirements=requirements, priority=priority)
 
     def _berths(self) -> list[Fact]:
-        return [PodsObserved(*berth, pods) for berth, pods in self.pods.touched()]
+        there: list[Fact] = [PodsObserved(*berth, pods) for berth, pods in self.pods.touched()]
+        return [
+            *there,
+            *(FinishedPodsObserved(*berth, pods) for berth, pods in self.finished.touched()),
+        ]
 
     # Policies.
 

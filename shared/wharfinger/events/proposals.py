@@ -15,7 +15,10 @@ from wharfinger.domain.ids import (
     ClusterName,
     EventId,
     FleetDecisionId,
+    NamespaceName,
     NodeName,
+    PodName,
+    PodUid,
     PolicyKey,
     Remark,
     StreamName,
@@ -116,16 +119,31 @@ class DisruptionProposed(Value, frozen=True):
     reason: str = ""
 
 
+class FinishedPod(Value, frozen=True):
+    """A pod that has ended and still exists as an object. `phase`: Succeeded or Failed; it never
+    changes again."""
+
+    uid: PodUid
+    namespace: NamespaceName
+    name: PodName
+    phase: Word
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name} ({self.phase})"
+
+
 class Unseating(Value, frozen=True):
     """One pod that should be evicted from its node: a replica (`binding` and `ordinal`), or a pod
     that this scheduler does not manage (`pod`: its uid). `avoid`: nodes it must not move to,
-    because its workload was evicted from them."""
+    because its workload was evicted from them. `finished`: the pod has ended, and only its object
+    is to be removed; None: the pod runs."""
 
     node: Name
     binding: str = ""
     ordinal: int = -1
     pod: str = ""
     avoid: tuple[Name, ...] = ()
+    finished: FinishedPod | None = None
 
 
 class DeschedulingProposed(Value, frozen=True):

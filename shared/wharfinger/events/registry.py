@@ -29,6 +29,9 @@ EVENT_TYPES: tuple[EventType, ...] = (
     EventType("cluster.forgotten", 1, clusters.ClusterForgotten, streams.CLUSTERS),
     EventType("nodes.observed", 1, cluster_state.NodesObserved, streams.CLUSTER_STATE),
     EventType("pods.observed", 1, cluster_state.PodsObserved, streams.CLUSTER_STATE),
+    EventType(
+        "pods.finished.observed", 1, cluster_state.FinishedPodsObserved, streams.CLUSTER_STATE
+    ),
     EventType("quotas.observed", 1, cluster_state.QuotasObserved, streams.CLUSTER_STATE),
     EventType("objects.observed", 1, cluster_state.ObjectsObserved, streams.CLUSTER_STATE),
     EventType("workload.observed", 1, cluster_state.WorkloadObserved, streams.CLUSTER_STATE),

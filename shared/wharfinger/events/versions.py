@@ -31,6 +31,7 @@ from wharfinger.domain.value import Value
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.cluster_state import (
+    FinishedPodsObserved,
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
@@ -94,6 +95,8 @@ def fact_key(data: Value) -> FactKey | None:
             return FactKey("nodes", name, bucket=bucket)
         case PodsObserved(cluster=name, node=node):
             return FactKey("pods", name, node=node)
+        case FinishedPodsObserved(cluster=name, node=node):
+            return FactKey("finished", name, node=node)
         case ObjectsObserved(cluster=name, kind=kind, namespace=namespace):
             return FactKey("objects", name, namespace=namespace, object_kind=kind)
         case QuotasObserved(cluster=name, namespace=namespace):

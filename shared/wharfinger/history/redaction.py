@@ -49,6 +49,7 @@ from wharfinger.events.assignments import (
     Disrupting,
     NodeClosed,
     Placed,
+    PodsRemoved,
     Recovered,
     Refused,
     Released,
@@ -616,7 +617,16 @@ SPECIAL_FIELDS = {
     (NodeTerm, "fields"),
     *(
         (item, "decision")
-        for item in (Assigned, Placed, Refused, Released, NodeClosed, Silenced, Recovered)
+        for item in (
+            Assigned,
+            Placed,
+            Refused,
+            Released,
+            NodeClosed,
+            Silenced,
+            Recovered,
+            PodsRemoved,
+        )
     ),
 }
 """Fields with text that only a special rule knows the meaning of."""

@@ -34,6 +34,7 @@ from wharfinger.domain.value import Value, canonical
 from wharfinger.events.accepted import Fact, accepted
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.cluster_state import (
+    FinishedPodsObserved,
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
@@ -97,6 +98,7 @@ EXOGENOUS: tuple[type[Value], ...] = (
     ClusterForgotten,
     NodesObserved,
     PodsObserved,
+    FinishedPodsObserved,
     QuotasObserved,
     ObjectsObserved,
     WorkloadObserved,
@@ -240,7 +242,14 @@ async def _from_outside(
 ) -> AsyncIterator[ExogenousRound]:
     after = -1 if from_ == GENESIS else begin
     observed = _types(
-        (NodesObserved, PodsObserved, QuotasObserved, ObjectsObserved, WorkloadObserved)
+        (
+            NodesObserved,
+            PodsObserved,
+            FinishedPodsObserved,
+            QuotasObserved,
+            ObjectsObserved,
+            WorkloadObserved,
+        )
     )
     async for taken_in in ledger.taken_in(
         _types(EXOGENOUS), _types(REQUESTS), OPERATOR, after, end, observed

@@ -36,6 +36,7 @@ from wharfinger.events.assignments import (
     Disrupting,
     NodeClosed,
     Placed,
+    PodsRemoved,
     Recovered,
     Refused,
     Released,
@@ -277,7 +278,7 @@ class PoolFacts:
                 self.stirred(book, [share.node for share in item.placed], at)
             case Released():
                 self.stirred(book, [share.node for share in item.released], at)
-            case Assigned() | Refused() | Silenced() | Recovered():
+            case Assigned() | Refused() | Silenced() | Recovered() | PodsRemoved():
                 pass
             case _:
                 assert_never(item)

@@ -63,7 +63,8 @@ class EvictionResult(Enum):
 class Eviction:
     """Describes one pod that should leave `node`: a replica of a binding (`binding`, `ordinal`), or
     another pod by its uid. `reason`: a sentence with the numbers. `target`: a node that would take
-    the pod; empty if no node was searched."""
+    the pod; empty if no node was searched. `finished`: the pod has ended, and only its object is to
+    be removed; None: the pod runs."""
 
     pod: str
     binding: str
@@ -73,6 +74,7 @@ class Eviction:
     profile: str
     reason: str
     target: str = ""
+    finished: Pod | None = None
 
 
 @dataclass(slots=True)
@@ -167,12 +169,14 @@ class Limits:
             return EvictionResult.STAYS
         return None
 
-    def count(self, pod: Pod) -> None:
+    def count(self, pod: Pod, finished: bool = False) -> None:
+        """Counts one eviction. A `finished` pod is in no disruption budget."""
         namespace = pod.requirements.traits.home
         self.total += 1
         self.by_node[pod.node] = self.by_node.get(pod.node, 0) + 1
         self.by_namespace[namespace] = self.by_namespace.get(namespace, 0) + 1
-        self.budgets.count(pod)
+        if not finished:
+            self.budgets.count(pod)
 
 
 @dataclass(slots=True)
@@ -291,7 +295,15 @@ class Evictor:
         pod that is annotated for eviction."""
         if self.namespaces is not None and pod.requirements.traits.home not in self.namespaces:
             return False
-        return not self.fit_wanted or bool(self.places(pod).any())
+        return not self._place_wanted(pod) or bool(self.places(pod).any())
+
+    def _place_wanted(self, pod: Pod) -> bool:
+        """Returns whether the pod may only go if another node would take it. A finished pod needs
+        no other node; with `strict` it is treated as any other, as by the descheduler."""
+        return self.fit_wanted and (self.going.strict or not self._has_finished(pod))
+
+    def _has_finished(self, pod: Pod) -> bool:
+        return pod.uid in self.going.cluster.finished
 
     def places(self, pod: Pod, among: Mask | None = None) -> Mask:
         """Returns bool[nodes], true for each node other than the pod's own that would take the pod.
@@ -331,13 +343,21 @@ class Evictor:
         that would take the pod, the one with the most free capacity. If no node would take the pod,
         the pod stays. The pod's requests are subtracted from the free amounts of the destination,
         so that later pods of the pass do not use the same capacity.
+
+        Of a pod that has finished only the object is removed. It needs no destination, is in no
+        disruption budget, and neither starts nor observes a cool-down.
         """
         going = self.going
         if not going.strict and pod.uid in going.named:
             return EvictionResult.STAYS
         if (reached := going.limits.reached(pod)) is not None:
             return reached
-        if pod.uid in going.cluster.view.held or not going.limits.budgets.let_go(pod):
+        if pod.uid in going.cluster.view.held:
+            return EvictionResult.STAYS
+        if self._has_finished(pod):
+            self._name(pod, reason, None)
+            return EvictionResult.EVICTED
+        if not going.limits.budgets.let_go(pod):
             return EvictionResult.STAYS
         if going.memory is not None and going.memory.resting(workload(pod), going.cluster.view.at):
             return EvictionResult.STAYS
@@ -370,12 +390,13 @@ class Evictor:
 
     def _name(self, pod: Pod, reason: str, target: int | None) -> None:
         going = self.going
-        going.limits.count(pod)
+        finished = self._has_finished(pod)
+        going.limits.count(pod, finished)
         going.named.add(pod.uid)
         place = "" if target is None else going.fit.nodes[target].name
         if target is not None:
             going.fit.move(pod, target)
-        if going.memory is not None:
+        if going.memory is not None and not finished:
             going.memory.took(workload(pod), pod.node, going.cluster.view.at)
         self.known.pop(pod.uid, None)
         going.found.append(
@@ -388,6 +409,7 @@ class Evictor:
                 self.profile,
                 reason,
                 place,
+                pod if finished else None,
             )
         )
 

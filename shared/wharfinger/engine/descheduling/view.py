@@ -44,7 +44,9 @@ class ClusterView:
     `pods`: all pods on nodes; our placed replicas have `binding` and `ordinal`. `priority_classes`:
     name -> value. `measured`: None if nothing is measured. `load`: the load book of the cluster,
     used by crane's watermarks, and for measured usage where `measured` has none. `held`: pod uid ->
-    why no strategy may evict this pod at present. `at`: now, in microseconds.
+    why no strategy may evict this pod at present. `finished`: pods that have ended and still exist
+    as objects, besides those of `pods`. They use nothing of their nodes, so an eviction only
+    removes the object. `at`: now, in microseconds.
     """
 
     at: int
@@ -55,6 +57,7 @@ class ClusterView:
     measured: Measured | None = None
     load: LoadBook | None = None
     held: Mapping[str, str] = field(default_factory=dict)
+    finished: Sequence[Pod] = ()
 
 
 def upkeep(pod: Pod) -> PodUpkeep:
@@ -116,7 +119,8 @@ class DeschedulingCluster:
     """Indexes a `ClusterView` for the strategies of one pass.
 
     `nodes`: the ready nodes that the policy selects. `running`: node -> its pods that have not
-    ended; `lying`: node -> all its pods. `requests`: pod uid -> resource -> requested amount.
+    ended; `lying`: node -> all its pods, the finished ones last. `finished`: uid -> finished pod,
+    of `ClusterView.finished`. `requests`: pod uid -> resource -> requested amount.
     `owned`: owner uid -> number of its pods. `namespaces`: name -> labels.
     """
 
@@ -127,6 +131,7 @@ class DeschedulingCluster:
     requests: dict[str, dict[str, int]]
     owned: dict[str, int]
     namespaces: dict[str, Mapping[str, str]]
+    finished: dict[str, Pod] = field(default_factory=dict)
 
     @classmethod
     def of(cls, view: ClusterView, selector: LabelSelector | None = None) -> DeschedulingCluster:
@@ -158,8 +163,11 @@ class DeschedulingCluster:
                 size = sizes[id(pod.requirements)] = requested(pod.requirements)
             requests[pod.uid] = size
         running = {name: [pod for pod in pods if not ended(pod)] for name, pods in lying.items()}
+        finished = {pod.uid: pod for pod in view.finished if pod.node in lying}
+        for pod in finished.values():
+            lying[pod.node].append(pod)
         labels: dict[str, Mapping[str, str]] = {n.name: n.labels for n in view.objects.namespaces}
-        return cls(view, nodes, running, lying, requests, owned, labels)
+        return cls(view, nodes, running, lying, requests, owned, labels, finished)
 
     def on(self, node: Node, ended_too: bool = False) -> list[Pod]:
         return self.lying[node.name] if ended_too else self.running[node.name]

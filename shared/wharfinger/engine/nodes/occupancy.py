@@ -41,6 +41,7 @@ from wharfinger.events.assignments import (
     Disrupting,
     NodeClosed,
     Placed,
+    PodsRemoved,
     Recovered,
     Refused,
     Released,
@@ -346,8 +347,8 @@ class Occupancy:
     def take(self, item: AssignmentItem, at: int) -> None:
         """Applies one decision about this cluster from the assignments topic. A decision assigns,
         places, refuses or releases replicas, or it closes or reopens nodes (a closed node takes no
-        new replicas). Decisions about heartbeats (`Silenced`, `Recovered`) and about node claims
-        change nothing here. `at`: time of the round in microseconds."""
+        new replicas). Decisions about heartbeats (`Silenced`, `Recovered`), node claims and
+        finished pods change nothing here. `at`: time of the round in microseconds."""
         match item:
             case Assigned():
                 self.assign(
@@ -372,7 +373,7 @@ class Occupancy:
             case Disrupted():
                 for node in item.reopened:
                     self.reopen(node)
-            case Silenced() | Recovered() | Claimed() | ClaimEnded():
+            case Silenced() | Recovered() | Claimed() | ClaimEnded() | PodsRemoved():
                 pass
             case _:
                 assert_never(item)

@@ -76,6 +76,7 @@ from wharfinger.events.decisions.placement_held import PlacementHeld
 from wharfinger.events.decisions.placement_released import PlacementReleased
 from wharfinger.events.decisions.plan_committed import PlanCommitted
 from wharfinger.events.decisions.plan_refused import PlanRefused
+from wharfinger.events.decisions.pod_removal_decided import PodRemovalDecided
 from wharfinger.events.decisions.proposal_refused import ProposalRefused
 from wharfinger.events.decisions.replicas_nominated import ReplicasNominated
 from wharfinger.events.decisions.replicas_placed import ReplicasPlaced
@@ -134,6 +135,7 @@ __all__ = [
     "PlanEnd",
     "PlanRefused",
     "PlannedOutcome",
+    "PodRemovalDecided",
     "PricedNode",
     "ProposalEnd",
     "ProposalRefused",
@@ -189,6 +191,7 @@ KINDS: tuple[type[DecisionKind], ...] = (
     NodeClaimEnded,
     DisruptionDecided,  # a consolidation command, decided as a whole
     DisruptionEnded,
+    PodRemovalDecided,  # an intent: the objects are deleted by uid, and not by a stage
     # any stream, as the answer to a plan request
     PlanCommitted,
     PlanRefused,

@@ -7,26 +7,28 @@ from collections.abc import Iterator
 
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.nodes.occupancy import HeldBinding, shares_of
-from wharfinger.events.assignments import Claimed, Disrupting, NodeClosed, Placed
+from wharfinger.events.assignments import Claimed, Disrupting, NodeClosed, Placed, PodsRemoved
 from wharfinger.events.decisions import NodeShare
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.step import decision_id
 from wharfinger.stages.cluster.state import ClusterStageState, RunningCommand
 
-Standing = Placed | NodeClosed | Claimed | Disrupting
+Standing = Placed | NodeClosed | Claimed | Disrupting | PodsRemoved
 
 
 def current_items(state: ClusterStageState, seq: int) -> Iterator[Standing]:
-    """Returns one item for every replica on a node, every open claim and command, and every node
-    closed to new replicas. `seq`: the number of the last decision in the stream."""
+    """Returns one item for every replica on a node, every open claim and command, every node closed
+    to new replicas, and the removals of finished pods. `seq`: the number of the last decision in
+    the stream."""
     return (item for _, item in current_items_at(state, seq))
 
 
 def current_items_at(state: ClusterStageState, seq: int) -> Iterator[tuple[Micros, Standing]]:
     """Yields the current assignments of the cluster as items, each with the time of its placement
     in microseconds, oldest first. Replicas of one binding with equal requirements and equal time
-    form one item. Open node claims, nodes closed to new replicas, and disruption commands come
-    last, in this order. They have time 0, because the state does not hold their time.
+    form one item. Open node claims, nodes closed to new replicas, disruption commands, and
+    removals of finished pods come last, in this order. They have time 0, because the state does
+    not hold their time.
 
     An item also has the number of its decision. The state does not hold which decision placed a
     replica, so the items get the last numbers up to `seq`. Example: 3 items and `seq` 100: the
@@ -45,7 +47,11 @@ def current_items_at(state: ClusterStageState, seq: int) -> Iterator[tuple[Micro
     going = {name for running in state.running.values() for name in _still_there(running)}
     closed = sorted(book.closed - going)
     pools = state.pools
+    removals: dict[Micros, list[str]] = {}
+    for uid, until in sorted(state.removals.items()):
+        removals.setdefault(until, []).append(uid)
     number = seq - len(placed) - len(pools.claims) - len(closed) - len(pools.commands)
+    number -= len(removals)
     for at, name, shares, requirements in placed:
         number += 1
         yield at, Placed(number, str(decision_id(state.stream, number)), name, shares, requirements)
@@ -73,6 +79,9 @@ def current_items_at(state: ClusterStageState, seq: int) -> Iterator[tuple[Micro
         number += 1
         decision = str(decision_id(state.stream, number))
         yield 0, Disrupting(number, decision, command.command, command.method, command.nodes)
+    for until, uids in sorted(removals.items()):
+        number += 1
+        yield 0, PodsRemoved(number, str(decision_id(state.stream, number)), tuple(uids), until)
 
 
 def _still_there(running: RunningCommand) -> Iterator[str]:

@@ -204,6 +204,7 @@ class ClusterDecider:
         - Drops extender calls of bindings without missing or surplus replicas.
         - Drops records of moves whose time limit has passed, or whose replica is no longer on the
           target node, and drops expired cool-downs after moves.
+        - Drops decisions to remove finished pods that do not stand any more.
         - Drops all descheduling proposals if the round is finished, because it has answered them.
 
         `profile`: the settings of the round; they have its bound of work. `decisions` is not used.
@@ -232,6 +233,7 @@ class ClusterDecider:
         state.rested = {
             binding: until for binding, until in state.rested.items() if until > state.at
         }
+        state.removals = {uid: until for uid, until in state.removals.items() if until > state.at}
 
     def asks(self, state: ClusterStageState) -> Sequence[ExtenderCall]:
         return extenders.asks(state)

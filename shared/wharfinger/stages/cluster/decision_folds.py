@@ -18,6 +18,7 @@ from wharfinger.events.decisions import (
     NodeClaimRequested,
     NodeRemovalDecided,
     NodeShare,
+    PodRemovalDecided,
     ReplicasNominated,
     ReplicasPlaced,
     ReplicasRefused,
@@ -205,6 +206,16 @@ def claim_ended(
             if binding in state.book.unsettled and count > 0:
                 room = Nomination(ended.node, count, until)
                 state.nominated[binding] = (*state.nominated.get(binding, ()), room)
+
+
+# --- finished pods
+
+
+@FOLDS.of(PodRemovalDecided)
+def pods_removed(
+    state: ClusterStageState, data: PodRemovalDecided, decision: Decision, at: Micros
+) -> None:
+    state.removals.update({pod.uid: data.until_us for pod in data.pods})
 
 
 # --- commands

@@ -4,18 +4,24 @@ Surge before eviction: a place is found before anything is released. It has to b
 strategy's own criterion: an overutilised node is not relieved at the cost of one that would be as
 full. Pods that this plane did not place are not moved; a workload that was moved rests for a
 cool-down, and does not return to the node it left (`move_cooldown`).
+
+A pod that has finished is removed instead of moved, also one that others placed: it uses nothing of
+its node and needs no place. The decision is an intent. It names the uid of each pod. A finished pod
+never runs again, so the decision stays right for as long as that pod exists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from wharfinger.domain.reasons import ProposalRefusal
+from wharfinger.engine.descheduling.view import ENDED
 from wharfinger.engine.nodes.columns import NodeRow
 from wharfinger.engine.nodes.occupancy import Replica
 from wharfinger.engine.nodes.place import NodeChoice
+from wharfinger.events.decisions import PodRemovalDecided
 from wharfinger.events.envelope import uuid_of
-from wharfinger.events.proposals import DeschedulingProposed, Unseating
+from wharfinger.events.proposals import DeschedulingProposed, FinishedPod, Unseating
 from wharfinger.kernel.decider import Draft, Micros
 from wharfinger.stages.cluster.explain import cut
 from wharfinger.stages.cluster.group_members import group_of
@@ -26,6 +32,10 @@ from wharfinger.stages.cluster.state import ClusterStageState
 from wharfinger.stages.proposal_refusals import declined
 
 THOUSANDTHS = 1000
+
+REMOVAL_US: Micros = 86_400 * 1_000_000
+"""For how long the decision to remove a finished pod stands, in microseconds. A pod that still
+exists after it is proposed again."""
 
 No = tuple[ProposalRefusal, str]
 
@@ -40,13 +50,22 @@ def answer_descheduling(state: ClusterStageState, at: Micros) -> Iterator[Draft]
     """
     for id, proposed in list(state.descheduling.items()):
         stays: list[No] = []
+        ended: dict[str, list[FinishedPod]] = {}
         budgets, rested = DisruptionAllowance(state), dict(state.rested)
         for unseating in proposed.unseatings if state.book.known else ():
+            if (pod := unseating.finished) is not None:
+                if (no := _why_not_removed(state, unseating.node, pod, ended)) is not None:
+                    stays.append(no)
+                else:
+                    ended.setdefault(unseating.node, []).append(pod)
+                continue
             found = _unseated(state, proposed, unseating, budgets, rested, id)
             if isinstance(found, list):
                 yield from found
             else:
                 stays.append(found)
+        for node, pods in sorted(ended.items()):
+            yield _removed(state, id, proposed, node, pods, at)
         if stays or not proposed.unseatings or not state.book.known:
             yield _refused(state, id, proposed, stays)
         # of one that was done whole no decision says that it is answered
@@ -116,6 +135,44 @@ def _why_not(
         left = (rested[binding] - state.at) // 1_000_000
         return "Held", f"{binding} was moved lately and is left alone for {left} s"
     return None
+
+
+# --- finished pods
+
+
+def _why_not_removed(
+    state: ClusterStageState, node: str, pod: FinishedPod, ended: Mapping[str, list[FinishedPod]]
+) -> No | None:
+    """Returns (reason, sentence) why the removal of a finished pod is not decided; None: it is.
+    `ended`: node -> pods of the same proposal whose removal is decided."""
+    if pod.phase not in ENDED:
+        return "Changed", f"pod {pod} on node {node} has not finished"
+    if any(there.uid == pod.uid for there in state.book.pods.get(node, ())):
+        return "Changed", f"pod {pod} still runs on node {node}"
+    if pod.uid in state.removals or pod in ended.get(node, ()):
+        return "NothingToDo", f"pod {pod}: its removal was decided"
+    return None
+
+
+def _removed(
+    state: ClusterStageState,
+    id: str,
+    proposed: DeschedulingProposed,
+    node: str,
+    pods: Sequence[FinishedPod],
+    at: Micros,
+) -> Draft:
+    """Drafts the removal of finished pods of one node. It stands for a day (`REMOVAL_US`)."""
+    decided = PodRemovalDecided(
+        state.cluster,
+        node,
+        tuple(pods),
+        proposed.strategy,
+        cut(proposed.reason),
+        at + REMOVAL_US,
+        id,
+    )
+    return Draft(decided, node, "pods-removed", uuid_of(id))
 
 
 # --- what is better

@@ -20,6 +20,7 @@ from wharfinger.domain.ids import (
     FleetDecisionId,
     NamespaceName,
     NodeName,
+    PodUid,
     PolicyKey,
     PolicyName,
     StreamName,
@@ -156,7 +157,8 @@ class ClusterStageState:
     `running`: open commands by name, in order of decision. `disruptions`, `descheduling`: open
     proposals, by event id. `motion`: binding -> ordinal -> a move not yet observed. `rested`:
     binding -> time until which strategies may not move it. `left`: binding -> node that it left ->
-    time until which it may not return. `named`: number of names given to claims and commands.
+    time until which it may not return. `removals`: uid of a finished pod whose removal was decided
+    -> time until which that stands. `named`: number of names given to claims and commands.
     `incarnations`: each time the ledger lost its last decisions.
 
     Never stored: `at`, time of the round; `spent`: replicas placed, released or refused in the
@@ -192,6 +194,7 @@ class ClusterStageState:
     motion: dict[str, dict[int, Motion]] = field(default_factory=dict)
     rested: dict[str, Micros] = field(default_factory=dict)
     left: dict[str, dict[str, Micros]] = field(default_factory=dict)
+    removals: dict[str, Micros] = field(default_factory=dict)
     named: int = 0
     unfinished: bool = False
     incarnations: Incarnations = ()
@@ -350,6 +353,7 @@ class _Upkeep(Value, frozen=True):
     rested: dict[BindingName, Micros] = {}
     named: int = 0
     left: dict[BindingName, dict[NodeName, Micros]] = {}
+    removals: dict[PodUid, Micros] = {}
 
 
 class _FactVersions(Value, frozen=True):
@@ -470,6 +474,7 @@ def _upkeep(state: ClusterStageState) -> _Upkeep:
         state.rested,
         state.named,
         state.left,
+        state.removals,
     )
 
 
@@ -634,6 +639,7 @@ def _load_pools(state: ClusterStageState, sections: Mapping[str, bytes]) -> None
         state.motion.setdefault(binding, {})[ordinal] = motion
     state.rested, state.named = dict(told.rested), told.named
     state.left = {binding: dict(left) for binding, left in told.left.items()}
+    state.removals = dict(told.removals)
 
 
 def objects_changed(state: ClusterStageState) -> None:

@@ -9,6 +9,9 @@ Nothing is sent before nodes and pods have both been listed completely. Facts of
 sent only after that kind has been listed. A broken watch never removes objects: only a complete
 list or a watched deletion does.
 
+Pods that have finished are in facts of their own, by node: they use nothing of it. When a pod
+finishes, the fact without it is sent before the fact that has it as finished.
+
 Pods without a node are in the fact of the node ``""``. When such a pod is bound, the fact of its
 node is sent first: between the two messages the pod is counted twice, but never missing.
 """
@@ -30,6 +33,7 @@ from wharfinger.domain.value import canonical, stable_hash
 from wharfinger.events.accepted import Accepted, Fact, accepted
 from wharfinger.events.cluster_state import (
     NODES_BYTES_MAX,
+    FinishedPodsObserved,
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
@@ -44,6 +48,9 @@ WAITING_US = 50_000
 PODS_US = 250_000
 NODES_US = SECOND_US
 OBJECTS_US = 5 * SECOND_US
+FINISHED_US = 30 * SECOND_US
+"""Finished pods are read by strategies that run every few minutes. A fact holds all finished pods
+of a node, and jobs finish often."""
 
 NODES_A_BUCKET = 40
 """Of a bucket of nodes, about: with few buckets each small change sends much, with many each list
@@ -106,6 +113,8 @@ class ObservedCluster:
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, Pod] = {}
         self._on: dict[str, dict[str, Pod]] = {}
+        self._finished: dict[str, Pod] = {}
+        self._finished_on: dict[str, dict[str, Pod]] = {}
         self._objects: dict[Key, dict[str, ClusterObject | Quota]] = {}
         self._members: dict[int, dict[str, Node]] = {}
         self._buckets = BUCKETS_MIN
@@ -124,6 +133,8 @@ class ObservedCluster:
             self._buckets = max(self._buckets, fact.buckets)
         elif isinstance(fact, PodsObserved) and fact.pods:
             self._on.setdefault(fact.node, {})
+        elif isinstance(fact, FinishedPodsObserved) and fact.pods:
+            self._finished_on.setdefault(fact.node, {})
         elif isinstance(fact, ObjectsObserved) and fact.objects:
             self._objects.setdefault(("objects", fact.kind, fact.namespace), {})
         elif isinstance(fact, QuotasObserved) and fact.quotas:
@@ -138,7 +149,7 @@ class ObservedCluster:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Returns the number of known nodes, of known pods, and of pods without a node
+        """Returns the number of known nodes, of known unfinished pods, and of those without a node
         (`waiting`)."""
         waiting = len(self._on.get(NO_NODE, ()))
         return {"nodes": len(self._nodes), "pods": len(self._pods), "waiting": waiting}
@@ -152,6 +163,9 @@ class ObservedCluster:
 
     def pod(self, uid: str) -> Pod | None:
         return self._pods.get(uid)
+
+    def finished(self, uid: str) -> Pod | None:
+        return self._finished.get(uid)
 
     def object(self, kind: str, namespace: str, name: str) -> ClusterObject | Quota | None:
         key: Key = ("quotas", namespace) if kind == QUOTA else ("objects", kind, namespace)
@@ -216,21 +230,26 @@ class ObservedCluster:
         self._members[bucket].pop(name, None)
         self._due.mark(("nodes", str(bucket)), at)
 
-    def list_pods(self, pods: Sequence[Pod], at: Micros) -> None:
-        """Replaces all pods by `pods`, a complete list of the unfinished pods of the cluster. Known
-        pods that are not in the list are deleted. After the first list, the pod facts of all nodes
-        are marked to be sent at `at`. This includes nodes for which only an earlier collector
-        process sent pods."""
+    def list_pods(self, pods: Sequence[Pod], at: Micros, finished: Sequence[Pod] = ()) -> None:
+        """Replaces all pods by a complete list: `pods` are the unfinished pods of the cluster,
+        `finished` the others. Known pods that are not in the list are deleted. After the first
+        list, the pod facts of all nodes are marked to be sent at `at`. This includes nodes for
+        which only an earlier collector process sent pods."""
         gone = self._pods.keys() - {pod.uid for pod in pods}
+        gone |= self._finished.keys() - {pod.uid for pod in finished}
         first = "pods" not in self._listed
         self._listed.add("pods")
-        for pod in pods:
-            self.see_pod(pod, at)
         for uid in sorted(gone):
             self.lose_pod(uid, at)
+        for pod in pods:
+            self.see_pod(pod, at)
+        for pod in finished:
+            self.see_finished(pod, at)
         if first:  # also those of nodes on which an earlier collector saw pods
             for node in self._on:
                 self._due.mark(("pods", node), at)
+            for node in self._finished_on:
+                self._due.mark(("finished", node), at)
 
     def see_pod(self, pod: Pod, at: Micros) -> None:
         before = self._pods.get(pod.uid)
@@ -238,14 +257,28 @@ class ObservedCluster:
             return
         if before is not None and before.node != pod.node:
             self._leave(before, at)
+        if pod.uid in self._finished:
+            self.lose_pod(pod.uid, at)
         self._pods[pod.uid] = pod
         self._on.setdefault(pod.node, {})[pod.uid] = pod
         self._due.mark(("pods", pod.node), at + (PODS_US if pod.node else WAITING_US))
 
+    def see_finished(self, pod: Pod, at: Micros) -> None:
+        """Records a pod that has finished. It uses nothing of its node any more."""
+        if self._finished.get(pod.uid) == pod:
+            return
+        self.lose_pod(pod.uid, at)
+        self._finished[pod.uid] = pod
+        self._finished_on.setdefault(pod.node, {})[pod.uid] = pod
+        self._due.mark(("finished", pod.node), at + FINISHED_US)
+
     def lose_pod(self, uid: str, at: Micros) -> None:
-        """Removes a pod that was deleted or has finished."""
+        """Removes a pod that was deleted."""
         if (pod := self._pods.pop(uid, None)) is not None:
             self._leave(pod, at)
+        if (pod := self._finished.pop(uid, None)) is not None:
+            self._finished_on[pod.node].pop(uid, None)
+            self._due.mark(("finished", pod.node), at + FINISHED_US)
 
     def list_objects(self, kind: str, objects: Sequence[ClusterObject | Quota], at: Micros) -> None:
         """Replaces all objects of one kind by `objects`, a complete list. Known objects that are
@@ -310,6 +343,9 @@ class ObservedCluster:
         if not self.complete:
             return []
         ready = [key for key, due_at in self._due.at.items() if due_at <= at]
+        # A pod that finished is off its node first.
+        left = [("pods", key[1]) for key in ready if key[0] == "finished"]
+        ready += [key for key in left if key in self._due.at and key not in ready]
         # A pod that was bound is on its node first: waiting pods are sent after those on nodes, and
         # never without them.
         if ("pods", NO_NODE) in ready:
@@ -361,6 +397,11 @@ class ObservedCluster:
                 if not here:
                     self._on.pop(node, None)
                 return PodsObserved(name, node, tuple([here[uid] for uid in sorted(here)]))
+            case ("finished", node):
+                here = self._finished_on.get(node, {})
+                if not here:
+                    self._finished_on.pop(node, None)
+                return FinishedPodsObserved(name, node, tuple([here[uid] for uid in sorted(here)]))
             case _:
                 return ClusterObserved(self._cluster)
 
@@ -411,8 +452,9 @@ def _urgent(node: Node) -> tuple[object, ...]:
 
 def _order(key: Key) -> tuple[int, bool, Key]:
     """Returns the sort key by which due facts are sent: the cluster, the nodes, the objects that
-    pods need, the pods on nodes, the pods without a node, and last the quotas that count them."""
-    rank = ("cluster", "nodes", "objects", "pods", "quotas").index(key[0])
+    pods need, the pods on nodes, the pods without a node, the quotas that count them, and last the
+    finished pods."""
+    rank = ("cluster", "nodes", "objects", "pods", "quotas", "finished").index(key[0])
     return rank, key == ("pods", NO_NODE), key
 
 
@@ -432,6 +474,8 @@ def _key_of(fact: Accepted) -> Key:
             return "nodes", str(bucket)
         case PodsObserved(node=node):
             return "pods", node
+        case FinishedPodsObserved(node=node):
+            return "finished", node
         case ObjectsObserved(kind=kind, namespace=namespace):
             return "objects", kind, namespace
         case QuotasObserved(namespace=namespace):

@@ -20,6 +20,7 @@ from wharfinger.engine.nodes.occupancy import Occupancy
 from wharfinger.events.envelope import event_id
 from wharfinger.kernel.decider import Micros
 from wharfinger.stages.cluster.objects import Objects
+from wharfinger.stages.descheduler.finished_pods import FinishedPods
 from wharfinger.stages.descheduler.health import Upkeep
 from wharfinger.stages.descheduler.proposal_causes import Causes
 from wharfinger.stages.descheduler.watches import ClusterWatch, DuePass, Passes
@@ -68,7 +69,8 @@ class ClusterFacts:
     `book`: nodes and the pods on them. `objects`: its other objects. `load`: measured load of its
     nodes. `pools`: open node claims and nodes that are being removed. `pool_of`: node -> its pool.
     `empty`: empty node of a pool -> since when it is empty. `parts`: binding with several
-    components -> component -> its replicas here. `heard`: when the cluster last reported.
+    components -> component -> its replicas here. `finished`: its finished pods. `heard`: when the
+    cluster last reported.
     `lease_s`: duration of its lease in seconds; None: it has no lease.
     """
 
@@ -83,6 +85,7 @@ class ClusterFacts:
     pool_of: dict[str, str] = field(default_factory=dict)
     empty: dict[str, Sighting] = field(default_factory=dict)
     parts: dict[str, dict[str, int]] = field(default_factory=dict)
+    finished: FinishedPods = field(default_factory=FinishedPods)
     heard: Micros = 0
     lease_s: int | None = None
 

@@ -31,6 +31,7 @@ from wharfinger.events.assignments import (
 )
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.cluster_state import (
+    FinishedPodsObserved,
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
@@ -115,6 +116,9 @@ class DeschedulerObserver:
                     strategies.nodes_known(state, nodes.cluster, at)
             case PodsObserved() as pods:
                 self._heard(state, pods.cluster, occupancies.fold_pods(state, pods, sighting), at)
+            case FinishedPodsObserved() as finished:
+                state.cluster(finished.cluster).finished.observe(finished.node, finished.pods)
+                self._heard(state, finished.cluster, False, at)
             case ObjectsObserved() as objects:
                 self._heard(state, objects.cluster, occupancies.fold_objects(state, objects), at)
             case NodeLoadObserved() | HotValueObserved() as told:

@@ -17,6 +17,7 @@ from wharfinger.events.assignments import (
     Disrupting,
     NodeClosed,
     Placed,
+    PodsRemoved,
     Recovered,
     Refused,
     Released,
@@ -79,6 +80,9 @@ def fold_item(
     left = _left_by(cluster, item) if cluster.pool_of and isinstance(item, Placed) else []
     cluster.book.take(item, at)
     match item:
+        case PodsRemoved(pods=uids, until_us=until):
+            cluster.finished.removal_decided(uids, until)
+            return
         case Assigned() | Refused():
             return
         case Placed() if not cluster.pool_of:

@@ -27,9 +27,9 @@ from wharfinger.domain.policy import Policy
 from wharfinger.domain.value import digest
 from wharfinger.engine.descheduling.evictor import Eviction
 from wharfinger.engine.descheduling.run import Passed
-from wharfinger.engine.descheduling.view import BINDING, ClusterView
+from wharfinger.engine.descheduling.view import BINDING, ClusterView, upkeep
 from wharfinger.events.envelope import derived_id
-from wharfinger.events.proposals import DeschedulingProposed, Unseating
+from wharfinger.events.proposals import DeschedulingProposed, FinishedPod, Unseating
 from wharfinger.events.streams import cluster_stream
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.observer import Publication
@@ -154,7 +154,7 @@ def publish(state: DeschedulerState, at: Micros, room: int, elsewhere: bool) -> 
 def _avoided(due: DuePass, eviction: Eviction) -> tuple[str, ...]:
     """Returns the nodes that the pod's workload left last, at most `AVOIDED_MAX`, latest last.
     Called only while no pass writes to the memory."""
-    if due.policy.strict or not eviction.binding:
+    if due.policy.strict or not eviction.binding or eviction.finished is not None:
         return ()
     left = due.passes.memory.left_lately(f"{BINDING}/{eviction.binding}", due.view.at)
     return tuple([node for node in left if node != eviction.node][-AVOIDED_MAX:])
@@ -187,7 +187,8 @@ def view_of(state: DeschedulerState, name: str, at: Micros) -> ClusterView:
         cluster.book.objects,
         classes,
         load=cluster.load,
-        held=held,
+        held=held | cluster.finished.held(at),
+        finished=cluster.finished.all(),
     )
 
 
@@ -241,6 +242,11 @@ def _by_measurements(policy: DeschedulingPolicy, profile: str, strategy: str) ->
 
 
 def _unseating(eviction: Eviction, avoid: tuple[str, ...] = ()) -> Unseating:
+    if (ended := eviction.finished) is not None:
+        named = FinishedPod(
+            ended.uid, ended.requirements.traits.home, ended.name, upkeep(ended).phase
+        )
+        return Unseating(eviction.node, pod=ended.uid, finished=named)
     if eviction.binding and eviction.ordinal >= 0:
         return Unseating(eviction.node, eviction.binding, eviction.ordinal, avoid=avoid)
     return Unseating(eviction.node, pod=eviction.pod)
