@@ -752,13 +752,16 @@ def plan_consolidate(
 ) -> None:
     """Which nodes could go or be replaced now, at what saving, and why each of the others stays.
     With --over: which would be, and when. Nothing is done."""
+    request = _request(context, data_dir, output)
+    if over or from_ or provides_after:
+        from wharfinger_cli import consolidate_over as module_over
+
+        over_time = module_over.OverTime(over, from_, provides_after)
+        module_over.consolidate_over(request, cluster, policy or [], over_time, every=every)
+        return
     from wharfinger_cli import consolidate as module
 
-    request, over_time = (
-        _request(context, data_dir, output),
-        module.OverTime(over, from_, provides_after),
-    )
-    module.consolidate(request, cluster, policy or [], over_time, every=every)
+    module.consolidate(request, cluster, policy or [], every=every)
 
 
 @app.command(rich_help_panel=AHEAD)

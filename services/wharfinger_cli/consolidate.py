@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -42,30 +41,9 @@ GOING = "Disrupting"
 """The rule of the verdict on a node that a running command already removes."""
 
 
-@dataclass(frozen=True, slots=True)
-class OverTime:
-    """What follows `--over`, as it was typed; empty: not given."""
-
-    span: str = ""
-    from_: str = ""
-    provides_after: str = ""
-
-
-def consolidate(
-    request: Request,
-    cluster: str,
-    policies: Sequence[str],
-    over: OverTime | None = None,
-    *,
-    every: bool,
-) -> None:
-    """Ends with 1 where something would go. `over`: a span that is not nothing is simulated.
-    `every`: each node that stays is listed, and each change, not the first few."""
-    if over is not None and over != OverTime():
-        from wharfinger_cli import consolidate_over
-
-        if consolidate_over.shown(request, cluster, policies, over, every=every):
-            return
+def consolidate(request: Request, cluster: str, policies: Sequence[str], *, every: bool) -> None:
+    """Ends with 1 where something would go. `every`: each node that stays is listed, not the first
+    few."""
     found = run(_look(request, cluster, policies))
     names = [name for seen in found for command in seen.survey.commands for name in command.nodes]
     show(request.format, _plain(found), names, lambda: _page(found, every=every))

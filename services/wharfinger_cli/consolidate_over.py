@@ -7,6 +7,7 @@ shown as a table or for programs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -26,7 +27,7 @@ from wharfinger.history.points import HistoryPoint, point_of, span_s
 from wharfinger.history.states import PRESENT
 from wharfinger.runtime.ledger import wall_clock
 from wharfinger_cli.connection import opened_ledger, reached, run
-from wharfinger_cli.consolidate import OverTime, bound_plain, bound_text, policies_in
+from wharfinger_cli.consolidate import bound_plain, bound_text, consolidate, policies_in
 from wharfinger_cli.failures import DIFFERENCE, CommandError
 from wharfinger_cli.output import (
     BAD,
@@ -51,16 +52,27 @@ SHOWN_MAX = 20
 COLOURS = {"done": GOOD, "rolled-back": BAD, "running": WARN}
 
 
-def shown(
+@dataclass(frozen=True, slots=True)
+class OverTime:
+    """What was typed behind `--over`, `--from` and `--provides-after`; empty: not given."""
+
+    span: str = ""
+    from_: str = ""
+    provides_after: str = ""
+
+
+def consolidate_over(
     request: Request, cluster: str, policies: Sequence[str], over: OverTime, *, every: bool
-) -> bool:
-    """Ends with 1 where something would go. False: the span is nothing, and nothing was shown."""
+) -> None:
+    """Ends with 1 where something would go. A span of nothing that begins now is the plan of now.
+    `every`: each change is listed, not the first few."""
     if not over.span:
         raise CommandError("--from and --provides-after: expected --over with them")
     span = _seconds("--over", over.span, 0, OVER_MAX_S)
     provides_after = _provides_after(over)
     if not span and not over.from_:
-        return False
+        consolidate(request, cluster, policies, every=every)
+        return
     now = wall_clock()
     begin = point_of(over.from_, now) if over.from_ else PRESENT
     found = run(_simulated(request, cluster, policies, now, span, begin, provides_after))
@@ -68,7 +80,6 @@ def shown(
     show(request.format, timeline_plain(found), names, lambda: timeline_page(found, every=every))
     if names:
         raise SystemExit(DIFFERENCE)
-    return True
 
 
 def _provides_after(over: OverTime) -> int:
