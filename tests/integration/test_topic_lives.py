@@ -15,7 +15,7 @@ from tests.loops import a_stage, causes
 
 from wharfinger.events.codec import frame_of
 from wharfinger.events.streams import BINDINGS, DECISIONS
-from wharfinger.runtime.backends import Backend
+from wharfinger.runtime.backends import Backend, BackendError
 from wharfinger.runtime.incarnation_watch import (
     Shorter,
     TopicWatch,
@@ -110,16 +110,22 @@ async def make_again(backend: Backend, prefix: str, *names: str) -> None:
     wire = [prefix + name for name in names]
     await delete_topics(backend, wire)
 
-    async def gone() -> bool:
-        there = set(wire) & (await topic_ids(backend) or {}).keys()
-        if there:  # some brokers make a topic when a client of theirs asks about it
-            await delete_topics(backend, sorted(there))
-        return not there
+    specs = [spec for spec in topic_specs(SETTINGS) if spec.name in names]
 
-    await until(gone)
-    await ensure_topics(
-        backend, [spec for spec in topic_specs(SETTINGS) if spec.name in names], prefix
-    )
+    async def made() -> bool:
+        """Some brokers make a topic when a client of theirs asks about it, with partitions of their
+        own number: then it is deleted once more."""
+        there = set(wire) & (await topic_ids(backend) or {}).keys()
+        if there:
+            await delete_topics(backend, sorted(there))
+            return False
+        try:
+            created = await ensure_topics(backend, specs, prefix)
+        except BackendError:
+            return False
+        return all(created.values())
+
+    await until(made)
 
 
 async def same_state(context: ServiceContext, total: int) -> None:
