@@ -29,6 +29,7 @@ from wharfinger.kernel.observer import Publication
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.broadcast import ends_of
 from wharfinger.runtime.ledger import DecisionQuery, Ledger
+from wharfinger.runtime.messages import Message
 from wharfinger.runtime.observer_loop import Loaded
 from wharfinger.runtime.observer_service import ObserverService, Observing
 from wharfinger.runtime.service import ServiceContext
@@ -175,6 +176,25 @@ async def test_members_that_come_and_go_never_tell_less_than_their_share(
         await until(lambda: len(first.groups()) == 4 and first.ready())
         await until(lambda: _tells(context, "oslo", 2000))
     assert set(await told(context, "oslo")) == {2000, shares[0]}
+
+
+async def test_a_reader_of_before_a_rebalance_does_not_speak_for_the_one_after_it(
+    context: ServiceContext,
+) -> None:
+    """It has facts to offer and comes to its end after the partitions have come again."""
+    events = [withdrawn(n, f"k{n}") for n in range(3000)]
+    await send(context, BINDINGS, [(e.subject, e.body) for e in events])
+    service = a_teller(context, "oslo")
+    async with running(service):
+        await until(lambda: _tells(context, "oslo", 3000))
+        former = service._broadcast
+        await service._assigned(frozenset((context.wire(CLUSTER_STATE.name), n) for n in range(4)))
+        await former._offer([Message(BINDINGS.name, 0, 7000, withdrawn(7000), None)])
+        former._caught_up()
+        await until(service.ready)
+        await facts(context, 3000, 2)
+        await until(lambda: _tells(context, "oslo", 3002))
+    assert [count for count in await told(context, "oslo") if count < 3000] == []
 
 
 async def _tells(context: ServiceContext, name: str, count: int) -> bool:

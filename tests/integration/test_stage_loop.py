@@ -8,6 +8,7 @@ readers are played by hand.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 from collections.abc import AsyncIterator, Iterator, Sequence
 
@@ -35,6 +36,7 @@ from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.codec import made
 from wharfinger.events.envelope import Event, derived_id
+from wharfinger.events.streams import CLUSTERS
 from wharfinger.events.ticks import Ticked
 from wharfinger.kernel.decider import Draft, Micros
 from wharfinger.kernel.round import Round
@@ -138,6 +140,39 @@ async def test_what_comes_again_changes_nothing(ledger: Ledger) -> None:
         after = loop.heads()
     assert after["fleet/0"].round == before["fleet/0"].round + 1
     await assert_each_once(ledger, range(21))
+
+
+@pytest.mark.parametrize("cut", [1, 3, 500])
+async def test_facts_that_came_early_are_taken_in_their_order(ledger: Ledger, cut: int) -> None:
+    """A reader that stands at offset 5 goes on while groups are expected; then it begins again
+    where their streams stand."""
+    facts = [dataclasses.replace(m, topic=CLUSTERS.name) for m in messages(range(12))]
+    loop = StageLoop(
+        "tests",
+        Counter(),
+        ByPartition(),
+        ledger,
+        INCARNATIONS,
+        wall_clock,
+        METRICS.of("tests"),
+        take_max=cut,
+    )
+    loop.hold(True)
+    loop.expect([0])
+    await loop.offer(messages([12]))
+    await loop.offer_facts(facts[5:9])
+    loop.forget_early({CLUSTERS.name})
+    await loop.acquire()
+    assert loop.positions() == {}
+    loop.start()
+    try:
+        await loop.offer_facts(facts)
+        loop.hold(False)
+        await until(lambda: loop.idle_s() > 0 and loop.backlog() == 0)
+    finally:
+        await loop.stop()
+    decided = await causes(ledger)
+    assert decided == [str(withdrawn(n).id) for n in (12, *range(12))]
 
 
 async def test_a_restart_knows_what_was_decided(ledger: Ledger) -> None:

@@ -5,23 +5,28 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
 import pytest_asyncio
 from tests.apps import a_context, running, send, until
 from tests.backends import fresh_database
-from tests.counter import withdrawn
-from tests.loops import a_stage, causes
+from tests.counter import Counter, Counts, withdrawn
+from tests.loops import ByPartition, a_stage, causes
 
-from wharfinger.events.streams import BINDINGS, INTAKE
+from wharfinger.events.decisions import BindingReleased
+from wharfinger.events.parts import divided, least_limit
+from wharfinger.events.streams import BINDINGS, CLUSTERS, INTAKE
 from wharfinger.kernel.round import Basis, Round
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.faust_app import COMMIT_INTERVAL_S
-from wharfinger.runtime.ledger import Ledger, Submission, Transient, audit_verify
+from wharfinger.runtime.ledger import DecisionQuery, Ledger, Submission, Transient, audit_verify
 from wharfinger.runtime.ledger.intake import AcceptResult
 from wharfinger.runtime.ledger.writer import CommitResult
 from wharfinger.runtime.service import ServiceContext
+from wharfinger.runtime.stage_service import Stage, StageService
+from wharfinger.runtime.topics import partition_for
 
 pytestmark = pytest.mark.integration
 
@@ -101,6 +106,105 @@ async def test_partitions_move_and_every_message_is_decided_once(
     assert len(decided) == len(set(decided)) == feed.sent > 500
     assert (await audit_verify(ledger)).ok
     assert max(h.epoch for h in await ledger.heads("fleet/")) >= 3  # they did move
+
+
+async def test_facts_keep_their_order_through_rebalances(contexts: list[ServiceContext]) -> None:
+    """What each process reads whole goes on coming while partitions move, and the reader of before
+    is slow to stop."""
+    everyone = ByPartition()
+    first = slow_to_stop(contexts[0], everyone)
+    ledger, sent = contexts[0].ledger, itertools.count()
+    stopping = asyncio.Event()
+
+    async def feed() -> None:
+        while not stopping.is_set():
+            wave = [withdrawn(next(sent), "k") for _ in range(10)]
+            await send(contexts[0], CLUSTERS, [("k", event.body) for event in wave])
+            await asyncio.sleep(0.05)
+
+    async with running(first):
+        feeding = asyncio.create_task(feed())
+        try:
+            for _ in range(2):
+                async with running(second := slow_to_stop(contexts[1], everyone)):
+                    await until(lambda other=second: len(other.loop.owned()) == 2)
+                await until(lambda: len(first.loop.owned()) == SHARDS and first.ready())
+        finally:
+            stopping.set()
+            await feeding
+        total = next(sent)
+
+        async def all_decided() -> bool:
+            assert first.failed() == ""
+            return len(await causes(ledger)) == SHARDS * total
+
+        await until(all_decided)
+    wanted = [str(withdrawn(n).id) for n in range(total)]
+    for shard in range(SHARDS):
+        rows = ledger.decisions(DecisionQuery(stream=f"fleet/{shard}"))
+        taken = [str(row.cause) async for row in rows if isinstance(row.data(), BindingReleased)]
+        assert taken == wanted, f"fleet/{shard} has taken facts out of their order"
+
+
+def slow_to_stop(context: ServiceContext, routing: ByPartition) -> StageService[Counts]:
+    """A service whose broadcast reader goes on for a while when it is to stop."""
+    stage = Stage("tests-stage", Counter(), routing, (BINDINGS,), (CLUSTERS,))
+    service = StageService(stage, context)
+    stop = service._broadcast.stop
+
+    async def slowly() -> None:
+        await asyncio.sleep(0.3)
+        await stop()
+
+    service._broadcast.stop = slowly  # type: ignore[method-assign]
+    return service
+
+
+async def test_half_of_an_event_holds_nothing_back_where_another_process_has_joined_it(
+    contexts: list[ServiceContext],
+) -> None:
+    """One process has read half of it, the partition moves, the other process reads the rest and
+    decides it, and the partition comes back."""
+    first, second = (a_stage(context) for context in contexts[:2])
+    ledger = contexts[0].ledger
+    names = [_name_in(partition) for partition in range(SHARDS)]
+    large = [withdrawn(n, name) for n, name in enumerate(names)]
+    parts = [divided(event.body, least_limit(event.body)) for event in large]
+    assert all(len(each) > 2 for each in parts)
+    async with running(first):
+        await _send_all(contexts[0], names, [each[:-1] for each in parts])
+        await until(lambda: all(first._next.get(place, 0) > 1 for place in _places(contexts[0])))
+        await second.start()
+        await until(lambda: len(second.loop.owned()) == 2 and first.ready() and second.ready())
+        await _send_all(contexts[0], names, [each[-1:] for each in parts])
+        await until(lambda: _more_than(ledger, SHARDS - 1))
+        await second.stop()
+        await until(lambda: len(first.loop.owned()) == SHARDS and first.ready())
+        after = [withdrawn(SHARDS + n, name) for n, name in enumerate(names)]
+        await _send_all(contexts[0], names, [[event.body] for event in after])
+        await until(lambda: _more_than(ledger, 2 * SHARDS - 1))
+    assert await causes(ledger) == [*dict.fromkeys(await causes(ledger))]
+    bases = await ledger.last_bases("fleet/")
+    for partition, each in enumerate(parts):
+        life_and_next = bases[f"fleet/{partition}"][f"{BINDINGS.name}/{partition}"]
+        assert life_and_next == (1, len(each) + 1)
+
+
+def _name_in(partition: int) -> str:
+    """Long enough for an event of several records."""
+    names = (f"binding-{n}-{'x' * 4000}" for n in itertools.count())
+    return next(name for name in names if partition_for(name, SHARDS) == partition)
+
+
+def _places(context: ServiceContext) -> list[tuple[str, int]]:
+    return [(context.wire(BINDINGS.name), partition) for partition in range(SHARDS)]
+
+
+async def _send_all(
+    context: ServiceContext, names: Sequence[str], bodies: Sequence[Sequence[bytes]]
+) -> None:
+    pairs = [(name, body) for name, each in zip(names, bodies, strict=True) for body in each]
+    await send(context, BINDINGS, pairs)
 
 
 async def test_a_stop_in_the_middle_leaves_the_rest_to_the_next(

@@ -323,6 +323,21 @@ def test_a_set_that_never_becomes_whole_holds_nothing_back_for_ever() -> None:
     assert acked == [3]
 
 
+@given(st.sets(st.integers(0, 3)))
+def test_a_partition_read_from_another_place_holds_nothing_open(again: set[int]) -> None:
+    message = a_message(5_000)
+    first = decode(divided(message, least_limit(message))[0])
+    assert isinstance(first.data, EventPart)
+    assembler, acked = Assembler(), []
+    for partition in range(4):
+        assembler.add(("t", partition), 3, first, first.data, lambda: acked.append(3))
+    assembler.forget(("t", partition) for partition in again)
+    assert [assembler.reached(("t", partition), 7) for partition in range(4)] == [
+        8 if partition in again else 3 for partition in range(4)
+    ]
+    assert acked == []
+
+
 def test_parts_that_do_not_make_the_message_are_said_to() -> None:
     message = a_message(3_000)
     parts = divided(message, least_limit(message))

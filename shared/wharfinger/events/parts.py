@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from wharfinger.domain.value import Value, canonical
@@ -179,9 +179,11 @@ class Assembler:
                 del sets[key]
         return min((pending.first for pending in sets.values()), default=offset + 1)
 
-    def forget(self) -> None:
-        """The partitions are read from another place now."""
-        self._open.clear()
+    def forget(self, places: Iterable[Place]) -> None:
+        """These partitions are read from another place now: what is open there ends without its
+        acknowledgement."""
+        for place in places:
+            self._open.pop(place, None)
 
 
 def _payload(part: EventPart) -> bytes:

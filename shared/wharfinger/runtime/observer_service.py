@@ -22,6 +22,7 @@ from wharfinger.kernel.observer import Observer
 from wharfinger.runtime.abandoned import Abandoned
 from wharfinger.runtime.faust_app import Partition, RawStream, ServiceApp, take
 from wharfinger.runtime.group_service import GroupService
+from wharfinger.runtime.messages import Message
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.observer_loop import Loaded, ObserverLoop
 from wharfinger.runtime.producer import Producer, idempotent_producer
@@ -67,6 +68,8 @@ class ObserverService(GroupService, Generic[S]):
         self._fetch_wait_ms = 10 * context.backend.capabilities.fetch_wait_ms
         self._groups: frozenset[int] = frozenset()
         self._beginnings = 0
+        self._broadcast_begun = False
+        """Whether the broadcast reader is the one of the newest assignment."""
         self._broadcast_there = False
         self._sending = Sending(self._new_producer, Dividing(), context.wire)
         self.loop = ObserverLoop(
@@ -86,7 +89,7 @@ class ObserverService(GroupService, Generic[S]):
             context.backend,
             [context.wire(t.name) for t in observing.broadcast],
             self._reading,
-            self.loop.offer,
+            self._offer_facts,
             self._broadcast_caught_up,
             self._fetch_wait_ms,
             context.signals,
@@ -143,21 +146,30 @@ class ObserverService(GroupService, Generic[S]):
         from the beginning."""
         self._groups = frozenset(self._groups_of(partitions))
         self.loop.suspend()
-        self._broadcast_there = False
+        self._reading.forget(partitions)
+        self._broadcast_begun = self._broadcast_there = False
         self._beginnings += 1
         self._begin_reading()
         await self._begin_behind(lambda: self._begin(partitions))
 
     async def _begin(self, partitions: frozenset[Partition]) -> None:
+        await self._broadcast.stop()
         ends = await self._ends_of(partitions)
         await self.loop.begin()
         self._ends = ends
+        self._broadcast_begun = True
         await self._broadcast.restart()
         self._check_caught_up()
 
+    async def _offer_facts(self, messages: Iterable[Message]) -> None:
+        """What the reader of before a rebalance still has is read again from the beginning."""
+        if self._broadcast_begun:
+            await self.loop.offer(messages)
+
     def _broadcast_caught_up(self) -> None:
-        self._broadcast_there = True
-        self._check_caught_up()
+        if self._broadcast_begun:
+            self._broadcast_there = True
+            self._check_caught_up()
 
     def _check_caught_up(self) -> None:
         if self._broadcast_there and self._unread() == 0:

@@ -130,6 +130,11 @@ class Reading:
         self._unwire = unwire
         self._metrics = metrics
 
+    def forget(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """These partitions are read from another place now: the parts held of an event that has not
+        come whole come again, or another process has joined them."""
+        self._parts.forget((self._unwire(topic), number) for topic, number in partitions)
+
     async def messages(self, records: Iterable[RawRecord]) -> list[Message]:
         """The messages among `records`; tombstones and dead letters (by then recorded) are
         acknowledged and left out."""

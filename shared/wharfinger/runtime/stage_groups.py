@@ -20,6 +20,7 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Collection,
     Coroutine,
     Iterable,
     Mapping,
@@ -97,8 +98,8 @@ class StageGroup(Generic[S]):
 class StageGroups(Generic[S]):
     """`standing`: the topics whose facts are for every stream, by the names the ledger has them
     under. `compare`: raises when the ledger has gone back behind what was published; called before
-    groups are taken. `wake`: called when a group is owned and may decide. `dropped`: called when a
-    group has been dropped, with what waited for it.
+    groups are taken. `wake`: called when a group is owned and may decide. `dropped`: called when
+    messages that waited have been dropped.
 
     `owned`: the groups that may decide, by number. `wanted`: those that are to be owned. `waiting`:
     messages, over all of them. `busy`: held while a turn is under way and while groups change.
@@ -248,6 +249,15 @@ class StageGroups(Generic[S]):
     def expect(self, numbers: Iterable[int]) -> None:
         """These groups are ours now: their messages are kept until `acquire` has recovered them."""
         self.wanted.update(numbers)
+
+    def forget_early(self, topics: Collection[str]) -> None:
+        """What came on these topics for groups that are not recovered yet is read again, from where
+        their streams have come to. Kept, it would come before older facts."""
+        for number, early in self._early.items():
+            kept = deque(message for message in early if message.topic not in topics)
+            self.waiting -= len(early) - len(kept)
+            self._early[number] = kept
+        self._dropped()
 
     async def acquire(self) -> None:
         """Lock, fence and recover every expected group. Returns when each may decide."""

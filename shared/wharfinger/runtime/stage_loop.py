@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -204,6 +204,11 @@ class StageLoop(Generic[S]):
     def expect(self, numbers: Iterable[int]) -> None:
         """These groups are ours now: their messages are kept until `acquire` has recovered them."""
         self._groups.expect(numbers)
+
+    def forget_early(self, topics: Collection[str]) -> None:
+        """Drop what came on these topics for expected groups: they are read again, from
+        `positions`."""
+        self._groups.forget_early(topics)
 
     async def acquire(self) -> None:
         """Lock, fence and recover every expected group. Returns when each may decide."""
@@ -588,7 +593,7 @@ class StageLoop(Generic[S]):
             self._room.set()
 
     def _dropped(self) -> None:
-        """A group is gone, with what waited for it."""
+        """Messages that waited are gone."""
         if not self._groups.waiting:
             self.progress.moved(more=False)
         self._make_room()

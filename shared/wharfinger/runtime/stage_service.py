@@ -164,6 +164,7 @@ class StageService(GroupService, Generic[S]):
     async def _assigned(self, partitions: frozenset[Partition]) -> None:
         """Called inside the rebalance, which others wait for: recovery goes on behind it."""
         self._acks.forget()
+        self._reading.forget(partitions)
         self.loop.expect(self._groups_of(partitions))
         self._begin_reading()
         await self._begin_behind(lambda: self._take_over(partitions))
@@ -221,6 +222,8 @@ class StageService(GroupService, Generic[S]):
         # Before the new groups come: a reader that reached its ends now would let them decide
         # without their facts.
         await self._broadcast.stop()
+        # It has gone on until now, beyond what the new groups have seen.
+        self.loop.forget_early({topic.name for topic in self._stage.broadcast})
         await self.loop.acquire()
         begin = {}
         for place, offset in self.loop.positions().items():
