@@ -192,7 +192,7 @@ async def test_half_of_an_event_holds_nothing_back_where_another_process_has_joi
 
 def _name_in(partition: int) -> str:
     """Long enough for an event of several records."""
-    names = (f"binding-{n}-{'x' * 4000}" for n in itertools.count())
+    names = (f"binding-{n}-{'x' * 480}" for n in itertools.count())
     return next(name for name in names if partition_for(name, SHARDS) == partition)
 
 
