@@ -16,7 +16,7 @@ from wharfinger.events.cluster_state import (
     PodsObserved,
     WorkloadObserved,
 )
-from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
+from wharfinger.events.clusters import ClusterForgotten, ClusterObserved, FleetHeard
 from wharfinger.events.decisions import as_decision
 from wharfinger.events.envelope import Event
 from wharfinger.events.outcomes import OutcomesDecided
@@ -72,6 +72,8 @@ def said(data: Value, before: Binding | None = None) -> str:
             )
         case ClusterForgotten(name=name):
             return f"cluster {name} is gone"
+        case FleetHeard(heard=heard):
+            return f"heartbeat of {count(len(heard), 'cluster')}"
         case NodesObserved(cluster=cluster):
             return f"nodes of {cluster}"
         case PodsObserved(cluster=cluster, node=node):

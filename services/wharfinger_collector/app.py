@@ -8,6 +8,7 @@ joined the service does nothing but look there: it is in no consumer group.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import dataclass
 
 import structlog
@@ -16,6 +17,7 @@ from wharfinger.runtime.kube.joined import Joined, JoinedCluster, joined_cluster
 from wharfinger.runtime.ledger import LedgerError
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.service import Service, ServiceContext, end_tasks
+from wharfinger_collector.heartbeats import Heartbeats
 from wharfinger_collector.member import Member, known_facts
 from wharfinger_collector.metrics_api import LoadSender
 from wharfinger_collector.partitions import Partitions
@@ -42,14 +44,22 @@ class CollectorService:
         self._metrics = METRICS.of(NAME)
         self._partitions = Partitions(NAME, context, lambda _: self._look.set())
         self._loads = LoadSender(NAME, context)
+        self._heartbeats = Heartbeats(
+            context.ledger,
+            context.clock,
+            lambda: [running.member for running in self._running.values()],
+        )
         self._running: dict[str, _Running] = {}
         self._look = asyncio.Event()
-        self._looked = False
+        self._looked = self._joining = False
         self._tasks: list[asyncio.Task[None]] = []
         self._failure = ""
 
     async def start(self) -> None:
-        self._tasks = [asyncio.create_task(self._guarded(), name="collector")]
+        self._tasks = [
+            asyncio.create_task(self._guarded(self._run()), name="collector"),
+            asyncio.create_task(self._guarded(self._heartbeats.run()), name="collector-heartbeats"),
+        ]
 
     async def stop(self) -> None:
         tasks = [*self._tasks, *(running.task for running in self._running.values())]
@@ -76,9 +86,9 @@ class CollectorService:
     def members(self) -> list[_Running]:
         return list(self._running.values())
 
-    async def _guarded(self) -> None:
+    async def _guarded(self, work: Awaitable[None]) -> None:
         try:
-            await self._run()
+            await work
         except Exception as error:
             self._failure = f"{type(error).__name__}: {error}"
             log.exception("collector.failed")
@@ -87,11 +97,14 @@ class CollectorService:
         while True:
             self._look.clear()
             found = await asyncio.to_thread(joined_clusters, self._context.settings.clusters_dir())
-            if found.clusters and len(self._tasks) == 1:
+            if found.clusters and not self._joining:
+                self._joining = True
                 self._tasks.append(
                     asyncio.create_task(self._partitions.run(), name="collector-partitions")
                 )
             if self._partitions.mine is not None:
+                if self._partitions.mine:
+                    self._heartbeats.begin(f"{NAME}-{min(self._partitions.mine)}")
                 await self._follow(self._partitions.mine, found)
             self._looked = self._partitions.mine is not None or not found.clusters
             try:

@@ -93,7 +93,17 @@ class Member:
         self._send_loads = send_loads
         self._wake = asyncio.Event()
         self._watched: dict[str, WatchSink] = {}
-        self._replaced = False
+        self._replaced = self._answered = False
+
+    @property
+    def beat_s(self) -> float:
+        """How often, in seconds, the cluster is to be named in a heartbeat."""
+        return (self.facts.cluster.lease_s or LEASE_S) / BEATS
+
+    def take_answered(self) -> bool:
+        """Whether the cluster has answered since this was called last."""
+        answered, self._answered = self._answered, False
+        return answered
 
     @property
     def caught_up(self) -> bool:
@@ -193,8 +203,7 @@ class Member:
 
     async def _beat(self, api: KubeApi) -> None:
         """A cluster that answers, and whose facts have been listed, is alive. Of one that does not
-        answer nothing is said: its lease runs out."""
-        lease_s = self.facts.cluster.lease_s or LEASE_S
+        answer nothing is said: its lease runs out (`heartbeats`)."""
         while True:
             ready = await self._ready(api)
             at = self._clock()
@@ -202,11 +211,11 @@ class Member:
                 self.facts.condition(FRESH, not self._stale(at), at)
                 cluster = _cluster_of(self.joined, self.facts.zones, ready)
                 self.facts.observe_cluster(cluster, at)
-                await self._accept([self.facts.heartbeat()])
+                self._answered = True
                 self._wake.set()
-                await asyncio.sleep(lease_s / BEATS)
+                await asyncio.sleep(self.beat_s)
             else:
-                await asyncio.sleep(min(AGAIN_S_MIN, lease_s / BEATS))
+                await asyncio.sleep(min(AGAIN_S_MIN, self.beat_s))
 
     async def _ready(self, api: KubeApi) -> bool | None:
         """None: no answer."""

@@ -19,7 +19,7 @@ from wharfinger.events.cluster_state import (
     QuotasObserved,
     WorkloadObserved,
 )
-from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
+from wharfinger.events.clusters import ClusterForgotten, ClusterObserved, FleetHeard
 from wharfinger.events.envelope import NO_VERSION, FactVersion
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.registry import LATEST
@@ -28,6 +28,7 @@ from wharfinger.events.streams import Topic
 Fact = (
     ClusterObserved
     | ClusterForgotten
+    | FleetHeard
     | NodesObserved
     | PodsObserved
     | FinishedPodsObserved
@@ -66,6 +67,8 @@ def accepted(data: Fact) -> Accepted:
             return _keyed(data, cluster.name)
         case ClusterForgotten(name=name):
             return _keyed(data, name)
+        case FleetHeard(collector=collector):
+            return _keyed(data, collector)
         case BindingWithdrawn(name=name):
             return _of_binding(data, name)
         case NodesObserved(cluster=name, bucket=bucket):

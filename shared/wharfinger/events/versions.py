@@ -38,7 +38,7 @@ from wharfinger.events.cluster_state import (
     QuotasObserved,
     WorkloadObserved,
 )
-from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
+from wharfinger.events.clusters import ClusterForgotten, ClusterObserved, FleetHeard
 from wharfinger.events.envelope import NO_VERSION, Event, FactVersion
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
@@ -64,6 +64,7 @@ class FactKey(Value, frozen=True):
     object_kind: Word = ""
     metric: MetricName = ""
     bucket: int = 0
+    collector: Word = ""
 
 
 class SavedVersion(Value, frozen=True):
@@ -87,6 +88,8 @@ def fact_key(data: Value) -> FactKey | None:
             return FactKey("cluster", cluster=cluster.name)
         case ClusterForgotten(name=name):
             return FactKey("cluster", cluster=name)
+        case FleetHeard(collector=collector):
+            return FactKey("heard", collector=collector)
         case PolicyApplied(policy=policy):
             return FactKey("policy", policy=policy.key)
         case PolicyRemoved(kind=kind, namespace=namespace, name=name):
@@ -182,4 +185,5 @@ def _order(key: FactKey) -> tuple[str | int, ...]:
         key.object_kind,
         key.metric,
         key.bucket,
+        key.collector,
     )

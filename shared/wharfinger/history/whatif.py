@@ -41,7 +41,7 @@ from wharfinger.events.cluster_state import (
     QuotasObserved,
     WorkloadObserved,
 )
-from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
+from wharfinger.events.clusters import ClusterForgotten, ClusterObserved, FleetHeard
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
@@ -96,6 +96,7 @@ SAMPLES = 121
 EXOGENOUS: tuple[type[Value], ...] = (
     ClusterObserved,
     ClusterForgotten,
+    FleetHeard,
     NodesObserved,
     PodsObserved,
     FinishedPodsObserved,

@@ -24,7 +24,7 @@ from typing import cast
 
 import msgspec
 
-from wharfinger.domain.cluster import Cluster
+from wharfinger.domain.cluster import FACTS_FRESH, Cluster
 from wharfinger.domain.cluster_objects import ClusterObject
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.quota import Quota
@@ -57,7 +57,7 @@ NODES_A_BUCKET = 40
 sends many facts."""
 BUCKETS_MIN = 8
 
-FRESH = "FactsFresh"
+FRESH = FACTS_FRESH
 COMPLETE = "FactsComplete"
 REPLACED = "Replaced"
 """Conditions of a cluster, as in Kubernetes `True` or `False`: whether its watches are unbroken,
