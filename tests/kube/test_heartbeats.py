@@ -20,6 +20,8 @@ from wharfinger.events.codec import decode
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.kube.joined import JoinedCluster, store_joined
 from wharfinger.runtime.kube.kubeconfig import read_kubeconfig
+from wharfinger.runtime.kube.rights import collector_rules
+from wharfinger.runtime.kube.watched import WATCHED
 from wharfinger.runtime.ledger import Ledger
 from wharfinger_collector import member as member_module
 
@@ -89,17 +91,13 @@ async def test_a_cluster_whose_watch_is_broken_is_heard_and_not_fresh(
 ) -> None:
     """The right to read pods is taken away while the server answers, and given back."""
     monkeypatch.setattr(member_module, "STALE_S", 0.5)
-    role = {
+    whole = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
         "metadata": {"name": "reads-some"},
-        "rules": [
-            {"apiGroups": [""], "resources": ["nodes", "namespaces"], "verbs": ["*"]},
-            {"nonResourceURLs": ["*"], "verbs": ["get"]},
-        ],
+        "rules": collector_rules(),
     }
-    pods = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
-    whole = {**role, "rules": [*role["rules"], pods]}  # type: ignore[misc]
+    role = {**whole, "rules": collector_rules(kind for kind in WATCHED if kind.resource != "pods")}
     group = {"apiGroup": "rbac.authorization.k8s.io"}
     bound = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -116,7 +114,7 @@ async def test_a_cluster_whose_watch_is_broken_is_heard_and_not_fresh(
         ) as collector,
     ):
         await eventually(lambda: _named(ledger, (member.name,)))
-        assert await _fresh(collector)
+        await eventually(lambda: _fresh(collector))
         member.apply(role)
 
         async def not_fresh() -> bool:
