@@ -11,6 +11,7 @@ from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.cluster_state import (
     FinishedPodsObserved,
+    NodeImagesObserved,
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
@@ -76,6 +77,8 @@ def said(data: Value, before: Binding | None = None) -> str:
             return f"heartbeat of {count(len(heard), 'cluster')}"
         case NodesObserved(cluster=cluster):
             return f"nodes of {cluster}"
+        case NodeImagesObserved(cluster=cluster):
+            return f"images on nodes of {cluster}"
         case PodsObserved(cluster=cluster, node=node):
             return f"pods on {node} of {cluster}"
         case FinishedPodsObserved(cluster=cluster, node=node):

@@ -18,6 +18,7 @@ from wharfinger.runtime.ledger import LedgerError
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.service import Service, ServiceContext, end_tasks
 from wharfinger_collector.heartbeats import Heartbeats
+from wharfinger_collector.hub import Hub, known_hub_facts
 from wharfinger_collector.member import Member, known_facts
 from wharfinger_collector.metrics_api import LoadSender
 from wharfinger_collector.partitions import Partitions
@@ -33,7 +34,7 @@ log = structlog.get_logger(__name__)
 @dataclass(slots=True)
 class _Running:
     joined: JoinedCluster
-    member: Member
+    member: Member | Hub
     task: asyncio.Task[None]
 
 
@@ -47,7 +48,7 @@ class CollectorService:
         self._heartbeats = Heartbeats(
             context.ledger,
             context.clock,
-            lambda: [running.member for running in self._running.values()],
+            lambda: [r.member for r in self._running.values() if isinstance(r.member, Member)],
         )
         self._running: dict[str, _Running] = {}
         self._look = asyncio.Event()
@@ -133,20 +134,28 @@ class CollectorService:
                 await end_tasks([running.task])
                 del self._running[name]
         if new := sorted(wanted.keys() - self._running.keys()):
-            await self._begin([wanted[name] for name in new])
+            await self._begin([wanted[name] for name in new], found)
 
-    async def _begin(self, joined: list[JoinedCluster]) -> None:
+    async def _begin(self, joined: list[JoinedCluster], found: Joined) -> None:
         ledger, clock = self._context.ledger, self._context.clock
         try:
-            known, before = await known_facts(ledger, [one.name for one in joined])
+            names = [one.name for one in joined if not one.hub]
+            known, before = await known_facts(ledger, names)
+            hubs = [one.name for one in joined if one.hub]
+            of_hubs, last = await known_hub_facts(ledger, hubs) if hubs else ({}, 0)
         except LedgerError as error:
             log.warning("ledger.away", service=NAME, why=str(error))
             return
-        epoch = max(clock(), before + 1)
+        epoch = max(clock(), max(before, last) + 1)
         # Where a Prometheus is set, the annotator asks it.
         send_loads = None if self._context.settings.prometheus_url else self._loads.send
+        members = [name for name, one in found.clusters.items() if not one.hub]
         for one in joined:
-            member = Member(one, ledger, clock, epoch, known[one.name], send_loads)
+            member: Member | Hub
+            if one.hub:
+                member = Hub(one, ledger, clock, epoch, of_hubs[one.name], members)
+            else:
+                member = Member(one, ledger, clock, epoch, known[one.name], send_loads)
             task = asyncio.create_task(member.run(), name=f"cluster-{one.name}")
             self._running[one.name] = _Running(one, member, task)
             log.info("cluster.begun", cluster=one.name, mode=one.mode, epoch=epoch)

@@ -13,6 +13,7 @@ from wharfinger.domain.value import Value
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.cluster_state import (
     FinishedPodsObserved,
+    NodeImagesObserved,
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
@@ -30,6 +31,7 @@ Fact = (
     | ClusterForgotten
     | FleetHeard
     | NodesObserved
+    | NodeImagesObserved
     | PodsObserved
     | FinishedPodsObserved
     | QuotasObserved
@@ -73,6 +75,8 @@ def accepted(data: Fact) -> Accepted:
             return _of_binding(data, name)
         case NodesObserved(cluster=name, bucket=bucket):
             return Accepted(data, name, f"{name}/nodes/{bucket}", name)
+        case NodeImagesObserved(cluster=name, bucket=bucket):
+            return Accepted(data, name, f"{name}/images/{bucket}", name)
         case PodsObserved(cluster=name, node=node):
             return Accepted(data, name, f"{name}/pods/{node}", name)
         case FinishedPodsObserved(cluster=name, node=node):

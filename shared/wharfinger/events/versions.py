@@ -32,6 +32,7 @@ from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.cluster_state import (
     FinishedPodsObserved,
+    NodeImagesObserved,
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
@@ -96,6 +97,8 @@ def fact_key(data: Value) -> FactKey | None:
             return FactKey("policy", policy=f"{kind}/{namespace}/{name}")
         case NodesObserved(cluster=name, bucket=bucket):
             return FactKey("nodes", name, bucket=bucket)
+        case NodeImagesObserved(cluster=name, bucket=bucket):
+            return FactKey("images", name, bucket=bucket)
         case PodsObserved(cluster=name, node=node):
             return FactKey("pods", name, node=node)
         case FinishedPodsObserved(cluster=name, node=node):

@@ -35,6 +35,7 @@ from wharfinger.events.accepted import Fact, accepted
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.cluster_state import (
     FinishedPodsObserved,
+    NodeImagesObserved,
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
@@ -98,6 +99,7 @@ EXOGENOUS: tuple[type[Value], ...] = (
     ClusterForgotten,
     FleetHeard,
     NodesObserved,
+    NodeImagesObserved,
     PodsObserved,
     FinishedPodsObserved,
     QuotasObserved,
@@ -245,6 +247,7 @@ async def _from_outside(
     observed = _types(
         (
             NodesObserved,
+            NodeImagesObserved,
             PodsObserved,
             FinishedPodsObserved,
             QuotasObserved,
