@@ -65,7 +65,7 @@ def compacted(member: Member) -> None:
 
     def call(what: str, body: dict[str, object]) -> dict[str, dict[str, str]]:
         request = urllib.request.Request(url + what, json.dumps(body).encode())
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request) as answer:
             said: dict[str, dict[str, str]] = json.loads(answer.read())
             return said
 

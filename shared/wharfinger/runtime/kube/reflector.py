@@ -6,7 +6,9 @@
 The known objects are replaced only by a complete list, and one object is removed only by an event
 of an unbroken watch. A failed connection, a server that is away and a permission that was withdrawn
 change nothing in what is known. Before a list is handed over and before each watch the caller may
-check that the same cluster still answers (`check`). Resource versions are opaque: they are sent
+check that the same cluster still answers (`check`). A server whose storage was set back to an
+earlier state would be silent on a version that it has not reached again, so after a broken
+connection it is asked first whether it has the version. Resource versions are opaque: they are sent
 back to the server and never compared.
 """
 
@@ -152,6 +154,8 @@ class Reflector(Generic[T]):
         self._chance = chance
         self._decode = decode
         self._check = check
+        self._doubted = False
+        """The connection broke: the server may have been set back meanwhile."""
         self._asked_s = 0.0
         """The pause that the server asked for with its last error."""
         self._version = ""
@@ -179,6 +183,7 @@ class Reflector(Generic[T]):
                 TimeoutError,
                 OSError,
             ) as error:
+                self._doubted = True
                 self._failed(Break.UNREACHABLE, one_line(error))
             except ApiError as error:
                 why = Break.EXPIRED if error.ahead else _REASONS.get(error.code, Break.REFUSED)
@@ -260,8 +265,20 @@ class Reflector(Generic[T]):
     async def _watch(self) -> None:
         self.counts.watches += 1
         await self._checked()
+        if self._doubted:
+            await self._reached()
+            self._doubted = False
         async for event in self._events({**self._watching(), "resourceVersion": self._version}):
             self._take(event)
+
+    async def _reached(self) -> None:
+        """ApiError (`ahead`) if the server has not reached our version: it waits a few seconds for
+        it, then says so. Selects no object, so the answer is small."""
+        await self._api.get(
+            self._path,
+            _List,
+            {"fieldSelector": "metadata.name=-", "resourceVersion": self._version},
+        )
 
     async def _checked(self) -> None:
         if self._check is not None:

@@ -43,7 +43,7 @@ class ObservedHub:
         self._joined = frozenset(joined)
         self._objects: dict[ObjectKey, HubObject] = {}
         self._stated: dict[str, tuple[str, Accepted]] = {}
-        """Key of a fact that holds -> the kind of its object, and the fact."""
+        """Key of a fact that holds -> its object ("": not seen yet), and the fact."""
         self._sent: dict[str, bytes] = {}
         self._due: dict[ObjectKey, Micros] = {}
         self._stale: dict[str, Micros] = {}
@@ -84,6 +84,9 @@ class ObservedHub:
         self._unreadable.pop((kind, name), None)
         if self._objects.get((kind, name)) != found:
             self._objects[kind, name] = found
+            for key in [accepted(fact).key for fact in found.facts]:
+                if key in self._stated and not self._stated[key][0]:
+                    self._stated[key] = _owner(kind, name), self._stated[key][1]
             self._due.setdefault((kind, name), at + WAIT_US)
 
     def see_unreadable(self, kind: str, name: str, why: str) -> None:
@@ -102,7 +105,7 @@ class ObservedHub:
             present = {
                 accepted(fact).key for found in self._objects.values() for fact in found.facts
             }
-            held = {key for key, (kind, _) in self._stated.items() if not kind}
+            held = {key for key, (owner, _) in self._stated.items() if not owner}
             for key in sorted(held - present):
                 if not self._unreadable:  # it may be the object that cannot be read
                     self._stale.setdefault(key, at)
@@ -125,10 +128,10 @@ class ObservedHub:
             found = self._objects.get(key)
             now = {} if found is None else {(a := accepted(f)).key: a for f in self._own(found)}
             for fact_key, fact in now.items():
-                self._stated[fact_key] = key[0] + "/" + key[1], fact
+                self._stated[fact_key] = _owner(*key), fact
                 self._stale.pop(fact_key, None)
                 facts.append(fact)
-            owner = key[0] + "/" + key[1]
+            owner = _owner(*key)
             for fact_key in [k for k, (of, _) in self._stated.items() if of == owner]:
                 if fact_key not in now:
                     gone += self._take_back(fact_key)
@@ -172,3 +175,7 @@ class ObservedHub:
     def _sighted(self, fact: Accepted) -> Sighted:
         self._version += 1
         return Sighted(fact, self._version)
+
+
+def _owner(kind: str, name: str) -> str:
+    return f"{kind}/{name}"
