@@ -1078,7 +1078,8 @@ app.add_typer(schemas, name="schema", rich_help_panel=HISTORY)
 
 @schemas.command("export")
 def schema_export(directory: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
-    """Write a JSON Schema for every event and an AsyncAPI 3 document."""
+    """Write a JSON Schema for every event, an AsyncAPI 3 document, and the page of kinds that are
+    read."""
     from wharfinger_cli import schema
 
     schema.export(directory)
