@@ -1078,8 +1078,16 @@ app.add_typer(schemas, name="schema", rich_help_panel=HISTORY)
 
 @schemas.command("export")
 def schema_export(directory: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
-    """Write a JSON Schema for every event, an AsyncAPI 3 document, and the page of kinds that are
-    read."""
+    """Write a JSON Schema for every event and an AsyncAPI 3 document."""
     from wharfinger_cli import schema
 
     schema.export(directory)
+
+
+@schemas.command("kinds")
+def schema_kinds() -> None:
+    """Print every kind that `apply` reads, what it becomes, and which of its fields steer
+    placement."""
+    from wharfinger_cli import schema
+
+    schema.print_kinds()

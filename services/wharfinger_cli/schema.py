@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from wharfinger.events import schema
-from wharfinger.events.kinds_page import kinds_markdown
 from wharfinger_cli.failures import CommandError
 from wharfinger_cli.output import messages
 
@@ -13,7 +13,12 @@ from wharfinger_cli.output import messages
 def export(directory: Path) -> None:
     try:
         schema.write(directory)
-        (directory / "kinds.md").write_text(kinds_markdown(), encoding="utf-8")
     except OSError as error:
         raise CommandError(f"{directory}: {error.strerror or error}") from error
-    messages().print(f"schemas, asyncapi.json and kinds.md are in {directory}")
+    messages().print(f"schemas and asyncapi.json are in {directory}")
+
+
+def print_kinds() -> None:
+    from wharfinger.events.kinds_page import kinds_markdown  # models, which `export` does not need
+
+    sys.stdout.write(kinds_markdown())
