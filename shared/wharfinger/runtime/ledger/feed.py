@@ -21,7 +21,6 @@ from wharfinger.events.decisions import as_decision
 from wharfinger.events.message_codec import PREFIX
 from wharfinger.events.streams import CLUSTER, FLEET, INTAKE
 from wharfinger.kernel.decider import Micros
-from wharfinger.runtime.ledger import notifications
 from wharfinger.runtime.ledger.database import Database, Raw
 from wharfinger.runtime.ledger.days import DAY_US
 from wharfinger.runtime.ledger.decision_rows import ROW, LedgerRow, relayed
@@ -229,6 +228,9 @@ async def places(database: Database, rows: Iterable[LedgerRow]) -> FeedPlaces:
 async def news(database: Database, wakeup: asyncio.Event) -> None:
     """Sets `wakeup` whenever positions were given, until cancelled; after each (re)connection
     too."""
+    # who reads a page loads nothing that writes
+    from wharfinger.runtime.ledger import notifications
+
     await notifications.notifications(database, wakeup, CHANNEL)
 
 
