@@ -82,7 +82,7 @@ async def _runs(raw: Raw) -> Mapping[str, int]:
             raise bad_row(FEED, 0, first, "feed: first position", expected, first)
         if name is None or name == ACCESS:
             raise bad_row(FEED, 0, first, "feed: stream", "a stream of decisions", name or id_)
-        begun = through.get(name, retired if first_seq > retired else first_seq - 1)
+        begun: int = through.get(name, min(retired, first_seq - 1))
         for what, wanted, found in (
             (f"feed: seq of {name}", begun + 1, first_seq),
             ("feed: correlations", f"{16 * size} bytes", f"{octets} bytes"),
