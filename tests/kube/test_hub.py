@@ -121,7 +121,7 @@ async def test_the_ledger_knows_what_a_hub_holds(
         await eventually(lambda: agrees(collector, hub))
         bindings = {b.name: b for b in (await collector.facts()).bindings}
         (target,) = bindings[f"{PLACE}/web-1-deployment"].clusters
-        assert (target.name, target.replicas) == ("oslo", 9)
+        assert (target.cluster, target.replicas) == ("oslo", 9)
     hub.kubectl("delete", "-n", PLACE, "resourcebinding", "web-3-deployment", "web-4-deployment")
     async with collecting(backend, ledger, topic_prefix, tmp_path, hub, hub=True) as collector:
         await eventually(lambda: agrees(collector, hub))
