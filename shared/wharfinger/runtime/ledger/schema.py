@@ -268,3 +268,20 @@ incarnation = Table(
     Column("counter", BigInteger, nullable=False),
     Column("boot_id", Text, nullable=False),
 )
+
+token = Table(
+    "token",
+    metadata,
+    # Who may ask the HTTP API for what: see `tokens`.
+    Column("id", Uuid, primary_key=True),
+    Column("sha256", LargeBinary, nullable=False, unique=True),  # of the secret, which is nowhere
+    Column("name", _Name, nullable=False),
+    Column("roles", ARRAY(Text), nullable=False),
+    Column("namespaces", ARRAY(Text), nullable=False),  # empty: all of them
+    Column("sources", ARRAY(Text), nullable=False),  # of facts that it may post
+    Column("made_by", _Name, nullable=False),
+    Column("made_at_us", BigInteger, nullable=False),
+    Column("expires_at_us", BigInteger, nullable=False),
+    Column("revoked_at_us", BigInteger, nullable=False),  # 0: it is not
+    Column("once", Boolean, nullable=False),  # good for one exchange
+)
