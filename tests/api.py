@@ -3,11 +3,16 @@ itself."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+import asyncio
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 
 import httpx
+import uvicorn
 from fastapi import FastAPI
 
 from wharfinger.runtime.ledger.at_position import PastDatabase
@@ -73,3 +78,32 @@ async def serving(database_url: str) -> AsyncIterator[ApiUnderTest]:
             yield ApiUnderTest(past, http, api)
     finally:
         await past.close()
+
+
+@contextmanager
+def in_a_thread(database_url: str) -> Iterator[tuple[str, str]]:
+    """The address of a server on a loopback port, and a viewer's token."""
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    found: Future[str] = Future()
+    server: list[uvicorn.Server] = []
+
+    async def serve() -> None:
+        past = PastDatabase(database_url, "tests")
+        try:
+            secret, _ = await make_token(past.present, "cli", ["viewer"], "tests", lifetime_s=3600)
+            app = create(Api(past, Identities(past.present)))
+            config = uvicorn.Config(app, log_config=None, lifespan="off")
+            server.append(uvicorn.Server(config))
+            found.set_result(secret)
+            await server[0].serve(sockets=[listening])
+        finally:
+            await past.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="api", daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}", found.result()
+    finally:
+        server[0].should_exit = True
+        thread.join()

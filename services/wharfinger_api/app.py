@@ -47,22 +47,22 @@ from wharfinger_api.asked import (
 from wharfinger_api.figures import REQUEST_SECONDS, REQUESTS
 from wharfinger_api.identities import Identities
 from wharfinger_api.models import (
-    Binding,
+    BindingBody,
     BindingHistory,
-    Cluster,
-    Decision,
-    Explanation,
+    ClusterBody,
+    DecisionBody,
+    ExplanationBody,
     LineageGraph,
-    Login,
+    LoginBody,
     NewToken,
-    Node,
-    Page,
-    Policy,
+    NodeBody,
+    PageBody,
+    PolicyBody,
     ProblemBody,
-    Secret,
-    Streams,
+    SecretBody,
+    StreamsBody,
     TokenList,
-    Who,
+    WhoBody,
 )
 from wharfinger_api.problems import MEDIA_TYPE, Problem, answer_problems, problem_of
 from wharfinger_api.tokens import made_token, revoked, token_list
@@ -228,7 +228,7 @@ def _plane(app: FastAPI, api: Api) -> None:
         """This document."""
         return document(app)
 
-    @app.get("/v1/streams", tags=["plane"], response_model=Streams)
+    @app.get("/v1/streams", tags=["plane"], response_model=StreamsBody)
     async def streams(request: Request, at: At = "") -> Response:
         """Where every stream stands."""
         asked, _ = await api.asked(request, at)
@@ -251,7 +251,7 @@ def _plane(app: FastAPI, api: Api) -> None:
 
 
 def _fleet(app: FastAPI, api: Api) -> None:
-    @app.get("/v1/bindings", tags=["fleet"], response_model=Page[Binding])
+    @app.get("/v1/bindings", tags=["fleet"], response_model=PageBody[BindingBody])
     async def bindings(
         request: Request,
         namespace: Names,
@@ -289,7 +289,7 @@ def _fleet(app: FastAPI, api: Api) -> None:
             group_by,
         )
 
-    @app.get("/v1/clusters", tags=["fleet"], response_model=Page[Cluster])
+    @app.get("/v1/clusters", tags=["fleet"], response_model=PageBody[ClusterBody])
     async def clusters(
         request: Request,
         cluster: Names,
@@ -319,7 +319,7 @@ def _fleet(app: FastAPI, api: Api) -> None:
             group_by,
         )
 
-    @app.get("/v1/nodes", tags=["fleet"], response_model=Page[Node])
+    @app.get("/v1/nodes", tags=["fleet"], response_model=PageBody[NodeBody])
     async def nodes(
         request: Request,
         cluster: Names,
@@ -348,7 +348,7 @@ def _fleet(app: FastAPI, api: Api) -> None:
             group_by,
         )
 
-    @app.get("/v1/policies", tags=["fleet"], response_model=Page[Policy])
+    @app.get("/v1/policies", tags=["fleet"], response_model=PageBody[PolicyBody])
     async def policies(
         request: Request,
         namespace: Names,
@@ -428,7 +428,7 @@ def _bindings(app: FastAPI, api: Api) -> None:
                 return asked, full
         raise Problem("not-found", f"no binding is named {full[:300]}")
 
-    @app.get(prefix, tags=["bindings"], response_model=Binding)
+    @app.get(prefix, tags=["bindings"], response_model=BindingBody)
     async def binding(request: Request, namespace: Namespace, name: Name, at: At = "") -> Response:
         """One binding: what it asks for, and where it is."""
         asked, full = await known(request, namespace, name, at)
@@ -456,7 +456,7 @@ def _bindings(app: FastAPI, api: Api) -> None:
             found = lineage_within(found, asked.principal.sees)
         return asked.value(found, lineage_plain)
 
-    @app.get(f"{prefix}/explain", tags=["bindings"], response_model=Explanation)
+    @app.get(f"{prefix}/explain", tags=["bindings"], response_model=ExplanationBody)
     async def binding_explain(
         request: Request,
         namespace: Namespace,
@@ -475,7 +475,7 @@ def _bindings(app: FastAPI, api: Api) -> None:
 
 
 def _decisions(app: FastAPI, api: Api) -> None:
-    @app.get("/v1/decisions", tags=["decisions"], response_model=Page[Decision])
+    @app.get("/v1/decisions", tags=["decisions"], response_model=PageBody[DecisionBody])
     async def decisions(
         request: Request,
         namespace: Names,
@@ -516,7 +516,7 @@ def _decisions(app: FastAPI, api: Api) -> None:
         tail = msgspec.json.encode(following)
         return asked.answer(b'{"items":[' + shown + b'],"next":' + tail + b"}")
 
-    @app.get("/v1/decisions/{decision}", tags=["decisions"], response_model=Decision)
+    @app.get("/v1/decisions/{decision}", tags=["decisions"], response_model=DecisionBody)
     async def one_decision(request: Request, decision: UUID, at: At = "") -> Response:
         """One decision, as it was recorded."""
         asked, _ = await api.asked(request, at)
@@ -560,7 +560,7 @@ def _moment(name: str, text: str) -> int | None:
 
 
 def _tokens(app: FastAPI, api: Api) -> None:
-    @app.get("/v1/whoami", tags=["access"], response_model=Who)
+    @app.get("/v1/whoami", tags=["access"], response_model=WhoBody)
     async def whoami(request: Request) -> Response:
         """Who the credential of this request is, and what it may do."""
         principal: Principal = request.state.principal
@@ -576,8 +576,8 @@ def _tokens(app: FastAPI, api: Api) -> None:
             media_type="application/json",
         )
 
-    @app.post("/v1/login", tags=["access"], response_model=Secret)
-    async def login(request: Request, body: Login) -> Response:
+    @app.post("/v1/login", tags=["access"], response_model=SecretBody)
+    async def login(request: Request, body: LoginBody) -> Response:
         """Exchange a code that is good once for a token."""
         found = await api.identities.exchange(body.code)
         if found is None:
@@ -590,7 +590,7 @@ def _tokens(app: FastAPI, api: Api) -> None:
         principal: Principal = request.state.principal
         return _private({"items": await token_list(api.past.present, principal)})
 
-    @app.post("/v1/tokens", tags=["access"], response_model=Secret, status_code=201)
+    @app.post("/v1/tokens", tags=["access"], response_model=SecretBody, status_code=201)
     async def new_token(request: Request, body: NewToken) -> Response:
         """Make a token with rights that the caller has. Its secret is shown this once."""
         principal: Principal = request.state.principal

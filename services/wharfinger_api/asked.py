@@ -24,7 +24,7 @@ from starlette.responses import Response
 from wharfinger.answers import typed
 from wharfinger.history.points import HistoryPoint, PointError, moment_of, point_of
 from wharfinger.runtime.ledger import Ledger
-from wharfinger.runtime.ledger.at_position import Cut, PastDatabase, Place
+from wharfinger.runtime.ledger.at_position import LedgerCut, PastDatabase, StreamCut
 from wharfinger_api.access import Principal
 from wharfinger_api.problems import Problem
 
@@ -38,7 +38,7 @@ class Asked:
 
     request: Request
     principal: Principal
-    cut: Cut
+    cut: LedgerCut
     ledger: Ledger
 
     @property
@@ -77,7 +77,7 @@ def _matches(given: str, etag: str) -> bool:
     )
 
 
-async def cut_of(past: PastDatabase, at: str) -> Cut:
+async def cut_of(past: PastDatabase, at: str) -> LedgerCut:
     """The cut that `at` means: now, a time, an age such as 2h, or `stream@round`. Problem: it means
     none."""
     heads = await past.heads()
@@ -94,8 +94,8 @@ async def cut_of(past: PastDatabase, at: str) -> Cut:
     if point.round is None or point.stream not in cut.places:
         return cut
     head = await present.head_at(point.stream, point.round)
-    exact = Place(cut.places[point.stream].id, point.round, head.seq)
-    return Cut({**cut.places, point.stream: exact})
+    exact = StreamCut(cut.places[point.stream].id, point.round, head.seq)
+    return LedgerCut({**cut.places, point.stream: exact})
 
 
 def point_in(at: str) -> HistoryPoint:
@@ -160,14 +160,14 @@ def page_of(
     return shown, key(shown[-1]) if len(rest) > limit else ""
 
 
-def cursor_text(cut: Cut, place: object) -> str:
+def cursor_text(cut: LedgerCut, place: object) -> str:
     """An opaque text that names both: every page of a list is of one cut."""
     places = {name: list(place) for name, place in cut.places.items()}
     packed = zlib.compress(json.dumps([places, place], separators=(",", ":")).encode())
     return base64.urlsafe_b64encode(packed).decode().rstrip("=")
 
 
-def cursor_in(text: str) -> tuple[Cut, Any]:
+def cursor_in(text: str) -> tuple[LedgerCut, Any]:
     """Problem: it is no text of ours."""
     try:
         packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
@@ -176,7 +176,7 @@ def cursor_in(text: str) -> tuple[Cut, Any]:
         if not unpacker.eof:
             raise ValueError
         places, place = json.loads(plain)
-        return Cut({name: Place(*map(int, p)) for name, p in places.items()}), place
+        return LedgerCut({name: StreamCut(*map(int, p)) for name, p in places.items()}), place
     except (ValueError, TypeError, AttributeError, zlib.error):
         raise Problem(
             "invalid",

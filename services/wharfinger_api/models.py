@@ -37,7 +37,7 @@ class ProblemBody(Out):
     errors: list[dict[str, Any]] | None = None
 
 
-class Page(Out, Generic[T]):
+class PageBody(Out, Generic[T]):
     """`next`: the value of `after` for the next page, null on the last one. With `group_by`:
     `groups` instead of items."""
 
@@ -47,12 +47,12 @@ class Page(Out, Generic[T]):
     next: str | None = None
 
 
-class Target(Out):
+class TargetBody(Out):
     cluster: str
     replicas: int
 
 
-class Binding(Out):
+class BindingBody(Out):
     """With `fields` only some members are there."""
 
     name: str | None = None
@@ -60,29 +60,29 @@ class Binding(Out):
     outcome: str | None = None
     decision: str | None = None
     policy: str | None = None
-    targets: list[Target] | None = None
+    targets: list[TargetBody] | None = None
     placed: int | None = None
 
 
-class Cluster(Out):
+class ClusterBody(Out):
     name: str | None = None
     nodes: int | None = None
     silent: bool | None = None
 
 
-class Node(Out):
+class NodeBody(Out):
     name: str | None = None
     cluster: str | None = None
     replicas: int | None = None
 
 
-class Policy(Out):
+class PolicyBody(Out):
     key: str | None = None
     kind: str | None = None
     bindings: int | None = None
 
 
-class Decision(Out):
+class DecisionBody(Out):
     """As recorded; `data` has the schema of its `type` (`wharfinger schema export`)."""
 
     id: str
@@ -97,15 +97,15 @@ class Decision(Out):
     data: dict[str, Any]
 
 
-class Cause(Out):
+class CauseBody(Out):
     kind: Literal["event", "decision", "time", "unknown"]
     id: str | None
     said: str
 
 
-class HistoryEntry(Decision):
+class HistoryEntry(DecisionBody):
     after_s: float | None
-    because: Cause
+    because: CauseBody
 
 
 class BindingHistory(Out):
@@ -114,49 +114,49 @@ class BindingHistory(Out):
     decisions: list[HistoryEntry]
 
 
-class LineageLink(Out):
+class LineageLinkBody(Out):
     id: str
     kind: Literal["decision", "event", "unrecorded", "other"]
     asked: bool
-    children: list[LineageLink]
+    children: list[LineageLinkBody]
 
 
 class LineageGraph(Out):
     subject: str
     cut: bool
-    roots: list[LineageLink]
+    roots: list[LineageLinkBody]
 
 
-class Explanation(Out):
+class ExplanationBody(Out):
     binding: str
     decision: dict[str, Any] | None
     undecided: dict[str, Any] | None
     steady: dict[str, Any] | None
     waiting: dict[str, Any] | None
     unacted: list[dict[str, Any]]
-    history: list[Decision]
+    history: list[DecisionBody]
     total: int
 
 
-class StreamHead(Out):
+class StreamHeadBody(Out):
     stream: str
     round: int
     seq: int
     time: str | None
 
 
-class Streams(Out):
-    items: list[StreamHead]
+class StreamsBody(Out):
+    items: list[StreamHeadBody]
 
 
-class Who(Out):
+class WhoBody(Out):
     type: str
     id: str
     roles: list[str]
     namespaces: list[str]
 
 
-class Login(In):
+class LoginBody(In):
     code: Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -170,7 +170,7 @@ class NewToken(In):
     lifetime_s: Annotated[int, Field(ge=60, le=366 * 86_400)] = 30 * 86_400
 
 
-class Secret(Out):
+class SecretBody(Out):
     id: str
     secret: str
     name: str

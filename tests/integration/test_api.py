@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
 import pytest_asyncio
 from fastapi.routing import APIRoute
-from tests.api import ApiUnderTest, Client, serving
+from tests.api import ApiUnderTest, Client, in_a_thread, serving
 from tests.backends import fresh_database, in_a_loop
 from tests.scenarios.fleet_plane import DYNAMIC
 from tests.told_plane import ToldPlane, a_binding, a_cluster, a_policy, nodes
@@ -19,6 +20,9 @@ from wharfinger.domain.placement import Placement
 from wharfinger.runtime.backends import Backend
 from wharfinger_api.access import RULES, Role
 from wharfinger_api.app import create
+from wharfinger_cli.__main__ import main
+
+Capture = pytest.CaptureFixture[str]
 
 pytestmark = pytest.mark.integration
 
@@ -212,7 +216,10 @@ async def test_a_route_is_open_to_its_roles_and_closed_to_others(
 
 def test_every_route_has_a_rule(api: ApiUnderTest) -> None:
     routes = {
-        (m, r.path) for r in create(api.api).routes if isinstance(r, APIRoute) for m in r.methods
+        (m, r.path)
+        for r in create(api.api).routes
+        if isinstance(r, APIRoute)
+        for m in r.methods or ()
     }
     assert routes == set(RULES)
 
@@ -302,3 +309,101 @@ async def test_a_revoked_token_is_refused(api: ApiUnderTest) -> None:
 async def test_no_other_credential_opens_anything(api: ApiUnderTest, header: str) -> None:
     answer = await api.nobody().get("/v1/whoami", Authorization=header)
     assert answer.status_code == 401
+
+
+# --- the commands over it
+
+
+COMMANDS = (
+    ("get", "bindings"),
+    ("get", "bindings", WEB),
+    ("get", "clusters"),
+    ("get", "nodes"),
+    ("get", "policies"),
+    ("decisions",),
+    ("decisions", "--limit", "3"),
+    ("decisions", "--stream", "fleet"),
+    ("history", WEB),
+    ("history", "web"),
+    ("lineage", "web"),
+    ("explain", WEB),
+    ("explain", "big", "--all"),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_command_prints_the_same_over_a_server(
+    served: tuple[str, Path], database: str, command: tuple[str, ...], capsys: Capture
+) -> None:
+    server, token_file = served
+    for output in ("table", "json", "name"):
+        here = printed(capsys, [*command, "-o", output], {"WHARFINGER_DATABASE": database})
+        there = printed(
+            capsys,
+            ["--server", server, "--token-file", str(token_file), *command, "-o", output],
+            {},
+        )
+        assert here[0] == there[0] == 0, there
+        assert here[1]
+        assert there[1] == here[1]
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        (("history", "nothing"), 1, "no binding is named nothing"),
+        (("get", "bindings", "nothing"), 1, "no binding is named nothing"),
+        (("status",), 2, "needs the database"),
+        (("decisions", "--follow"), 2, "needs the database"),
+    ],
+)
+def test_what_a_server_has_not_is_one_line(
+    served: tuple[str, Path], command: tuple[str, ...], code: int, said: str, capsys: Capture
+) -> None:
+    server, token_file = served
+    found = printed(capsys, ["--server", server, "--token-file", str(token_file), *command], {})
+    assert found[0] == code
+    assert said in found[2]
+    assert len(found[2].splitlines()) == 1
+
+
+def test_a_token_is_not_sent_where_it_could_be_seen(tmp_path: Path, capsys: Capture) -> None:
+    token = tmp_path / "token"
+    token.write_text("whf_x")
+    token.chmod(0o644)
+    get = ("get", "bindings")
+    open_to_all = printed(
+        capsys, ["--server", "http://127.0.0.1:1", "--token-file", str(token), *get], {}
+    )
+    assert "mode 0600" in open_to_all[2]
+    token.chmod(0o600)
+    in_clear = printed(
+        capsys, ["--server", "http://example.com", "--token-file", str(token), *get], {}
+    )
+    assert "in clear" in in_clear[2]
+    away = printed(capsys, ["--server", "http://127.0.0.1:1", "--token-file", str(token), *get], {})
+    assert away[0] == 2
+    assert len(away[2].splitlines()) == 1
+
+
+def printed(
+    capsys: Capture, arguments: list[str], environment: dict[str, str]
+) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a command in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["wharfinger", *arguments])
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        code = main()
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.fixture(scope="module")
+def served(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """The API on a port, in a thread with a loop of its own; and a viewer's token."""
+    token_file = tmp_path_factory.mktemp("tokens") / "token"
+    with in_a_thread(database) as (server, secret):
+        token_file.touch(0o600)
+        token_file.write_text(secret + "\n")
+        yield server, token_file

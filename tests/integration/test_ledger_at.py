@@ -18,7 +18,7 @@ from wharfinger.history.lineage import lineage_of_binding
 from wharfinger.history.timeline import timeline
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.ledger import DecisionQuery, Ledger
-from wharfinger.runtime.ledger.at_position import Cut, PastDatabase
+from wharfinger.runtime.ledger.at_position import LedgerCut, PastDatabase
 
 pytestmark = pytest.mark.integration
 
@@ -53,7 +53,7 @@ def test_a_question_asked_of_the_past_has_the_answer_that_it_had(
 async def _compared(url: str) -> None:
     plane = await ToldPlane.opened(url)
     past = PastDatabase(url, "tests")
-    kept: list[tuple[Cut, dict[str, object]]] = []
+    kept: list[tuple[LedgerCut, dict[str, object]]] = []
 
     async def keep() -> None:
         kept.append((await past.heads(), await seen(plane.ledger)))

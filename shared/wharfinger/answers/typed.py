@@ -11,7 +11,7 @@ import base64
 import dataclasses
 import importlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import msgspec
@@ -108,10 +108,10 @@ def _value(found: Any) -> Any:
         case {"$class": str(name), "value": value}:
             return msgspec.convert(value, _class(name, Value))
         case {"$class": str(name), "fields": dict(fields)}:
-            made = _class(name, object)
-            if not dataclasses.is_dataclass(made):
-                raise TypedError(f"{name} is no value")
-            return made(**{str(key): _value(item) for key, item in fields.items()})
+            make: Any = _class(name, object)
+            if not dataclasses.is_dataclass(make):
+                raise TypedError(f"{name[:80]} is not sent")
+            return cast(Any, make)(**{str(key): _value(item) for key, item in fields.items()})
         case dict():
             raise TypedError("an object without a class")
         case _:

@@ -56,7 +56,7 @@ class RetiredError(LedgerError):
     """The history up to there was retired."""
 
 
-class Place(NamedTuple):
+class StreamCut(NamedTuple):
     """Where a stream is cut: after this round, after this decision. `id`: its small number."""
 
     id: int
@@ -64,10 +64,10 @@ class Place(NamedTuple):
     seq: int
 
 
-class Cut(NamedTuple):
+class LedgerCut(NamedTuple):
     """Stream -> where it is cut. A stream that is not in it had not begun."""
 
-    places: Mapping[str, Place]
+    places: Mapping[str, StreamCut]
 
     @property
     def setting(self) -> str:
@@ -101,18 +101,18 @@ class PastDatabase:
         """As `version.require_version`."""
         await require_version(self.present)
 
-    def at(self, cut: Cut) -> Ledger:
+    def at(self, cut: LedgerCut) -> Ledger:
         """The ledger of which every question is answered as of `cut`. It is not closed: its
         connections are of this pool."""
         return Ledger(_DatabaseAt(self._past, cut.setting))
 
-    async def heads(self) -> Cut:
+    async def heads(self) -> LedgerCut:
         """Where every stream stands now."""
         async with self.present.reading() as raw:
             rows = await raw.fetch(_HEADS)
-        return Cut({name: Place(id_, number, seq) for id_, name, number, seq in rows})
+        return LedgerCut({name: StreamCut(id_, number, seq) for id_, name, number, seq in rows})
 
-    async def cut_by_seq(self, seqs: Mapping[str, int]) -> Cut:
+    async def cut_by_seq(self, seqs: Mapping[str, int]) -> LedgerCut:
         """After the decision `seq` of each stream, and after the last round of which no decision is
         left out. RetiredError: a stream's place was retired."""
         async with self.present.reading() as raw:
@@ -120,16 +120,16 @@ class PastDatabase:
         for _, name, _, seq, retired in rows:
             if seq < retired:
                 raise RetiredError(f"{name} is kept from decision {retired} on; {seq} was retired")
-        return Cut({name: Place(id_, number, seq) for id_, name, number, seq, _ in rows})
+        return LedgerCut({name: StreamCut(id_, number, seq) for id_, name, number, seq, _ in rows})
 
-    async def cut_by_time(self, at_us: int) -> Cut:
+    async def cut_by_time(self, at_us: int) -> LedgerCut:
         """After the last round of each stream that is not later. RetiredError: that was retired."""
         async with self.present.reading() as raw:
             rows = await raw.fetch(_BY_TIME, at_us)
         for _, name, _, _, retired in rows:
             if retired is not None and at_us < retired:
                 raise RetiredError(f"{name} is kept from a later time on")
-        return Cut({name: Place(id_, number, seq) for id_, name, number, seq, _ in rows})
+        return LedgerCut({name: StreamCut(id_, number, seq) for id_, name, number, seq, _ in rows})
 
 
 class _DatabaseAt(Database):
