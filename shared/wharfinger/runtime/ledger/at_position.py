@@ -2,7 +2,7 @@
 
 A cut says for every stream after which round and seq it is cut. Rows are never changed, so a
 question that reads only rows up to a cut has the same answer now and in a year. The views of the
-schema `ledger_at` (migration 0006) have the names of the tables; a connection with that schema
+schema `ledger_at` (migration 0007) have the names of the tables; a connection with that schema
 first on its search path reads them with every statement of this package. The cut is a setting of
 the connection, made with each use.
 

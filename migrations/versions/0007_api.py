@@ -10,8 +10,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0006"
-down_revision = "0005"
+revision = "0007"
+down_revision = "0006"
 branch_labels = None
 depends_on = None
 
@@ -91,6 +91,8 @@ def upgrade() -> None:
     )
     intake = f"(select id from {schema}.stream where name = 'intake')"
     op.execute(_FACT.format(schema=schema, seq=f"(select {_SEQ.format(intake)})"))
+    # where each stream stood at a position
+    op.create_index("ix_feed_stream_first_position", "feed", ["stream", "first_position"])
     op.create_table(
         "token",
         sa.Column("id", sa.Uuid(), nullable=False),
