@@ -191,7 +191,7 @@ async def test_images_on_nodes_are_known_apart_from_the_nodes(
     member: Member, backend: Backend, ledger: Ledger, topic_prefix: str, tmp_path: Path
 ) -> None:
     place = "images"
-    await asyncio.to_thread(filled, member, place, 3, 0)
+    await asyncio.to_thread(filled, member, place, 3, 3)
     image = {"names": ["registry.example/web@sha256:1", "registry.example/web"], "sizeBytes": 7}
     for name in (f"{place}-n0", f"{place}-n2"):
         patch = json.dumps({"status": {"images": [image]}})
