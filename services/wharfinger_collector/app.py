@@ -17,8 +17,8 @@ from wharfinger.runtime.kube.joined import Joined, JoinedCluster, joined_cluster
 from wharfinger.runtime.ledger import LedgerError
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.service import Service, ServiceContext, end_tasks
-from wharfinger_collector.heartbeats import Heartbeats
-from wharfinger_collector.hub import Hub, known_hub_facts
+from wharfinger_collector.heartbeats import FleetHeartbeats
+from wharfinger_collector.hub import JoinedHub, known_hub_facts
 from wharfinger_collector.member import Member, known_facts
 from wharfinger_collector.metrics_api import LoadSender
 from wharfinger_collector.partitions import Partitions
@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 @dataclass(slots=True)
 class _Running:
     joined: JoinedCluster
-    member: Member | Hub
+    member: Member | JoinedHub
     task: asyncio.Task[None]
 
 
@@ -45,7 +45,7 @@ class CollectorService:
         self._metrics = METRICS.of(NAME)
         self._partitions = Partitions(NAME, context, lambda _: self._look.set())
         self._loads = LoadSender(NAME, context)
-        self._heartbeats = Heartbeats(
+        self._heartbeats = FleetHeartbeats(
             context.ledger,
             context.clock,
             lambda: [r.member for r in self._running.values() if isinstance(r.member, Member)],
@@ -151,9 +151,9 @@ class CollectorService:
         send_loads = None if self._context.settings.prometheus_url else self._loads.send
         members = [name for name, one in found.clusters.items() if not one.hub]
         for one in joined:
-            member: Member | Hub
+            member: Member | JoinedHub
             if one.hub:
-                member = Hub(one, ledger, clock, epoch, of_hubs[one.name], members)
+                member = JoinedHub(one, ledger, clock, epoch, of_hubs[one.name], members)
             else:
                 member = Member(one, ledger, clock, epoch, known[one.name], send_loads)
             task = asyncio.create_task(member.run(), name=f"cluster-{one.name}")

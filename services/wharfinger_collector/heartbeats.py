@@ -30,7 +30,7 @@ LOOK_S = 0.5
 log = structlog.get_logger(__name__)
 
 
-class Heartbeats:
+class FleetHeartbeats:
     """`members`: the clusters that are read at present."""
 
     def __init__(

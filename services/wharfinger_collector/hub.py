@@ -49,7 +49,7 @@ class HubRead(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-class Hub:
+class JoinedHub:
     """As `Member`, of a server that is no member of the fleet. `joined_names`: clusters that are
     joined themselves, whose facts their own collectors send."""
 
@@ -153,7 +153,7 @@ def _read(kind: Kind, raw: msgspec.Raw) -> HubRead:
 class _HubSink:
     """`why`: why the watch is broken; empty: it is not."""
 
-    def __init__(self, kind: str, hub: Hub) -> None:
+    def __init__(self, kind: str, hub: JoinedHub) -> None:
         self._kind = kind
         self._hub = hub
         self._told: set[str] = set()

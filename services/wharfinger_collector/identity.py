@@ -22,12 +22,12 @@ class ReplacedError(Exception):
     """Another server answers where the one that is read was."""
 
 
-class _NamespaceMeta(msgspec.Struct):
+class _UidMeta(msgspec.Struct):
     uid: str
 
 
-class _Namespace(msgspec.Struct):
-    metadata: _NamespaceMeta
+class _UidOfNamespace(msgspec.Struct):
+    metadata: _UidMeta
 
 
 class Identity:
@@ -72,4 +72,4 @@ class Identity:
 
 
 async def _uid_of(api: KubeApi) -> str:
-    return (await api.get("/api/v1/namespaces/kube-system", _Namespace)).metadata.uid
+    return (await api.get("/api/v1/namespaces/kube-system", _UidOfNamespace)).metadata.uid
