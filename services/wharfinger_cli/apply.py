@@ -67,6 +67,7 @@ def compiled(manifests: Sequence[Manifest], known: LatestFacts) -> Intake:
         known.objects,
         known.pods,
         known.finished,
+        known.waiting,
     )
 
 
@@ -81,6 +82,7 @@ def compiled_away(manifests: Sequence[Manifest], known: LatestFacts) -> Intake:
         known.objects,
         known.pods,
         known.finished,
+        known.waiting,
     )
 
 

@@ -14,6 +14,7 @@ from wharfinger.events.cluster_state import (
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
+    WaitingPodsObserved,
     WorkloadObserved,
 )
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
@@ -76,6 +77,8 @@ def said(data: Value, before: Binding | None = None) -> str:
             return f"nodes of {cluster}"
         case PodsObserved(cluster=cluster, node=node):
             return f"pods on {node} of {cluster}"
+        case WaitingPodsObserved(cluster=cluster, namespace=namespace):
+            return f"waiting pods of {cluster}/{namespace}"
         case FinishedPodsObserved(cluster=cluster, node=node):
             return f"finished pods on {node} of {cluster}"
         case ObjectsObserved(cluster=cluster, kind=kind, namespace=namespace):

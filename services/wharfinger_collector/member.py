@@ -27,6 +27,7 @@ from wharfinger.events.cluster_state import (
     ObjectsObserved,
     PodsObserved,
     QuotasObserved,
+    WaitingPodsObserved,
 )
 from wharfinger.events.codec import made
 from wharfinger.events.envelope import derived_id
@@ -283,6 +284,7 @@ async def known_facts(ledger: Ledger, names: Iterable[str]) -> tuple[dict[str, l
                 event.data,
                 NodesObserved
                 | PodsObserved
+                | WaitingPodsObserved
                 | FinishedPodsObserved
                 | ObjectsObserved
                 | QuotasObserved,

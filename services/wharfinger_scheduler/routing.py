@@ -6,7 +6,12 @@ from collections.abc import Callable, Sequence
 
 from wharfinger.events.assignments import AssignmentsDecided
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved
+from wharfinger.events.cluster_state import (
+    NodesObserved,
+    ObjectsObserved,
+    PodsObserved,
+    WaitingPodsObserved,
+)
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.outcomes import OutcomesDecided
 from wharfinger.events.plans import PlanRequested
@@ -89,6 +94,7 @@ class ClusterRouting:
             case (
                 NodesObserved(cluster=cluster)
                 | PodsObserved(cluster=cluster)
+                | WaitingPodsObserved(cluster=cluster)
                 | ObjectsObserved(cluster=cluster)
                 | NodeLoadObserved(cluster=cluster)
                 | HotValueObserved(cluster=cluster)

@@ -17,6 +17,7 @@ from wharfinger.events.cluster_state import (
     ObjectsObserved,
     PodsObserved,
     QuotasObserved,
+    WaitingPodsObserved,
     WorkloadObserved,
 )
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
@@ -30,6 +31,7 @@ Fact = (
     | ClusterForgotten
     | NodesObserved
     | PodsObserved
+    | WaitingPodsObserved
     | FinishedPodsObserved
     | QuotasObserved
     | ObjectsObserved
@@ -72,6 +74,8 @@ def accepted(data: Fact) -> Accepted:
             return Accepted(data, name, f"{name}/nodes/{bucket}", name)
         case PodsObserved(cluster=name, node=node):
             return Accepted(data, name, f"{name}/pods/{node}", name)
+        case WaitingPodsObserved(cluster=name, namespace=namespace, bucket=bucket):
+            return Accepted(data, name, f"{name}/waiting/{namespace}/{bucket}", name)
         case FinishedPodsObserved(cluster=name, node=node):
             return Accepted(data, name, f"{name}/finished/{node}", name)
         case QuotasObserved(cluster=name, namespace=namespace):

@@ -29,6 +29,7 @@ EVENT_TYPES: tuple[EventType, ...] = (
     EventType("cluster.forgotten", 1, clusters.ClusterForgotten, streams.CLUSTERS),
     EventType("nodes.observed", 1, cluster_state.NodesObserved, streams.CLUSTER_STATE),
     EventType("pods.observed", 1, cluster_state.PodsObserved, streams.CLUSTER_STATE),
+    EventType("pods.waiting.observed", 1, cluster_state.WaitingPodsObserved, streams.CLUSTER_STATE),
     EventType(
         "pods.finished.observed", 1, cluster_state.FinishedPodsObserved, streams.CLUSTER_STATE
     ),

@@ -16,7 +16,12 @@ import msgspec
 
 from wharfinger.domain.scheduler import DEFAULT_SCHEDULER, Profile
 from wharfinger.engine.framework.profile import framework
-from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved
+from wharfinger.events.cluster_state import (
+    NodesObserved,
+    ObjectsObserved,
+    PodsObserved,
+    WaitingPodsObserved,
+)
 from wharfinger.events.streams import CLUSTER
 from wharfinger.history.points import HistoryPoint, moment_of, round_of
 from wharfinger.history.states import PRESENT, state_at
@@ -189,7 +194,8 @@ class _Walk:
         were placed before."""
         self._follow(state)
         assert self._book is not None, "made by _follow"
-        self._book.begin(state.book.nodes, state.book.pods, state.objects.all, at)
+        waiting = state.book.waiting.facts()
+        self._book.begin(state.book.nodes, state.book.pods, state.objects.all, at, waiting)
         self._since = at // 1_000_000 * 1_000_000  # creation times have whole seconds
 
     def _follow(self, state: ClusterStageState) -> None:
@@ -220,7 +226,7 @@ class _Walk:
         self._follow(state)
         if any(isinstance(fact, NodesObserved | ObjectsObserved) for fact in facts):
             self._book.surroundings(state.book.nodes, state.objects.all)
-        observed = [fact for fact in facts if isinstance(fact, PodsObserved)]
+        observed = [f for f in facts if isinstance(f, PodsObserved | WaitingPodsObserved)]
         if observed:
             began = time.perf_counter()
             self._found += self._book.observe(observed, at, self._since, decided)

@@ -39,6 +39,7 @@ from wharfinger.events.cluster_state import (
     ObjectsObserved,
     PodsObserved,
     QuotasObserved,
+    WaitingPodsObserved,
     WorkloadObserved,
 )
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
@@ -98,6 +99,7 @@ EXOGENOUS: tuple[type[Value], ...] = (
     ClusterForgotten,
     NodesObserved,
     PodsObserved,
+    WaitingPodsObserved,
     FinishedPodsObserved,
     QuotasObserved,
     ObjectsObserved,
@@ -245,6 +247,7 @@ async def _from_outside(
         (
             NodesObserved,
             PodsObserved,
+            WaitingPodsObserved,
             FinishedPodsObserved,
             QuotasObserved,
             ObjectsObserved,
@@ -699,8 +702,8 @@ def _tell_book(book: RunMetrics, at: Micros, data: Value) -> None:
 
 
 def _without_our_pods(event: Event[Value]) -> Event[Value]:
-    """Pods of bindings are a consequence of decisions; what else runs on a node is given."""
-    if not isinstance(event.data, PodsObserved):
+    """Pods of bindings are a consequence of decisions; what else runs or waits is given."""
+    if not isinstance(event.data, PodsObserved | WaitingPodsObserved):
         return event
     foreign = foreign_pods(event.data)
     return event if foreign is event.data else msgspec.structs.replace(event, data=foreign)

@@ -26,12 +26,13 @@ from typing import assert_never
 import msgspec
 
 from wharfinger.domain.cluster_objects import ClusterObjects
-from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.resources import DEVICE_MILLI
 from wharfinger.domain.taints import Taint
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.nodes.classes import DeviceNeed, PodClass, compile_class
 from wharfinger.engine.nodes.columns import NodeRow, NodeTable, Taken, Ties
+from wharfinger.engine.nodes.waiting_pods import WaitingPods
 from wharfinger.events.assignments import (
     Assigned,
     AssignmentItem,
@@ -47,7 +48,7 @@ from wharfinger.events.assignments import (
     Released,
     Silenced,
 )
-from wharfinger.events.cluster_state import NodesObserved, PodsObserved
+from wharfinger.events.cluster_state import NodesObserved, PodsObserved, WaitingPodsObserved
 from wharfinger.events.decisions import NodeShare
 
 _CLASSES_KNOWN = 4096
@@ -95,7 +96,8 @@ class Occupancy:
     from them.
 
     `known`: all buckets of nodes were received. `version`: incremented by every change of columns
-    or unbound counts. `lost`: nodes that hold replicas but do not exist (any more). `unsettled`:
+    or unbound counts. `node_of`: uid of an observed pod -> its node. `waiting`: the pods without a
+    node. `lost`: nodes that hold replicas but do not exist (any more). `unsettled`:
     bindings whose placed replicas differ from the desired ones. `unbound`: class key -> assigned
     replicas that neither are placed nor have an observed pod. `ties`: see `NodeTable`.
     """
@@ -111,6 +113,8 @@ class Occupancy:
         self.closed: set[str] = set()
         self.taint_since: dict[str, dict[str, int]] = {}
         self.pods: dict[str, tuple[Pod, ...]] = {}
+        self.node_of: dict[str, str] = {}
+        self.waiting = WaitingPods()
         self.held: dict[str, HeldBinding] = {}
         self.on_node: dict[str, dict[ReplicaKey, Replica]] = {}
         self.objects = ClusterObjects()
@@ -310,6 +314,8 @@ class Occupancy:
             return False
         for pod in before:
             self._unsee(pod)
+            if self.node_of.get(pod.uid) == name:
+                del self.node_of[pod.uid]
         if pods:
             self.pods[name] = pods
         else:
@@ -321,10 +327,21 @@ class Occupancy:
             self._own_pods.pop(name, None)
         for pod in pods:
             self._see(pod)
+            self.node_of[pod.uid] = name
         for binding in sorted({pod.binding for pod in (*before, *pods) if pod.binding}):
             self._settle(binding)
         self._write(name)
         return True
+
+    def observe_waiting(self, event: WaitingPodsObserved) -> bool:
+        """Replaces the waiting pods of one bucket of a namespace. Returns whether anything changed.
+        A waiting pod uses nothing."""
+        return self.waiting.observe(event)
+
+    def waits(self, pod: WaitingPod) -> bool:
+        """Whether the pod has no node. One that was bound is reported on its node first, and for a
+        moment still as waiting."""
+        return pod.uid not in self.node_of
 
     def _see(self, pod: Pod) -> None:
         if pod.binding:
