@@ -41,8 +41,8 @@ class Component(Value, frozen=True):
 
 def bound_name(resource: ObjectRef) -> str:
     """The name of a workload's binding, as Karmada names it: `namespace/name-kind`, the kind in
-    lower case."""
-    name = f"{resource.name}-{resource.kind.lower()}"
+    lower case, and of an RBAC object the name too, with `.` for each `:`."""
+    name = f"{resource.name.replace(':', '.').lower()}-{resource.kind.lower()}"
     return f"{resource.namespace}/{name}" if resource.namespace else name
 
 
