@@ -475,7 +475,9 @@ class _CompileRun:
     def _waiting_pod(self, model: kubernetes.PodManifest) -> WaitingPod:
         """Raises ExpectedError."""
         pod = kubernetes.waiting_of(model)
-        requirements, priority, _ = self.levels.of(model, pod.requirements)
+        requirements, priority, _ = self.levels.of(
+            model.spec, model.whose.namespace, pod.requirements
+        )
         return msgspec.structs.replace(pod, requirements=requirements, priority=priority)
 
     def _pod(self, model: kubernetes.PodManifest) -> Pod:
