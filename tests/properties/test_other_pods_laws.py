@@ -15,7 +15,7 @@ from tests.pool_world import PoolPlane, a_pool, wants
 
 from wharfinger.domain.node import WaitingPod
 from wharfinger.domain.value import Value, canonical
-from wharfinger.engine.nodes.waiting_pods import WaitingPods
+from wharfinger.engine.nodes.occupancy import WaitingPods
 from wharfinger.events.cluster_state import WAITING_BUCKETS, PodsObserved, WaitingPodsObserved
 from wharfinger.kernel.audit import audit
 from wharfinger.kernel.recover import recover

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from wharfinger.domain.node import Pod
 from wharfinger.domain.rebalancing import RebalancePolicy
-from wharfinger.engine.nodes.waiting_pods import WaitingPods
+from wharfinger.engine.nodes.occupancy import WaitingPods
 from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.cluster_state import (
     Health,
