@@ -52,7 +52,8 @@ class Collecting:
         there = [pod for pods in facts.pods.values() for pod in pods]
         waiting = [pod for pods in facts.waiting.values() for pod in pods]
         assert all(pod.node for pod in there)
-        return {pod.uid: pod for pod in (*there, *waiting)}
+        found: list[Pod | WaitingPod] = [*there, *waiting]
+        return {pod.uid: pod for pod in found}
 
 
 @asynccontextmanager
