@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from wharfinger.events.assignments import AssignmentsDecided
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.cluster_state import (
+    NodeImagesObserved,
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
@@ -93,6 +94,7 @@ class ClusterRouting:
         match message.event.data:
             case (
                 NodesObserved(cluster=cluster)
+                | NodeImagesObserved(cluster=cluster)
                 | PodsObserved(cluster=cluster)
                 | WaitingPodsObserved(cluster=cluster)
                 | ObjectsObserved(cluster=cluster)

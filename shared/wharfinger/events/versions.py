@@ -32,6 +32,7 @@ from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.cluster_state import (
     FinishedPodsObserved,
+    NodeImagesObserved,
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
@@ -39,7 +40,7 @@ from wharfinger.events.cluster_state import (
     WaitingPodsObserved,
     WorkloadObserved,
 )
-from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
+from wharfinger.events.clusters import ClusterForgotten, ClusterObserved, FleetHeard
 from wharfinger.events.envelope import NO_VERSION, Event, FactVersion
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
@@ -65,6 +66,7 @@ class FactKey(Value, frozen=True):
     object_kind: Word = ""
     metric: MetricName = ""
     bucket: int = 0
+    collector: Word = ""
 
 
 class SavedVersion(Value, frozen=True):
@@ -88,12 +90,16 @@ def fact_key(data: Value) -> FactKey | None:
             return FactKey("cluster", cluster=cluster.name)
         case ClusterForgotten(name=name):
             return FactKey("cluster", cluster=name)
+        case FleetHeard(collector=collector):
+            return FactKey("heard", collector=collector)
         case PolicyApplied(policy=policy):
             return FactKey("policy", policy=policy.key)
         case PolicyRemoved(kind=kind, namespace=namespace, name=name):
             return FactKey("policy", policy=f"{kind}/{namespace}/{name}")
         case NodesObserved(cluster=name, bucket=bucket):
             return FactKey("nodes", name, bucket=bucket)
+        case NodeImagesObserved(cluster=name, bucket=bucket):
+            return FactKey("images", name, bucket=bucket)
         case PodsObserved(cluster=name, node=node):
             return FactKey("pods", name, node=node)
         case WaitingPodsObserved(cluster=name, namespace=namespace, bucket=bucket):
@@ -185,4 +191,5 @@ def _order(key: FactKey) -> tuple[str | int, ...]:
         key.object_kind,
         key.metric,
         key.bucket,
+        key.collector,
     )

@@ -17,6 +17,7 @@ import msgspec
 from wharfinger.domain.scheduler import DEFAULT_SCHEDULER, Profile
 from wharfinger.engine.framework.profile import framework
 from wharfinger.events.cluster_state import (
+    NodeImagesObserved,
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
@@ -167,6 +168,9 @@ def _decided(state: ClusterStageState, recorded: RecordedRound) -> dict[str, str
     return found
 
 
+SURROUNDINGS = NodesObserved | NodeImagesObserved | ObjectsObserved
+
+
 class _Walk:
     """Through the rounds of one cluster's stream."""
 
@@ -224,7 +228,7 @@ class _Walk:
             return
         facts = [event.data for event in recorded.events]
         self._follow(state)
-        if any(isinstance(fact, NodesObserved | ObjectsObserved) for fact in facts):
+        if any(isinstance(fact, SURROUNDINGS) for fact in facts):
             self._book.surroundings(state.book.nodes, state.objects.all)
         observed = [f for f in facts if isinstance(f, PodsObserved | WaitingPodsObserved)]
         if observed:

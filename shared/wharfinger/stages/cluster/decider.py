@@ -23,6 +23,7 @@ from wharfinger.domain.value import Value
 from wharfinger.engine.nodes.columns import Ties
 from wharfinger.events.assignments import AssignmentsDecided
 from wharfinger.events.cluster_state import (
+    NodeImagesObserved,
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
@@ -127,6 +128,8 @@ class ClusterDecider:
         match event.data:
             case NodesObserved() as nodes if nodes.cluster == state.cluster:
                 observe_nodes(state, nodes, event.id, at)
+            case NodeImagesObserved() as images if images.cluster == state.cluster:
+                state.book.observe_images(images, at)
             case PodsObserved() as pods if pods.cluster == state.cluster:
                 observe_pods(state, pods, at)
             case WaitingPodsObserved() as waiting if waiting.cluster == state.cluster:
