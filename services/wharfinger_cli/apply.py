@@ -75,6 +75,7 @@ def compiled(manifests: Sequence[Manifest], known: LatestFacts) -> Intake:
         known.objects,
         known.pods,
         known.finished,
+        known.waiting,
     )
 
 
@@ -89,6 +90,7 @@ def compiled_away(manifests: Sequence[Manifest], known: LatestFacts) -> Intake:
         known.objects,
         known.pods,
         known.finished,
+        known.waiting,
     )
 
 

@@ -27,6 +27,7 @@ from wharfinger.events.cluster_state import (
     ObjectsObserved,
     PodsObserved,
     QuotasObserved,
+    WaitingPodsObserved,
 )
 from wharfinger.events.streams import CLUSTER_STATE, CLUSTERS
 from wharfinger.runtime.kube.api import ApiError, KubeApi, UnreachableError
@@ -230,6 +231,7 @@ async def known_facts(ledger: Ledger, names: Iterable[str]) -> tuple[dict[str, l
                 NodesObserved
                 | NodeImagesObserved
                 | PodsObserved
+                | WaitingPodsObserved
                 | FinishedPodsObserved
                 | ObjectsObserved
                 | QuotasObserved,

@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from wharfinger.domain.cluster_objects import ClusterObject
-from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.quota import Quota
 from wharfinger.domain.time import Micros
 from wharfinger.manifests.kinds import Kind
@@ -45,6 +45,7 @@ class Unreadable:
     namespace: str = ""
 
 
+SeenPod = Pod | WaitingPod | Finished | Unreadable
 Observed = ClusterObject | Quota
 
 
@@ -66,10 +67,12 @@ class LiveDecoder:
         self._pod = msgspec.json.Decoder(LivePod).decode
         self._node = msgspec.json.Decoder(LiveNode).decode
 
-    def pod(self, raw: msgspec.Raw) -> Pod | Finished | Unreadable:
+    def pod(self, raw: msgspec.Raw) -> SeenPod:
         try:
             live = self._pod(raw)
-            return self._finished(live) if live.finished else self._reader.pod(live)
+            if live.finished:
+                return self._finished(live)
+            return self._reader.pod(live) if live.spec.node_name else self._reader.waiting(live)
         except (msgspec.ValidationError, UnreadableError) as error:
             return _unreadable(raw, error)
 
@@ -171,9 +174,9 @@ class NodeSink(WatchSink):
 
 
 class PodSink(WatchSink):
-    def replace(self, objects: Sequence[Pod | Finished | Unreadable], version: str) -> None:
+    def replace(self, objects: Sequence[SeenPod], version: str) -> None:
         at = self._clock()
-        pods: list[Pod] = []
+        pods: list[Pod | WaitingPod] = []
         finished: list[Pod] = []
         for found in objects:
             match found:
@@ -190,14 +193,14 @@ class PodSink(WatchSink):
                 case Finished(pod=Pod() as pod):
                     self._facts.readable("pod", found.uid, at)
                     finished.append(pod)
-                case Pod():
+                case Pod() | WaitingPod():
                     self._facts.readable("pod", found.uid, at)
                     pods.append(found)
         self._facts.list_pods(pods, at, finished)
         self.listed = True
         self._changed()
 
-    def upsert(self, object_: Pod | Finished | Unreadable, version: str) -> None:
+    def upsert(self, object_: SeenPod, version: str) -> None:
         at = self._clock()
         match object_:
             case Unreadable():
@@ -209,12 +212,12 @@ class PodSink(WatchSink):
             case Finished(pod=Pod() as pod):
                 self._facts.readable("pod", object_.uid, at)
                 self._facts.see_finished(pod, at)
-            case Pod():
+            case Pod() | WaitingPod():
                 self._facts.readable("pod", object_.uid, at)
                 self._facts.see_pod(object_, at)
         self._changed()
 
-    def remove(self, object_: Pod | Finished | Unreadable, version: str) -> None:
+    def remove(self, object_: SeenPod, version: str) -> None:
         at = self._clock()
         uid = object_.key if isinstance(object_, Unreadable) else object_.uid
         self._facts.readable("pod", uid, at)

@@ -11,6 +11,7 @@ from wharfinger.events.cluster_state import (
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
+    WaitingPodsObserved,
 )
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.outcomes import OutcomesDecided
@@ -95,6 +96,7 @@ class ClusterRouting:
                 NodesObserved(cluster=cluster)
                 | NodeImagesObserved(cluster=cluster)
                 | PodsObserved(cluster=cluster)
+                | WaitingPodsObserved(cluster=cluster)
                 | ObjectsObserved(cluster=cluster)
                 | NodeLoadObserved(cluster=cluster)
                 | HotValueObserved(cluster=cluster)

@@ -10,9 +10,9 @@ from tests.apps import running
 from tests.kube.member import Json, Member
 
 from wharfinger.domain.cluster import Cluster
-from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.events.streams import TOPICS
-from wharfinger.manifests.kubernetes.core import NodeManifest, PodManifest, pod_of
+from wharfinger.manifests.kubernetes.core import NodeManifest, PodManifest, pod_of, waiting_of
 from wharfinger.manifests.model import LIVE
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.kube.joined import JoinedCluster, store_joined
@@ -46,9 +46,14 @@ class Collecting:
     async def nodes(self) -> dict[str, Node]:
         return {node.name: node for node in (await self.facts()).nodes.get(self.name, ())}
 
-    async def pods(self) -> dict[str, Pod]:
-        found = (await self.facts()).pods
-        return {pod.uid: pod for (_, _), pods in found.items() for pod in pods}
+    async def pods(self) -> dict[str, Pod | WaitingPod]:
+        """Those on nodes and those that wait."""
+        facts = await self.facts()
+        there = [pod for pods in facts.pods.values() for pod in pods]
+        waiting = [pod for pods in facts.waiting.values() for pod in pods]
+        assert all(pod.node for pod in there)
+        found: list[Pod | WaitingPod] = [*there, *waiting]
+        return {pod.uid: pod for pod in found}
 
 
 @asynccontextmanager
@@ -91,13 +96,18 @@ def _node(found: Json) -> Node:
     return NodeManifest.model_validate(found, context=LIVE).to_domain()
 
 
-def pods_of(member: Member) -> dict[str, Pod]:
+def pods_of(member: Member) -> dict[str, Pod | WaitingPod]:
     """Those that are not finished, of all namespaces."""
     models = [
         PodManifest.model_validate(found, context=LIVE)
         for found in member.items("pods", "--all-namespaces")
     ]
-    return {pod.uid: pod for pod in (pod_of(model) for model in models if not model.finished)}
+    pods = [
+        pod_of(model) if model.spec.node_name else waiting_of(model)
+        for model in models
+        if not model.finished
+    ]
+    return {pod.uid: pod for pod in pods}
 
 
 def node(name: str, **labels: str) -> Json:

@@ -15,7 +15,12 @@ from tests.kube.member import Json, Member, namespace
 from tests.patience import eventually
 
 from wharfinger.domain.cluster_objects import NamespaceLabels
-from wharfinger.events.cluster_state import NodeImagesObserved, NodesObserved, PodsObserved
+from wharfinger.events.cluster_state import (
+    NodeImagesObserved,
+    NodesObserved,
+    PodsObserved,
+    WaitingPodsObserved,
+)
 from wharfinger.events.codec import decode
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.ledger import Ledger
@@ -127,6 +132,8 @@ async def test_broken_connections_never_make_a_cluster_smaller(
                     nodes[bucket] = {n.name for n in found}
                 case PodsObserved(node=on, pods=seen):
                     pods[on] = {p.name for p in seen}
+                case WaitingPodsObserved(namespace=home, bucket=bucket, pods=left):
+                    pods[f"{home}/{bucket}"] = {p.name for p in left}
             known_pods = set().union(*pods.values()) if pods else set()
             known_nodes = set().union(*nodes.values()) if nodes else set()
             whole = whole or (known_pods >= stays and known_nodes >= before)

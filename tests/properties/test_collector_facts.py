@@ -4,6 +4,7 @@ order knows what the cluster holds, and never less in between."""
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import msgspec
 from hypothesis import given, settings
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from tests.hunting import examples
 
 from wharfinger.domain.cluster import Cluster
-from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.node import Node, Pod, WaitingPod
+from wharfinger.domain.pod_traits import PodTraits
 from wharfinger.domain.taints import Taint
 from wharfinger.domain.value import canonical
 from wharfinger.domain.workload import Requirements
@@ -19,11 +21,14 @@ from wharfinger.engine.nodes.node_images import NodeImages
 from wharfinger.events.accepted import Fact
 from wharfinger.events.cluster_state import (
     NODES_BYTES_MAX,
+    WAITING_BUCKETS,
     FinishedPodsObserved,
     ImageOnNodes,
     NodeImagesObserved,
     NodesObserved,
     PodsObserved,
+    WaitingPodsObserved,
+    waiting_bucket,
 )
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.stages.collector import ObservedCluster, Sighted
@@ -45,8 +50,22 @@ def node(name: str, cpu: int = 4000, **fields: object) -> Node:
     return Node(name, {"cpu": cpu, "memory": 1 << 30}, **fields)  # type: ignore[arg-type]
 
 
-def pod(uid: str, on: str = "", cpu: int = 100) -> Pod:
+def pod(uid: str, on: str, cpu: int = 100) -> Pod:
     return Pod(uid, f"pod-{uid}", Requirements({"cpu": cpu}), on)
+
+
+def unbound(uid: str, cpu: int = 100) -> WaitingPod:
+    """Two namespaces, so that a uid stays in one."""
+    traits = PodTraits(namespace="shop" if uid < "u3" else "bank")
+    return WaitingPod(uid, f"pod-{uid}", Requirements({"cpu": cpu}, pod=traits))
+
+
+def sighted_pod(uid: str, on: str) -> Pod | WaitingPod:
+    return pod(uid, on) if on else unbound(uid)
+
+
+def node_of(found: Pod | WaitingPod) -> str:
+    return found.node if isinstance(found, Pod) else ""
 
 
 class Reader:
@@ -55,6 +74,7 @@ class Reader:
     def __init__(self) -> None:
         self.buckets: dict[tuple[int, int], tuple[Node, ...]] = {}
         self.pods: dict[str, tuple[Pod, ...]] = {}
+        self.waiting: dict[tuple[str, int], tuple[WaitingPod, ...]] = {}
         self.finished: dict[str, tuple[Pod, ...]] = {}
         self.images = NodeImages()
         self.count = 0
@@ -71,6 +91,16 @@ class Reader:
                 self.images.observe(images)
             case PodsObserved(node=name, pods=pods):
                 self.pods[name] = pods
+            case WaitingPodsObserved(
+                namespace=namespace, bucket=bucket, buckets=buckets, pods=left
+            ):
+                assert buckets == WAITING_BUCKETS
+                for found in left:
+                    assert (found.requirements.traits.home, waiting_bucket(found.uid)) == (
+                        namespace,
+                        bucket,
+                    )
+                self.waiting[namespace, bucket] = left
             case FinishedPodsObserved(node=name, pods=pods):
                 self.finished[name] = pods
                 both = {p.uid for p in pods} & {p.uid for p in self.pods.get(name, ())}
@@ -81,16 +111,21 @@ class Reader:
         return {n.name: n for n in found}
 
     def uids(self) -> list[str]:
-        return sorted(p.uid for pods in self.pods.values() for p in pods)
+        there = [p.uid for pods in self.pods.values() for p in pods]
+        return sorted(there + [p.uid for pods in self.waiting.values() for p in pods])
 
     def ended(self) -> dict[str, str]:
         return {p.uid: p.node for pods in self.finished.values() for p in pods}
 
     def on(self) -> dict[str, str]:
-        return {p.uid: p.node for pods in self.pods.values() for p in pods}
+        waiting = {p.uid: "" for pods in self.waiting.values() for p in pods}
+        return {**waiting, **{p.uid: p.node for pods in self.pods.values() for p in pods}}
 
 
-def listed(nodes: list[Node] = [], pods: list[Pod] = []) -> ObservedCluster:  # noqa: B006
+def listed(
+    nodes: list[Node] = [],  # noqa: B006
+    pods: Sequence[Pod | WaitingPod] = (),
+) -> ObservedCluster:
     facts = ObservedCluster(OSLO)
     facts.list_nodes(nodes, 0)
     facts.list_pods(pods, 0)
@@ -122,16 +157,16 @@ STEPS = st.lists(
 def test_after_all_facts_the_reader_knows_what_is_there(steps: list[tuple[str, str, str]]) -> None:
     facts, reader, at = listed(), Reader(), 0
     nodes: dict[str, Node] = {}
-    pods: dict[str, Pod] = {}
+    pods: dict[str, Pod | WaitingPod] = {}
     ended: dict[str, Pod] = {}
     for what, name, said in steps:
         match what:
             case "see-pod":
                 ended.pop(name, None)
-                pods[name] = pod(name, said)
+                pods[name] = sighted_pod(name, said)
                 facts.see_pod(pods[name], at)
             case "finish-pod":
-                node_name = pods[name].node if name in pods else said
+                node_name = node_of(pods[name]) if name in pods else said
                 pods.pop(name, None)
                 ended[name] = pod(name, node_name)
                 facts.see_finished(ended[name], at)
@@ -162,7 +197,7 @@ def test_after_all_facts_the_reader_knows_what_is_there(steps: list[tuple[str, s
     for sighted in facts.due(at + FINISHED_US):
         reader.fold(sighted)
     assert reader.nodes() == nodes
-    assert reader.on() == {uid: found.node for uid, found in pods.items()}
+    assert reader.on() == {uid: node_of(found) for uid, found in pods.items()}
     assert reader.ended() == {uid: found.node for uid, found in ended.items()}
     assert facts.due(at + 2 * FINISHED_US) == [], "what was sent is not sent again"
 
@@ -170,7 +205,7 @@ def test_after_all_facts_the_reader_knows_what_is_there(steps: list[tuple[str, s
 @settings(max_examples=examples(60))
 @given(st.lists(st.sampled_from(UIDS), unique=True, min_size=1), st.integers(0, 500_000))
 def test_a_pod_that_is_bound_is_never_left_out(uids: list[str], later: int) -> None:
-    facts, reader = listed([node("n1")], [pod(uid) for uid in UIDS]), Reader()
+    facts, reader = listed([node("n1")], [unbound(uid) for uid in UIDS]), Reader()
     for sighted in facts.due(SECOND_US):
         reader.fold(sighted)
     for uid in uids:
@@ -227,6 +262,21 @@ def test_what_an_earlier_collector_saw_and_is_gone_is_taken_back() -> None:
     sent = [s.fact.data for s in facts.due(SECOND_US)]
     assert PodsObserved("oslo", "gone", ()) in sent
     assert {n.buckets for n in sent if isinstance(n, NodesObserved)} == {32}, "never fewer"
+
+
+def test_waiting_pods_that_an_earlier_collector_saw_are_taken_back() -> None:
+    """Also those that it reported as pods of no node."""
+    known: list[Fact] = [
+        WaitingPodsObserved("oslo", "old", 3, WAITING_BUCKETS, (unbound("u9"),)),
+        PodsObserved("oslo", "", (pod("u8", ""),)),
+    ]
+    facts = ObservedCluster(OSLO, known)
+    facts.list_nodes([node("n1")], 0)
+    facts.list_pods([unbound("u1")], 0)
+    sent = [s.fact.data for s in facts.due(SECOND_US)]
+    assert WaitingPodsObserved("oslo", "old", 3, WAITING_BUCKETS, ()) in sent
+    assert PodsObserved("oslo", "", ()) in sent
+    assert facts.counts == {"nodes": 1, "pods": 1, "waiting": 1}
 
 
 def test_what_the_value_does_not_hold_is_no_fact() -> None:

@@ -12,8 +12,9 @@ from tests.hunting import examples
 from tests.live_objects import NODES, PODS, Json
 
 from wharfinger.domain.cluster import Cluster
-from wharfinger.manifests.kubernetes.core import NodeManifest, PodManifest, pod_of
+from wharfinger.manifests.kubernetes.core import NodeManifest, PodManifest, pod_of, waiting_of
 from wharfinger.manifests.kubernetes.live import LiveNode, LivePod, LiveReader, UnreadableError
+from wharfinger.manifests.kubernetes.waiting_pod import COMPLETION_INDEX, binding_of, index_of
 from wharfinger.manifests.model import LIVE
 from wharfinger.stages.collector import ObservedCluster
 from wharfinger_collector.sighting import LiveDecoder, PodSink
@@ -30,6 +31,45 @@ def test_the_fast_way_and_the_models_give_the_same_pod(pods: list[Json], pending
     for pod in pods:
         fast = reader.pod(read_pod(json.dumps(pod)), pending=pending)
         assert fast == pod_of(PodManifest.model_validate(pod, context=LIVE), pending)
+
+
+@settings(max_examples=examples(60))
+@given(PODS)
+def test_the_fast_way_and_the_models_give_the_same_waiting_pod(pod: Json) -> None:
+    pod["spec"].pop("nodeName", None)
+    fast = LiveReader().waiting(read_pod(json.dumps(pod)))
+    assert fast == waiting_of(PodManifest.model_validate(pod, context=LIVE))
+
+
+@pytest.mark.parametrize(
+    ("controller", "name", "labels", "binding", "index"),
+    [
+        (
+            ("ReplicaSet", "web-6b7"),
+            "web-6b7-x2",
+            {"pod-template-hash": "6b7"},
+            "web-deployment",
+            -1,
+        ),
+        (("ReplicaSet", "web-6b7"), "web-6b7-x2", {}, "web-6b7-replicaset", -1),
+        (("StatefulSet", "db"), "db-2", {}, "db-statefulset", 2),
+        (("StatefulSet", "db"), "db-2", {"apps.kubernetes.io/pod-index": "2"}, "db-statefulset", 2),
+        (("Job", "sum"), "sum-3-x2", {COMPLETION_INDEX: "3"}, "sum-job", 3),
+        (("Job", "sum"), "sum-x2", {}, "sum-job", -1),
+        (("Job", "sum"), "sum-x2", {COMPLETION_INDEX: "9" * 30}, "sum-job", -1),
+        (("", ""), "shell", {}, "shell-pod", -1),
+    ],
+)
+def test_the_binding_follows_the_controllers(
+    controller: tuple[str, str], name: str, labels: dict[str, str], binding: str, index: int
+) -> None:
+    assert binding_of("shop", name, labels, controller) == f"shop/{binding}"
+    assert index_of(name, labels, controller) == index
+
+
+def test_pods_that_belong_to_their_node_have_no_binding() -> None:
+    assert binding_of("shop", "log-x2", {}, ("DaemonSet", "log")) == ""
+    assert binding_of("kube-system", "etcd-n1", {}, ("Node", "n1")) == ""
 
 
 @settings(max_examples=examples(80))

@@ -9,7 +9,7 @@ from tests.scenarios.test_descheduler import START, Descheduler, S
 
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import Cluster
-from wharfinger.domain.node import Pod
+from wharfinger.domain.node import Pod, WaitingPod
 from wharfinger.domain.placement import (
     ApplicationFailover,
     ClusterAffinity,
@@ -25,7 +25,7 @@ from wharfinger.domain.value import Value
 from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.capacity import CapacityEstimated
-from wharfinger.events.cluster_state import PodsObserved, WorkloadObserved
+from wharfinger.events.cluster_state import PodsObserved, WaitingPodsObserved, WorkloadObserved
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.proposals import EvictionProposed, RescheduleProposed
@@ -275,6 +275,33 @@ def test_pods_without_a_node_tell_the_same(here: Descheduler) -> None:
     here.wait(100)
     assert evicted(proposals(here)) == [("unschedulable", "web", "oslo", 2)]
     here.given(PodsObserved("oslo", "", ()))
+    here.wait(1000)
+    assert proposals(here) == []
+
+
+def test_waiting_pods_tell_the_same_over_several_buckets(here: Descheduler) -> None:
+    here.given(
+        applied(RebalancePolicy(unschedulable_after_s=300)),
+        a_binding("web", 5),
+        *here.assigned("web", oslo=5),
+    )
+
+    def waiting(bucket: int, *numbers: int, condition: str = "Unschedulable") -> None:
+        pods = [
+            WaitingPod(
+                f"u{i}", f"w{i}", SMALL, "web", condition=condition, since_us=START - 200 * S
+            )
+            for i in numbers
+        ]
+        here.given(WaitingPodsObserved("oslo", "default", bucket, 32, tuple(pods)))
+
+    waiting(0, 0)
+    waiting(1, 1, 2)
+    waiting(2, 3, condition="SchedulingGated")
+    here.wait(100)
+    assert evicted(proposals(here)) == [("unschedulable", "web", "oslo", 3)]
+    waiting(1)
+    waiting(0)
     here.wait(1000)
     assert proposals(here) == []
 

@@ -23,7 +23,13 @@ from wharfinger.domain.policy import Policy
 from wharfinger.domain.selectors import LabelSelector, NodeTerm, Requirement
 from wharfinger.domain.workload import Requirements
 from wharfinger.events.bindings import BindingRequested
-from wharfinger.events.cluster_state import FinishedPodsObserved, ObjectsObserved, PodsObserved
+from wharfinger.events.cluster_state import (
+    FinishedPodsObserved,
+    ObjectsObserved,
+    PodsObserved,
+    WaitingPodsObserved,
+    waiting_bucket,
+)
 from wharfinger.events.intake import Intake, compile_deletions, compile_manifests
 from wharfinger.events.policies import PolicyApplied
 from wharfinger.manifests.kubernetes import core as kubernetes
@@ -516,6 +522,51 @@ def test_a_finished_pod_is_there_until_it_is_deleted() -> None:
     assert finished(more) == {"oslo/finished/n-1": ["a", "b", "c"]}
     gone = compile_deletions(manifests(running("a", "n-1", "Failed")), known_finished=before)
     assert finished(gone) == {"oslo/finished/n-1": ["b"]}
+
+
+PENDING = """apiVersion: v1
+kind: Pod
+metadata:
+  {name: web-6b7-x2, namespace: shop, uid: u-1, annotations: {wharfinger.io/cluster: oslo},
+   labels: {pod-template-hash: 6b7}, creationTimestamp: "2026-01-01T00:00:00Z",
+   ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web-6b7, controller: true}]}
+spec: {schedulerName: theirs, containers: [{name: c, resources: {requests: {cpu: 500m}}}]%s}
+status:
+  phase: %s
+  nominatedNodeName: n-1
+  conditions:
+    - {type: PodScheduled, status: "False", reason: Unschedulable,
+       lastTransitionTime: "2026-01-01T00:00:05Z"}
+"""
+
+
+def test_a_pod_that_waits_in_a_cluster_is_a_fact_and_no_binding() -> None:
+    intake = applied(PENDING % ("", "Pending"))
+    ((key, fact),) = [(f.key, f.data) for f in intake.facts]
+    assert isinstance(fact, WaitingPodsObserved)
+    assert key == f"oslo/waiting/shop/{waiting_bucket('u-1')}"
+    (pod,) = fact.pods
+    assert (pod.binding, pod.nominated, pod.condition) == (
+        "shop/web-deployment",
+        "n-1",
+        "Unschedulable",
+    )
+    assert pod.requirements.traits.scheduler == "theirs"
+    assert pod.since_us - pod.created_us == 5_000_000
+    known = {("oslo", "shop", str(fact.bucket)): fact.pods}
+    bound = compile_manifests(
+        manifests(PENDING % (", nodeName: n-1", "Running")), known_waiting=known
+    )
+    assert on_nodes(bound) == {"n-1": ["web-6b7-x2"]}
+    emptied = WaitingPodsObserved("oslo", "shop", fact.bucket, fact.buckets, ())
+    assert emptied in [f.data for f in bound.facts]
+    gone = compile_deletions(manifests(PENDING % ("", "Pending")), known_waiting=known)
+    assert [f.data for f in gone.facts] == [emptied]
+
+
+def test_a_pod_that_no_cluster_has_yet_is_still_something_to_be_placed() -> None:
+    template = PENDING.replace("uid: u-1, ", "").split("status:")[0] % ""
+    assert not [f for f in applied(template).facts if isinstance(f.data, WaitingPodsObserved)]
 
 
 def test_a_cluster_that_goes_takes_its_objects_and_pods_along() -> None:

@@ -16,6 +16,7 @@ from wharfinger.events.cluster_state import (
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
+    WaitingPodsObserved,
     WorkloadObserved,
 )
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved, FleetHeard
@@ -80,6 +81,8 @@ def said(data: Value, before: Binding | None = None) -> str:
             return f"images on nodes of {cluster}"
         case PodsObserved(cluster=cluster, node=node):
             return f"pods on {node} of {cluster}"
+        case WaitingPodsObserved(cluster=cluster, namespace=namespace):
+            return f"waiting pods of {cluster}/{namespace}"
         case FinishedPodsObserved(cluster=cluster, node=node):
             return f"finished pods on {node} of {cluster}"
         case ObjectsObserved(cluster=cluster, kind=kind, namespace=namespace):

@@ -19,7 +19,7 @@ from wharfinger.answers.decisions import Plain
 from wharfinger.domain.binding import Binding, TargetCluster
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.cluster_objects import ClusterObject
-from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.quota import Quota
 from wharfinger.domain.value import Value
@@ -30,6 +30,7 @@ from wharfinger.events.cluster_state import (
     ObjectsObserved,
     PodsObserved,
     QuotasObserved,
+    WaitingPodsObserved,
 )
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.decisions import (
@@ -135,6 +136,14 @@ class LatestFacts:
         return {
             (observed.cluster, observed.node): observed.pods
             for observed in self.of(FinishedPodsObserved)
+        }
+
+    @property
+    def waiting(self) -> dict[tuple[str, str, str], tuple[WaitingPod, ...]]:
+        """(cluster, namespace, bucket) -> the waiting pods reported there."""
+        return {
+            (observed.cluster, observed.namespace, str(observed.bucket)): observed.pods
+            for observed in self.of(WaitingPodsObserved)
         }
 
     @property

@@ -39,6 +39,13 @@ class Component(Value, frozen=True):
     requirements: Requirements = Requirements()
 
 
+def bound_name(resource: ObjectRef) -> str:
+    """The name of a workload's binding, as Karmada names it: `namespace/name-kind`, the kind in
+    lower case, and of an RBAC object the name too, with `.` for each `:`."""
+    name = f"{resource.name.replace(':', '.').lower()}-{resource.kind.lower()}"
+    return f"{resource.namespace}/{name}" if resource.namespace else name
+
+
 PART = "#"
 """Between a binding's name and a component's: no name in Kubernetes holds it."""
 

@@ -15,6 +15,7 @@ from wharfinger.domain.ids import (
     PodUid,
     ResourceName,
     Token,
+    Word,
 )
 from wharfinger.domain.pod_upkeep import PodUpkeep
 from wharfinger.domain.resources import Device
@@ -67,3 +68,29 @@ class Pod(Value, frozen=True):
     started_us: int = 0
     terminating: bool = False
     upkeep: PodUpkeep | None = None
+
+
+class WaitingPod(Value, frozen=True):
+    """A pod that has no node yet. Its scheduler, scheduling gates, namespace and labels are among
+    its requirements' traits.
+
+    `binding`: by the chain of its controllers; empty: a pod of no binding. `index`: its own number
+    in a StatefulSet or an indexed Job; -1: it has none. `created_us`: 0 where it is not known.
+    `nominated`: the node on which its scheduler keeps room for it (`status.nominatedNodeName`).
+    `condition`: the reason of its condition PodScheduled while that is false (`Unschedulable`,
+    `SchedulingGated`), empty before its scheduler has looked at it; `since_us`: since when."""
+
+    uid: PodUid
+    name: Bounded[PodName]
+    requirements: Requirements
+    binding: Bounded[BindingName] = ""
+    index: int = -1
+    priority: int = 0
+    created_us: int = 0
+    nominated: NodeName = ""
+    condition: Word = ""
+    since_us: int = 0
+
+    def on(self, node: str) -> Pod:
+        """The pod as it would be on `node`; empty: as one without a node."""
+        return Pod(self.uid, self.name, self.requirements, node, priority=self.priority)

@@ -18,6 +18,7 @@ from wharfinger.events.cluster_state import (
     ObjectsObserved,
     PodsObserved,
     QuotasObserved,
+    WaitingPodsObserved,
     WorkloadObserved,
 )
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved, FleetHeard
@@ -33,6 +34,7 @@ Fact = (
     | NodesObserved
     | NodeImagesObserved
     | PodsObserved
+    | WaitingPodsObserved
     | FinishedPodsObserved
     | QuotasObserved
     | ObjectsObserved
@@ -79,6 +81,8 @@ def accepted(data: Fact) -> Accepted:
             return Accepted(data, name, f"{name}/images/{bucket}", name)
         case PodsObserved(cluster=name, node=node):
             return Accepted(data, name, f"{name}/pods/{node}", name)
+        case WaitingPodsObserved(cluster=name, namespace=namespace, bucket=bucket):
+            return Accepted(data, name, f"{name}/waiting/{namespace}/{bucket}", name)
         case FinishedPodsObserved(cluster=name, node=node):
             return Accepted(data, name, f"{name}/finished/{node}", name)
         case QuotasObserved(cluster=name, namespace=namespace):

@@ -82,7 +82,8 @@ class Recovered(Value, frozen=True, tag="recovered"):
 
 
 class Claimed(Value, frozen=True, tag="claimed"):
-    """A node of `pool` was asked for."""
+    """A node of `pool` was asked for. `others`: key of their requirements -> how many waiting pods
+    of other schedulers it is for."""
 
     seq: int
     decision: str
@@ -94,6 +95,7 @@ class Claimed(Value, frozen=True, tag="claimed"):
     command: str
     until_us: int
     requirements: tuple[PoolRequirement, ...] = ()
+    others: dict[ClassKey, int] = {}
 
 
 class ClaimEnded(Value, frozen=True, tag="claim-ended"):

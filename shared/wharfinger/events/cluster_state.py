@@ -6,7 +6,9 @@ State model, one key for each group:
   name. A cluster's nodes are known only after every bucket has been received.
 - Images on nodes: cluster/images/bucket, where they are not part of the nodes. There are `buckets`
   buckets, chosen by a stable hash of the image's name.
-- Pods: cluster/pods/node. Those without a node are in the event of the node "".
+- Pods: cluster/pods/node.
+- Pods without a node: cluster/waiting/namespace/bucket. The bucket is chosen by a stable hash of
+  the pod's uid. (Earlier collectors reported them as `PodsObserved` of the node "".)
 - Pods that have finished and still exist as objects: cluster/finished/node.
 - Quotas: cluster/quotas/namespace.
 - Other objects that placement depends on (services, budgets, namespaces, volumes, claims):
@@ -34,13 +36,17 @@ from wharfinger.domain.ids import (
     Token,
     Word,
 )
-from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.quota import Quota
 from wharfinger.domain.value import Value, canonical, stable_hash
 
 NODES_BYTES_MAX = 400_000
 """Of one bucket of nodes. Well below what a record may have, so that a few more nodes do not change
 the number of buckets: then all of them are reported again."""
+
+
+WAITING_BUCKETS = 32
+"""Of the waiting pods of a namespace: when one of 5,000 is bound, 160 are reported again."""
 
 
 class NodesObserved(Value, frozen=True):
@@ -74,6 +80,17 @@ class PodsObserved(Value, frozen=True):
     cluster: Bounded[ClusterName]
     node: Bounded[NodeName]
     pods: tuple[Pod, ...]
+
+
+class WaitingPodsObserved(Value, frozen=True):
+    """The pods without a node of one bucket of a namespace, in order of uid, no matter which
+    scheduler they wait for. `buckets`: how many buckets a namespace has (`WAITING_BUCKETS`)."""
+
+    cluster: Bounded[ClusterName]
+    namespace: Bounded[NamespaceName]
+    bucket: int
+    buckets: int
+    pods: tuple[WaitingPod, ...]
 
 
 class FinishedPodsObserved(Value, frozen=True):
@@ -142,3 +159,8 @@ def into_buckets(cluster: str, nodes: Iterable[Node], buckets: int) -> list[Node
     for node in sorted(nodes, key=lambda n: n.name):
         parts[stable_hash(node.name) % buckets].append(node)
     return [NodesObserved(cluster, i, buckets, tuple(part)) for i, part in enumerate(parts)]
+
+
+def waiting_bucket(uid: str) -> int:
+    """The bucket of a waiting pod among those of its namespace."""
+    return stable_hash(uid) % WAITING_BUCKETS

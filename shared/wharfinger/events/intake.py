@@ -20,10 +20,10 @@ from typing import TypeGuard, TypeVar
 
 import msgspec
 
-from wharfinger.domain.binding import Binding
+from wharfinger.domain.binding import Binding, bound_name
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.cluster_objects import ClusterObject, DaemonPods
-from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.placement import Placement, ReplicaScheduling
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.quota import Quota
@@ -32,12 +32,15 @@ from wharfinger.domain.workload import ObjectRef
 from wharfinger.events.accepted import Accepted, Fact, accepted
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.cluster_state import (
+    WAITING_BUCKETS,
     FinishedPodsObserved,
     ObjectsObserved,
     PodsObserved,
     QuotasObserved,
+    WaitingPodsObserved,
     WorkloadObserved,
     buckets_for,
+    waiting_bucket,
 )
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.envelope import derived_id
@@ -124,6 +127,8 @@ Drawer = tuple[str, str, str]
 """A cluster, a kind and a namespace. One event reports all objects of it."""
 Berth = tuple[str, str]
 """A cluster and a node of it. One event reports all pods of it."""
+Queue = tuple[str, str, str]
+"""A cluster, a namespace and a bucket. One event reports all waiting pods of it."""
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -188,6 +193,7 @@ def compile_manifests(
     known_objects: Mapping[Drawer, Iterable[ClusterObject]] | None = None,
     known_pods: Mapping[Berth, Iterable[Pod]] | None = None,
     known_finished: Mapping[Berth, Iterable[Pod]] | None = None,
+    known_waiting: Mapping[Queue, Iterable[WaitingPod]] | None = None,
 ) -> Intake:
     """What applying `manifests` states. Nodes join the known ones of their cluster, replacing those
     of the same name, and so do the quotas of a namespace, the objects of a kind and the pods of a
@@ -206,6 +212,7 @@ def compile_manifests(
         known_objects or {},
         known_pods or {},
         known_finished or {},
+        known_waiting or {},
     )
     run.refuse_repeats()
     clusters = run.clusters_observed()
@@ -231,6 +238,7 @@ def compile_deletions(
     known_objects: Mapping[Drawer, Iterable[ClusterObject]] | None = None,
     known_pods: Mapping[Berth, Iterable[Pod]] | None = None,
     known_finished: Mapping[Berth, Iterable[Pod]] | None = None,
+    known_waiting: Mapping[Queue, Iterable[WaitingPod]] | None = None,
 ) -> Intake:
     """What deleting `manifests` states. Bindings of a removed policy go to the next one that
     selects them, or stay as they are."""
@@ -244,6 +252,7 @@ def compile_deletions(
         known_objects or {},
         known_pods or {},
         known_finished or {},
+        known_waiting or {},
     )
     run.refuse_repeats()
     run.tell_what_cannot_be_taken_back()
@@ -275,6 +284,7 @@ class _CompileRun:
         known_objects: Mapping[Drawer, Iterable[ClusterObject]],
         known_pods: Mapping[Berth, Iterable[Pod]],
         known_finished: Mapping[Berth, Iterable[Pod]],
+        known_waiting: Mapping[Queue, Iterable[WaitingPod]],
     ) -> None:
         self.manifests = _scoped(manifests)
         self.policies = {p.key: p for p in known_policies}
@@ -292,6 +302,9 @@ class _CompileRun:
         )
         self.finished = Shelves(
             {berth: [(p.uid, p) for p in pods] for berth, pods in known_finished.items()}
+        )
+        self.waiting = Shelves(
+            {queue: [(p.uid, p) for p in pods] for queue, pods in known_waiting.items()}
         )
         self.levels = Levels(self.policies.values())
         self.handled: set[str] = set()
@@ -428,25 +441,44 @@ class _CompileRun:
         more, and is reported apart."""
         for manifest in self.manifests:
             if (model := _pod_of_a_cluster(manifest.model)) is not None:
+                if model.pending:
+                    self._pod_waits(manifest, model)
+                    continue
                 for pod in self._said(manifest, self._pod, model):
-                    self._pod_gone(cluster_of(model), pod)
+                    self._pod_gone(cluster_of(model), pod.uid)
                     shelf = self.finished if model.finished else self.pods
                     shelf.put((cluster_of(model), pod.node), pod.uid, pod)
         return self._berths()
+
+    def _pod_waits(self, manifest: Manifest, model: kubernetes.PodManifest) -> None:
+        for pod in self._said(manifest, self._waiting_pod, model):
+            cluster, namespace = cluster_of(model), pod.requirements.traits.home
+            self._pod_gone(cluster, pod.uid)
+            self.waiting.put((cluster, namespace, str(waiting_bucket(pod.uid))), pod.uid, pod)
 
     def pods_removed(self) -> list[Fact]:
         for manifest in self.manifests:
             if isinstance(cluster := manifest.model, ClusterModel):
                 self.pods.clear(cluster.name)
                 self.finished.clear(cluster.name)
+                self.waiting.clear(cluster.name)
             elif (model := _pod_of_a_cluster(manifest.model)) is not None:
                 for pod in self._said(manifest, self._pod, model):
-                    self._pod_gone(cluster_of(model), pod)
+                    self._pod_gone(cluster_of(model), pod.uid)
         return self._berths()
 
-    def _pod_gone(self, cluster: str, pod: Pod) -> None:
-        self.pods.take_anywhere(cluster, pod.uid)
-        self.finished.take_anywhere(cluster, pod.uid)
+    def _pod_gone(self, cluster: str, uid: str) -> None:
+        self.pods.take_anywhere(cluster, uid)
+        self.finished.take_anywhere(cluster, uid)
+        self.waiting.take_anywhere(cluster, uid)
+
+    def _waiting_pod(self, model: kubernetes.PodManifest) -> WaitingPod:
+        """Raises ExpectedError."""
+        pod = kubernetes.waiting_of(model)
+        requirements, priority, _ = self.levels.of(
+            model.spec, model.whose.namespace, pod.requirements
+        )
+        return msgspec.structs.replace(pod, requirements=requirements, priority=priority)
 
     def _pod(self, model: kubernetes.PodManifest) -> Pod:
         """Raises ExpectedError."""
@@ -460,6 +492,10 @@ class _CompileRun:
         there: list[Fact] = [PodsObserved(*berth, pods) for berth, pods in self.pods.touched()]
         return [
             *there,
+            *(
+                WaitingPodsObserved(cluster, namespace, int(bucket), WAITING_BUCKETS, pods)
+                for (cluster, namespace, bucket), pods in self.waiting.touched()
+            ),
             *(FinishedPodsObserved(*berth, pods) for berth, pods in self.finished.touched()),
         ]
 
@@ -747,13 +783,6 @@ def _cluster_of(model: kubernetes.NodeManifest) -> str:
     return model.cluster
 
 
-def bound_name(resource: ObjectRef) -> str:
-    """The name of a workload's binding, as Karmada names it: `namespace/name-kind`, the kind in
-    lower case, and of an RBAC object the name too, with `.` for each `:`."""
-    name = f"{resource.name.replace(':', '.').lower()}-{resource.kind.lower()}"
-    return f"{resource.namespace}/{name}" if resource.namespace else name
-
-
 def moved_bindings(bindings: Iterable[Binding], policies: Iterable[Policy]) -> list[Binding]:
     """Those of `bindings` that `policies` would have otherwise, as they would have them. Lazy
     policies wait for the workload."""
@@ -905,12 +934,10 @@ def _fact_of_a_cluster(model: Resource) -> ClusterFact | None:
 
 
 def _pod_of_a_cluster(model: Resource) -> kubernetes.PodManifest | None:
-    """One that has its node there; without a node it is something to be placed."""
-    return (
-        model
-        if isinstance(model, kubernetes.PodManifest) and model.spec.node_name and cluster_of(model)
-        else None
-    )
+    """One that is there, on its node or waiting for one; any other is something to be placed."""
+    if not isinstance(model, kubernetes.PodManifest) or not cluster_of(model):
+        return None
+    return model if model.spec.node_name or model.pending else None
 
 
 def _not_bound(manifest: Manifest, i: int, resource: ObjectRef) -> ManifestError:

@@ -31,6 +31,7 @@ EVENT_TYPES: tuple[EventType, ...] = (
     EventType("nodes.observed", 1, cluster_state.NodesObserved, streams.CLUSTER_STATE),
     EventType("node-images.observed", 1, cluster_state.NodeImagesObserved, streams.CLUSTER_STATE),
     EventType("pods.observed", 1, cluster_state.PodsObserved, streams.CLUSTER_STATE),
+    EventType("pods.waiting.observed", 1, cluster_state.WaitingPodsObserved, streams.CLUSTER_STATE),
     EventType(
         "pods.finished.observed", 1, cluster_state.FinishedPodsObserved, streams.CLUSTER_STATE
     ),

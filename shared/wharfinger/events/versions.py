@@ -37,6 +37,7 @@ from wharfinger.events.cluster_state import (
     ObjectsObserved,
     PodsObserved,
     QuotasObserved,
+    WaitingPodsObserved,
     WorkloadObserved,
 )
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved, FleetHeard
@@ -101,6 +102,8 @@ def fact_key(data: Value) -> FactKey | None:
             return FactKey("images", name, bucket=bucket)
         case PodsObserved(cluster=name, node=node):
             return FactKey("pods", name, node=node)
+        case WaitingPodsObserved(cluster=name, namespace=namespace, bucket=bucket):
+            return FactKey("waiting", name, namespace=namespace, bucket=bucket)
         case FinishedPodsObserved(cluster=name, node=node):
             return FactKey("finished", name, node=node)
         case ObjectsObserved(cluster=name, kind=kind, namespace=namespace):

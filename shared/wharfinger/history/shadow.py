@@ -21,6 +21,7 @@ from wharfinger.events.cluster_state import (
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
+    WaitingPodsObserved,
 )
 from wharfinger.events.streams import CLUSTER
 from wharfinger.history.points import HistoryPoint, moment_of, round_of
@@ -197,7 +198,8 @@ class _Walk:
         were placed before."""
         self._follow(state)
         assert self._book is not None, "made by _follow"
-        self._book.begin(state.book.nodes, state.book.pods, state.objects.all, at)
+        waiting = state.book.waiting.facts()
+        self._book.begin(state.book.nodes, state.book.pods, state.objects.all, at, waiting)
         self._since = at // 1_000_000 * 1_000_000  # creation times have whole seconds
 
     def _follow(self, state: ClusterStageState) -> None:
@@ -228,7 +230,7 @@ class _Walk:
         self._follow(state)
         if any(isinstance(fact, SURROUNDINGS) for fact in facts):
             self._book.surroundings(state.book.nodes, state.objects.all)
-        observed = [fact for fact in facts if isinstance(fact, PodsObserved)]
+        observed = [f for f in facts if isinstance(f, PodsObserved | WaitingPodsObserved)]
         if observed:
             began = time.perf_counter()
             self._found += self._book.observe(observed, at, self._since, decided)

@@ -40,6 +40,7 @@ from wharfinger.events.cluster_state import (
     ObjectsObserved,
     PodsObserved,
     QuotasObserved,
+    WaitingPodsObserved,
     WorkloadObserved,
 )
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved, FleetHeard
@@ -101,6 +102,7 @@ EXOGENOUS: tuple[type[Value], ...] = (
     NodesObserved,
     NodeImagesObserved,
     PodsObserved,
+    WaitingPodsObserved,
     FinishedPodsObserved,
     QuotasObserved,
     ObjectsObserved,
@@ -249,6 +251,7 @@ async def _from_outside(
             NodesObserved,
             NodeImagesObserved,
             PodsObserved,
+            WaitingPodsObserved,
             FinishedPodsObserved,
             QuotasObserved,
             ObjectsObserved,
@@ -703,8 +706,8 @@ def _tell_book(book: RunMetrics, at: Micros, data: Value) -> None:
 
 
 def _without_our_pods(event: Event[Value]) -> Event[Value]:
-    """Pods of bindings are a consequence of decisions; what else runs on a node is given."""
-    if not isinstance(event.data, PodsObserved):
+    """Pods of bindings are a consequence of decisions; what else runs or waits is given."""
+    if not isinstance(event.data, PodsObserved | WaitingPodsObserved):
         return event
     foreign = foreign_pods(event.data)
     return event if foreign is event.data else msgspec.structs.replace(event, data=foreign)

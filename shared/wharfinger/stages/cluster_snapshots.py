@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from wharfinger.domain.ids import ClassKey
 from wharfinger.domain.instance_types import InstanceType
-from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.node_pool import CLAIM_LABEL, INSTANCE_TYPE_LABEL, POOL_LABEL
 from wharfinger.domain.value import digest
 from wharfinger.domain.workload import Requirements
@@ -258,14 +259,72 @@ def _come(book: Occupancy, facts: PoolFacts) -> dict[str, str]:
 
 def _pods(book: Occupancy, claim: OpenClaim) -> tuple[tuple[Requirements, int], ...]:
     """Returns (requirements, number of replicas) for each binding that the claim is for and that
-    still exists, in order of name."""
-    return tuple(
-        [
-            (book.held[name].cls.requirements, count)
-            for name, count in sorted(claim.replicas.items())
-            if name in book.held and count > 0
-        ]
+    still exists, in order of name, and then the same for the waiting pods of other schedulers."""
+    ours = [
+        (book.held[name].cls.requirements, count)
+        for name, count in sorted(claim.replicas.items())
+        if name in book.held and count > 0
+    ]
+    alike = book.waiting.by_class
+    return (
+        *ours,
+        *(
+            (next(iter(alike[key].values())).requirements, count)
+            for key, count in sorted(claim.others.items())
+            if key in alike
+        ),
     )
+
+
+# --- waiting pods of other schedulers
+
+Reserved = Mapping[ClassKey, int]
+"""Key of their requirements -> number of pods for which room is reserved."""
+
+
+def counts(book: Occupancy, pod: WaitingPod) -> bool:
+    """Whether the pod waits for a node as a pod of another scheduler: it has none yet, it is no
+    replica of a binding that is assigned to this cluster, it has no scheduling gates, and no
+    DaemonSet made it for a node of its own."""
+    traits = pod.requirements.traits
+    return (
+        book.waits(pod)
+        and pod.binding not in book.held
+        and not traits.gates
+        and traits.owner != "DaemonSet"
+    )
+
+
+def others_of_class(book: Occupancy, key: ClassKey) -> list[WaitingPod]:
+    """Returns the waiting pods of other schedulers with these requirements, the oldest first."""
+    found = [pod for pod in book.waiting.by_class.get(key, {}).values() if counts(book, pod)]
+    return sorted(found, key=lambda pod: (-pod.priority, pod.created_us, pod.uid))
+
+
+def others_reserved(book: Occupancy, pod: WaitingPod) -> bool:
+    """Whether the scheduler of the pod keeps room for it on a node of this cluster."""
+    return pod.nominated in book.nodes
+
+
+def others_in_need(
+    book: Occupancy, facts: PoolFacts, reserved: Reserved | None = None
+) -> list[WantedPods]:
+    """Returns the waiting pods of other schedulers that neither their scheduler nor this plane has
+    a place for, as pods for Solve. Left out are as many as an open claim was requested for, and
+    `reserved`. One entry for each kind of requirements, in order of their keys; the name of an
+    entry is that key. The priority is the highest, and the age that of the oldest."""
+    expected = dict(reserved or {})
+    for claim in facts.claims.values():
+        for key, count in claim.others.items():
+            expected[key] = expected.get(key, 0) + count
+    wanted: list[WantedPods] = []
+    for key in sorted(book.waiting.by_class):
+        pods = [pod for pod in others_of_class(book, key) if not others_reserved(book, pod)]
+        left = len(pods) - expected.get(key, 0)
+        if left > 0:
+            oldest = min(pod.created_us for pod in pods)
+            wanted.append(WantedPods(key, pods[0].requirements, left, pods[0].priority, oldest))
+    return wanted
 
 
 def used(

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar, assert_never
 
+from wharfinger.domain.ids import ClassKey
 from wharfinger.domain.instance_types import Catalogue, InstanceType
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.node_pool import (
@@ -185,7 +186,8 @@ def _joined(of_part: Mapping[int, Catalogue]) -> tuple[InstanceType, ...]:
 class OpenClaim(Value, frozen=True):
     """Describes a node that was requested and has not registered yet. `replicas`: binding -> number
     of its replicas for which the node was requested. `command`: the disruption command whose nodes
-    it replaces; empty: none. `asked_us`: time at which the request was folded."""
+    it replaces; empty: none. `asked_us`: time at which the request was folded. `others`: key of
+    their requirements -> number of waiting pods of other schedulers for which it was requested."""
 
     claim: str
     pool: str
@@ -196,6 +198,7 @@ class OpenClaim(Value, frozen=True):
     command: str
     until_us: Micros
     asked_us: Micros = 0
+    others: dict[ClassKey, int] = {}
 
 
 class OpenCommand(Value, frozen=True):
@@ -265,6 +268,7 @@ class PoolFacts:
                     item.command,
                     item.until_us,
                     at,
+                    item.others,
                 )
             case ClaimEnded():
                 self._claim_ended(item, at)

@@ -25,7 +25,7 @@ from wharfinger.domain.scheduler import DEFAULT_SCHEDULER
 from wharfinger.domain.value import Value, stable_hash
 from wharfinger.engine.framework.cycle import CycleOutcome, Framework
 from wharfinger.engine.framework.snapshot import Snapshot
-from wharfinger.events.cluster_state import PodsObserved
+from wharfinger.events.cluster_state import PodsObserved, WaitingPodsObserved
 from wharfinger.kernel.decider import Micros
 
 NO_NODE = ""
@@ -181,6 +181,7 @@ class ShadowBook:
     runs: int = 0
     _pods: dict[str, dict[str, Pod]] = field(default_factory=dict)
     _waiting: dict[str, tuple[Pod, Micros]] = field(default_factory=dict)
+    _buckets: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict)
     _seen_us: dict[str, Micros] = field(default_factory=dict)
     _snapshot: Snapshot = field(default_factory=lambda: Snapshot({}))
 
@@ -190,18 +191,22 @@ class ShadowBook:
         pods: Mapping[str, Sequence[Pod]],
         objects: ClusterObjects,
         at: Micros = 0,
+        waiting: Iterable[WaitingPodsObserved] = (),
     ) -> None:
         """Loads the present state of the cluster. Nothing is compared.
 
         `nodes`: name -> node. `pods`: name of a node -> the pods on it; the pods under `NO_NODE`
         have no node and count as pending since `at`. `objects`: the other objects of the cluster
-        that scheduling reads, such as volumes and Services.
+        that scheduling reads, such as volumes and Services. `waiting`: reports of the pods without
+        a node.
         """
         self._pods = {
             node: {pod.uid: _on(node, pod) for pod in on_node} for node, on_node in pods.items()
         }
-        waiting = self._pods.pop(NO_NODE, {})
-        self._waiting = {uid: (pod, at) for uid, pod in waiting.items()}
+        on_no_node = self._pods.pop(NO_NODE, {})
+        self._waiting = {uid: (pod, at) for uid, pod in on_no_node.items()}
+        for fact in waiting:
+            self._wait_in(fact, at)
         self.surroundings(nodes, objects)
 
     def surroundings(self, nodes: Mapping[str, Node], objects: ClusterObjects) -> None:
@@ -211,7 +216,7 @@ class ShadowBook:
 
     def observe(
         self,
-        observed: Sequence[PodsObserved],
+        observed: Sequence[PodsObserved | WaitingPodsObserved],
         at: Micros = 0,
         since: Micros = 0,
         decided: Mapping[str, str] | None = None,
@@ -228,14 +233,16 @@ class ShadowBook:
         - Then each remaining new pod is compared and added, one after another. A comparison has the
           pods that were added before it on their nodes.
 
-        `observed`: lists of pods, one for each node, and one for the pods without a node. `at`:
+        `observed`: lists of pods, one for each node, and reports of the pods without a node. `at`:
         time of the step in microseconds. `since`: pods created before this time (microseconds) are
         not compared. `decided`: uid of a pod -> the node that our scheduler chose, as recorded. For
         a pod without an entry the node is chosen now.
         """
         new: list[Pod] = []
         for fact in observed:
-            if fact.node == NO_NODE:
+            if isinstance(fact, WaitingPodsObserved):
+                self._wait_in(fact, at)
+            elif fact.node == NO_NODE:
                 self._wait(fact, at)
             else:
                 new += self._changed(fact)
@@ -283,6 +290,19 @@ class ShadowBook:
             self._seen_us[uid] = self._waiting.pop(uid)[1]
         for uid, pod in now.items():
             self._waiting[uid] = (pod, self._waiting.get(uid, (pod, at))[1])
+
+    def _wait_in(self, fact: WaitingPodsObserved, at: Micros) -> None:
+        """Replaces the pods of one bucket. A pod waits since its creation, where that is known."""
+        bucket = (fact.namespace, fact.bucket)
+        now = {pod.uid: pod for pod in fact.pods}
+        for uid in sorted(self._buckets.get(bucket, frozenset()) - now.keys()):
+            if uid in self._waiting:
+                self._seen_us[uid] = self._waiting.pop(uid)[1]
+        for uid, pod in now.items():
+            known = self._waiting.get(uid)
+            since = pod.created_us or at if known is None else known[1]
+            self._waiting[uid] = (pod.on(NO_NODE), since)
+        self._buckets[bucket] = frozenset(now)
 
     def _waited(self, pod: Pod, at: Micros) -> Micros:
         waiting = self._waiting.get(pod.uid)

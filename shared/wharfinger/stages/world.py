@@ -34,6 +34,7 @@ from wharfinger.events.cluster_state import (
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
+    WaitingPodsObserved,
 )
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved, FleetHeard
 from wharfinger.events.codec import made
@@ -476,6 +477,7 @@ class World:
                 NodesObserved(cluster=cluster)
                 | NodeImagesObserved(cluster=cluster)
                 | PodsObserved(cluster=cluster)
+                | WaitingPodsObserved(cluster=cluster)
                 | ObjectsObserved(cluster=cluster)
                 | NodeLoadObserved(cluster=cluster)
                 | HotValueObserved(cluster=cluster)
@@ -578,6 +580,8 @@ class World:
             self._show(NodesObserved(name, bucket, book.bucket_count, tuple(nodes.values())), name)
         for node, pods in sorted(book.pods.items()):
             self._show(PodsObserved(name, node, pods), name)
+        for waiting in book.waiting.facts():
+            self._show(waiting, name)
         for (kind, namespace), objects in sorted(state.objects.told.items()):
             self._show(ObjectsObserved(name, kind, namespace, objects), name)
         placed = tuple(cluster_items.current_items(state, running.head.seq))
@@ -643,14 +647,16 @@ class World:
         return 0 if running is None else int(running.state.seen.get(stream, 0))
 
 
-def foreign_pods(told: PodsObserved) -> PodsObserved:
+def foreign_pods(told: PodsObserved | WaitingPodsObserved) -> PodsObserved | WaitingPodsObserved:
     """The observed pods without those of bindings. In a simulation pods of bindings follow from
     decisions, and no kubelet reports that they have left a node."""
     if not any(pod.binding for pod in told.pods):
         return told
-    return PodsObserved(
-        told.cluster, told.node, tuple([pod for pod in told.pods if not pod.binding])
-    )
+    if isinstance(told, PodsObserved):
+        foreign = tuple([pod for pod in told.pods if not pod.binding])
+        return msgspec.structs.replace(told, pods=foreign)
+    waiting = tuple([pod for pod in told.pods if not pod.binding])
+    return msgspec.structs.replace(told, pods=waiting)
 
 
 def _policy_of(event: Event[Value]) -> PolicyApplied:

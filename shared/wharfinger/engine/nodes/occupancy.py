@@ -20,13 +20,14 @@ stage's own decisions, and from the assignments topic. Neither decides anything 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import assert_never
 
 import msgspec
 
 from wharfinger.domain.cluster_objects import ClusterObjects
-from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.ids import BindingName, ClassKey, NamespaceName, PodUid
+from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.resources import DEVICE_MILLI
 from wharfinger.domain.taints import Taint
 from wharfinger.domain.workload import Requirements
@@ -48,13 +49,22 @@ from wharfinger.events.assignments import (
     Released,
     Silenced,
 )
-from wharfinger.events.cluster_state import NodeImagesObserved, NodesObserved, PodsObserved
+from wharfinger.events.cluster_state import (
+    NodeImagesObserved,
+    NodesObserved,
+    PodsObserved,
+    WaitingPodsObserved,
+)
 from wharfinger.events.decisions import NodeShare
 
 _CLASSES_KNOWN = 4096
 
 ReplicaKey = tuple[str, int]
 """Binding and ordinal."""
+
+
+WaitingBucket = tuple[NamespaceName, int]
+"""Namespace and bucket of waiting pods."""
 
 
 class Replica(msgspec.Struct, frozen=True):
@@ -64,6 +74,72 @@ class Replica(msgspec.Struct, frozen=True):
     cls: PodClass
     devices: Taken
     at: int
+
+
+class WaitingPods:
+    """Records the pods that have no node yet, by uid. They use nothing of any node.
+
+    `by_class`: key of their requirements (`pod_key`) -> the pods with these requirements.
+    `by_binding`: the same by binding. `nominated`: those for which their scheduler keeps room on a
+    node. A pod that several buckets report is taken as the first of them, in order of namespace and
+    bucket, has it: so the order of the reports does not matter."""
+
+    def __init__(self) -> None:
+        self.pods: dict[PodUid, WaitingPod] = {}
+        self.by_class: dict[ClassKey, dict[PodUid, WaitingPod]] = {}
+        self.by_binding: dict[BindingName, dict[PodUid, WaitingPod]] = {}
+        self.nominated: dict[PodUid, WaitingPod] = {}
+        self._buckets: dict[WaitingBucket, WaitingPodsObserved] = {}
+        self._in: dict[WaitingBucket, dict[PodUid, WaitingPod]] = {}
+        self._reported_by: dict[PodUid, set[WaitingBucket]] = {}
+
+    def observe(self, event: WaitingPodsObserved) -> bool:
+        """Replaces the pods of one bucket of a namespace. Returns whether anything changed."""
+        bucket = event.namespace, event.bucket
+        known = self._buckets.get(bucket)
+        before = () if known is None else known.pods
+        if before == event.pods:
+            return False
+        if event.pods:
+            self._buckets[bucket] = event
+            self._in[bucket] = {pod.uid: pod for pod in event.pods}
+        else:
+            del self._buckets[bucket], self._in[bucket]
+        for pod in before:
+            self._reported_by[pod.uid].discard(bucket)
+        for pod in event.pods:
+            self._reported_by.setdefault(pod.uid, set()).add(bucket)
+        for uid in dict.fromkeys(pod.uid for pod in (*before, *event.pods)):
+            self._settle(uid)
+        return True
+
+    def facts(self) -> Iterator[WaitingPodsObserved]:
+        """Yields the reports that make up the present state, in order of namespace and bucket."""
+        for _, event in sorted(self._buckets.items(), key=lambda item: item[0]):
+            yield event
+
+    def _settle(self, uid: PodUid) -> None:
+        """Sets the pod to what the first of the buckets that report it has, or removes it."""
+        self._drop(uid)
+        reported_by = self._reported_by[uid]
+        if not reported_by:
+            del self._reported_by[uid]
+            return
+        pod = self.pods[uid] = self._in[min(reported_by)][uid]
+        self.by_class.setdefault(pod.requirements.pod_key, {})[uid] = pod
+        if pod.binding:
+            self.by_binding.setdefault(pod.binding, {})[uid] = pod
+        if pod.nominated:
+            self.nominated[uid] = pod
+
+    def _drop(self, uid: PodUid) -> None:
+        pod = self.pods.pop(uid, None)
+        if pod is None:
+            return
+        self.nominated.pop(uid, None)
+        _take_out(self.by_class, pod.requirements.pod_key, uid)
+        if pod.binding:
+            _take_out(self.by_binding, pod.binding, uid)
 
 
 class HeldBinding(msgspec.Struct):
@@ -96,7 +172,8 @@ class Occupancy:
     from them.
 
     `known`: all buckets of nodes were received. `version`: incremented by every change of columns
-    or unbound counts. `lost`: nodes that hold replicas but do not exist (any more). `unsettled`:
+    or unbound counts. `node_of`: uid of an observed pod -> its node. `waiting`: the pods without a
+    node. `lost`: nodes that hold replicas but do not exist (any more). `unsettled`:
     bindings whose placed replicas differ from the desired ones. `unbound`: class key -> assigned
     replicas that neither are placed nor have an observed pod. `ties`: see `NodeTable`.
     """
@@ -113,6 +190,8 @@ class Occupancy:
         self.closed: set[str] = set()
         self.taint_since: dict[str, dict[str, int]] = {}
         self.pods: dict[str, tuple[Pod, ...]] = {}
+        self.node_of: dict[str, str] = {}
+        self.waiting = WaitingPods()
         self.held: dict[str, HeldBinding] = {}
         self.on_node: dict[str, dict[ReplicaKey, Replica]] = {}
         self.objects = ClusterObjects()
@@ -324,6 +403,8 @@ class Occupancy:
             return False
         for pod in before:
             self._unsee(pod)
+            if self.node_of.get(pod.uid) == name:
+                del self.node_of[pod.uid]
         if pods:
             self.pods[name] = pods
         else:
@@ -335,10 +416,21 @@ class Occupancy:
             self._own_pods.pop(name, None)
         for pod in pods:
             self._see(pod)
+            self.node_of[pod.uid] = name
         for binding in sorted({pod.binding for pod in (*before, *pods) if pod.binding}):
             self._settle(binding)
         self._write(name)
         return True
+
+    def observe_waiting(self, event: WaitingPodsObserved) -> bool:
+        """Replaces the waiting pods of one bucket of a namespace. Returns whether anything changed.
+        A waiting pod uses nothing."""
+        return self.waiting.observe(event)
+
+    def waits(self, pod: WaitingPod) -> bool:
+        """Whether the pod has no node. One that was bound is reported on its node first, and for a
+        moment still as waiting."""
+        return pod.uid not in self.node_of
 
     def _see(self, pod: Pod) -> None:
         if pod.binding:
@@ -714,3 +806,10 @@ def _reserve(row: NodeRow, devices: list[int], need: DeviceNeed) -> None:
         chosen += [i for _, i in rest[: need.count - len(chosen)]]
     for index in chosen:
         devices[index] += milli
+
+
+def _take_out(index: dict[str, dict[PodUid, WaitingPod]], key: str, uid: PodUid) -> None:
+    pods = index[key]
+    del pods[uid]
+    if not pods:
+        del index[key]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from wharfinger.domain.ids import EventId, Meaning, Remark, StreamName, Word
+from wharfinger.domain.ids import ClassKey, EventId, Meaning, Remark, StreamName, Word
 from wharfinger.domain.node_pool import PoolRequirement
 from wharfinger.domain.reasons import PlanRefusal, ProposalRefusal
 from wharfinger.domain.taints import Taint
@@ -61,8 +61,9 @@ class NodeClaim(Value, frozen=True):
     """A request for a node of `pool`, of any of `instance_types` (the cheapest first, at most 600)
     that meets `requirements` and costs less than `ceiling` (billionths of a dollar an hour; 0: no
     limit). `price`: of the cheapest offering. `requests`: of the daemons and of the pods intended
-    for the node; `replicas`: binding -> how many of its replicas are among those pods. `command`:
-    the disruption whose nodes this one replaces. The claim expires at `until_us`."""
+    for the node; `replicas`: binding -> how many of its replicas are among those pods; `others`:
+    key of their requirements -> how many waiting pods of other schedulers are. `command`: the
+    disruption whose nodes this one replaces. The claim expires at `until_us`."""
 
     cluster: str
     claim: Name
@@ -83,6 +84,7 @@ class NodeClaim(Value, frozen=True):
     expire_after_s: int | None = None
     termination_grace_s: int | None = None
     explanation: Explanation = Explanation()
+    others: dict[ClassKey, int] = {}
 
 
 ClaimOutcome = Literal["registered", "timed-out", "failed", "cancelled"]

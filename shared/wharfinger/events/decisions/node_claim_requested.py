@@ -50,13 +50,17 @@ class NodeClaimRequested(NodeClaim, frozen=True):
             "selection", {"outcome": "claimed", self.pool: "", self.claim: "", **made_of}
         )
         yield StepResult(
-            "division", {binding: str(count) for binding, count in self.replicas.items()}
+            "division",
+            {name: str(count) for name, count in (*self.replicas.items(), *self.others.items())},
         )
         yield StepResult("explanation", {"note": self.explanation.note})
 
     def sentence(self) -> str:
         ceiling = f", for less than {dollars(self.ceiling)}" if self.ceiling else ""
         replicas = count(sum(self.replicas.values()), "replica")
+        if others := sum(self.others.values()):
+            pods = f"{count(others, 'pod')} of other schedulers"
+            replicas = f"{replicas} and {pods}" if self.replicas else pods
         return (
             f"{self.pool}: {some(self.instance_types)} from {dollars(self.price)}{ceiling}, "
             f"for {replicas}"
@@ -76,6 +80,7 @@ class NodeClaimRequested(NodeClaim, frozen=True):
                 self.command,
                 self.until_us,
                 self.requirements,
+                self.others,
             ),
         )
 

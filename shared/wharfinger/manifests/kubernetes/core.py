@@ -38,6 +38,7 @@ from wharfinger.manifests.kubernetes.pod import (
     tagged,
 )
 from wharfinger.manifests.kubernetes.pod_upkeep import UpkeepStatus, upkeep_of
+from wharfinger.manifests.kubernetes.waiting_pod import waiting
 from wharfinger.manifests.model import (
     Amounts,
     Count,
@@ -213,6 +214,7 @@ class ClaimStatus(Source):
 class PodStatus(UpkeepStatus):
     start_time: Time | None = None
     resource_claim_statuses: list[ClaimStatus] = []
+    nominated_node_name: str = ""
 
 
 class PodManifest(Workload):
@@ -243,6 +245,15 @@ class PodManifest(Workload):
     def finished(self) -> bool:
         """It takes nothing of its node any more."""
         return self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def pending(self) -> bool:
+        """A cluster has it, and it has no node yet."""
+        return (
+            not self.spec.node_name
+            and not self.finished
+            and (self.metadata.uid is not None or self.status.phase == "Pending")
+        )
 
     def unacted(self, path: Path = ()) -> Iterator[Path]:
         """A pod has its name, and by it the claims that were made for it."""
@@ -281,6 +292,19 @@ def pod_of(model: PodManifest, pending: bool = False) -> domain.Pod:
         upkeep=upkeep_of(model.metadata, model.spec, model.status, requirements.traits.images)
         if running
         else None,
+    )
+
+
+def waiting_of(model: PodManifest) -> domain.WaitingPod:
+    """A pod that a cluster has and that has no node yet. Raises ExpectedError."""
+    meta = model.metadata
+    owners = [(owner.kind, owner.name) for owner in meta.owner_references if owner.controller]
+    return waiting(
+        pod_of(model),
+        owners[0] if owners else ("", ""),
+        model.status.nominated_node_name,
+        [condition.to_domain() for condition in model.status.conditions],
+        micros(meta.creation_timestamp) if meta.creation_timestamp else 0,
     )
 
 

@@ -20,12 +20,13 @@ import msgspec
 from pydantic import ValidationError
 
 from wharfinger.domain import pod_upkeep as upkeep
-from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.workload import Requirements
 from wharfinger.manifests.cluster_fact import DEFAULT_NAMESPACE
 from wharfinger.manifests.kubernetes.core import NodeManifest, PodManifest, pod_of
 from wharfinger.manifests.kubernetes.pod import GPU_MILLI, GPU_MODELS, GROUP_NAME, tagged
 from wharfinger.manifests.kubernetes.pod_upkeep import USUAL, kept_annotations, static
+from wharfinger.manifests.kubernetes.waiting_pod import waiting
 from wharfinger.manifests.model import LIVE, ExpectedError, micros
 
 KINDS_MAX = 20_000
@@ -186,6 +187,7 @@ class LivePodStatus(_LiveStruct):
     container_statuses: list[LiveContainerStatus] | None = None
     init_container_statuses: list[LiveContainerStatus] | None = None
     resource_claim_statuses: msgspec.Raw = NONE
+    nominated_node_name: str = ""
 
 
 class LivePod(_LiveStruct):
@@ -271,6 +273,18 @@ class LiveReader:
             )
         except (ValidationError, ExpectedError) as error:
             raise UnreadableError(f"{namespace}/{meta.name}", error_line(error)) from None
+
+    def waiting(self, live: LivePod) -> WaitingPod:
+        """A pod without a node. UnreadableError."""
+        meta, status = live.metadata, live.status
+        owners = meta.owner_references or ()
+        return waiting(
+            self.pod(live),
+            next(((o.kind, o.name) for o in owners if o.controller), ("", "")),
+            status.nominated_node_name,
+            [_condition(c) for c in status.conditions or ()],
+            _micros(meta.creation_timestamp) if meta.creation_timestamp else 0,
+        )
 
     def node(self, live: LiveNode) -> Node:
         """As `NodeManifest.to_domain`. A node that has not said its size yet has
@@ -364,12 +378,7 @@ def _upkeep(live: LivePod, requirements: Requirements) -> upkeep.PodUpkeep:
         containers=tuple(containers),
         conditions=tuple(
             [
-                upkeep.PodCondition(
-                    c.type,
-                    c.status,
-                    c.reason or "",
-                    _micros(c.last_transition_time) if c.last_transition_time else 0,
-                )
+                _condition(c)
                 for c in status.conditions or ()
                 if c.reason or c.status != "True" or c.type not in USUAL
             ]
@@ -381,6 +390,11 @@ def _upkeep(live: LivePod, requirements: Requirements) -> upkeep.PodUpkeep:
 
 _RUNNING = upkeep.ContainerState("running")
 _RUNNING_INIT = upkeep.ContainerState("running", init=True)
+
+
+def _condition(c: LiveCondition) -> upkeep.PodCondition:
+    since = _micros(c.last_transition_time) if c.last_transition_time else 0
+    return upkeep.PodCondition(c.type, c.status, c.reason or "", since)
 
 
 def _state(status: LiveContainerStatus, init: bool) -> upkeep.ContainerState:

@@ -41,6 +41,7 @@ from wharfinger.events.decisions import (
 from wharfinger.kernel.decider import Draft, Micros
 from wharfinger.stages.cluster.explain import cut
 from wharfinger.stages.cluster.node_search import lacking, waits_for_rooms
+from wharfinger.stages.cluster.other_pods import others_without_room
 from wharfinger.stages.cluster.state import ClusterStageState
 from wharfinger.stages.cluster_snapshots import used
 from wharfinger.stages.pools import COMES_WITHIN_US, OpenClaim
@@ -97,6 +98,11 @@ def requested(
         pool.expire_after_s,
         pool.termination_grace_s,
         Explanation(note=cut(note)),
+        {
+            key: count
+            for key, count in sorted(claim.pods.items())
+            if key not in state.book.held and key in state.book.waiting.by_class
+        },
     )
     return Draft(data, name, "claimed", cause)
 
@@ -250,10 +256,11 @@ def cancel_unneeded(state: ClusterStageState) -> Iterator[Draft]:
     """Cancels open node claims for which no replica waits any more, because the replicas were
     placed elsewhere or are no longer wanted.
 
-    A replica waits for a claim if it has no node and no reserved room on an existing node. Waiting
-    replicas are assigned to the claims of their binding, the claim with the earliest timeout first.
-    A claim without a replica is cancelled. Example: 3 replicas wait; three claims were made for 2,
-    2 and 1 replicas. They get 2, 1 and 0, so the third is cancelled.
+    A replica waits for a claim if it has no node and no reserved room on an existing node; waiting
+    pods of other schedulers count as replicas of their requirements. Waiting replicas are assigned
+    to the claims of their binding, the claim with the earliest timeout first. A claim without a
+    replica is cancelled. Example: 3 replicas wait; three claims were made for 2, 2 and 1 replicas.
+    They get 2, 1 and 0, so the third is cancelled.
 
     Claims of disruption commands, and claims of static pools (pools with a fixed number of nodes),
     are not cancelled here.
@@ -261,10 +268,13 @@ def cancel_unneeded(state: ClusterStageState) -> Iterator[Draft]:
     need = {name: lacking(state.book.held[name]) for name in state.book.unsettled}
     for binding in need:
         need[binding] -= waits_for_rooms(state, binding, state.at)
+    others = {key for claim in state.pools.claims.values() for key in claim.others}
+    need.update({key: others_without_room(state, key) for key in sorted(others)})
     for claim in sorted(state.pools.claims.values(), key=lambda c: (c.until_us, c.claim)):
-        if claim.command or not claim.replicas:
+        if claim.command or not (claim.replicas or claim.others):
             continue
-        used_by = {name: min(count, need.get(name, 0)) for name, count in claim.replicas.items()}
+        wanted = {**claim.replicas, **claim.others}
+        used_by = {name: min(count, need.get(name, 0)) for name, count in wanted.items()}
         if not any(count > 0 for count in used_by.values()):
             yield ended(state, claim, "cancelled", "nothing waits for it any more")
         for name, count in used_by.items():

@@ -70,6 +70,7 @@ def current_items_at(state: ClusterStageState, seq: int) -> Iterator[tuple[Micro
                 claim.command,
                 claim.until_us,
                 claim.requirements,
+                claim.others,
             ),
         )
     for node in closed:

@@ -27,6 +27,7 @@ from wharfinger.events.cluster_state import (
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
+    WaitingPodsObserved,
 )
 from wharfinger.events.decisions import decided_by
 from wharfinger.events.envelope import Event, derived_id
@@ -49,6 +50,7 @@ from wharfinger.stages.cluster import (
     decision_folds,
     extenders,
     no_execute,
+    other_pods,
 )
 from wharfinger.stages.cluster.claims import static_due
 from wharfinger.stages.cluster.command_progress import carry_out
@@ -130,6 +132,8 @@ class ClusterDecider:
                 state.book.observe_images(images, at)
             case PodsObserved() as pods if pods.cluster == state.cluster:
                 observe_pods(state, pods, at)
+            case WaitingPodsObserved() as waiting if waiting.cluster == state.cluster:
+                other_pods.observe(state, waiting, at)
             case ObjectsObserved() as objects if objects.cluster == state.cluster:
                 take_objects(state, objects)
             case NodeLoadObserved() | HotValueObserved() as load if load.cluster == state.cluster:
@@ -211,6 +215,8 @@ class ClusterDecider:
         - Drops extender calls of bindings without missing or surplus replicas.
         - Drops records of moves whose time limit has passed, or whose replica is no longer on the
           target node, and drops expired cool-downs after moves.
+        - Sets when nodes are requested next for waiting pods of other schedulers, and drops expired
+          reservations for them.
         - Drops decisions to remove finished pods that do not stand any more.
         - Drops all descheduling proposals if the round is finished, because it has answered them.
 
@@ -222,6 +228,8 @@ class ClusterDecider:
         if not state.gathers(state.at) and not state.gathers_for_nodes(state.at):
             state.gathering = None
         looked = state.book.known and not state.gathers(state.at) and not state.unfinished
+        if looked and not state.gathers_for_nodes(state.at):
+            other_pods.looked(state, state.at)
         if looked and (state.members.stirred or state.groups):
             state.groups = waiting_groups(state)
             state.members.stirred.clear()
@@ -255,7 +263,7 @@ class ClusterDecider:
             claims.next_due(state),
             command_progress.next_due(state),
         ]
-        dues += [motion_due(state), static_due(state, state.at)]
+        dues += [motion_due(state), static_due(state, state.at), other_pods.due(state)]
         if state.gathering is not None and state.gathers(state.at) and state.book.unsettled:
             # nothing is placed, nor given up, before
             dues.append(state.window.ends(*state.gathering))

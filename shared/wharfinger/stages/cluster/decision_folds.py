@@ -27,7 +27,7 @@ from wharfinger.events.decisions import (
 from wharfinger.events.fanout import assignment_items
 from wharfinger.kernel.decider import Decision, Micros
 from wharfinger.kernel.folds import DecisionFolds
-from wharfinger.stages.cluster import extenders
+from wharfinger.stages.cluster import extenders, other_pods
 from wharfinger.stages.cluster.inputs import forget_causes
 from wharfinger.stages.cluster.move_cooldown import follow_moved
 from wharfinger.stages.cluster.removals import forget_proposal
@@ -191,6 +191,8 @@ def claim_ended(
     _take(state, decision, at)
     if claim is None:
         return
+    if claim.others and ended.outcome != "registered":
+        other_pods.look_again(state, at)
     if claim.command in state.running:
         failed = "" if ended.outcome == "registered" else ended.reason or ended.outcome
         told = Replacement(ended.claim, ended.node, ended.price, failed)
@@ -206,6 +208,7 @@ def claim_ended(
             if binding in state.book.unsettled and count > 0:
                 room = Nomination(ended.node, count, until)
                 state.nominated[binding] = (*state.nominated.get(binding, ()), room)
+        other_pods.expect(state, node, claim.others, until)
 
 
 # --- finished pods

@@ -37,13 +37,17 @@ from wharfinger.stages.cluster.framework_view import wanted_pod
 from wharfinger.stages.cluster.node_search import (
     extenders_of,
     lacking,
-    may_provision,
     placer_of,
     room_kept,
     waits_for_claims,
 )
 from wharfinger.stages.cluster.preemption import candidates, make_room, may_preempt
-from wharfinger.stages.cluster.state import ClusterStageState, ExtenderQuestion, Extending
+from wharfinger.stages.cluster.state import (
+    ClusterStageState,
+    ExtenderQuestion,
+    Extending,
+    may_provision,
+)
 from wharfinger.stages.extender_calls import ExtenderCall
 
 Verb = Literal["filter", "prioritize", "preempt", "bind"]

@@ -17,6 +17,7 @@ from wharfinger.engine.framework.snapshot import Snapshot
 from wharfinger.engine.load.node_loads import LoadView
 from wharfinger.engine.nodes.occupancy import HeldBinding
 from wharfinger.stages.cluster.node_search import lacking, moves_to_come
+from wharfinger.stages.cluster.other_pods import reserved_rooms
 from wharfinger.stages.cluster.state import ClusterStageState
 from wharfinger.stages.cluster_snapshots import pods_of, replica_pod, reserved_pod, uid_of
 
@@ -28,7 +29,8 @@ def pictured(state: ClusterStageState, promised_but_to: str | None = None) -> Sn
 
     `promised_but_to`: the name of a binding. The snapshot then also has room that is reserved on
     nodes for replicas, as pods on those nodes. Room reserved for this binding by nominations is
-    left out, because the binding may use it. None: no reserved room is included.
+    left out, because the binding may use it, and so is room for pods of other schedulers with a
+    lower priority. None: no reserved room is included.
     """
     book = state.book
     nodes = [_told(node, name in book.closed) for name, node in book.nodes.items()]
@@ -63,6 +65,7 @@ def _besides(state: ClusterStageState) -> Iterator[Pod]:
 def _promised(state: ClusterStageState, but: str) -> Iterator[Pod]:
     yield from nominated_pods(state, but)
     yield from moving_pods(state)
+    yield from other_reserved_pods(state, state.book.held[but].priority)
 
 
 def nominated_pods(state: ClusterStageState, but: str = "") -> Iterator[Pod]:
@@ -97,6 +100,14 @@ def moving_pods(state: ClusterStageState) -> Iterator[Pod]:
         if move.node in state.book.nodes:
             name = f"{move.binding or move.pod}-{move.ordinal} from {move.source}"
             yield reserved_pod(move.requirements, name, move.node, move.priority)
+
+
+def other_reserved_pods(state: ClusterStageState, floor: int | None = None) -> Iterator[Pod]:
+    """Yields the room that is kept for waiting pods of other schedulers, as pods on its nodes.
+    `floor`: only for pods of this priority or a higher one; None: for all."""
+    for room in reserved_rooms(state, floor):
+        for number in range(room.count):
+            yield reserved_pod(room.requirements, f"{room.name} {number}", room.node, room.priority)
 
 
 def wanted_pod(held: HeldBinding, binding: str, ordinal: int = -1) -> Pod:

@@ -26,8 +26,8 @@ from wharfinger.stages.cluster.answers import (
     released,
 )
 from wharfinger.stages.cluster.group_members import Group
-from wharfinger.stages.cluster.node_search import lacking, may_provision, planned, waits_for
-from wharfinger.stages.cluster.state import ClusterStageState
+from wharfinger.stages.cluster.node_search import lacking, planned, waits_for
+from wharfinger.stages.cluster.state import ClusterStageState, may_provision
 
 GANG_BROKEN = "GangBroken"
 """Reason of a release: the group is incomplete."""

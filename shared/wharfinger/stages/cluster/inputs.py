@@ -14,13 +14,14 @@ from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.streams import FLEET
 from wharfinger.kernel.decider import Micros
+from wharfinger.stages.cluster import other_pods
 from wharfinger.stages.cluster.extenders import forget
-from wharfinger.stages.cluster.node_search import may_provision
 from wharfinger.stages.cluster.profile import IMMEDIATE
 from wharfinger.stages.cluster.state import (
     ClusterStageState,
     count_placed,
     loads_written,
+    may_provision,
     objects_changed,
 )
 from wharfinger.stages.pools import NOMINATED_US
@@ -109,9 +110,10 @@ def observe_nodes(state: ClusterStageState, nodes: NodesObserved, id: UUID, at: 
 
 
 def _not_initialized(state: ClusterStageState) -> set[str]:
-    """Returns the nominated nodes that exist but are not initialised yet."""
+    """Returns the nodes with reserved room that exist but are not initialised yet."""
     book, policies = state.book, state.policies
-    names = {nomination.node for several in state.nominated.values() for nomination in several}
+    reserved = (*state.nominated.values(), *state.expected.values())
+    names = {nomination.node for several in reserved for nomination in several}
     return {
         n
         for n in names
@@ -123,6 +125,7 @@ def _shorten_promises(state: ClusterStageState, ready: set[str], at: Micros) -> 
     """Shortens the nominations on the nodes in `ready`, which have just been initialised, to
     `NOMINATED_US` from now. A replica that is not placed there within that time does not fit."""
     until = at + NOMINATED_US
+    other_pods.shorten(state, ready, until)
     for binding, several in state.nominated.items():
         state.nominated[binding] = tuple(
             [
@@ -167,7 +170,8 @@ def take_objects(state: ClusterStageState, told: ObjectsObserved) -> None:
 def take_policy(state: ClusterStageState, told: PolicyApplied | PolicyRemoved) -> None:
     key, policy = _policy_in(told)
     state.profiles.applied(key, None if policy is None else policy.scheduler)
-    state.policies.applied(key, policy)
+    if state.policies.applied(key, policy):
+        other_pods.pools_changed(state, state.at)
     if state.load.policy_applied(key, None if policy is None else policy.load):
         count_placed(state)
 

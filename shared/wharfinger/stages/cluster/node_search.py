@@ -22,6 +22,7 @@ from wharfinger.engine.nodes.occupancy import HeldBinding, ReplicaKey
 from wharfinger.engine.nodes.place import NodeChoice, PlacementContext, Placer
 from wharfinger.kernel.decider import Micros
 from wharfinger.stages.cluster.explain import NAMED
+from wharfinger.stages.cluster.other_pods import reserved_rooms
 from wharfinger.stages.cluster.state import ClusterStageState
 
 REPLICAS_MAX = 200_000
@@ -185,12 +186,6 @@ def charge(
 # --- what waits
 
 
-def may_provision(state: ClusterStageState) -> bool:
-    """Returns whether the stage can request nodes: some pool of the cluster has a complete
-    catalogue."""
-    return state.policies.known(state.cluster)
-
-
 def waits_for(state: ClusterStageState, binding: str, at: Micros) -> int:
     """Returns the number of the binding's replicas that have room reserved on an existing node, or
     for which a node was requested."""
@@ -268,14 +263,17 @@ def room_kept(
     adds it again at the end. So the block, which searches nodes for `bindings`, does not use room
     that is reserved for other replicas.
 
-    Reserved room is of two kinds: nominations of other bindings, and the targets of moves that
-    disruption commands still have to make. Room that is reserved for replicas with a lower priority
-    than the highest priority among `bindings` is not subtracted.
+    Reserved room is of three kinds: nominations of other bindings, room for waiting pods of other
+    schedulers, and the targets of moves that disruption commands still have to make. Room that is
+    reserved for replicas or pods with a lower priority than the highest priority among `bindings`
+    is not subtracted.
 
     `moving`: (binding, ordinal) of a move that is being carried out; its target is not subtracted.
     No event or decision may be folded inside the block.
     """
     kept = list(_kept(state, bindings)) if state.nominated else []
+    if state.expected or state.book.waiting.nominated:
+        kept += _kept_for_others(state, bindings)
     if state.running:
         kept += _kept_for_moves(state, bindings, moving)
     for row, cls, replicas, devices in kept:
@@ -304,6 +302,17 @@ def _kept(
                 missing -= replicas
                 devices = _devices_to_keep(row, held.cls) * replicas
                 yield row, held.cls, replicas, devices
+
+
+def _kept_for_others(
+    state: ClusterStageState, bindings: Sequence[str]
+) -> Iterator[tuple[NodeRow, PodClass, int, Taken]]:
+    book = state.book
+    for room in reserved_rooms(state, _floor(state, bindings)):
+        row = book.table.rows.get(room.node)
+        if row is not None:
+            cls = book.class_of(room.requirements)
+            yield row, cls, room.count, _devices_to_keep(row, cls) * room.count
 
 
 def _kept_for_moves(

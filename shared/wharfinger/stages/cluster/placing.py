@@ -38,13 +38,12 @@ from wharfinger.stages.cluster.node_search import (
     batch_of,
     extenders_of,
     lacking,
-    may_provision,
     planned,
     waits_for,
 )
 from wharfinger.stages.cluster.preemption import make_room
 from wharfinger.stages.cluster.provisioning import provision
-from wharfinger.stages.cluster.state import ClusterStageState
+from wharfinger.stages.cluster.state import ClusterStageState, may_provision
 
 REQUIREMENTS_CHANGED, SCALED_DOWN = "RequirementsChanged", "ScaledDown"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
 
+from wharfinger.domain.text import count as counted
 from wharfinger.engine.provisioning.problem import NewClaim, Solution
 from wharfinger.engine.provisioning.solve import solve
 from wharfinger.events.envelope import uuid_of
@@ -19,6 +20,7 @@ from wharfinger.stages.cluster.claims import in_words, name_of, requested
 from wharfinger.stages.cluster.cluster_snapshot import problem
 from wharfinger.stages.cluster.group_members import group_of
 from wharfinger.stages.cluster.groups import DOES_NOT_FIT, given_back
+from wharfinger.stages.cluster.other_pods import others_to_help
 from wharfinger.stages.cluster.state import ClusterStageState
 from wharfinger.stages.pools import COMES_WITHIN_US
 
@@ -29,7 +31,9 @@ def provision(state: ClusterStageState, short: Mapping[str, int], at: Micros) ->
     nodes, on pending nodes, which were requested and are not there yet, and on new nodes) handles
     all bindings together.
 
-    `short`: binding -> number of replicas that have neither a node nor reserved room.
+    `short`: binding -> number of replicas that have neither a node nor reserved room. Waiting pods
+    of other schedulers are part of the same solution; nothing is decided about those that get no
+    new node.
 
     - A pod group that would stay below its minimum number of placed pods is refused as a whole.
       Then Solve is repeated without this pod group.
@@ -38,10 +42,11 @@ def provision(state: ClusterStageState, short: Mapping[str, int], at: Micros) ->
     - For each new node of the solution, a node claim is requested.
     - All remaining replicas are refused, with the reason that Solve gave.
     """
-    if not short:
+    others = others_to_help(state, at, bool(short))
+    if not short and not others:
         return
     asked = {name: short[name] for name in in_order(state, short)}
-    solution = solve(problem(state, at, asked))
+    solution = solve(problem(state, at, asked, others))
     while broken := _broken_groups(state, asked, solution):
         for members in broken:
             note = next(
@@ -49,9 +54,9 @@ def provision(state: ClusterStageState, short: Mapping[str, int], at: Micros) ->
             )
             yield from given_back(state, members, DOES_NOT_FIT, note)
             asked = {name: count for name, count in asked.items() if name not in members}
-        if not asked:
+        if not asked and not others:
             return
-        solution = solve(problem(state, at, asked))
+        solution = solve(problem(state, at, asked, others))
     helped = yield from _nominated(state, asked, solution, at)
     for claim in solution.claims:
         yield _claimed(state, claim, solution, at)
@@ -112,7 +117,10 @@ def _claimed(state: ClusterStageState, claim: NewClaim, solution: Solution, at: 
     held = state.book.held
     names = in_order(state, {name: None for name in claim.pods if name in held})
     cause = uuid_of(held[names[0]].assignment) if names else None
-    note = f"{in_words(claim)}; for {', '.join(f'{claim.pods[name]} of {name}' for name in names)}"
+    for_whom = [f"{claim.pods[name]} of {name}" for name in names]
+    if others := sum(claim.pods.values()) - sum(claim.pods[name] for name in names):
+        for_whom.append(f"{counted(others, 'waiting pod')} of other schedulers")
+    note = f"{in_words(claim)}; for {', '.join(for_whom)}"
     given_up = [
         f"{name}: {', '.join(solution.relaxed[name])}"
         for name in names

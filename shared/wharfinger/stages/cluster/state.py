@@ -45,6 +45,7 @@ from wharfinger.events.cluster_state import (
     NodeImagesObserved,
     NodesObserved,
     PodsObserved,
+    WaitingPodsObserved,
 )
 from wharfinger.events.decisions import DisruptionCommand, NodeShare
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
@@ -163,7 +164,9 @@ class ClusterStageState:
     proposals, by event id. `motion`: binding -> ordinal -> a move not yet observed. `rested`:
     binding -> time until which strategies may not move it. `left`: binding -> node that it left ->
     time until which it may not return. `removals`: uid of a finished pod whose removal was decided
-    -> time until which that stands. `named`: number of names given to claims and commands.
+    -> time until which that stands. `expected`: key of their requirements -> room on new nodes that
+    is reserved for waiting pods of other schedulers. `others_due`: when nodes are requested for
+    such pods next; None: not without news. `named`: number of names given to claims and commands.
     `incarnations`: each time the ledger lost its last decisions.
 
     Never stored: `at`, time of the round; `spent`: replicas placed, released or refused in the
@@ -200,6 +203,8 @@ class ClusterStageState:
     rested: dict[str, Micros] = field(default_factory=dict)
     left: dict[str, dict[str, Micros]] = field(default_factory=dict)
     removals: dict[str, Micros] = field(default_factory=dict)
+    expected: dict[str, tuple[Nomination, ...]] = field(default_factory=dict)
+    others_due: Micros | None = None
     named: int = 0
     unfinished: bool = False
     incarnations: Incarnations = ()
@@ -255,6 +260,12 @@ def empty_state(
     )
 
 
+def may_provision(state: ClusterStageState) -> bool:
+    """Returns whether the stage can request nodes: some pool of the cluster has a complete
+    catalogue."""
+    return state.policies.known(state.cluster)
+
+
 # --- the stored form
 
 
@@ -271,6 +282,7 @@ class _Nodes(Value, frozen=True):
 
 class _Pods(Value, frozen=True):
     by_node: dict[NodeName, tuple[Pod, ...]]
+    waiting: tuple[WaitingPodsObserved, ...] = ()
 
 
 class _PlacedReplica(Value, frozen=True, array_like=True):
@@ -361,6 +373,8 @@ class _Upkeep(Value, frozen=True):
     named: int = 0
     left: dict[BindingName, dict[NodeName, Micros]] = {}
     removals: dict[PodUid, Micros] = {}
+    expected: dict[ClassKey, tuple[Nomination, ...]] = {}
+    others_due: Micros | None = None
 
 
 class _FactVersions(Value, frozen=True):
@@ -422,7 +436,7 @@ def dump(state: ClusterStageState) -> dict[str, bytes]:
                 tuple(sorted(book.images.buckets.items())),
             )
         ),
-        "pods": canonical(_Pods(book.pods)),
+        "pods": canonical(_Pods(book.pods, tuple(book.waiting.facts()))),
         "bindings": canonical(_Bindings(book.arrivals, classes, tuple(held), state.demand.seen())),
         "stream": canonical(
             _Stream(
@@ -484,6 +498,8 @@ def _upkeep(state: ClusterStageState) -> _Upkeep:
         state.named,
         state.left,
         state.removals,
+        state.expected,
+        state.others_due,
     )
 
 
@@ -556,12 +572,12 @@ def load_apart(empty: ClusterStageState, sections: Mapping[str, bytes]) -> Apart
     """Loads a snapshot into `empty`, but returns its bindings as stored instead of adding them to
     the occupancy.
 
-    Returns None if the reduced state would not suffice: the snapshot has observed pods, NoExecute
-    taints, incoming buckets, or an incomplete set of nodes.
+    Returns None if the reduced state would not suffice: the snapshot has observed or waiting pods,
+    NoExecute taints, incoming buckets, or an incomplete set of nodes.
     """
     bindings = _load_facts(empty, sections)
     book = empty.book
-    if book.pods or book.taint_since or book.incoming or not book.known:
+    if book.pods or book.waiting.pods or book.taint_since or book.incoming or not book.known:
         return None
     return Apart(empty, bindings.held, bindings.classes)
 
@@ -585,8 +601,11 @@ def _load_facts(state: ClusterStageState, sections: Mapping[str, bytes]) -> _Bin
     for name in nodes.closed:
         book.close(name)
     book.taint_since = nodes.taint_since
-    for node, pods in msgspec.json.decode(sections["pods"], type=_Pods).by_node.items():
+    observed = msgspec.json.decode(sections["pods"], type=_Pods)
+    for node, pods in observed.by_node.items():
         book.observe_pods(PodsObserved(state.cluster, node, pods))
+    for waiting in observed.waiting:
+        book.observe_waiting(waiting)
     told = msgspec.json.decode(sections["stream"], type=_Stream)
     state.seen, state.proposals, state.causes = (
         dict(told.seen),
@@ -654,6 +673,7 @@ def _load_pools(state: ClusterStageState, sections: Mapping[str, bytes]) -> None
     state.rested, state.named = dict(told.rested), told.named
     state.left = {binding: dict(left) for binding, left in told.left.items()}
     state.removals = dict(told.removals)
+    state.expected, state.others_due = dict(told.expected), told.others_due
 
 
 def objects_changed(state: ClusterStageState) -> None:

@@ -15,8 +15,9 @@ node's bytes, and matter for one preference only.
 Pods that have finished are in facts of their own, by node: they use nothing of it. When a pod
 finishes, the fact without it is sent before the fact that has it as finished.
 
-Pods without a node are in the fact of the node ``""``. When such a pod is bound, the fact of its
-node is sent first: between the two messages the pod is counted twice, but never missing.
+Pods without a node are in facts of their own, by namespace and bucket. When such a pod is bound,
+the fact of its node is sent first: between the two messages the pod is counted twice, but never
+missing.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ import msgspec
 
 from wharfinger.domain.cluster import FACTS_FRESH, Cluster
 from wharfinger.domain.cluster_objects import ClusterObject
-from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.quota import Quota
 from wharfinger.domain.time import Micros
 from wharfinger.domain.value import canonical, stable_hash
 from wharfinger.events.accepted import Accepted, Fact, accepted
 from wharfinger.events.cluster_state import (
     NODES_BYTES_MAX,
+    WAITING_BUCKETS,
     FinishedPodsObserved,
     ImageOnNodes,
     NodeImagesObserved,
@@ -43,6 +45,8 @@ from wharfinger.events.cluster_state import (
     ObjectsObserved,
     PodsObserved,
     QuotasObserved,
+    WaitingPodsObserved,
+    waiting_bucket,
 )
 from wharfinger.events.clusters import ClusterObserved
 
@@ -77,10 +81,6 @@ QUOTA = "ResourceQuota"
 
 ZONE = "topology.kubernetes.io/zone"
 """Label of a node."""
-
-NO_NODE = ""
-"""Takes the place of a node's name for the pods that have no node yet."""
-
 
 Key = tuple[str, ...]
 """The subject of a fact: `("pods", node)`, `("objects", kind, namespace)`, ..."""
@@ -121,8 +121,9 @@ class ObservedCluster:
     def __init__(self, cluster: Cluster, known: Iterable[Fact] = ()) -> None:
         self._cluster = cluster
         self._nodes: dict[str, Node] = {}
-        self._pods: dict[str, Pod] = {}
+        self._pods: dict[str, Pod | WaitingPod] = {}
         self._on: dict[str, dict[str, Pod]] = {}
+        self._waiting_in: dict[Key, dict[str, WaitingPod]] = {}
         self._finished: dict[str, Pod] = {}
         self._finished_on: dict[str, dict[str, Pod]] = {}
         self._objects: dict[Key, dict[str, ClusterObject | Quota]] = {}
@@ -152,6 +153,8 @@ class ObservedCluster:
             self._images_known = self._images_known or bool(fact.images)
         elif isinstance(fact, PodsObserved) and fact.pods:
             self._on.setdefault(fact.node, {})
+        elif isinstance(fact, WaitingPodsObserved) and fact.pods:
+            self._waiting_in.setdefault(("waiting", fact.namespace, str(fact.bucket)), {})
         elif isinstance(fact, FinishedPodsObserved) and fact.pods:
             self._finished_on.setdefault(fact.node, {})
         elif isinstance(fact, ObjectsObserved) and fact.objects:
@@ -170,7 +173,7 @@ class ObservedCluster:
     def counts(self) -> Mapping[str, int]:
         """Returns the number of known nodes, of known unfinished pods, and of those without a node
         (`waiting`)."""
-        waiting = len(self._on.get(NO_NODE, ()))
+        waiting = sum(len(pods) for pods in self._waiting_in.values())
         return {"nodes": len(self._nodes), "pods": len(self._pods), "waiting": waiting}
 
     @property
@@ -184,7 +187,8 @@ class ObservedCluster:
             return node
         return msgspec.structs.replace(node, images=images)
 
-    def pod(self, uid: str) -> Pod | None:
+    def pod(self, uid: str) -> Pod | WaitingPod | None:
+        """Returns an unfinished pod."""
         return self._pods.get(uid)
 
     def finished(self, uid: str) -> Pod | None:
@@ -290,7 +294,9 @@ class ObservedCluster:
     def _image_bucket(self, image: str) -> int:
         return stable_hash(image) % self._image_buckets
 
-    def list_pods(self, pods: Sequence[Pod], at: Micros, finished: Sequence[Pod] = ()) -> None:
+    def list_pods(
+        self, pods: Sequence[Pod | WaitingPod], at: Micros, finished: Sequence[Pod] = ()
+    ) -> None:
         """Replaces all pods by a complete list: `pods` are the unfinished pods of the cluster,
         `finished` the others. Known pods that are not in the list are deleted. After the first
         list, the pod facts of all nodes are marked to be sent at `at`. This includes nodes for
@@ -308,20 +314,26 @@ class ObservedCluster:
         if first:  # also those of nodes on which an earlier collector saw pods
             for node in self._on:
                 self._due.mark(("pods", node), at)
+            for key in self._waiting_in:
+                self._due.mark(key, at)
             for node in self._finished_on:
                 self._due.mark(("finished", node), at)
 
-    def see_pod(self, pod: Pod, at: Micros) -> None:
+    def see_pod(self, pod: Pod | WaitingPod, at: Micros) -> None:
         before = self._pods.get(pod.uid)
         if before == pod:
             return
-        if before is not None and before.node != pod.node:
+        if before is not None and _key_of_pod(before) != _key_of_pod(pod):
             self._leave(before, at)
         if pod.uid in self._finished:
             self.lose_pod(pod.uid, at)
         self._pods[pod.uid] = pod
-        self._on.setdefault(pod.node, {})[pod.uid] = pod
-        self._due.mark(("pods", pod.node), at + (PODS_US if pod.node else WAITING_US))
+        key = _key_of_pod(pod)
+        if isinstance(pod, Pod):
+            self._on.setdefault(pod.node, {})[pod.uid] = pod
+        else:
+            self._waiting_in.setdefault(key, {})[pod.uid] = pod
+        self._due.mark(key, at + _wait_us(key))
 
     def see_finished(self, pod: Pod, at: Micros) -> None:
         """Records a pod that has finished. It uses nothing of its node any more."""
@@ -395,9 +407,9 @@ class ObservedCluster:
         bytes sent last, in the order in which the caller must send them. Returns an empty list
         until both nodes and pods have been listed.
 
-        The pods without a node form one fact. If this fact is returned, all changed pod facts of
-        nodes are returned before it. So a pod that was just bound to a node may be counted twice
-        for a moment, but is never missing. Each returned fact is recorded as sent. If a fact was
+        If a fact with pods without a node is returned, all changed pod facts of nodes are returned
+        before it. So a pod that was just bound to a node may be counted twice for a moment, but is
+        never missing. Each returned fact is recorded as sent. If a fact was
         not accepted, the caller passes it to `unsent`.
         """
         if not self.complete:
@@ -408,8 +420,8 @@ class ObservedCluster:
         ready += [key for key in left if key in self._due.at and key not in ready]
         # A pod that was bound is on its node first: waiting pods are sent after those on nodes, and
         # never without them.
-        if ("pods", NO_NODE) in ready:
-            ready += [k for k in self._due.at if k[0] == "pods" and k[1] and k not in ready]
+        if any(key[0] == "waiting" for key in ready):
+            ready += [k for k in self._due.at if k[0] == "pods" and k not in ready]
         if any(key[0] == "images" for key in ready):
             self._images_from = at + IMAGES_US
         for key in ready:
@@ -463,6 +475,12 @@ class ObservedCluster:
                 if not here:
                     self._on.pop(node, None)
                 return PodsObserved(name, node, tuple([here[uid] for uid in sorted(here)]))
+            case ("waiting", namespace, bucket):
+                queue = self._waiting_in.get(key, {})
+                if not queue:
+                    self._waiting_in.pop(key, None)
+                waiting = tuple([queue[uid] for uid in sorted(queue)])
+                return WaitingPodsObserved(name, namespace, int(bucket), WAITING_BUCKETS, waiting)
             case ("finished", node):
                 here = self._finished_on.get(node, {})
                 if not here:
@@ -480,9 +498,13 @@ class ObservedCluster:
             found += [ImageOnNodes(image, s, tuple(on)) for s, on in sorted(by_size.items())]
         return tuple(found)
 
-    def _leave(self, pod: Pod, at: Micros) -> None:
-        self._on[pod.node].pop(pod.uid, None)
-        self._due.mark(("pods", pod.node), at + (PODS_US if pod.node else WAITING_US))
+    def _leave(self, pod: Pod | WaitingPod, at: Micros) -> None:
+        key = _key_of_pod(pod)
+        if isinstance(pod, Pod):
+            self._on[pod.node].pop(pod.uid, None)
+        else:
+            self._waiting_in[key].pop(pod.uid, None)
+        self._due.mark(key, at + _wait_us(key))
 
     def _bucket(self, node: str) -> int:
         return stable_hash(node) % self._buckets
@@ -525,12 +547,25 @@ def _urgent(node: Node) -> tuple[object, ...]:
     return node.ready, node.unschedulable, node.taints
 
 
-def _order(key: Key) -> tuple[int, bool, Key]:
+SENT_IN_ORDER = ("cluster", "nodes", "images", "objects", "pods", "waiting", "quotas", "finished")
+
+
+def _order(key: Key) -> tuple[int, Key]:
     """Returns the sort key by which due facts are sent: the cluster, the nodes, the images on
     them, the objects that pods need, the pods on nodes, the pods without a node, the quotas that
     count them, and last the finished pods."""
-    rank = ("cluster", "nodes", "images", "objects", "pods", "quotas", "finished").index(key[0])
-    return rank, key == ("pods", NO_NODE), key
+    rank = SENT_IN_ORDER.index(key[0])
+    return rank, key
+
+
+def _key_of_pod(pod: Pod | WaitingPod) -> Key:
+    if isinstance(pod, Pod):
+        return "pods", pod.node
+    return "waiting", pod.requirements.traits.home, str(waiting_bucket(pod.uid))
+
+
+def _wait_us(key: Key) -> Micros:
+    return WAITING_US if key[0] == "waiting" else PODS_US
 
 
 def _drawer(kind: str, found: ClusterObject | Quota) -> Key:
@@ -551,6 +586,8 @@ def _key_of(fact: Accepted) -> Key:
             return "images", str(bucket)
         case PodsObserved(node=node):
             return "pods", node
+        case WaitingPodsObserved(namespace=namespace, bucket=bucket):
+            return "waiting", namespace, str(bucket)
         case FinishedPodsObserved(node=node):
             return "finished", node
         case ObjectsObserved(kind=kind, namespace=namespace):

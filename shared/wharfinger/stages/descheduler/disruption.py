@@ -30,7 +30,7 @@ from wharfinger.events.proposals import DisruptionProposed, NewNode
 from wharfinger.events.streams import cluster_stream
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.observer import Publication
-from wharfinger.stages.cluster_snapshots import contents_of, scene_of
+from wharfinger.stages.cluster_snapshots import contents_of, others_in_need, scene_of
 from wharfinger.stages.descheduler.facts import SECOND, ClusterFacts, DeschedulerState
 from wharfinger.stages.descheduler.watches import ClusterWatch, CommandKey, CommandSighting
 
@@ -212,7 +212,8 @@ def _waiting(cluster: ClusterFacts) -> list[WantedPods]:
     """Returns the replicas that are assigned to the cluster, have no node, and are not covered by
     an open node claim. The result has one entry for each binding with such replicas, with the
     number of them, in order of binding name. Example: 5 replicas are assigned, 3 have a node, and a
-    node claim was opened for 1: the entry has the number 1."""
+    node claim was opened for 1: the entry has the number 1. Waiting pods of other schedulers come
+    after them, one entry for each kind of requirements."""
     coming: dict[str, int] = {}
     for claim in cluster.pools.claims.values():
         for binding, count in claim.replicas.items():
@@ -223,7 +224,7 @@ def _waiting(cluster: ClusterFacts) -> list[WantedPods]:
         missing = held.desired - len(held.placed) - coming.get(binding, 0)
         if missing > 0:
             waiting.append(WantedPods(binding, held.cls.requirements, missing, held.priority))
-    return waiting
+    return [*waiting, *others_in_need(cluster.book, cluster.pools)]
 
 
 def _resting(

@@ -12,9 +12,18 @@ from dataclasses import dataclass, field
 
 from wharfinger.domain.node import Pod
 from wharfinger.domain.rebalancing import RebalancePolicy
+from wharfinger.engine.nodes.occupancy import WaitingPods
 from wharfinger.events.capacity import CapacityEstimated
-from wharfinger.events.cluster_state import Health, PodsObserved, WorkloadObserved
+from wharfinger.events.cluster_state import (
+    Health,
+    PodsObserved,
+    WaitingPodsObserved,
+    WorkloadObserved,
+)
 from wharfinger.kernel.decider import Micros
+
+UNSCHEDULABLE = "Unschedulable"
+"""Reason of the condition PodScheduled of a pod that fits on no node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +104,8 @@ class Upkeep:
     rebalancing.
 
     `fares`: cluster -> binding -> health. `pods`: (cluster, node) -> bindings with unschedulable
-    pods in the last report for that node (empty: pods without a node). `careful`: bindings with an
+    pods in the last report for that node (empty: pods without a node; `namespace/bucket`: a bucket
+    of waiting pods). `careful`: bindings with an
     application policy or graceful purge. `rebalancing`: policy key -> policy. `capacity`: cluster
     -> its last estimate. `runs`: policy -> when it is evaluated next. `after`: policy -> the last
     binding evaluated, empty when the pass reached the end. `proposed`: cluster -> (time, replicas)
@@ -138,6 +148,27 @@ class Upkeep:
             self._see_pending(self.of(seen.cluster, binding), stranded.get(binding, {}), at, by)
         return sorted(touched)
 
+    def see_waiting(
+        self, seen: WaitingPodsObserved, waiting: WaitingPods, at: Micros, by: str
+    ) -> list[str]:
+        """Records which bindings have unschedulable pods after `seen`, the report about one bucket
+        of waiting pods, was folded into `waiting`. Returns the bindings that have such pods in this
+        report or in the report before it, in order of name. `at`, `by`: time and id of the
+        event."""
+        bucket = (seen.cluster, f"{seen.namespace}/{seen.bucket}")
+        stranded = dict.fromkeys(
+            pod.binding for pod in seen.pods if pod.binding and pod.condition == UNSCHEDULABLE
+        )
+        touched = dict.fromkeys((*self.pods.get(bucket, ()), *stranded))
+        if not touched:
+            return []
+        self.pods[bucket] = tuple(stranded)
+        for binding in touched:
+            pods = waiting.by_binding.get(binding, {})
+            since = {p.uid: p.since_us for p in pods.values() if p.condition == UNSCHEDULABLE}
+            self._see_pending(self.of(seen.cluster, binding), since, at, by)
+        return sorted(touched)
+
     def _see_pending(self, fares: Fares, pods: Mapping[str, Micros], at: Micros, by: str) -> None:
         fares.pending = {
             uid: fares.pending.get(uid) or Since(since or at, by)
@@ -169,7 +200,7 @@ def without_a_node(pod: Pod) -> Micros | None:
         if (
             condition.type == "PodScheduled"
             and condition.status == "False"
-            and condition.reason == "Unschedulable"
+            and condition.reason == UNSCHEDULABLE
         ):
             return condition.since_us
     return None

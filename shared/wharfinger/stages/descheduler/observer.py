@@ -36,6 +36,7 @@ from wharfinger.events.cluster_state import (
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
+    WaitingPodsObserved,
     WorkloadObserved,
 )
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved, FleetHeard
@@ -123,6 +124,9 @@ class DeschedulerObserver:
                     strategies.nodes_known(state, nodes.cluster, at)
             case PodsObserved() as pods:
                 self._heard(state, pods.cluster, occupancies.fold_pods(state, pods, sighting), at)
+            case WaitingPodsObserved() as waiting:
+                book = state.cluster(waiting.cluster).book
+                self._heard(state, waiting.cluster, book.observe_waiting(waiting), at)
             case FinishedPodsObserved() as finished:
                 state.cluster(finished.cluster).finished.observe(finished.node, finished.pods)
                 self._heard(state, finished.cluster, False, at)

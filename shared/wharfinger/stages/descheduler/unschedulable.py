@@ -15,7 +15,7 @@ from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.value import Value
 from wharfinger.events.assignments import Assigned, AssignmentsDecided
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.cluster_state import PodsObserved, WorkloadObserved
+from wharfinger.events.cluster_state import PodsObserved, WaitingPodsObserved, WorkloadObserved
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.proposals import EvictionProposed
@@ -38,6 +38,10 @@ def fold(state: DeschedulerState, data: Value, sighting: Sighting) -> None:
             _judge(state, name, binding, at)
         case PodsObserved(cluster=name, node=""):
             for binding in state.upkeep.see_pods(data, at, sighting.by):
+                _judge(state, name, binding, at)
+        case WaitingPodsObserved(cluster=name):
+            waiting = state.cluster(name).book.waiting
+            for binding in state.upkeep.see_waiting(data, waiting, at, sighting.by):
                 _judge(state, name, binding, at)
         case BindingRequested(binding=spec) if state.upkeep.fares:
             for name in state.clusters_of(spec.name):
