@@ -3,8 +3,9 @@ for decisions."""
 
 from __future__ import annotations
 
+from wharfinger.answers.decisions import short_type
 from wharfinger.domain.binding import Binding
-from wharfinger.domain.text import some
+from wharfinger.domain.text import count, some
 from wharfinger.domain.value import Value
 from wharfinger.events.assignments import AssignmentsDecided
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
@@ -32,8 +33,6 @@ from wharfinger.events.registry import type_of
 from wharfinger.events.room import RoomTaken
 from wharfinger.history.timeline import DecisionCause
 from wharfinger.runtime.ledger import LedgerRow
-from wharfinger_cli.decisions import short_type
-from wharfinger_cli.output import count
 
 OURS = "/wharfinger/"
 
