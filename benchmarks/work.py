@@ -21,6 +21,7 @@ from benchmarks import fleet
 from benchmarks.idle import processor_seconds
 from benchmarks.openb import data_directory, openb
 from benchmarks.plane import a_plane
+from wharfinger.domain.placement import Placement
 from wharfinger.domain.workload import Requirements
 from wharfinger.events.clusters import ClusterObserved
 
@@ -117,7 +118,7 @@ def live() -> dict[str, float]:
 def _in_rounds(
     here: fleet.Fleet,
     requests: int,
-    of: Callable[[int], tuple[fleet.Placement, Requirements]],
+    of: Callable[[int], tuple[Placement, Requirements]],
     between: Callable[[int], object] = lambda round_: None,
     *,
     replicas: int = 3,
