@@ -86,7 +86,7 @@ ZONE = "topology.kubernetes.io/zone"
 OF_APP = LabelSelector({"app": "run"})
 RELATED = {
     "spread over zones": PodTraits(
-        labels={"app": "run"}, spread=(TopologySpread(ZONE, 1, "DoNotSchedule", OF_APP),)
+        labels={"app": "run"}, spread=(TopologySpread(ZONE, 1, selector=OF_APP),)
     ),
     "one a host": PodTraits(labels={"app": "run"}, anti_affinity=(PodTerm(HOST, OF_APP),)),
     "one zone": PodTraits(labels={"app": "run"}, affinity=(PodTerm(ZONE, OF_APP),)),
