@@ -18,6 +18,7 @@ from fastapi import FastAPI
 from wharfinger.runtime.ledger.at_position import PastDatabase
 from wharfinger.runtime.ledger.tokens import make_token
 from wharfinger_api.app import Api, create
+from wharfinger_api.events import Hub
 from wharfinger_api.identities import Identities
 
 BASE = "http://api"
@@ -71,12 +72,13 @@ def _made() -> tuple[Api, FastAPI]:
 async def serving(database_url: str) -> AsyncIterator[ApiUnderTest]:
     past = PastDatabase(database_url, "tests")
     api, app = _made()
-    api.past, api.identities = past, Identities(past.present)
+    api.past, api.identities, api.hub = past, Identities(past.present), Hub(past.present)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     try:
         async with httpx.AsyncClient(transport=transport, base_url=BASE) as http:
             yield ApiUnderTest(past, http, api)
     finally:
+        await api.hub.stop()
         await past.close()
 
 
@@ -92,7 +94,7 @@ def in_a_thread(database_url: str) -> Iterator[tuple[str, str]]:
         past = PastDatabase(database_url, "tests")
         try:
             secret, _ = await make_token(past.present, "cli", ["viewer"], "tests", lifetime_s=3600)
-            app = create(Api(past, Identities(past.present)))
+            app = create(Api(past, Identities(past.present), Hub(past.present)))
             config = uvicorn.Config(app, log_config=None, lifespan="off")
             server.append(uvicorn.Server(config))
             found.set_result(secret)

@@ -85,6 +85,7 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("GET", "/v1/decisions"): _READ,
     ("GET", "/v1/decisions/{decision}"): _READ,
     ("GET", "/v1/streams"): _READ_ALL,
+    ("GET", "/v1/events"): _READ,
     ("GET", "/v1/tokens"): _ANYONE,
     ("POST", "/v1/tokens"): _ANYONE,
     ("DELETE", "/v1/tokens/{token}"): _ANYONE,

@@ -31,19 +31,22 @@ from wharfinger.history.explain import account
 from wharfinger.history.lineage import lineage_of_binding, lineage_within
 from wharfinger.history.points import time_in
 from wharfinger.history.timeline import timeline
-from wharfinger.runtime.ledger import DecisionQuery, LedgerError, causality
+from wharfinger.runtime.ledger import DecisionQuery, LedgerError, causality, feed
 from wharfinger.runtime.ledger.at_position import PastDatabase
+from wharfinger.runtime.ledger.feed import FeedFilter
 from wharfinger_api import lists
 from wharfinger_api.access import Principal, allowed, check_table
 from wharfinger_api.asked import (
     LIMIT_MAX,
     Asked,
+    checked_position,
     cursor_in,
     cursor_text,
     cut_of,
     known_parameters,
     page_of,
 )
+from wharfinger_api.events import BATCH, LINES, SSE, EventStream, Hub, batch
 from wharfinger_api.figures import REQUEST_SECONDS, REQUESTS
 from wharfinger_api.identities import Identities
 from wharfinger_api.models import (
@@ -90,13 +93,18 @@ class Api:
 
     past: PastDatabase
     identities: Identities
+    hub: Hub
 
     async def asked(self, request: Request, at: str = "", after: str = "") -> tuple[Asked, Any]:
         """The place in history of a request, and that of the page; the page's own place is None
         for the first one."""
+        position = (await feed.head(self.past.present)).position
         cut, place = cursor_in(after) if after else (await cut_of(self.past, at), None)
         principal = request.state.principal
-        return Asked(request, principal, cut, self.past.at(cut)), place
+        if at or after:
+            # a past may end before what was just read
+            position = min(position, await self.past.position_of(cut))
+        return Asked(request, principal, cut, self.past.at(cut), position), place
 
 
 def create(api: Api) -> FastAPI:
@@ -120,6 +128,7 @@ def create(api: Api) -> FastAPI:
     _fleet(app, api)
     _bindings(app, api)
     _decisions(app, api)
+    _events(app, api)
     _tokens(app, api)
     check_table(app)
     app.add_middleware(_Edge)
@@ -554,6 +563,86 @@ def _moment(name: str, text: str) -> int | None:
         f"{name}: expected a time such as 2026-11-21T05:00:00Z or an age such as 10m, "
         f"got {text[:64]!r}",
     )
+
+
+# --- events
+
+
+def _events(app: FastAPI, api: Api) -> None:
+    @app.get(
+        "/v1/events",
+        tags=["events"],
+        responses={200: {"content": {SSE: {}, LINES: {}, BATCH: {}}}},
+        response_class=Response,
+    )
+    async def events(
+        request: Request,
+        type: Names,
+        namespace: Names,
+        binding: Names,
+        cluster: Names,
+        stream: Names,
+        outcome: Names,
+        facts: bool = False,
+        after: Annotated[
+            str, Query(max_length=64, description="A position, `earliest`, `latest`, or a time.")
+        ] = "latest",
+        limit: Annotated[int | None, Query(ge=1, le=5000)] = None,
+        wait: Annotated[float, Query(ge=0, le=30)] = 0,
+    ) -> Response:
+        """Decisions as CloudEvents, from a position on: as server-sent events
+        (`text/event-stream`), as lines (`application/x-ndjson`), else as one batch."""
+        namespaces = _own(request.state.principal, namespace)
+        wanted = FeedFilter(
+            types=_sorted(type),
+            namespaces=_sorted(namespaces),
+            bindings=_sorted(binding),
+            clusters=_sorted(cluster),
+            streams=_sorted(stream),
+            outcomes=_sorted(outcome),
+            facts=facts,
+        )
+        start = request.headers.get("last-event-id") or after
+        position = await _start(api.past, start)
+        accept = request.headers.get("accept", "")
+        if SSE in accept or LINES in accept:
+            authorization = request.headers.get("authorization", "")
+            asking: Principal = request.state.principal
+
+            async def valid() -> bool:
+                try:
+                    return bool(await api.identities.of(authorization) == asking)
+                except LedgerError:
+                    return True
+
+            head = await feed.head(api.past.present)
+            return EventStream(
+                api.hub, wanted, position, head, valid, lines=LINES in accept, limit=limit
+            )
+        size = limit or 100
+        frames, through = await batch(api.hub, wanted, position, size, wait)
+        return Response(
+            b"[" + b",".join(frame.event for frame in frames) + b"]",
+            headers={"Wharfinger-Position": str(through), "Cache-Control": "no-store"},
+            media_type=BATCH,
+        )
+
+
+def _sorted(names: list[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(names)))
+
+
+async def _start(past: PastDatabase, text: str) -> int:
+    """Beyond which position reading begins. Problem: the text names none, or it was retired."""
+    head = await feed.head(past.present)
+    if text == "latest":
+        return head.position
+    if text == "earliest":
+        return head.earliest - 1
+    if text.isascii() and text.isdecimal():
+        return await checked_position(past, text)
+    moment = _moment("after", text)
+    return head.position if moment is None else await feed.position_at(past.present, moment)
 
 
 # --- who asks

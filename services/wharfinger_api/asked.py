@@ -23,23 +23,26 @@ from starlette.responses import Response
 
 from wharfinger.answers import typed
 from wharfinger.history.points import HistoryPoint, PointError, moment_of, point_of
-from wharfinger.runtime.ledger import Ledger
+from wharfinger.runtime.ledger import Ledger, feed
 from wharfinger.runtime.ledger.at_position import LedgerCut, PastDatabase, StreamCut
 from wharfinger_api.access import Principal
 from wharfinger_api.problems import Problem
 
 LIMIT_MAX = 1000
 NOW = "now"
+POSITION = "position:"
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`ledger`: as of `cut`. `principal`: who asks."""
+    """`ledger`: as of `cut`. `principal`: who asks. `position`: the answer has everything through
+    here of the feed."""
 
     request: Request
     principal: Principal
     cut: LedgerCut
     ledger: Ledger
+    position: int
 
     @property
     def typed(self) -> bool:
@@ -60,6 +63,7 @@ class Asked:
         etag = f'W/"{hashlib.sha256(encoded).hexdigest()[:24]}"'
         found = {
             "ETag": etag,
+            "Wharfinger-Position": str(self.position),
             "Cache-Control": "private, no-cache",
             "Vary": "Authorization, Accept",
             **(headers or {}),
@@ -78,8 +82,10 @@ def _matches(given: str, etag: str) -> bool:
 
 
 async def cut_of(past: PastDatabase, at: str) -> LedgerCut:
-    """The cut that `at` means: now, a time, an age such as 2h, or `stream@round`. Problem: it means
-    none."""
+    """The cut that `at` means: now, a time, an age such as 2h, `stream@round`, or a position of the
+    feed as `position:12`. Problem: it means none."""
+    if at.startswith(POSITION):
+        return await past.cut_by_position(await checked_position(past, at.removeprefix(POSITION)))
     heads = await past.heads()
     if not at or at == NOW:
         return heads
@@ -96,6 +102,23 @@ async def cut_of(past: PastDatabase, at: str) -> LedgerCut:
     head = await present.head_at(point.stream, point.round)
     exact = StreamCut(cut.places[point.stream].id, point.round, head.seq)
     return LedgerCut({**cut.places, point.stream: exact})
+
+
+async def checked_position(past: PastDatabase, text: str) -> int:
+    """Problem: the feed has no such position, or no longer."""
+    head = await feed.head(past.present)
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else -1
+    if not 0 <= number <= head.position:
+        raise Problem(
+            "invalid", f"position: expected a number up to {head.position}, got {text[:40]!r}"
+        )
+    if number + 1 < head.earliest:
+        raise Problem(
+            "retired",
+            f"position {number} was retired; the earliest is {head.earliest}",
+            more={"earliest": head.earliest},
+        )
+    return number
 
 
 def point_in(at: str) -> HistoryPoint:

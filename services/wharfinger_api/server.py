@@ -30,6 +30,7 @@ from wharfinger.runtime.process_status import RUN_DIR
 from wharfinger.runtime.settings import Settings, SettingsError, load_settings
 from wharfinger_api.access import Role
 from wharfinger_api.app import Api, create
+from wharfinger_api.events import Hub
 from wharfinger_api.identities import Identities
 
 NAME = "api"
@@ -75,7 +76,8 @@ async def _run(settings: Settings) -> int:
 
 
 async def _serve(settings: Settings, past: PastDatabase) -> int:
-    app = create(Api(past, Identities(past.present)))
+    hub = Hub(past.present)
+    app = create(Api(past, Identities(past.present), hub))
     listening = _listening(settings.http_host, settings.http_port)
     port = int(listening.getsockname()[1])
     run_dir = settings.data_dir / RUN_DIR
@@ -102,6 +104,7 @@ async def _serve(settings: Settings, past: PastDatabase) -> int:
         card.unlink(missing_ok=True)
         (run_dir / LOGIN_FILE).unlink(missing_ok=True)
         watching.cancel()
+        await hub.stop()
     if watching.done() and not watching.cancelled():
         watching.result()
     log.info("process.stopped", process=NAME)

@@ -16,6 +16,7 @@ from tests.counter import Counter, Counts, withdrawn
 from tests.loops import ByPartition, a_stage, causes
 
 from wharfinger.events.decisions import BindingReleased
+from wharfinger.events.origin import Origin
 from wharfinger.events.parts import divided, least_limit
 from wharfinger.events.streams import BINDINGS, CLUSTERS, INTAKE
 from wharfinger.kernel.round import Basis, Round
@@ -270,10 +271,12 @@ async def test_a_stage_that_has_not_read_what_was_there_is_not_ready(
     class Away(Ledger):
         away = True
 
-        async def accept(self, submissions: Sequence[Submission]) -> AcceptResult:
+        async def accept(
+            self, submissions: Sequence[Submission], origin: Origin | None = None
+        ) -> AcceptResult:
             if self.away:
                 raise Transient("database: away")
-            return await super().accept(submissions)
+            return await super().accept(submissions, origin)
 
     events = [withdrawn(n, "k") for n in range(20)]
     await send(contexts[0], BINDINGS, [("k", b"poison"), *(("k", event.body) for event in events)])

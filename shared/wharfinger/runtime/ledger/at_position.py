@@ -41,6 +41,14 @@ left join lateral (
 order by s.id
 """
 
+_BY_POSITION = """
+select s.name, f.first_seq + least(f.count::bigint, $1 - f.first_position + 1) - 1
+from stream s cross join lateral (
+    select f.first_seq, f.count, f.first_position from feed f
+    where f.stream = s.id and f.first_position <= $1 order by f.first_position desc limit 1
+) f
+"""
+
 _BY_TIME = """
 select s.id, s.name, coalesce(r.number, h.round, 0), coalesce(r.seq, h.seq, 0), h.at_us
 from stream s left join horizon h on h.stream = s.id
@@ -121,6 +129,28 @@ class PastDatabase:
             if seq < retired:
                 raise RetiredError(f"{name} is kept from decision {retired} on; {seq} was retired")
         return LedgerCut({name: StreamCut(id_, number, seq) for id_, name, number, seq, _ in rows})
+
+    async def cut_by_position(self, position: int) -> LedgerCut:
+        """After that position of the feed."""
+        async with self.present.reading() as raw:
+            rows = await raw.fetch(_BY_POSITION, position)
+        return await self.cut_by_seq(dict(rows))
+
+    async def position_of(self, cut: LedgerCut) -> int:
+        """The last position through which the cut has everything."""
+        async with self.present.reading() as raw:
+            row = await raw.fetchrow(
+                "select coalesce(min(greatest(f.first_position, f.first_position "
+                "+ coalesce(c.seq, 0) + 1 - f.first_seq)) - 1, (select position from feed_head)) "
+                "from stream s left join unnest($1::text[], $2::bigint[]) as c(name, seq) "
+                "on c.name = s.name "
+                "cross join lateral (select first_position, first_seq from feed f "
+                "where f.stream = s.id and f.first_seq + f.count - 1 > coalesce(c.seq, 0) "
+                "order by f.first_seq limit 1) f",
+                list(cut.places),
+                [place.seq for place in cut.places.values()],
+            )
+        return 0 if row is None else int(row[0])
 
     async def cut_by_time(self, at_us: int) -> LedgerCut:
         """After the last round of each stream that is not later. RetiredError: that was retired."""
