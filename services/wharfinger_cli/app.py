@@ -311,6 +311,12 @@ def join(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only check, and store nothing.")
     ] = False,
+    hub: Annotated[
+        bool,
+        typer.Option(
+            "--hub", help="It holds the objects of a fleet (Karmada, OCM, Karpenter), no nodes."
+        ),
+    ] = False,
     rbac: Annotated[
         bool,
         typer.Option("--print-rbac", help="Print the manifests of the rights that are needed."),
@@ -342,6 +348,7 @@ def join(
         lease_s,
         tuple(shadow_of or ()),
         dry_run,
+        hub,
     )
     if rbac:
         module.print_rights(name, options)

@@ -12,12 +12,13 @@ from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.cluster_state import (
     FinishedPodsObserved,
+    NodeImagesObserved,
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
     WorkloadObserved,
 )
-from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
+from wharfinger.events.clusters import ClusterForgotten, ClusterObserved, FleetHeard
 from wharfinger.events.decisions import as_decision
 from wharfinger.events.envelope import Event
 from wharfinger.events.outcomes import OutcomesDecided
@@ -71,8 +72,12 @@ def said(data: Value, before: Binding | None = None) -> str:
             )
         case ClusterForgotten(name=name):
             return f"cluster {name} is gone"
+        case FleetHeard(heard=heard):
+            return f"heartbeat of {count(len(heard), 'cluster')}"
         case NodesObserved(cluster=cluster):
             return f"nodes of {cluster}"
+        case NodeImagesObserved(cluster=cluster):
+            return f"images on nodes of {cluster}"
         case PodsObserved(cluster=cluster, node=node):
             return f"pods on {node} of {cluster}"
         case FinishedPodsObserved(cluster=cluster, node=node):
