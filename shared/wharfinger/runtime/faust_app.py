@@ -1,7 +1,7 @@
 """The one way to make a Faust app: topology, agents and rebalancing, and nothing else of Faust.
 
 No tables (the ledger is the state), no web, no leader topic, no topic declared by the framework,
-values as raw bytes. Each fetch goes to its agent whole, as one event of Faust's stream (ADR 0053).
+values as raw bytes. Each fetch goes to its agent whole, as one event of Faust's stream (ADR 0056).
 An agent reads with `take`, hands the records to the stage loop, and acknowledges them after the
 commit; an exception never leaves an agent, because the framework would drop what it was holding.
 Several apps live in one event loop, or one in a process; the code is the same: `await app.start()`,
