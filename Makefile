@@ -82,6 +82,10 @@ bench: setup ## Measure throughput, latency, replay, verify, explain and memory 
 	@$(BIN)/python -m benchmarks
 	@$(BIN)/python -m benchmarks.explain --decisions $(EXPLAINED)
 
+.PHONY: bench-compare
+bench-compare: setup ## Processor time of two versions in turns: A=main B=. (commits or directories; ARGS="--live" for openb through planes)
+	@$(BIN)/python -m benchmarks.compare "$(or $(A),main)" "$(or $(B),.)" $(ARGS)
+
 .PHONY: bench-openb
 bench-openb: setup ## How full the GPUs of the openb trace get, by strategy, beside what is published
 	@$(BIN)/python -m benchmarks.openb_quality

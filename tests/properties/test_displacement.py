@@ -3,6 +3,9 @@ they are put."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.hunting import examples
@@ -10,8 +13,11 @@ from tests.hunting import examples
 from wharfinger.domain.binding import Component
 from wharfinger.domain.resources import DeviceRequest
 from wharfinger.domain.workload import Requirements
-from wharfinger.engine.fleet.displacement import Displaced
-from wharfinger.engine.fleet.estimate import demand_of
+from wharfinger.engine.fleet.displacement import Displaced, Proportions
+from wharfinger.engine.fleet.estimate import demand_of, demand_of_set
+from wharfinger.events.capacity import CapacityEstimated
+from wharfinger.stages.fleet.quota_capacity import Claim
+from wharfinger.stages.fleet.state.clusters import ClusterState, Pending
 
 Node = dict[str, int]
 
@@ -82,3 +88,76 @@ def test_devices_are_counted_in_slots() -> None:
     taken = Displaced()
     taken.add(whole, half, 1)
     assert taken.places(nodes=100) >= 4
+
+
+CLASSES = [Requirements({"cpu": cpu, "memory": memory}) for cpu in (1, 3, 7) for memory in (2, 5)]
+SETS = [Component("part", n, one) for n, one in zip((1, 2), CLASSES, strict=False)]
+
+
+def entry(seq: int, kind: int, replicas: int) -> Pending:
+    """A pending entry of one of six classes, or of one of two component sets."""
+    if kind < len(CLASSES):
+        one = CLASSES[kind]
+        return Pending(seq, one.class_key, replicas, one, demand_of(one), Claim())
+    parts = (SETS[kind - len(CLASSES)],)
+    nothing = Requirements({})
+    return Pending(seq, f"set-{kind}", replicas, nothing, demand_of_set(parts), Claim(), parts)
+
+
+def straight_sum(pending: Sequence[Pending], wanted: Requirements) -> Displaced:
+    """All entries, one after the other."""
+    taken, demand = Displaced(), demand_of(wanted)
+    for one in pending:
+        if one.class_key == wanted.class_key:
+            taken.same += one.replicas
+        elif one.components:
+            taken.add_sets(one.components, demand, one.replicas)
+        else:
+            taken.add(one.demand, demand, one.replicas)
+    return taken
+
+
+@settings(max_examples=examples(60))
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("take"), st.integers(0, 7), st.integers(1, 40)),
+            st.tuples(st.just("ask"), st.integers(0, 5), st.just(0)),
+            st.tuples(st.just("count"), st.integers(0, 30), st.just(0)),
+        ),
+        max_size=60,
+    ),
+    st.integers(1, 20),
+)
+def test_what_is_certain_follows_from_all_pending_entries(
+    steps: list[tuple[str, int, int]], remembered: int
+) -> None:
+    """However the entries come between questions and counts, and however few proportions are
+    remembered, the answer is that of a sum over all entries."""
+    classes = {one.class_key: 900 for one in CLASSES}
+    cluster, proportions = ClusterState("oslo"), Proportions(remembered)
+    nodes, seq = 5, 0
+
+    def counted(through: int) -> None:
+        free = {"cpu": 10**6, "memory": 10**6}
+        cluster.count(
+            CapacityEstimated("oslo", nodes, free, classes, {"fleet/0": through}), "fleet/0"
+        )
+
+    counted(0)
+    for what, number, replicas in steps:
+        if what == "take":
+            seq += 1
+            cluster.take(entry(seq, number, replicas))
+        elif what == "count":
+            counted(max(0, seq - number))
+        else:
+            wanted = CLASSES[number]
+            demand = demand_of(wanted)
+            expected = 900 - straight_sum(cluster.pending, wanted).places(nodes)
+            most = cluster.estimate(wanted.class_key, demand)
+            found = cluster.surely(wanted.class_key, demand, proportions)
+            assert found == max(0, min(most, expected))
+            same = ClusterState("oslo", capacity=cluster.capacity, pending=deque(cluster.pending))
+            same.refresh()
+            assert same.surely(wanted.class_key, demand, proportions) == found

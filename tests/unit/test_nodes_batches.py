@@ -7,14 +7,20 @@ import pytest
 from tests.cluster_world import a_node, needs, observed
 
 from wharfinger.domain.node import Node, Pod
-from wharfinger.domain.pod_traits import PodTerm, PodTraits, VolumeUse
+from wharfinger.domain.pod_traits import (
+    PodTerm,
+    PodTraits,
+    TopologySpread,
+    VolumeUse,
+    WeightedPodTerm,
+)
 from wharfinger.domain.selectors import LabelSelector
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.framework.profile import default_profile
 from wharfinger.engine.framework.snapshot import Snapshot
 from wharfinger.engine.nodes.count import Counter
 from wharfinger.engine.nodes.occupancy import Occupancy
-from wharfinger.engine.nodes.place import NodeChoice, Placer
+from wharfinger.engine.nodes.place import NodeChoice, PlacementContext, Placer
 from wharfinger.events.cluster_state import PodsObserved
 from wharfinger.events.decisions import NodeShare
 
@@ -74,6 +80,53 @@ def test_a_batch_sees_what_it_has_placed_of_others() -> None:
     assert len(set(one)) == 2
     assert set(two) == {"a", "b", "c"} - set(one)
     assert three == two * 2
+
+
+ZONE = "topology.kubernetes.io/zone"
+OF_APP = LabelSelector({"app": "run"})
+RELATED = {
+    "spread over zones": PodTraits(
+        labels={"app": "run"}, spread=(TopologySpread(ZONE, 1, selector=OF_APP),)
+    ),
+    "one a host": PodTraits(labels={"app": "run"}, anti_affinity=(PodTerm(HOST, OF_APP),)),
+    "one zone": PodTraits(labels={"app": "run"}, affinity=(PodTerm(ZONE, OF_APP),)),
+    "rather one zone": PodTraits(
+        labels={"app": "run"}, preferred_affinity=(WeightedPodTerm(10, PodTerm(ZONE, OF_APP)),)
+    ),
+}
+
+
+@pytest.mark.parametrize("related", RELATED)
+def test_requests_of_one_class_are_placed_as_each_by_itself(related: str) -> None:
+    """With the same nodes, scores and diagnoses, also where not all have a place."""
+    nodes = [
+        Node(f"n{i}", {"cpu": 1000, "memory": 2**34}, labels={HOST: f"n{i}", ZONE: "xyz"[i % 3]})
+        for i in range(7)
+    ]
+    asks = Requirements({"cpu": 150 + len(related)}, pod=RELATED[related])
+    counts = [1, 1, 2, 1, 0, 1, 3, 1, 1, 30, 1]
+    together, apart = book_of(*nodes), book_of(*nodes)
+    cls = together.class_of(asks)
+    other = together.class_of(Requirements({"cpu": 100}))
+    run = Placer(together.table, default_profile()).place_batch_seen(
+        [*((cls, n) for n in counts), (other, 1)], None, 3
+    )
+    placer, one_by_one = Placer(apart.table, default_profile()), []
+    for each, n in [
+        *((apart.class_of(asks), n) for n in counts),
+        (apart.class_of(other.requirements), 1),
+    ]:
+        ((choices, seen),) = placer.place_batch_seen([(each, n)], None, 3)
+        one_by_one.append((choices, seen))
+        for choice in choices:
+            apart.table.charge(choice.row, each, 1, ())
+    assert [_plain(*found) for found in run] == [_plain(*found) for found in one_by_one]
+
+
+def _plain(choices: list[NodeChoice], seen: PlacementContext | None) -> tuple[object, ...]:
+    ranked = None if seen is None else [(one.row.name, one.score) for one in seen.ranked]
+    where = [(choice.row.name, choice.score) for choice in choices]
+    return where, None if seen is None else seen.diagnosis, ranked
 
 
 def a_disk(name: str) -> Requirements:

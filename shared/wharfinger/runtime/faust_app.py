@@ -1,18 +1,18 @@
 """The one way to make a Faust app: topology, agents and rebalancing, and nothing else of Faust.
 
 No tables (the ledger is the state), no web, no leader topic, no topic declared by the framework,
-values as raw bytes. An agent reads with `take`, hands its events to the stage loop, and
-acknowledges them after the commit; an exception never leaves an agent, because the framework would
-acknowledge and drop what it was holding. Several apps live in one event loop, or one in a process;
-the code is the same: `await app.start()`, `await app.joined()`, `await app.stop()`.
+values as raw bytes. Each fetch goes to its agent whole, as one event of Faust's stream (ADR 0056).
+An agent reads with `take`, hands the records to the stage loop, and acknowledges them after the
+commit; an exception never leaves an agent, because the framework would drop what it was holding.
+Several apps live in one event loop, or one in a process; the code is the same: `await app.start()`,
+`await app.joined()`, `await app.stop()`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence, Set
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import faust
 import structlog
@@ -28,7 +28,7 @@ from faust.transport.drivers.aiokafka import (
     ConsumerRebalanceListener,
     Transport,
 )
-from faust.types import TP, ChannelT, EventT, Message, StreamT, TopicT
+from faust.types import TP, ChannelT, StreamT, TopicT
 from mode import Service
 from yarl import URL
 
@@ -45,9 +45,12 @@ Starts: TypeAlias = Callable[[frozenset[Partition]], Awaitable[Mapping[Partition
 
 Agent: TypeAlias = Callable[[faust.Stream[bytes | None]], Awaitable[None]]
 
-BREATH_EVERY = 100
 COMMIT_INTERVAL_S = 0.5
-LIVELOCK_EVERY_S = 30.0
+FETCH_S = 1.0
+"""How long to wait for records. Then the partitions to read are determined again."""
+BATCHES_MAX = 4
+RECORDS_MAX = 1000
+"""How many fetches may wait for an agent, and how many records each has at most."""
 JOIN_TIMEOUT_S = 60.0
 STOP_PATIENCE_S = 5.0
 SEEK_AGAIN_S = 0.5
@@ -55,10 +58,9 @@ SEEK_AGAIN_S = 0.5
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(NamedTuple):
     """One record as an agent takes it. `value` is None for a key that was deleted. `headers`: name
-    and value of each."""
+    and value of each. `generation`: the rebalance of this process since which it was read."""
 
     topic: str
     partition: int
@@ -66,16 +68,13 @@ class Received:
     key: bytes | None
     value: bytes | None
     headers: Sequence[tuple[str, bytes]]
-    event: EventT[bytes | None]
-
-    @property
-    def generation(self) -> int | None:
-        """The rebalance of this process since which the record was read."""
-        return self.event.message.generation_id
+    generation: int | None
+    consumer: _Consumer
 
     def ack(self) -> None:
-        """Done with it: its offset may be committed once all before it are done."""
-        self.event.ack()
+        """Done with it and with all records before it in its partition: the offset behind it may
+        be committed."""
+        self.consumer.acknowledge(self)
 
 
 class _ConsumerThread(AIOKafkaConsumerThread):
@@ -188,6 +187,8 @@ class _Consumer(Consumer):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._acked_some = asyncio.Event()
+        self._done: dict[TP, int] = {}
+        """The offset behind the last record that was acknowledged since the last commit."""
         self._sought_in = 0
         """The rebalance whose assignment was sought last."""
 
@@ -223,28 +224,15 @@ class _Consumer(Consumer):
         super().resume_flow()
 
     async def _drain_messages(self, fetcher: Any) -> None:
-        """Faust makes two tasks a record, so that a suspension of the flow can interrupt the
-        handing over. Where several apps share a loop, this limits each to a few hundred records a
-        second. While the flow is active, handing a record over never blocks (a full buffer pauses
-        the partition). So it is done without tasks then, and other tasks of the loop get a turn
-        every hundred records."""
+        """Hand over each fetch whole. Faust hands over each record by itself: it makes two tasks
+        and three objects a record, which takes longer than decoding the record."""
         stopped, fetcher_stopped = self._stopped.is_set, fetcher._stopped.is_set
-        handed = 0
         try:
             while not (stopped() or fetcher_stopped()):
                 await asyncio.sleep(0)
-                async for tp, message in self.getmany(timeout=1.0):
-                    # Faust drops a record at or below the offset it noted last. An offset noted
-                    # while a rebalance seeks back would drop records that must be read again.
-                    # Reading one twice does no harm: every reader skips what it has had.
-                    self._read_offset[tp] = message.offset
-                    if self.flow_active and not self.suspend_flow.is_set():
-                        await self.callback(message)
-                    else:
-                        await self.wait_first(self.callback(message), self.suspend_flow.wait())
-                    handed += 1
-                    if handed % BREATH_EVERY == 0:
-                        await asyncio.sleep(0)
+                fetched, active = await self._wait_next_records(FETCH_S)
+                if fetched and self.flow_active and not self.should_stop:
+                    await self._hand_over(fetched, active)
         except self.consumer_stopped_errors:
             if not self.app.should_stop:
                 raise
@@ -252,13 +240,64 @@ class _Consumer(Consumer):
             if not self.app.should_stop:
                 raise
 
-    def ack(self, message: Message) -> bool:
-        self._acked_some.set()
-        return bool(super().ack(message))
+    async def _hand_over(self, fetched: Mapping[TP, Sequence[Any]], active: Set[TP] | None) -> None:
+        """Put the records into the queues of the agents that read their topics, as one event for
+        each agent. Where a queue is full, wait; a rebalance ends the wait, and the records are
+        read again after it."""
+        conductor: Any = self.app.topics
+        generation = self.app.consumer_generation_id
+        batches: dict[Any, list[Received]] = {}
+        last: dict[Any, tuple[TP, Any]] = {}
+        for tp, records in fetched.items():
+            if not records or not (active is None or tp in active):
+                continue
+            received = [
+                Received(
+                    r.topic, r.partition, r.offset, r.key, r.value, r.headers, generation, self
+                )
+                for r in records
+            ]
+            async with conductor._tp_to_callback_lock:
+                channels = tuple(conductor._tp_index.get(tp, ()))
+            for channel in channels:
+                batches.setdefault(channel, []).extend(received)
+                last[channel] = tp, records[-1]
+            # Faust drops a record at or below the offset it noted last. An offset noted while a
+            # rebalance seeks back would drop records that must be read again. Reading one twice
+            # does no harm: every reader skips what it has had. So it is noted for reports only.
+            self._read_offset[tp] = records[-1].offset
+        for channel, batch in batches.items():
+            if generation != self.app.consumer_generation_id:
+                return
+            tp, record = last[channel]
+            message = self._to_message(tp, record)
+            event = faust.Event(self.app, None, batch, None, message)
+            flows = self.flow_active and not self.suspend_flow.is_set()
+            if flows and self.app.flow_control.is_active() and not channel.queue.full():
+                channel.queue.put_nowait(event)
+            else:
+                await self.wait_first(channel.queue.put(event), self.suspend_flow.wait())
+
+    def acknowledge(self, record: Received) -> None:
+        """Note that the offset behind the record may be committed. What was read before the last
+        rebalance is ignored."""
+        if record.generation == self.app.consumer_generation_id:
+            self._done[TP(record.topic, record.partition)] = record.offset + 1
+            self._acked_some.set()
+
+    async def force_commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:
+        """Commit what was acknowledged since the last commit, of the partitions that are held."""
+        done, self._done = self._done, {}
+        held = self.assignment()
+        offsets = {tp: offset for tp, offset in done.items() if tp in held}
+        if not offsets or not await self._commit(offsets):
+            return False
+        self._committed_offset.update(offsets)
+        return True
 
     @Service.task
     async def _commit_handler(self) -> None:
-        """Commits one interval after a record was acknowledged. Faust would wake up at every
+        """Commit one interval after a record was acknowledged. Faust would wake up at every
         interval."""
         while not self.should_stop:
             await self._acked_some.wait()
@@ -268,12 +307,8 @@ class _Consumer(Consumer):
 
     @Service.task
     async def _commit_livelock_detector(self) -> None:
-        """It only logs partitions that have not moved for minutes, and Faust runs it every
-        second."""
-        while not self.should_stop:
-            await self.sleep(LIVELOCK_EVERY_S)
-            if not self.app.rebalancing:
-                await self.verify_all_partitions_active()
+        """Faust logs partitions whose offsets stand still. A service reports that itself
+        (`runtime.progress`), and for more causes."""
 
     async def _commit(self, offsets: Any) -> bool:
         """An observer always reads its topics from the beginning, so none of its offsets may be
@@ -430,7 +465,6 @@ def faust_app(
     backend: Backend,
     *,
     group: str,
-    stream_buffer_max: int = 4096,
     commits_offsets: bool = True,
     fetch_wait_ms: int = 0,
     signals: SendSignals | None = None,
@@ -465,7 +499,8 @@ def faust_app(
         value_serializer="raw",
         producer_linger=0.0,
         processing_guarantee="at_least_once",
-        stream_buffer_maxsize=stream_buffer_max,
+        stream_buffer_maxsize=BATCHES_MAX,
+        broker_max_poll_records=RECORDS_MAX,
         TableManager=_NoTables,
         Monitor=_Monitor,
         # not for tables: it selects the assignor that gives one member co-partitioned topics
@@ -501,27 +536,13 @@ async def take(stream: RawStream, max_: int) -> AsyncIterator[list[Received]]:
     channel = cast(ChannelT[Any], stream.channel)
     batch: list[Received] = []
     async for event in stream.events():
-        received = _received(cast(EventT[bytes | None], event))
-        if batch and batch[-1].generation != received.generation:
+        received = cast("list[Received]", event.value)
+        if batch and batch[-1].generation != received[-1].generation:
             batch = []
-        batch.append(received)
-        if len(batch) >= max_ or channel.queue.empty():
-            yield batch
-            batch = []
-
-
-def _received(event: EventT[bytes | None]) -> Received:
-    message = event.message
-    headers: Any = message.headers  # as the driver passes them on: pairs
-    return Received(
-        message.topic,
-        message.partition,
-        message.offset,
-        message.key,
-        message.value,
-        headers or (),
-        event,
-    )
+        batch += received
+        while len(batch) >= max_ or (batch and channel.queue.empty()):
+            yield batch[:max_]
+            batch = batch[max_:]
 
 
 def _calling(listener: PartitionsListener) -> Callable[..., Awaitable[None]]:

@@ -47,7 +47,11 @@ class Displaced:
     def add(self, taken: Demand, wanted: Demand, times: int) -> None:
         """Adds `times` replicas of another class. Each takes the resources `taken`; one place is
         `wanted`. Replicas that use no resource of `wanted` are not counted."""
-        share = proportion(taken, wanted)
+        self.add_share(proportion(taken, wanted), times)
+
+    def add_share(self, share: int, times: int) -> None:
+        """Adds `times` replicas of another class, each of which uses `share` millionths of a
+        place."""
         if share > 0:
             self.others += times
             self.rounded += times * -(-share // WHOLE)
@@ -62,6 +66,29 @@ class Displaced:
         replicas may have gone to."""
         spoilt = -(-self.millionths // WHOLE) + min(self.others, nodes)
         return self.same + min(self.rounded, spoilt)
+
+
+class Proportions:
+    """Remembers `proportion` for pairs of classes, by their keys. The key of a class determines its
+    demand. At most `most` numbers are kept; then all are forgotten."""
+
+    def __init__(self, most: int = 200_000) -> None:
+        self._most = most
+        self._left = most
+        self._of: dict[str, dict[str, int]] = {}
+
+    def of(self, wanted_key: str, wanted: Demand, taken_key: str, taken: Demand) -> int:
+        """Returns `proportion(taken, wanted)`."""
+        known = self._of.get(wanted_key)
+        share = None if known is None else known.get(taken_key)
+        if share is None:
+            if not self._left:
+                self._of.clear()
+                self._left = self._most
+            share = proportion(taken, wanted)
+            self._of.setdefault(wanted_key, {})[taken_key] = share
+            self._left -= 1
+        return share
 
 
 def proportion(taken: Demand, wanted: Demand) -> int:

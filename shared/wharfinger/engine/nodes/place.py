@@ -741,11 +741,12 @@ class Placer:
 
         Requests are handled together if their classes have no affinity or topology spread and no
         score that is normalised over the feasible nodes. If the class at `at` has one of these, its
-        request is handled alone.
+        request is handled with those of the same class that follow it.
 
         `requests`: (class, number of replicas). `order`: indexes into `requests`, in the order of
         placement. `at`: position in `order` at which to begin. Example: of 4 requests the third has
-        topology spread. The calls handle requests 1 and 2, then 3, then 4.
+        topology spread. The calls handle requests 1 and 2, then 3, then 4. If the third and fourth
+        are of one class, they are handled together.
         """
         if not self.table.rows:
             return len(order), [[] for _ in order[at:]]
@@ -761,11 +762,10 @@ class Placer:
             end += 1
         if alone:
             return end, self._place_many(alone, order[at:end])
-        cls, count = requests[order[at]]
-        choices = self._place_run(cls, count)
-        if self._recording is not None and count == 1:
-            self._recording.seen[order[at]] = self._seen_now(cls, self._recording.count)
-        return at + 1, [choices]
+        cls, end = requests[order[at]][0], at + 1
+        while end < len(order) and requests[order[end]][0] is cls:
+            end += 1
+        return end, self._place_run(cls, order[at:end], requests)
 
     def _singly(self, cls: PodClass) -> bool:
         """Whether replicas of the class have to be placed one by one, because a kernel cannot do
@@ -792,7 +792,15 @@ class Placer:
             choices.append(choice)
         return choices
 
-    def _place_run(self, cls: PodClass, count: int) -> list[NodeChoice]:
+    def _place_run(
+        self, cls: PodClass, numbers: Sequence[int], requests: Sequence[tuple[PodClass, int]]
+    ) -> list[list[NodeChoice]]:
+        """Places requests of one class, one after another, with one set of topology counters.
+        Returns the chosen nodes of each. The free amounts in the node table are not changed.
+
+        `numbers`: the requests, as indexes into `requests`, in the order of placement. The context
+        of each request for one replica is recorded, if the batch records explanations.
+        """
         table, room = self.table, self._room
         k = self.kernels
         facts = self.facts.of(cls)
@@ -802,65 +810,80 @@ class Placer:
         )
         plus, asks, form, fit, balance, shape, load, per = rest
         free, held, load = free.copy(), held.copy(), load.copy()
-        nodes, totals = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        most = sum(requests[number][1] for number in numbers)
+        nodes, totals = np.zeros(most, dtype=np.int64), np.zeros(most, dtype=np.int64)
         lows, seen = _scratch(run)
-        done = 0
-        while True:
-            found = k.place_run(
-                count,
-                done,
-                table.size,
-                static,
-                free,
-                alloc,
-                inverse,
-                held,
-                plus,
-                asks,
-                form,
-                fit,
-                balance,
-                shape,
-                load,
-                per,
-                run.codes,
-                run.counts,
-                run.blocks,
-                run.joins,
-                run.joined,
-                run.hard,
-                run.admits,
-                run.likes,
-                run.soft,
-                run.needs_all,
-                self._raws(facts),
-                self._relative_weights,
-                room.logs,
-                table.hashes,
-                np.uint64(cls.seed),
-                self._ranked_names(),
-                lows,
-                seen,
-                room.sums,
-                room.raw,
-                room.local_verdicts,
-                room.local_scores,
-                room.verdicts,
-                room.scores,
-                nodes,
-                totals,
+        raws, ranks, recording = self._raws(facts), self._ranked_names(), self._recording
+
+        def go_on(done: int, through: int) -> int:
+            """Place pods until `through` are placed; `done` are placed already."""
+            while True:
+                found: int = k.place_run(
+                    through,
+                    done,
+                    table.size,
+                    static,
+                    free,
+                    alloc,
+                    inverse,
+                    held,
+                    plus,
+                    asks,
+                    form,
+                    fit,
+                    balance,
+                    shape,
+                    load,
+                    per,
+                    run.codes,
+                    run.counts,
+                    run.blocks,
+                    run.joins,
+                    run.joined,
+                    run.hard,
+                    run.admits,
+                    run.likes,
+                    run.soft,
+                    run.needs_all,
+                    raws,
+                    self._relative_weights,
+                    room.logs,
+                    table.hashes,
+                    np.uint64(cls.seed),
+                    ranks,
+                    lows,
+                    seen,
+                    room.sums,
+                    room.raw,
+                    room.local_verdicts,
+                    room.local_scores,
+                    room.verdicts,
+                    room.scores,
+                    nodes,
+                    totals,
+                )
+                if found >= 0:
+                    return found
+                done = int(run.joined[3])
+                room.logs[-found - 1] = domains_weight(int(-found - 1))
+
+        done, placed = 0, list[list[NodeChoice]]()
+        for number in numbers:
+            count, began = requests[number][1], done
+            done = go_on(began, began + count)
+            part = slice(began, done)
+            placed.append(
+                [
+                    self._choice(cls, slot, total, with_devices=False)
+                    for slot, total in zip(nodes[part].tolist(), totals[part].tolist(), strict=True)
+                ]
             )
-            if found >= 0:
-                break
-            done = int(run.joined[3])
-            room.logs[-found - 1] = domains_weight(int(-found - 1))
-        return [
-            self._choice(cls, slot, total, with_devices=False)
-            for slot, total in zip(nodes[:found].tolist(), totals[:found].tolist(), strict=True)
-        ]
+            if recording is not None and count == 1:
+                recording.seen[number] = self._seen_now(cls, recording.count)
+        return placed
 
     def _seen_now(self, cls: PodClass, count: int) -> PlacementContext:
-        """Returns the context in which `place_run` placed a single replica. It is read from the
+        """Returns the context in which `place_run` placed the last replica. It is read from the
         work arrays, which still hold the verdicts and scores from before the placement."""
         room, k, size = self._room, self.kernels, self.table.size
         top, tally = np.zeros(count, dtype=np.int64), np.zeros(DETAIL, dtype=np.int64)

@@ -25,8 +25,9 @@ from wharfinger.domain.workload import Requirements
 from wharfinger.engine.estimators.nodes import sets_beside
 from wharfinger.engine.estimators.quotas import asked_of
 from wharfinger.engine.estimators.summary import sets_by_summary
-from wharfinger.engine.fleet.displacement import Displaced
+from wharfinger.engine.fleet.displacement import Displaced, Proportions
 from wharfinger.engine.fleet.estimate import (
+    Demand,
     Room,
     demand_of,
     demand_of_set,
@@ -58,6 +59,10 @@ Classes = Mapping[str, Requirements]
 Sets = Mapping[str, tuple[Component, ...]]
 """Live classes of workloads with several components, by key, in order of key. They are counted in
 whole sets."""
+
+DEMANDS_KEPT = 1_000
+PROPORTIONS_KEPT = 20_000
+"""How many demands, and how many proportions between two classes, each cluster remembers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +106,8 @@ class ClusterEstimate:
         self._contained: dict[str, int] = {}
         self._compiled: tuple[int, list[PodClass]] = (-1, [])
         self._totals = _Totals(self.book)
+        self._demands: dict[str, Demand] = {}
+        self._proportions = Proportions(PROPORTIONS_KEPT)
 
     # --- fold
 
@@ -268,17 +275,18 @@ class ClusterEstimate:
         be 1 too high.
         """
         pods_limited = not self.book.table.pods_unlimited
-        demands = [(cls.key, demand_of(cls.requirements), n) for cls, n in pending]
+        demands = [(cls.key, self._demand(cls), n) for cls, n in pending]
+        shares = self._proportions.of
         bounded: list[int] = []
         unplaced: dict[str, int] = {}
         for cls, n in zip(compiled, self.counter.count(), strict=True):
             n -= unbound.get(cls.key, 0)
             least = n
             if n > 0:
-                wanted, taken = demand_of(cls.requirements), Displaced()
+                wanted, taken = self._demand(cls), Displaced()
                 for key, demand, times in demands:
                     if key != cls.key:
-                        taken.add(demand, wanted, times)
+                        taken.add_share(shares(cls.key, wanted, key, demand), times)
                 least = max(0, n - taken.places(len(self.book.table.rows)))
             if n > 0:
                 for code, amount in cls.amounts:
@@ -290,6 +298,14 @@ class ClusterEstimate:
                     unplaced[cls.key] = n - least
             bounded.append(max(0, n))
         return bounded, unplaced
+
+    def _demand(self, cls: PodClass) -> Demand:
+        found = self._demands.get(cls.key)
+        if found is None:
+            if len(self._demands) >= DEMANDS_KEPT:
+                self._demands.clear()
+            found = self._demands[cls.key] = demand_of(cls.requirements)
+        return found
 
     def _named(self, free: list[int]) -> dict[str, int]:
         """Returns the free totals of the cluster: resource name -> free amount, at least 0. A

@@ -126,6 +126,9 @@ def _recounted(record: BindingState, demand: Demand, cluster: ClusterState, coun
         _room=cluster.room,
         _taken=cluster.taken,
         _displaced={},
+        _summed=0,
+        _by_class={},
+        _of_sets=[],
         _deducted=len(cluster.pending),
         closed={
             k: seq

@@ -171,7 +171,8 @@ def surely(state: FleetState, record: BindingState, name: str) -> int:
     demand = state.estimates.demand_of(record)
     cluster = state.clusters[name]
     young = record.asked and _is_younger(state, record, state.patience_us // 3)
-    return cluster.surely(record.class_key, demand, record.claim, placed=young)
+    proportions = state.estimates.proportions
+    return cluster.surely(record.class_key, demand, proportions, record.claim, placed=young)
 
 
 class SureTerms:

@@ -25,6 +25,12 @@ from wharfinger.stages.fleet.state.clusters import UNLIMITED, ClusterState
 FEW = 48
 """A fleet of fewer clusters uses lists, because arrays are slower there."""
 
+MANY = 16
+"""So many changed clusters or more are written into arrays together. For fewer, one assignment each
+is faster."""
+
+EMPTY: dict[str, int] = {}
+
 Array = NDArray[np.int64]
 
 Values = list[int] | Array
@@ -137,9 +143,32 @@ class Rooms:
         return rooms
 
     def catch_up(self, order: Sequence[ClusterState]) -> None:
-        for position in self.stale:
-            self._write(position, order[position])
+        if len(self.stale) < MANY or not self._write_many([*self.stale], order):
+            for position in self.stale:
+                self._write(position, order[position])
         self.stale.clear()
+
+    def _write_many(self, positions: list[int], order: Sequence[ClusterState]) -> bool:
+        """As `_write` for each of these positions, by one assignment for each resource. Return
+        False, with some of them written, where an amount is too large for arrays."""
+        rooms = [order[position].room for position in positions]
+        lefts = [EMPTY if room is None else room.left for room in rooms]
+        for left in lefts:
+            for name in left:
+                if name not in self.left:
+                    self.left[name] = np.zeros(self.size, np.int64)
+        at = np.array(positions, np.int64)
+        for name, column in self.left.items():
+            amounts = [left.get(name, 0) for left in lefts]
+            if min(amounts) <= -SAFE or max(amounts) >= SAFE:
+                return False
+            column[at] = amounts
+        self.counts_pods[at] = [PODS in left for left in lefts]
+        self.pods[at] = [left.get(PODS, NO_BOUND) for left in lefts]
+        if self.odd:
+            for position in positions:
+                self.odd.pop(position, None)
+        return True
 
     def _write(self, position: int, cluster: ClusterState) -> None:
         room = cluster.room
@@ -322,9 +351,16 @@ def recount_array(
         elif taken:
             at = np.concatenate(taken)
             values[at] = rooms.fit(demand, ceilings, at)
-        for position in touched:
-            ceilings[position] = _within(order[position].ceiling(class_key, demand))
-            values[position] = order[position].estimate(class_key, demand)
+        again_at = list(touched)
+        new = [_within(order[position].ceiling(class_key, demand)) for position in again_at]
+        if len(again_at) < MANY:
+            for position, ceiling in zip(again_at, new, strict=True):
+                ceilings[position] = ceiling
+                values[position] = order[position].estimate(class_key, demand)
+        else:
+            at = np.array(again_at, np.int64)
+            ceilings[at] = new
+            values[at] = rooms.fit(demand, ceilings, at)
         column.values = values
         _ask_the_odd(column, class_key, order, rooms)
     column.values = values

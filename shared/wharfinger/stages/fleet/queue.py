@@ -185,11 +185,54 @@ def retry(state: FleetState, round_limit: int) -> Iterator[Draft]:
 
 def _following(state: FleetState) -> list[str]:
     """Return the bindings that go to every feasible cluster, if cluster facts changed since these
-    bindings were last evaluated; otherwise none."""
+    bindings were last evaluated; otherwise none. Bindings whose decision would certainly change
+    nothing are left out (`stands_everywhere`)."""
+    if state.waiting.everywhere_facts == state.estimates.facts:
+        return []
+    return [
+        name
+        for name in state.waiting.everywhere
+        if not stands_everywhere(state, state.bindings[name])
+    ]
+
+
+def stands_everywhere(state: FleetState, record: BindingState) -> bool:
+    """Return whether a decision on a Duplicated binding would leave everything as it is: it has one
+    affinity term and no other condition, and holds all wanted replicas in exactly the feasible
+    clusters. Then no capacity is needed, so estimates do not matter. False: only a decision can
+    tell.
+
+    It takes some hundredths of the time of a decision. Example: 60 bindings are in 5,000 clusters
+    each. Without it, each new label of any cluster causes 60 decisions over 5,000 clusters."""
+    spec, placement = record.spec, record.parsed.placement
+    if (
+        not record.parsed.duplicated
+        or record.parsed.problem
+        or not record.counted
+        or record.sets
+        or record.refused
+        or record.suspect
+        or record.evicted
+        or record.excluded_until
+        or placement.spread
+        or len(placement.terms) != 1
+        or placement.terms[0].overflow
+        or grouped(spec)
+        or not record.before
+        or spec.replicas <= 0
+        or state.cluster_index.deleting
+        or state.cluster_index.provisioning
+        or state.quotas.policies
+        or state.questions is not None  # every question is wanted
+    ):
+        return False
+    names = feasible(state, record, 0).names
+    before = record.before
     return (
-        list(state.waiting.everywhere)
-        if state.waiting.everywhere_facts != state.estimates.facts
-        else []
+        len(before) == len(names)
+        and list(before) == names
+        and list(before.values()).count(spec.replicas) == len(names)
+        and not record.shrunk
     )
 
 

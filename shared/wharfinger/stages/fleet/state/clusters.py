@@ -18,7 +18,7 @@ import msgspec
 from wharfinger.domain.binding import Component
 from wharfinger.domain.cluster import Cluster, NodeGrade
 from wharfinger.domain.workload import Requirements
-from wharfinger.engine.fleet.displacement import Displaced
+from wharfinger.engine.fleet.displacement import Displaced, Proportions
 from wharfinger.engine.fleet.estimate import (
     NO_BOUND,
     Demand,
@@ -92,6 +92,12 @@ class ClusterState:
     _displaced: dict[str, tuple[int, Displaced]] = field(default_factory=dict)
     """Class -> (how many entries of `pending` are included, how many places of the class they
     take)."""
+    _summed: int = 0
+    """How many entries of `pending` are in the two sums below."""
+    _by_class: dict[str, tuple[Demand, int]] = field(default_factory=dict)
+    """Class -> demand of one replica, and number of pending replicas."""
+    _of_sets: list[Pending] = field(default_factory=list)
+    """The pending entries of whole component sets."""
     _deducted: int = 0
     """How many entries of `pending` are deducted already. The others are deducted on the next read:
     after a decision over thousands of clusters, most clusters are counted again before anyone reads
@@ -188,7 +194,9 @@ class ClusterState:
         self._quotas = quotas_left(() if self.capacity is None else self.capacity.quotas)
         self._taken.clear()
         self._displaced.clear()
-        self._deducted = 0
+        self._by_class.clear()
+        self._of_sets.clear()
+        self._summed = self._deducted = 0
         for other in sorted(self.promised):
             for entry in self.promised[other]:
                 self._take_from_room(entry)
@@ -270,7 +278,13 @@ class ClusterState:
         return UNLIMITED if fits == NO_BOUND else UNLIMITED - 1
 
     def surely(
-        self, class_key: str, demand: Demand, claim: Claim | None = None, *, placed: bool = True
+        self,
+        class_key: str,
+        demand: Demand,
+        proportions: Proportions,
+        claim: Claim | None = None,
+        *,
+        placed: bool = True,
     ) -> int:
         """Return how many more replicas of the class fit for certain: a lower bound of `estimate`.
         The pending replicas (decided, but not yet counted) may run on any node. This function
@@ -280,7 +294,8 @@ class ClusterState:
         how many of these no longer fit because of the pending replicas of all classes (`_used_up`).
         The result is at least 0. It is 0 where the class was not counted. An estimate of UNLIMITED
         is returned unchanged.
-        `demand`: what one replica takes. `claim`: namespace and priority class, for quotas.
+        `demand`: what one replica takes. `proportions`: those known already. `claim`: namespace and
+        priority class, for quotas.
         `placed`: also deduct the replicas of the class that are in the cluster but not on a node
         yet.
         Example: estimate 9, class count 12, at most 5 no longer fit, 1 replica is not on a node:
@@ -291,12 +306,12 @@ class ClusterState:
         counted = None if self.capacity is None else self.capacity.classes.get(class_key)
         if self.capacity is None or counted is None:
             return 0
-        counted -= self._used_up(class_key, demand, self.capacity.nodes)
+        counted -= self._used_up(class_key, demand, self.capacity.nodes, proportions)
         if placed:
             counted -= self.capacity.unplaced.get(class_key, 0)
         return max(0, min(fits, counted))
 
-    def _used_up(self, class_key: str, demand: Demand, nodes: int) -> int:
+    def _used_up(self, class_key: str, demand: Demand, nodes: int, proportions: Proportions) -> int:
         """Return an upper bound of how many replicas of the class no longer fit because of the
         pending replicas of all classes. Pending replicas are decided but not yet counted, and each
         may run on any node. `demand`: what one replica of the class takes. `nodes`: number of nodes
@@ -305,17 +320,48 @@ class ClusterState:
         replicas of another class with 500m CPU each. On 10 nodes the bound is 3 + 4 = 7, because
         each of the 4 may run on another node, where then one replica fewer fits. On 1 node it is
         3 + 2 = 5.
-        Cost: a call reads only the pending entries added since the last call for the class."""
+        Cost: a call reads the pending entries added since the last call for the class, or the sums
+        by class where these are fewer."""
+        pending, shares = self.pending, proportions.of
         seen, taken = self._displaced.get(class_key) or (0, Displaced())
-        for entry in islice(self.pending, seen, None):
-            if entry.class_key == class_key:
-                taken.same += entry.replicas
-            elif entry.components:
-                taken.add_sets(entry.components, demand, entry.replicas)
-            else:
-                taken.add(entry.demand, demand, entry.replicas)
-        self._displaced[class_key] = (len(self.pending), taken)
+        if seen == len(pending):
+            return taken.places(nodes)
+        self._sum_by_class()
+        if len(pending) - seen > len(self._by_class) + len(self._of_sets):
+            taken = Displaced()
+            for key, (one, times) in self._by_class.items():
+                if key == class_key:
+                    taken.same = times
+                else:
+                    taken.add_share(shares(class_key, demand, key, one), times)
+            for entry in self._of_sets:
+                if entry.class_key == class_key:
+                    taken.same += entry.replicas
+                else:
+                    taken.add_sets(entry.components, demand, entry.replicas)
+        else:
+            for place in range(seen, len(pending)):
+                entry = pending[place]
+                if entry.class_key == class_key:
+                    taken.same += entry.replicas
+                elif entry.components:
+                    taken.add_sets(entry.components, demand, entry.replicas)
+                else:
+                    share = shares(class_key, demand, entry.class_key, entry.demand)
+                    taken.add_share(share, entry.replicas)
+        self._displaced[class_key] = (len(pending), taken)
         return taken.places(nodes)
+
+    def _sum_by_class(self) -> None:
+        sums = self._by_class
+        for entry in islice(self.pending, self._summed, None):
+            if entry.components:
+                self._of_sets.append(entry)
+            else:
+                before = sums.get(entry.class_key)
+                times = entry.replicas + (0 if before is None else before[1])
+                sums[entry.class_key] = entry.demand, times
+        self._summed = len(self.pending)
 
     def makeable(self, class_key: str, demand: Demand, claim: Claim | None = None) -> int:
         """Estimate how many more replicas of the class would fit on new nodes that the cluster's

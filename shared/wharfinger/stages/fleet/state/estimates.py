@@ -15,6 +15,7 @@ from typing import cast
 
 import numpy as np
 
+from wharfinger.engine.fleet.displacement import Proportions
 from wharfinger.engine.fleet.estimate import Demand, demand_of, demand_of_set
 from wharfinger.engine.fleet.feasible import Feasible
 from wharfinger.stages.fleet import columns
@@ -76,6 +77,7 @@ class Estimates:
     """(key of the placement, kind, index of the affinity term) -> its feasible clusters."""
     demands: dict[str, Demand] = field(default_factory=dict)
     """Class key -> demand of one replica."""
+    proportions: Proportions = field(default_factory=Proportions)
     _order: list[ClusterState] = field(default_factory=list)
     _names: list[str] = field(default_factory=list)
     _in_order: bool = True
