@@ -36,6 +36,7 @@ from wharfinger.events.streams import (
 from wharfinger.runtime.broadcast import ends_of, stop_consumer
 from wharfinger.runtime.ledger import Ledger, Submission, WentBack
 from wharfinger.runtime.topics import partition_for
+from wharfinger.runtime.unpacking import bound
 
 log = structlog.get_logger()
 
@@ -140,6 +141,7 @@ class TakingBack:
     async def _reading(self) -> AsyncIterator[AIOKafkaConsumer]:
         reader = self._reader()
         await reader.start()
+        bound(reader)
         try:
             yield reader
         finally:

@@ -49,6 +49,7 @@ from wharfinger.runtime.sending import (
     as_text,
 )
 from wharfinger.runtime.timeline import Timeline
+from wharfinger.runtime.unpacking import bound
 from wharfinger_publisher.records import RecordMaker
 
 log = structlog.get_logger()
@@ -343,7 +344,7 @@ class Relay:
         letter = Letter.unsent(
             record.topic, record.partition, record.key, value, record.id, refusal.why
         )
-        await lay_aside(self._ledger, self._settings.consumer, letter)
+        await lay_aside(self._ledger, self._settings.consumer, [letter])
         self._metrics.dead_letters.inc()
         self._metrics.refused.inc()
 
@@ -432,6 +433,7 @@ class Relay:
         parts = list(places_of)
         reader = self._reader()
         await reader.start()
+        bound(reader)
         found: set[str] = set()
         try:
             reader.assign(parts)

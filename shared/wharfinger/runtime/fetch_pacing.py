@@ -32,6 +32,7 @@ from aiokafka import TopicPartition
 
 from wharfinger.runtime.backends import Capabilities
 from wharfinger.runtime.observability import METRICS
+from wharfinger.runtime.unpacking import bound
 
 SILENCE_PART = 8
 """The pause is this part of the time in which nothing came without a signal."""
@@ -156,6 +157,7 @@ class PacedFetches:
         pace: Pace,
         signals: SendSignals | None = None,
     ) -> None:
+        bound(consumer)
         self._fetcher = consumer._fetcher
         self._fetch = self._fetcher._proc_fetch_request
         self._fetcher._proc_fetch_request = self._paced

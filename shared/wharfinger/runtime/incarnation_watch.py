@@ -38,6 +38,7 @@ from wharfinger.runtime.settings import Settings
 from wharfinger.runtime.topic_ids import identity, topic_ids
 from wharfinger.runtime.topic_setup import topic_specs
 from wharfinger.runtime.topics import ensure_topics
+from wharfinger.runtime.unpacking import bound
 
 log = structlog.get_logger()
 
@@ -154,6 +155,7 @@ async def _reader(backend: Backend) -> AsyncIterator[AIOKafkaConsumer]:
     )
     try:
         await consumer.start()
+        bound(consumer)
         yield consumer
     except (KafkaError, OSError) as error:
         raise BackendError(

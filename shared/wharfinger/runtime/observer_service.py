@@ -106,6 +106,7 @@ class ObserverService(GroupService, Generic[S]):
 
     async def stop(self) -> None:
         await self._stop_reading()
+        await self._reading.stop()
         await self._sending.stop()
 
     def _new_producer(self) -> Producer:
