@@ -5,10 +5,9 @@ lost, and the messages behind it are processed. The caller acknowledges the mess
 was written.
 
 A letter can always be written: payload, key and reason are cut to bounds that together stay below
-what the ledger takes of one event. A producer that sends nothing else cannot fill the ledger: of
-one producer `LETTERS_PER_MINUTE` letters carry their payload; the others are counted by one letter for each
-batch that is written, and for each `COUNTED_TOGETHER` offsets of a partition. The records themselves
-stay on their topic.
+what the ledger takes of one event. A producer that sends nothing else cannot fill the ledger. Of
+one producer `LETTERS_PER_MINUTE` letters carry their payload. One letter counts the others of a
+batch, or of each `COUNTED_TOGETHER` offsets of a partition. The records stay on their topic.
 """
 
 from __future__ import annotations

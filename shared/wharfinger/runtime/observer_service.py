@@ -83,6 +83,7 @@ class ObserverService(GroupService, Generic[S]):
             coalesce_s=observing.coalesce_s,
             turn=observing.turn,
             incarnation=context.ledger_incarnation,
+            refuse=self._reading.refuse,
         )
         self._broadcast = BroadcastReading(
             self.name,

@@ -150,6 +150,22 @@ class Reading:
     async def stop(self) -> None:
         await self._letters.stop()
 
+    async def refuse(self, message: Message, reason: str) -> None:
+        """A dead letter of a message that its service cannot take in."""
+        event = message.event
+        letter = Letter.read(
+            message.topic,
+            self._incarnations[message.topic],
+            message.partition,
+            message.offset,
+            event.subject.encode(),
+            event.body,
+            reason,
+        )
+        await self._letters.add(
+            letter, self._incarnations[message.topic], self._metrics.dead_letters.inc
+        )
+
     def _fail(self, error: Exception) -> None:
         self.failure = f"{type(error).__name__}: {error}"
 
