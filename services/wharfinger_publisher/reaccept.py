@@ -36,7 +36,6 @@ from wharfinger.events.streams import (
 from wharfinger.runtime.broadcast import ends_of, stop_consumer
 from wharfinger.runtime.ledger import Ledger, Submission, WentBack
 from wharfinger.runtime.topics import partition_for
-from wharfinger.runtime.unpacking import bound
 
 log = structlog.get_logger()
 
@@ -141,6 +140,9 @@ class TakingBack:
     async def _reading(self) -> AsyncIterator[AIOKafkaConsumer]:
         reader = self._reader()
         await reader.start()
+        # Only those who read: the publisher seldom does.
+        from wharfinger.runtime.unpacking import bound
+
         bound(reader)
         try:
             yield reader

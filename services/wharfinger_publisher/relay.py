@@ -49,7 +49,6 @@ from wharfinger.runtime.sending import (
     as_text,
 )
 from wharfinger.runtime.timeline import Timeline
-from wharfinger.runtime.unpacking import bound
 from wharfinger_publisher.records import RecordMaker
 
 log = structlog.get_logger()
@@ -433,6 +432,9 @@ class Relay:
         parts = list(places_of)
         reader = self._reader()
         await reader.start()
+        # Only those who read: the publisher seldom does.
+        from wharfinger.runtime.unpacking import bound
+
         bound(reader)
         found: set[str] = set()
         try:

@@ -34,8 +34,8 @@ from wharfinger.events.streams import (
     Topic,
 )
 from wharfinger.runtime.backends import Backend
-from wharfinger.runtime.dead_letters import COUNTED_TOGETHER, LETTERS_PER_MINUTE
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, audit_verify
+from wharfinger.runtime.letter_box import COUNTED_TOGETHER, LETTERS_PER_MINUTE
 from wharfinger.runtime.service import Service, ServiceContext
 from wharfinger_annotator import app as annotator
 from wharfinger_cli.dead_letters import letters_of

@@ -32,7 +32,6 @@ from aiokafka import TopicPartition
 
 from wharfinger.runtime.backends import Capabilities
 from wharfinger.runtime.observability import METRICS
-from wharfinger.runtime.unpacking import bound
 
 SILENCE_PART = 8
 """The pause is this part of the time in which nothing came without a signal."""
@@ -157,6 +156,9 @@ class PacedFetches:
         pace: Pace,
         signals: SendSignals | None = None,
     ) -> None:
+        # Only those who read: the publisher seldom does.
+        from wharfinger.runtime.unpacking import bound
+
         bound(consumer)
         self._fetcher = consumer._fetcher
         self._fetch = self._fetcher._proc_fetch_request

@@ -38,7 +38,6 @@ from wharfinger.runtime.settings import Settings
 from wharfinger.runtime.topic_ids import identity, topic_ids
 from wharfinger.runtime.topic_setup import topic_specs
 from wharfinger.runtime.topics import ensure_topics
-from wharfinger.runtime.unpacking import bound
 
 log = structlog.get_logger()
 
@@ -155,6 +154,9 @@ async def _reader(backend: Backend) -> AsyncIterator[AIOKafkaConsumer]:
     )
     try:
         await consumer.start()
+        # Only those who read: the publisher seldom does.
+        from wharfinger.runtime.unpacking import bound
+
         bound(consumer)
         yield consumer
     except (KafkaError, OSError) as error:

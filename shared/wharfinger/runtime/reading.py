@@ -24,14 +24,16 @@ from wharfinger.domain.value import Value
 from wharfinger.events.codec import UndecodableError, decode
 from wharfinger.events.envelope import Event
 from wharfinger.events.event_part import EventPart
+from wharfinger.events.names import wrong_name
 from wharfinger.events.parts import Assembler
 from wharfinger.events.streams import FOLLOWED
 from wharfinger.runtime.backends import Backend, BackendError
 from wharfinger.runtime.broadcast import BroadcastConsumer
-from wharfinger.runtime.dead_letters import Letter, LetterBox
+from wharfinger.runtime.dead_letters import Letter
 from wharfinger.runtime.decode_cache import Decoded
 from wharfinger.runtime.fetch_pacing import SendSignals
 from wharfinger.runtime.ledger import Ledger
+from wharfinger.runtime.letter_box import LetterBox
 from wharfinger.runtime.messages import Message
 from wharfinger.runtime.observability import ServiceMetrics
 from wharfinger.runtime.service import end_tasks
@@ -213,6 +215,8 @@ class Reading:
             if joined is None:
                 return None
             event, ack = await _decoded(joined.body), joined.ack
+        if wrong := wrong_name(event.data):
+            raise UndecodableError(f"data.{wrong}")
         if self._abandoned(event):
             if ack is not None:
                 ack()
