@@ -18,7 +18,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,15 +116,17 @@ def start(directory: Path, wanted: Sequence[str] = (), *, with_parent: bool = Fa
         raise
 
 
-def restart(directory: Path, name: str) -> None:
-    """Kill one process of a cluster that runs and start it again as it was, with the one that calls
-    as its parent. What it held in memory is lost; the API server answers again when this
-    returns."""
+def restart(directory: Path, *names: str, between: Callable[[], None] = lambda: None) -> None:
+    """Kill processes of a cluster that runs and start them again as they were, in this order, with
+    the one that calls as their parent. What they held in memory is lost; the API server answers
+    again when this returns. `between`: called while they do not run."""
     found = _recorded(directory)
     if found is None:
         raise KubeError(f"no cluster was started in {directory}")
-    end(found.processes[name], (signal.SIGKILL,), STOP_S_MAX)
-    _Start(directory, programs(), with_parent=True).again(name, found)
+    for name in reversed(names):
+        end(found.processes[name], (signal.SIGKILL,), STOP_S_MAX)
+    between()
+    _Start(directory, programs(), with_parent=True).again(names, found)
 
 
 def stop(directory: Path) -> None:
@@ -177,13 +179,15 @@ class _Start:
             )
         return Cluster(self._directory, self._port, self._running, self._commands)
 
-    def again(self, name: str, found: Cluster) -> None:
+    def again(self, names: Sequence[str], found: Cluster) -> None:
         self._port, self._commands = found.port, found.commands
         self._running = dict(found.processes)
-        # A process whose main thread is gone may still close its sockets.
-        if name == "kube-apiserver" and not wait_until(lambda: _is_free(self._port), STOP_S_MAX):
-            raise KubeError(f"port {self._port} is still in use")
-        self._launch(name, *self._commands[name])
+        for name in names:
+            # A process whose main thread is gone may still close its sockets.
+            free = name != "kube-apiserver" or wait_until(lambda: _is_free(self._port), STOP_S_MAX)
+            if not free:
+                raise KubeError(f"port {self._port} is still in use")
+            self._launch(name, *self._commands[name])
         self._until_ready()
 
     def end(self) -> None:

@@ -7,6 +7,7 @@ imports stand inside on purpose: `wharfinger --help` must not wait for a databas
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -72,8 +73,27 @@ ToPoint = Annotated[str, typer.Option("--to", metavar="POINT", help=f"End there:
 
 
 @app.callback()
-def wharfinger(context: typer.Context, data_dir: Dir = None, output: Out = None) -> None:
-    context.obj = Request(data_dir, output or Format.TABLE)
+def wharfinger(
+    context: typer.Context,
+    data_dir: Dir = None,
+    output: Out = None,
+    server: Annotated[
+        str,
+        typer.Option(
+            "--server",
+            metavar="URL",
+            envvar="WHARFINGER_SERVER",
+            help="Ask the HTTP API there, instead of the database.",
+        ),
+    ] = "",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file", metavar="FILE", envvar="WHARFINGER_TOKEN_FILE", help="The token for it."
+        ),
+    ] = None,
+) -> None:
+    context.obj = Request(data_dir, output or Format.TABLE, server, token_file)
 
 
 def _request(
@@ -81,7 +101,7 @@ def _request(
 ) -> Request:
     """Options may stand before or behind the command; behind wins, since it was said last."""
     before = context.find_object(Request) or Request(None, Format.TABLE)
-    return Request(data_dir or before.data_dir, output or before.format)
+    return replace(before, data_dir=data_dir or before.data_dir, format=output or before.format)
 
 
 @app.command(rich_help_panel=PLANE)
@@ -136,6 +156,66 @@ def migrate(context: typer.Context, data_dir: Dir = None) -> None:
     from wharfinger_cli import lifecycle
 
     lifecycle.migrate(_request(context, data_dir))
+
+
+credentials = typer.Typer(help="Who may use the HTTP API.", no_args_is_help=True)
+app.add_typer(credentials, name="token", rich_help_panel=PLANE)
+
+
+@credentials.command("create")
+def token_create(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Who or what it is for.")],
+    role: Annotated[
+        list[str],
+        typer.Option("--role", metavar="ROLE", help="viewer, operator, auditor, service or admin."),
+    ],
+    namespace: Annotated[
+        list[str] | None, typer.Option("--namespace", "-n", help="Only this one.  [default: all]")
+    ] = None,
+    source: Annotated[
+        list[str] | None, typer.Option("--source", help="Of facts that a service may post.")
+    ] = None,
+    lifetime: Annotated[str, typer.Option("--lifetime", metavar="SPAN")] = "30d",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write the secret there, for you alone."),
+    ] = None,
+    data_dir: Dir = None,
+    output: Out = None,
+) -> None:
+    """Make a token of the HTTP API. Its secret is shown this once."""
+    from wharfinger_cli import tokens
+
+    tokens.create(
+        _request(context, data_dir, output),
+        name,
+        role,
+        namespace or [],
+        source or [],
+        lifetime,
+        out,
+    )
+
+
+@credentials.command("list")
+def token_list(context: typer.Context, data_dir: Dir = None, output: Out = None) -> None:
+    """All tokens, without their secrets."""
+    from wharfinger_cli import tokens
+
+    tokens.list_tokens(_request(context, data_dir, output))
+
+
+@credentials.command("revoke")
+def token_revoke(
+    context: typer.Context,
+    token: Annotated[str, typer.Argument(metavar="ID", help="As `token list` shows it.")],
+    data_dir: Dir = None,
+) -> None:
+    """Refuse a token from now on."""
+    from wharfinger_cli import tokens
+
+    tokens.revoke(_request(context, data_dir), token)
 
 
 @app.command(rich_help_panel=PLANE)
@@ -231,6 +311,12 @@ def join(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only check, and store nothing.")
     ] = False,
+    hub: Annotated[
+        bool,
+        typer.Option(
+            "--hub", help="It holds the objects of a fleet (Karmada, OCM, Karpenter), no nodes."
+        ),
+    ] = False,
     rbac: Annotated[
         bool,
         typer.Option("--print-rbac", help="Print the manifests of the rights that are needed."),
@@ -262,6 +348,7 @@ def join(
         lease_s,
         tuple(shadow_of or ()),
         dry_run,
+        hub,
     )
     if rbac:
         module.print_rights(name, options)

@@ -17,6 +17,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from wharfinger.answers.decisions import short_type
 from wharfinger.domain.binding import divided_quota
 from wharfinger.events.accepted import Accepted, Fact, accepted
 from wharfinger.events.bindings import BindingRequested
@@ -36,7 +37,6 @@ from wharfinger.manifests.parse import Loaded, Manifest, load_files, load_manife
 from wharfinger.runtime.ledger import Ledger
 from wharfinger_cli.bulk import said
 from wharfinger_cli.connection import opened_ledger, reached, run
-from wharfinger_cli.decisions import short_type
 from wharfinger_cli.facts import LatestFacts, known_facts
 from wharfinger_cli.failures import CommandError
 from wharfinger_cli.output import DARK, GOOD, WARN, Plain, count, messages, new_table, show

@@ -35,7 +35,12 @@ class Reached(Protocol):
 
 def reached(request: Request) -> Reach:
     """With a database named, by the environment or by the plane that is up. CommandError: by
-    neither."""
+    neither, or a server is to be asked instead."""
+    if request.server:
+        raise CommandError(
+            "--server: this command needs the database; over a server there are get, decisions, "
+            "history, lineage and explain"
+        )
     found = reach_of(request.data_dir)
     if found.database is None:
         raise CommandError(

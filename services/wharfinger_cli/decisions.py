@@ -5,35 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 
-import msgspec
 from rich.text import Text
 
+from wharfinger.answers.decisions import TYPES as TYPES
+from wharfinger.answers.decisions import as_line, as_plain, short_type
+from wharfinger.domain.text import as_time
 from wharfinger.events.decisions import as_decision
-from wharfinger.events.message_codec import PREFIX
-from wharfinger.events.registry import EVENT_TYPES
-from wharfinger.events.streams import DECISIONS, INTAKE
+from wharfinger.events.streams import INTAKE
 from wharfinger.history.points import time_in
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow
 from wharfinger_cli.connection import opened_ledger, reached, run
 from wharfinger_cli.failures import CommandError
-from wharfinger_cli.output import (
-    BAD,
-    DARK,
-    GOOD,
-    WARN,
-    Format,
-    Plain,
-    as_clock,
-    as_time,
-    as_yaml,
-    console,
-    write,
-)
+from wharfinger_cli.output import BAD, DARK, GOOD, WARN, Format, as_clock, as_yaml, console, write
 from wharfinger_cli.request import Request
 
 POLL_S = 1.0  # the safety net under notifications, which are hints
-TYPES = tuple(event.type for event in EVENT_TYPES if event.topic is DECISIONS)
 WIDTHS = {"time": 19, "stream": 16, "seq": 6, "decision": 20, "subject": 32}
 OUTCOME_STYLES = {
     "scheduled": GOOD,
@@ -68,6 +55,17 @@ def decisions(
 
 async def _print(request: Request, query: DecisionQuery, *, follow: bool) -> None:
     printer = _Printer(request.format)
+    if request.server:
+        from wharfinger_cli.remote import Remote
+
+        if follow:
+            raise CommandError("--follow: needs the database")
+        since = as_time(query.since) if query.since is not None else ""
+        for row in Remote.of(request).decisions(
+            stream=query.stream, since=since, limit=query.limit
+        ):
+            printer.print(row)
+        return
     async with opened_ledger(reached(request)) as ledger:
         after: dict[str, int] = {}
         await _print_rows(ledger, query, after, printer)
@@ -115,36 +113,6 @@ async def _print_rows(
     async for row in ledger.decisions(beyond):
         printer.print(row)
         after[row.stream] = row.seq
-
-
-def as_plain(row: LedgerRow) -> Plain:
-    """The decision as programs read it. `data` is the recorded body itself, nothing added."""
-    return {**_frame(row), "data": msgspec.json.decode(row.body)}
-
-
-def _frame(row: LedgerRow) -> dict[str, object]:
-    return {
-        "id": str(row.id),
-        "stream": row.stream,
-        "seq": row.seq,
-        "round": row.round,
-        "type": row.type,
-        "subject": row.subject,
-        "outcome": row.outcome,
-        "time": as_time(row.at),
-        "cause": None if row.cause is None else str(row.cause),
-    }
-
-
-def as_line(row: LedgerRow) -> str:
-    """The same as one line of JSON. The body goes in as it is stored: nothing is read, nothing can
-    change."""
-    return msgspec.json.encode({**_frame(row), "data": msgspec.Raw(row.body)}).decode()
-
-
-def short_type(type_: str) -> str:
-    """`io.wharfinger.schedule.decided.v1` is `schedule.decided` in a table."""
-    return type_.removeprefix(PREFIX).rpartition(".v")[0]
 
 
 def styled_outcome(outcome: str) -> Text:

@@ -7,65 +7,47 @@ present facts, not with the history.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
-from uuid import UUID
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from wharfinger.domain.binding import Binding, TargetCluster
-from wharfinger.domain.cluster import Cluster
-from wharfinger.domain.cluster_objects import ClusterObject
-from wharfinger.domain.node import Node, Pod
+from wharfinger.answers.facts import LatestFacts as LatestFacts
+from wharfinger.answers.facts import Told as Told
+from wharfinger.answers.facts import (
+    binding_plain,
+    bindings_now,
+    bindings_then,
+    cluster_plain,
+    clusters_now,
+    clusters_then,
+    node_plain,
+    nodes_now,
+    nodes_then,
+    policies_now,
+    policies_then,
+    policy_plain,
+)
+from wharfinger.answers.facts import known_facts as known_facts
+from wharfinger.answers.facts import plain as plain
 from wharfinger.domain.policy import Policy
-from wharfinger.domain.quota import Quota
 from wharfinger.domain.resources import Device
 from wharfinger.domain.taints import Taint
-from wharfinger.domain.value import Value
-from wharfinger.events.bindings import BindingRequested
-from wharfinger.events.cluster_state import (
-    FinishedPodsObserved,
-    NodesObserved,
-    ObjectsObserved,
-    PodsObserved,
-    QuotasObserved,
-)
-from wharfinger.events.clusters import ClusterObserved
-from wharfinger.events.decisions import (
-    SETTLING,
-    HeartbeatEnd,
-    ScheduleAnswer,
-    as_decision,
-    effect_of,
-    kinds_about,
-)
-from wharfinger.events.decisions.wording import targets_text
-from wharfinger.events.policies import PolicyApplied
-from wharfinger.events.registry import types_of
-from wharfinger.events.streams import FLEET
 from wharfinger.history.outcomes import WAITING
 from wharfinger.history.points import HistoryPoint, point_of
-from wharfinger.kernel.decider import Micros
-from wharfinger.runtime.ledger import Ledger, LedgerRow, causality, wall_clock
-from wharfinger.runtime.ledger.fact_events import event_of
-from wharfinger.runtime.placed_replicas import replicas_on_nodes
+from wharfinger.runtime.ledger import wall_clock
 from wharfinger_cli.connection import opened_ledger, reached, run
 from wharfinger_cli.decisions import styled_outcome
 from wharfinger_cli.failures import NotFoundError
-from wharfinger_cli.output import BAD, DARK, WARN, Plain, new_table, show_list
+from wharfinger_cli.output import BAD, DARK, WARN, new_table, show_list
 from wharfinger_cli.request import Request
 
 if TYPE_CHECKING:
-    from wharfinger.history.plane_at import BindingAt
+    pass
 
-D = TypeVar("D", bound=Value)
 T = TypeVar("T")
 
-_DECLINED = types_of(*kinds_about("proposal"))
-_SETTLING = types_of(*SETTLING)
 
 UNITS: Sequence[tuple[str, int]] = (
     ("Ti", 1 << 40),
@@ -73,98 +55,6 @@ UNITS: Sequence[tuple[str, int]] = (
     ("Mi", 1 << 20),
     ("Ki", 1 << 10),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """The latest message under a key. `id`: of its event; `at`: when it was accepted."""
-
-    id: UUID
-    data: Value
-    at: Micros
-
-
-@dataclass(slots=True)
-class LatestFacts:
-    """`latest`: (topic, key) -> the latest fact."""
-
-    latest: dict[tuple[str, str], Told] = field(default_factory=dict)
-
-    def of(self, kind: type[D]) -> Iterator[D]:
-        """The facts that hold now, without keys that their last message ended."""
-        return (told.data for told in self.latest.values() if isinstance(told.data, kind))
-
-    @property
-    def clusters(self) -> list[Cluster]:
-        return sorted((c.cluster for c in self.of(ClusterObserved)), key=lambda c: c.name)
-
-    @property
-    def buckets(self) -> dict[str, int]:
-        """Cluster -> the number of buckets its nodes are divided into, by its latest node fact."""
-        found: dict[str, int] = {}
-        for told in sorted(self.latest.values(), key=lambda told: told.at):
-            if isinstance(told.data, NodesObserved):
-                found[told.data.cluster] = told.data.buckets
-        return found
-
-    @property
-    def nodes(self) -> dict[str, list[Node]]:
-        """Cluster -> its nodes. When a cluster changes its number of buckets, the facts of the old
-        buckets are not ended, so they are left out here."""
-        buckets = self.buckets
-        found: dict[str, list[Node]] = {}
-        for observed in self.of(NodesObserved):
-            if observed.buckets == buckets[observed.cluster]:
-                found.setdefault(observed.cluster, []).extend(observed.nodes)
-        return {name: sorted(nodes, key=lambda n: n.name) for name, nodes in sorted(found.items())}
-
-    @property
-    def quotas(self) -> dict[tuple[str, str], tuple[Quota, ...]]:
-        """(cluster, namespace) -> its quotas."""
-        return {
-            (observed.cluster, observed.namespace): observed.quotas
-            for observed in self.of(QuotasObserved)
-        }
-
-    @property
-    def objects(self) -> dict[tuple[str, str, str], tuple[ClusterObject, ...]]:
-        """(cluster, kind, namespace) -> its objects."""
-        return {
-            (found.cluster, found.kind, found.namespace): found.objects
-            for found in self.of(ObjectsObserved)
-        }
-
-    @property
-    def pods(self) -> dict[tuple[str, str], tuple[Pod, ...]]:
-        """(cluster, node) -> the pods reported on it."""
-        return {
-            (observed.cluster, observed.node): observed.pods for observed in self.of(PodsObserved)
-        }
-
-    @property
-    def finished(self) -> dict[tuple[str, str], tuple[Pod, ...]]:
-        """(cluster, node) -> the finished pods reported there."""
-        return {
-            (observed.cluster, observed.node): observed.pods
-            for observed in self.of(FinishedPodsObserved)
-        }
-
-    @property
-    def policies(self) -> list[Policy]:
-        return sorted((p.policy for p in self.of(PolicyApplied)), key=lambda p: p.key)
-
-    @property
-    def bindings(self) -> list[Binding]:
-        return sorted((b.binding for b in self.of(BindingRequested)), key=lambda b: b.name)
-
-
-async def known_facts(ledger: Ledger) -> LatestFacts:
-    """The present facts. The cost grows with their number, not with the length of the history."""
-    facts = LatestFacts()
-    async for fact in ledger.facts():
-        event = event_of(fact)
-        facts.latest[fact.topic, fact.key] = Told(event.id, event.data, fact.at)
-    return facts
 
 
 def get(request: Request, what: str, name: str | None, at: str = "") -> None:
@@ -180,36 +70,21 @@ def get(request: Request, what: str, name: str | None, at: str = "") -> None:
             run(_get_policies(request, name, point))
 
 
-@dataclass(frozen=True, slots=True)
-class _ShownCluster:
-    cluster: Cluster
-    nodes: Sequence[Node]
-    silent: bool
+def _asked(request: Request, what: str, point: HistoryPoint | None) -> list[Any]:
+    """From the server, as it was then. It has filtered what the holder of the token may see."""
+    from wharfinger_cli.remote import Remote
 
-
-@dataclass(frozen=True, slots=True)
-class _ShownNode:
-    cluster: str
-    node: Node
-    replicas: int
-
-
-@dataclass(frozen=True, slots=True)
-class _ShownBinding:
-    """`said`: where it is, or why nowhere. `decision`: the id of the latest one, where it is at
-    hand."""
-
-    binding: Binding
-    outcome: str
-    said: str
-    targets: tuple[TargetCluster, ...]
-    placed: int
-    decision: str | None = None
+    at = "" if point is None else point.text
+    found = Remote.of(request).value(f"/v1/{what}", at=at.replace(":", "@") if "/" in at else at)
+    return list(found)
 
 
 async def _get_clusters(request: Request, name: str | None, point: HistoryPoint | None) -> None:
-    async with opened_ledger(reached(request)) as ledger:
-        every = await (_clusters_now(ledger) if point is None else _clusters_then(ledger, point))
+    if request.server:
+        every = _asked(request, "clusters", point)
+    else:
+        async with opened_ledger(reached(request)) as ledger:
+            every = await (clusters_now(ledger) if point is None else clusters_then(ledger, point))
     found = _named(every, name, "cluster", lambda c: c.cluster.name)
 
     def table() -> Table:
@@ -249,40 +124,19 @@ async def _get_clusters(request: Request, name: str | None, point: HistoryPoint 
             )
         return out
 
-    items = [{**plain(c.cluster), "nodes": len(c.nodes), "silent": c.silent} for c in found]
+    items = [cluster_plain(c) for c in found]
     show_list(
         request.format, items, [c.cluster.name for c in found], table, f"no clusters{_then(point)}"
     )
 
 
-async def _clusters_now(ledger: Ledger) -> list[_ShownCluster]:
-    facts = await known_facts(ledger)
-    nodes = facts.nodes
-    silent = {
-        row.subject
-        for row in await ledger.current(stream=FLEET)
-        if isinstance(effect_of(row.data()), HeartbeatEnd)
-    }
-    return [_ShownCluster(c, nodes.get(c.name, []), c.name in silent) for c in facts.clusters]
-
-
-async def _clusters_then(ledger: Ledger, point: HistoryPoint) -> list[_ShownCluster]:
-    """Those of which there were facts; the nodes of another are not enough to say what it is."""
-    # the past needs the stages, the present does not
-    from wharfinger.history.plane_at import plane_at
-
-    picture = await plane_at(ledger, point)
-    return [
-        _ShownCluster(c.facts, [n.node for n in c.nodes], c.silent_since is not None)
-        for c in picture.clusters.values()
-        if c.facts is not None
-    ]
-
-
 async def _get_nodes(request: Request, name: str | None, point: HistoryPoint | None) -> None:
     """`name`: a node, or a cluster for all of its nodes."""
-    async with opened_ledger(reached(request)) as ledger:
-        every = await (_nodes_now(ledger) if point is None else _nodes_then(ledger, point))
+    if request.server:
+        every = _asked(request, "nodes", point)
+    else:
+        async with opened_ledger(reached(request)) as ledger:
+            every = await (nodes_now(ledger) if point is None else nodes_then(ledger, point))
     found = [n for n in every if name is None or name in (n.cluster, n.node.name)]
     if name is not None and not found:
         raise NotFoundError(f"no node and no cluster with nodes is named {name}{_then(point)}")
@@ -313,33 +167,18 @@ async def _get_nodes(request: Request, name: str | None, point: HistoryPoint | N
             )
         return out
 
-    items = [{"cluster": n.cluster, **plain(n.node), "replicas": n.replicas} for n in found]
+    items = [node_plain(n) for n in found]
     show_list(request.format, items, [n.node.name for n in found], table, f"no nodes{_then(point)}")
 
 
-async def _nodes_now(ledger: Ledger) -> list[_ShownNode]:
-    facts = await known_facts(ledger)
-    placed = await _replicas_by_node(ledger)
-    return [
-        _ShownNode(c, n, placed.get((c, n.name), 0))
-        for c, nodes in facts.nodes.items()
-        for n in nodes
-    ]
-
-
-async def _nodes_then(ledger: Ledger, point: HistoryPoint) -> list[_ShownNode]:
-    # the past needs the stages, the present does not
-    from wharfinger.history.plane_at import plane_at
-
-    clusters = (await plane_at(ledger, point)).clusters.values()
-    return [_ShownNode(c.name, n.node, sum(n.replicas.values())) for c in clusters for n in c.nodes]
-
-
 async def _get_bindings(request: Request, name: str | None, point: HistoryPoint | None) -> None:
-    async with opened_ledger(reached(request)) as ledger:
-        every = await (
-            _bindings_now(ledger, name) if point is None else _bindings_then(ledger, point)
-        )
+    if request.server:
+        every = _asked(request, "bindings", point)
+    else:
+        async with opened_ledger(reached(request)) as ledger:
+            every = await (
+                bindings_now(ledger, name) if point is None else bindings_then(ledger, point)
+            )
     found = _named(every, name, "binding", lambda b: b.binding.name)
 
     def table() -> Table:
@@ -366,57 +205,24 @@ async def _get_bindings(request: Request, name: str | None, point: HistoryPoint 
             )
         return out
 
-    items = [_binding_plain(b) for b in found]
+    items = [binding_plain(b) for b in found]
     show_list(
         request.format, items, [b.binding.name for b in found], table, f"no bindings{_then(point)}"
     )
 
 
-async def _bindings_now(ledger: Ledger, name: str | None) -> list[_ShownBinding]:
-    facts = await known_facts(ledger)
-    fleet = {row.subject: row for row in await ledger.current(name or "", FLEET)}
-    # A proposal that was refused says nothing of where the binding is: the decision before it does.
-    declined = [subject for subject, row in fleet.items() if row.type in _DECLINED]
-    fleet |= await causality.latest_of(ledger.database, declined, _SETTLING, FLEET)
-    placed = await _placed_replicas(ledger)
-    return [_decided(b, fleet.get(b.name), placed.get(b.name, 0)) for b in facts.bindings]
-
-
-def _decided(binding: Binding, row: LedgerRow | None, placed: int) -> _ShownBinding:
-    if row is None:
-        return _ShownBinding(binding, WAITING, "", (), placed)
-    data = row.data()
-    held = data.targets if isinstance(data, ScheduleAnswer) else ()
-    return _ShownBinding(
-        binding, row.outcome, as_decision(data).sentence(), held, placed, str(row.id)
-    )
-
-
-async def _bindings_then(ledger: Ledger, point: HistoryPoint) -> list[_ShownBinding]:
-    """As the fleet stage held them; which decision said so is in `history`."""
-    # the past needs the stages, the present does not
-    from wharfinger.history.plane_at import plane_at
-
-    bindings = (await plane_at(ledger, point)).bindings.values()
-    return [
-        _ShownBinding(b.spec, b.outcome, _held(b), b.target_clusters, b.placed) for b in bindings
-    ]
-
-
-def _held(binding: BindingAt) -> str:
-    where = targets_text(binding.target_clusters)
-    if binding.reason:
-        return f"{binding.reason}; keeps {where}" if where else binding.reason
-    return f"{where}; silent: {', '.join(binding.suspect)}" if binding.suspect else where
-
-
 async def _get_policies(request: Request, name: str | None, point: HistoryPoint | None) -> None:
     """`name`: the policy's own name or its whole key."""
-    async with opened_ledger(reached(request)) as ledger:
-        policies, bindings = await (
-            _policies_now(ledger) if point is None else _policies_then(ledger, point)
-        )
-    used = Counter(binding.policy for binding in bindings)
+    if request.server:
+        counted = _asked(request, "policies", point)
+        policies = [policy for policy, _ in counted]
+        used = Counter({policy.key: bindings for policy, bindings in counted})
+    else:
+        async with opened_ledger(reached(request)) as ledger:
+            policies, bindings = await (
+                policies_now(ledger) if point is None else policies_then(ledger, point)
+            )
+        used = Counter(binding.policy for binding in bindings)
     found = [p for p in policies if name is None or name in (p.name, p.key)]
     if name is not None and not found:
         raise NotFoundError(f"no policy is named {name}{_then(point)}")
@@ -433,47 +239,12 @@ async def _get_policies(request: Request, name: str | None, point: HistoryPoint 
             )
         return out
 
-    items = [{**plain(p), "key": p.key, "bindings": used[p.key]} for p in found]
+    items = [policy_plain(p, used[p.key]) for p in found]
     show_list(request.format, items, [p.key for p in found], table, f"no policies{_then(point)}")
-
-
-async def _policies_now(ledger: Ledger) -> tuple[list[Policy], list[Binding]]:
-    facts = await known_facts(ledger)
-    return facts.policies, facts.bindings
-
-
-async def _policies_then(ledger: Ledger, point: HistoryPoint) -> tuple[list[Policy], list[Binding]]:
-    # the past needs the stages, the present does not
-    from wharfinger.history.plane_at import plane_at, policies_at
-
-    bindings = (await plane_at(ledger, point, FLEET)).bindings.values()
-    return list((await policies_at(ledger, point)).values()), [b.spec for b in bindings]
 
 
 def _then(point: HistoryPoint | None) -> str:
     return "" if point is None else f" at {point.text}"
-
-
-async def _placed_replicas(ledger: Ledger) -> Counter[str]:
-    """binding -> replicas that stand on nodes."""
-    return Counter(binding for _, binding, _ in await replicas_on_nodes(ledger))
-
-
-async def _replicas_by_node(ledger: Ledger) -> Counter[tuple[str, str]]:
-    """(cluster, node) -> replicas of ours on it."""
-    return Counter(
-        (cluster, node) for (cluster, _, _), node in (await replicas_on_nodes(ledger)).items()
-    )
-
-
-def _binding_plain(shown: _ShownBinding) -> Plain:
-    return {
-        **plain(shown.binding),
-        "outcome": shown.outcome,
-        "decision": shown.decision,
-        "targets": [{"cluster": t.cluster, "replicas": t.replicas} for t in shown.targets],
-        "placed": shown.placed,
-    }
 
 
 def _named(items: Sequence[T], name: str | None, kind: str, name_of: Callable[[T], str]) -> list[T]:
@@ -520,12 +291,6 @@ def _acts_on(policy: Policy) -> str:
         if policy.rebalancing is not None
         else "nothing in this version"
     )
-
-
-def plain(value: Value) -> dict[str, object]:
-    """A domain value as JSON has it."""
-    encoded: dict[str, object] = msgspec.json.decode(msgspec.json.encode(value))
-    return encoded
 
 
 def cores(milli: int) -> str:

@@ -26,7 +26,7 @@ from wharfinger.runtime.kube.joined import (
 )
 from wharfinger.runtime.kube.kubeconfig import Access, in_cluster, read_kubeconfig
 from wharfinger.runtime.kube.rights import NAMESPACE, collector_rights
-from wharfinger.runtime.kube.watched import WATCHED, WatchedKind
+from wharfinger.runtime.kube.watched import watched_of
 from wharfinger.runtime.settings import load_settings
 from wharfinger_cli.connection import run
 from wharfinger_cli.failures import DIFFERENCE, CommandError, NotFoundError
@@ -72,6 +72,7 @@ class JoinOptions:
     lease_s: int | None = None
     shadow_of: tuple[str, ...] = ()
     dry_run: bool = False
+    hub: bool = False
 
 
 # --- join
@@ -82,7 +83,7 @@ def join(request: Request, name: str, options: JoinOptions) -> None:
     cluster = _wanted(name, options)
     directory = load_settings(request.flags).clusters_dir()
     before = _joined_before(directory, name)
-    found = run(_examined(cluster.access))
+    found = run(_examined(cluster.access, options.hub))
     cluster = replace(cluster, uid=found.uid, version=found.version)
     _refuse_another(directory, cluster)
     joined = not found.blocking
@@ -98,9 +99,9 @@ def join(request: Request, name: str, options: JoinOptions) -> None:
 def print_rights(name: str, options: JoinOptions) -> None:
     """The manifests that give a collector its rights; of the kinds that the server has, where one
     is named."""
-    kinds: tuple[WatchedKind, ...] = WATCHED
+    kinds = watched_of(options.hub)
     if options.kubeconfig is not None or options.in_cluster:
-        found = run(_examined(_access(name, options)))
+        found = run(_examined(_access(name, options), options.hub))
         kinds = tuple(right.kind for right in found.rights if right.served)
     write("---\n".join(as_yaml(manifest) for manifest in collector_rights(kinds)))
 
@@ -125,6 +126,7 @@ def _wanted(name: str, options: JoinOptions) -> JoinedCluster:
         lease_s=options.lease_s,
         insecure=options.insecure,
         in_cluster=options.in_cluster,
+        hub=options.hub,
     )
     return replace(cluster, shadow_of=options.shadow_of) if options.shadow_of else cluster
 
@@ -155,9 +157,9 @@ def _labels(pairs: tuple[str, ...]) -> Mapping[str, str]:
     return labels
 
 
-async def _examined(access: Access) -> Examination:
+async def _examined(access: Access, hub: bool) -> Examination:
     async with KubeApi(access) as api:
-        return await examine(api)
+        return await examine(api, watched_of(hub))
 
 
 def _joined_before(directory: Path, name: str) -> JoinedCluster | None:
@@ -202,6 +204,7 @@ def _plain(result: _Result) -> Plain:
         "name": result.cluster.name,
         "joined": result.joined and not result.dry_run,
         "mode": result.cluster.mode,
+        "hub": result.cluster.hub,
         "server": result.cluster.access.server,
         "uid": found.uid,
         "version": found.version,
@@ -275,12 +278,14 @@ def _ending(result: _Result) -> Iterator[RenderableType]:
     if not result.joined:
         blocking = ", ".join(right.kind.qualified for right in found.blocking)
         yield Text(f"not joined: the right to read {blocking} is missing", BAD)
-        yield f"rights that are enough: wharfinger join {name} --print-rbac | kubectl apply -f -"
+        flags = "--hub --print-rbac" if result.cluster.hub else "--print-rbac"
+        yield f"rights that are enough: wharfinger join {name} {flags} | kubectl apply -f -"
     elif result.dry_run:
         yield Text("it can be joined; nothing was stored (--dry-run)", GOOD)
     else:
         word = "joined again" if result.replaced else "joined"
-        yield Text(f"{word} in mode {result.cluster.mode}: nothing is written to it", GOOD)
+        as_what = "as a hub" if result.cluster.hub else f"in mode {result.cluster.mode}"
+        yield Text(f"{word} {as_what}: nothing is written to it", GOOD)
         yield Text(f"credentials are in {result.path}, readable by its owner only", DARK)
 
 

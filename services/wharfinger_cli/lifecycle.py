@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from wharfinger.runtime.children import open_log
+from wharfinger.runtime.children import API, open_log
 from wharfinger.runtime.plane import PlaneError, read_plane
 from wharfinger.runtime.process_status import STEPS, SupervisorRecord, read_record
 from wharfinger.runtime.processes import last_lines
@@ -201,3 +201,8 @@ def _say_ready(data_dir: Path, seconds: float) -> None:
         f"{count(len(plane.http_ports), 'process', 'processes')}"
     )
     console.print(f"state in {data_dir}", soft_wrap=True)
+    if (port := plane.http_ports.get(API)) is not None:
+        console.print(
+            f"HTTP API on http://127.0.0.1:{port}/v1; `wharfinger token create` makes a token",
+            soft_wrap=True,
+        )

@@ -10,6 +10,8 @@ from rich.console import RenderableType
 from rich.text import Text
 from rich.tree import Tree
 
+from wharfinger.answers.event_text import told
+from wharfinger.answers.lineage import lineage_plain
 from wharfinger.events.decisions import as_decision
 from wharfinger.history.lineage import (
     Lineage,
@@ -20,9 +22,8 @@ from wharfinger.history.lineage import (
 )
 from wharfinger_cli.connection import opened_ledger, reached, run
 from wharfinger_cli.decisions import styled_outcome
-from wharfinger_cli.event_text import said, told
 from wharfinger_cli.failures import CommandError
-from wharfinger_cli.output import DARK, WARN, Plain, as_clock, as_time, show
+from wharfinger_cli.output import DARK, WARN, as_clock, show
 from wharfinger_cli.request import Request
 
 
@@ -35,6 +36,14 @@ def lineage(request: Request, binding: str | None, decision: str, event: str) ->
 
 
 async def _lineage(request: Request, binding: str, decision: str, event: str) -> Lineage:
+    if request.server:
+        from wharfinger_cli.remote import Remote
+
+        if decision or event:
+            raise CommandError("--server: expected a BINDING")
+        remote = Remote.of(request)
+        answer: Lineage = remote.value(f"{remote.binding(binding)}/lineage")
+        return answer
     async with opened_ledger(reached(request)) as ledger:
         if decision:
             return await lineage_of_decision(ledger, _id("--decision", decision))
@@ -50,43 +59,6 @@ def _id(option: str, text: str) -> UUID:
         raise CommandError(
             f"{option}: expected an id such as those of `decisions -o json`, got {text!r}"
         ) from None
-
-
-def lineage_plain(found: Lineage) -> Plain:
-    return {
-        "subject": found.subject,
-        "cut": found.cut,
-        "roots": [_link_plain(root, found) for root in found.roots],
-    }
-
-
-def _link_plain(link: Link, found: Lineage) -> Plain:
-    named: dict[str, object] = {
-        "id": str(link.id),
-        "kind": "decision" if link.decision else "event" if link.event else "unrecorded",
-        "time": None if link.at is None else as_time(link.at),
-        "asked": link.id in found.asked,
-    }
-    if link.decision is not None:
-        row = link.decision
-        named |= {
-            "type": row.type,
-            "subject": row.subject,
-            "stream": row.stream,
-            "seq": row.seq,
-            "round": row.round,
-            "outcome": row.outcome,
-            "said": as_decision(row.data()).sentence(),
-        }
-    if link.event is not None:
-        event = link.event
-        named |= {
-            "type": event.type,
-            "subject": event.subject,
-            "source": event.source,
-            "said": said(event.data, link.before),
-        }
-    return {**named, "children": [_link_plain(child, found) for child in link.children]}
 
 
 def lineage_page(found: Lineage) -> Iterator[RenderableType]:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from enum import StrEnum
 from io import StringIO
 from typing import TYPE_CHECKING
 
 from wharfinger.domain.text import as_clock as as_clock
+from wharfinger.domain.text import as_time as as_time
 from wharfinger.domain.text import count as count
 
 if TYPE_CHECKING:
@@ -158,15 +158,6 @@ def as_yaml(value: object) -> str:
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     yaml.dump(json.loads(json.dumps(value)), text)
     return text.getvalue()
-
-
-def as_time(micros: int) -> str:
-    """RFC 3339 in UTC with microseconds, as the ledger keeps them."""
-    return (
-        datetime.fromtimestamp(micros / 1_000_000, UTC)
-        .isoformat(timespec="microseconds")
-        .replace("+00:00", "Z")
-    )
 
 
 def as_seconds(seconds: float | None) -> str:

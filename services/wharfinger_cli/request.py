@@ -11,10 +11,13 @@ from wharfinger_cli.output import Format
 @dataclass(frozen=True, slots=True)
 class Request:
     """The options that all commands share. `data_dir` None: from the environment, or the
-    default."""
+    default. `server`: the URL of an HTTP API that is asked instead of the database, with the token
+    in `token_file`."""
 
     data_dir: Path | None
     format: Format
+    server: str = ""
+    token_file: Path | None = None
 
     @property
     def flags(self) -> dict[str, object]:

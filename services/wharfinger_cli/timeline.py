@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
+from wharfinger.answers.event_text import because
+from wharfinger.answers.timeline import history_plain
 from wharfinger.events.decisions import as_decision
-from wharfinger.history.timeline import DecisionCause, Timeline, TimelineEntry, timeline
+from wharfinger.history.timeline import Timeline, timeline
 from wharfinger.kernel.decider import Micros
 from wharfinger_cli.connection import opened_ledger, reached, run
-from wharfinger_cli.decisions import as_plain, styled_outcome
-from wharfinger_cli.event_text import because
-from wharfinger_cli.output import DARK, Plain, as_clock, count, new_table, show
+from wharfinger_cli.decisions import styled_outcome
+from wharfinger_cli.output import DARK, as_clock, count, new_table, show
 from wharfinger_cli.request import Request
 
 UNITS: tuple[tuple[str, int], ...] = (
@@ -31,48 +32,14 @@ def history(request: Request, binding: str, limit: int) -> None:
 
 
 async def _history(request: Request, binding: str, limit: int) -> Timeline:
+    if request.server:
+        from wharfinger_cli.remote import Remote
+
+        remote = Remote.of(request)
+        answer: Timeline = remote.value(f"{remote.binding(binding)}/history", limit=limit)
+        return answer
     async with opened_ledger(reached(request)) as ledger:
         return await timeline(ledger, binding, limit)
-
-
-def history_plain(found: Timeline) -> Plain:
-    return {
-        "binding": found.binding,
-        "total": found.total,
-        "decisions": [_entry_plain(entry) for entry in found.entries],
-    }
-
-
-def _entry_plain(entry: TimelineEntry) -> Plain:
-    after = None if entry.after is None else entry.after / 1_000_000
-    return {**as_plain(entry.row), "after_s": after, "because": cause_plain(entry.cause)}
-
-
-def cause_plain(cause: DecisionCause) -> Plain:
-    kind = (
-        "event"
-        if cause.event
-        else "decision"
-        if cause.decision
-        else "time"
-        if cause.id is None
-        else "unknown"
-    )
-    named: dict[str, object] = {
-        "kind": kind,
-        "id": None if cause.id is None else str(cause.id),
-        "said": because(cause),
-    }
-    if cause.event is not None:
-        named |= {
-            "type": cause.event.type,
-            "source": cause.event.source,
-            "subject": cause.event.subject,
-        }
-    if cause.decision is not None:
-        row = cause.decision
-        named |= {"type": row.type, "stream": row.stream, "seq": row.seq, "subject": row.subject}
-    return named
 
 
 def history_page(found: Timeline) -> Iterator[RenderableType]:

@@ -8,6 +8,7 @@ joined the service does nothing but look there: it is in no consumer group.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import dataclass
 
 import structlog
@@ -16,6 +17,8 @@ from wharfinger.runtime.kube.joined import Joined, JoinedCluster, joined_cluster
 from wharfinger.runtime.ledger import LedgerError
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.service import Service, ServiceContext, end_tasks
+from wharfinger_collector.heartbeats import FleetHeartbeats
+from wharfinger_collector.hub import JoinedHub, known_hub_facts
 from wharfinger_collector.member import Member, known_facts
 from wharfinger_collector.metrics_api import LoadSender
 from wharfinger_collector.partitions import Partitions
@@ -31,7 +34,7 @@ log = structlog.get_logger(__name__)
 @dataclass(slots=True)
 class _Running:
     joined: JoinedCluster
-    member: Member
+    member: Member | JoinedHub
     task: asyncio.Task[None]
 
 
@@ -42,14 +45,22 @@ class CollectorService:
         self._metrics = METRICS.of(NAME)
         self._partitions = Partitions(NAME, context, lambda _: self._look.set())
         self._loads = LoadSender(NAME, context)
+        self._heartbeats = FleetHeartbeats(
+            context.ledger,
+            context.clock,
+            lambda: [r.member for r in self._running.values() if isinstance(r.member, Member)],
+        )
         self._running: dict[str, _Running] = {}
         self._look = asyncio.Event()
-        self._looked = False
+        self._looked = self._joining = False
         self._tasks: list[asyncio.Task[None]] = []
         self._failure = ""
 
     async def start(self) -> None:
-        self._tasks = [asyncio.create_task(self._guarded(), name="collector")]
+        self._tasks = [
+            asyncio.create_task(self._guarded(self._run()), name="collector"),
+            asyncio.create_task(self._guarded(self._heartbeats.run()), name="collector-heartbeats"),
+        ]
 
     async def stop(self) -> None:
         tasks = [*self._tasks, *(running.task for running in self._running.values())]
@@ -76,9 +87,9 @@ class CollectorService:
     def members(self) -> list[_Running]:
         return list(self._running.values())
 
-    async def _guarded(self) -> None:
+    async def _guarded(self, work: Awaitable[None]) -> None:
         try:
-            await self._run()
+            await work
         except Exception as error:
             self._failure = f"{type(error).__name__}: {error}"
             log.exception("collector.failed")
@@ -87,11 +98,14 @@ class CollectorService:
         while True:
             self._look.clear()
             found = await asyncio.to_thread(joined_clusters, self._context.settings.clusters_dir())
-            if found.clusters and len(self._tasks) == 1:
+            if found.clusters and not self._joining:
+                self._joining = True
                 self._tasks.append(
                     asyncio.create_task(self._partitions.run(), name="collector-partitions")
                 )
             if self._partitions.mine is not None:
+                if self._partitions.mine:
+                    self._heartbeats.begin(f"{NAME}-{min(self._partitions.mine)}")
                 await self._follow(self._partitions.mine, found)
             self._looked = self._partitions.mine is not None or not found.clusters
             try:
@@ -120,20 +134,28 @@ class CollectorService:
                 await end_tasks([running.task])
                 del self._running[name]
         if new := sorted(wanted.keys() - self._running.keys()):
-            await self._begin([wanted[name] for name in new])
+            await self._begin([wanted[name] for name in new], found)
 
-    async def _begin(self, joined: list[JoinedCluster]) -> None:
+    async def _begin(self, joined: list[JoinedCluster], found: Joined) -> None:
         ledger, clock = self._context.ledger, self._context.clock
         try:
-            known, before = await known_facts(ledger, [one.name for one in joined])
+            names = [one.name for one in joined if not one.hub]
+            known, before = await known_facts(ledger, names)
+            hubs = [one.name for one in joined if one.hub]
+            of_hubs, last = await known_hub_facts(ledger, hubs) if hubs else ({}, 0)
         except LedgerError as error:
             log.warning("ledger.away", service=NAME, why=str(error))
             return
-        epoch = max(clock(), before + 1)
+        epoch = max(clock(), max(before, last) + 1)
         # Where a Prometheus is set, the annotator asks it.
         send_loads = None if self._context.settings.prometheus_url else self._loads.send
+        members = [name for name, one in found.clusters.items() if not one.hub]
         for one in joined:
-            member = Member(one, ledger, clock, epoch, known[one.name], send_loads)
+            member: Member | JoinedHub
+            if one.hub:
+                member = JoinedHub(one, ledger, clock, epoch, of_hubs[one.name], members)
+            else:
+                member = Member(one, ledger, clock, epoch, known[one.name], send_loads)
             task = asyncio.create_task(member.run(), name=f"cluster-{one.name}")
             self._running[one.name] = _Running(one, member, task)
             log.info("cluster.begun", cluster=one.name, mode=one.mode, epoch=epoch)

@@ -10,8 +10,8 @@ not know it, only has facts that are refused as outdated.
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import msgspec
 import structlog
@@ -19,27 +19,27 @@ import structlog
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.text import one_line
 from wharfinger.domain.time import Micros
-from wharfinger.domain.value import digest
 from wharfinger.events.accepted import Fact
 from wharfinger.events.cluster_state import (
     FinishedPodsObserved,
+    NodeImagesObserved,
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
     QuotasObserved,
 )
-from wharfinger.events.codec import made
-from wharfinger.events.envelope import derived_id
 from wharfinger.events.streams import CLUSTER_STATE, CLUSTERS
 from wharfinger.runtime.kube.api import ApiError, KubeApi, UnreachableError
 from wharfinger.runtime.kube.credentials import CredentialsError
 from wharfinger.runtime.kube.joined import JoinedCluster
 from wharfinger.runtime.kube.reflector import Reflector
-from wharfinger.runtime.ledger import Ledger, Submission, Transient
+from wharfinger.runtime.ledger import Ledger
 from wharfinger.runtime.ledger.fact_events import event_of
-from wharfinger.stages.collector import ObservedCluster, Sighted
+from wharfinger.stages.collector import ObservedCluster
 from wharfinger.stages.collector.state import FRESH, REPLACED, SECOND_US
+from wharfinger_collector.identity import AGAIN_S_MAX, AGAIN_S_MIN, Identity, ReplacedError
 from wharfinger_collector.metrics_api import AWAY, MetricsApi, SendLoads
+from wharfinger_collector.sending import FactSender
 from wharfinger_collector.sighting import LiveDecoder, NodeSink, ObjectSink, PodSink, WatchSink
 from wharfinger_collector.watched_kinds import LOOK_S, watched_kinds
 
@@ -54,19 +54,7 @@ BEATS = 4
 STALE_S = 60.0
 """A watch that is broken for so long: the cluster's facts are not fresh any more."""
 
-AGAIN_S_MIN, AGAIN_S_MAX = 1.0, 30.0
-
-ACCEPTED_AT_ONCE = 500
-
 log = structlog.get_logger(__name__)
-
-
-class _NamespaceMeta(msgspec.Struct):
-    uid: str
-
-
-class _Namespace(msgspec.Struct):
-    metadata: _NamespaceMeta
 
 
 class Member:
@@ -85,15 +73,24 @@ class Member:
     ) -> None:
         self.joined = joined
         self.facts = ObservedCluster(_cluster_of(joined, ()), known)
-        self.uid = ""
-        self.sent = self.outdated = 0
-        self._ledger = ledger
+        self._identity = Identity(joined.name, joined.uid, self._say_replaced)
+        self._sender = FactSender(
+            joined.name, self.facts, ledger, clock, epoch, SOURCE, lambda: self._identity.uid
+        )
         self._clock = clock
-        self._epoch = epoch
         self._send_loads = send_loads
-        self._wake = asyncio.Event()
         self._watched: dict[str, WatchSink] = {}
-        self._replaced = False
+        self._replaced = self._answered = False
+
+    @property
+    def beat_s(self) -> float:
+        """How often, in seconds, the cluster is to be named in a heartbeat."""
+        return (self.facts.cluster.lease_s or LEASE_S) / BEATS
+
+    def take_answered(self) -> bool:
+        """Whether the cluster has answered since this was called last."""
+        answered, self._answered = self._answered, False
+        return answered
 
     @property
     def caught_up(self) -> bool:
@@ -107,37 +104,44 @@ class Member:
     @property
     def why(self) -> str:
         """Why the cluster is not read; empty: it is."""
-        return next((w.why for w in self._watched.values() if w.broken_since), self._why)
-
-    _why = ""
+        return next((w.why for w in self._watched.values() if w.broken_since), self._identity.why)
 
     @property
     def waiting(self) -> int:
-        """Facts that are due."""
-        due = self.facts.next_at()
-        return 0 if due is None or due > self._clock() else 1
+        """1 if facts are due."""
+        return self._sender.waiting
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Until cancelled. When another cluster answers under the name, nothing of it is taken in,
+        until the one that was joined is back."""
         async with KubeApi(self.joined.access) as api:
-            await self._identify(api)
-            reading = LiveDecoder()
-            nodes = NodeSink(self.facts, self._clock, self._wake.set)
-            pods = PodSink(self.facts, self._clock, self._wake.set)
-            self._watched = {"Node": nodes, "Pod": pods}
-            name = self.joined.name
-            async with asyncio.TaskGroup() as group:
-                for reflector in (
-                    Reflector(api, "/api/v1/nodes", reading.node, nodes),
-                    Reflector(api, "/api/v1/pods", reading.pod, pods),
-                ):
-                    group.create_task(reflector.run(), name=f"{name}-watch")
-                group.create_task(self._watch_others(api, reading, group), name=f"{name}-kinds")
-                group.create_task(self._beat(api), name=f"{name}-heartbeat")
-                group.create_task(self._tell(), name=f"{name}-facts")
-                if self._send_loads is not None:
-                    loads = MetricsApi(api, self.facts, self._clock, self._send_loads)
-                    group.create_task(loads.run(), name=f"{name}-loads")
+            while True:
+                await self._identity.found(api)
+                self._replaced = False
+                try:
+                    await self._read(api)
+                except* ReplacedError:
+                    self._watched, self._answered = {}, False
+
+    async def _read(self, api: KubeApi) -> None:
+        reading = LiveDecoder()
+        nodes = NodeSink(self.facts, self._clock, self._sender.wake)
+        pods = PodSink(self.facts, self._clock, self._sender.wake)
+        self._watched = {"Node": nodes, "Pod": pods}
+        name = self.joined.name
+        same = partial(self._identity.checked, api)
+        async with asyncio.TaskGroup() as group:
+            for reflector in (
+                Reflector(api, "/api/v1/nodes", reading.node, nodes, check=same),
+                Reflector(api, "/api/v1/pods", reading.pod, pods, check=same),
+            ):
+                group.create_task(reflector.run(), name=f"{name}-watch")
+            group.create_task(self._watch_others(api, reading, group), name=f"{name}-kinds")
+            group.create_task(self._beat(api), name=f"{name}-heartbeat")
+            group.create_task(self._sender.run(), name=f"{name}-facts")
+            if self._send_loads is not None:
+                loads = MetricsApi(api, self.facts, self._clock, self._send_loads)
+                group.create_task(loads.run(), name=f"{name}-loads")
 
     async def _watch_others(
         self, api: KubeApi, reading: LiveDecoder, group: asyncio.TaskGroup
@@ -152,33 +156,19 @@ class Member:
                 continue
             for kind in sorted(found.keys() - self._watched.keys()):
                 path, read_as = found[kind]
-                sink = ObjectSink(kind, self.facts, self._clock, self._wake.set)
+                sink = ObjectSink(kind, self.facts, self._clock, self._sender.wake)
                 self._watched[kind] = sink
-                reflector = Reflector(api, path, reading.object(read_as), sink)
+                reflector = Reflector(
+                    api,
+                    path,
+                    reading.object(read_as),
+                    sink,
+                    check=partial(self._identity.checked, api),
+                )
                 group.create_task(reflector.run(), name=f"{self.joined.name}-watch")
             await asyncio.sleep(LOOK_S)
 
     # --- which cluster it is
-
-    async def _identify(self, api: KubeApi) -> None:
-        """Until the server has said which cluster it is, and it is the one that was joined."""
-        pause = AGAIN_S_MIN
-        while True:
-            try:
-                found = await api.get("/api/v1/namespaces/kube-system", _Namespace)
-                self.uid = found.metadata.uid
-                if not self.joined.uid or self.joined.uid == self.uid:
-                    self._why = ""
-                    return
-                self._why = (
-                    f"another cluster answers: expected the uid {self.joined.uid}, got {self.uid}"
-                )
-                await self._say_replaced()
-            except AWAY as error:
-                self._why = one_line(error)
-            log.warning("cluster.not_read", cluster=self.joined.name, why=self._why)
-            await asyncio.sleep(pause * (0.5 + random.random() / 2))
-            pause = min(AGAIN_S_MAX, pause * 2)
 
     async def _say_replaced(self) -> None:
         """Once: nothing else is said of a cluster that is not the one that was joined."""
@@ -186,15 +176,14 @@ class Member:
             return
         cluster = msgspec.structs.replace(self.facts.cluster, conditions={REPLACED: "True"})
         self.facts.observe_cluster(cluster, self._clock())
-        await self._accept([self.facts.heartbeat()])
+        await self._sender.accept([self.facts.heartbeat()])
         self._replaced = True
 
     # --- heartbeats
 
     async def _beat(self, api: KubeApi) -> None:
         """A cluster that answers, and whose facts have been listed, is alive. Of one that does not
-        answer nothing is said: its lease runs out."""
-        lease_s = self.facts.cluster.lease_s or LEASE_S
+        answer nothing is said: its lease runs out (`heartbeats`)."""
         while True:
             ready = await self._ready(api)
             at = self._clock()
@@ -202,11 +191,11 @@ class Member:
                 self.facts.condition(FRESH, not self._stale(at), at)
                 cluster = _cluster_of(self.joined, self.facts.zones, ready)
                 self.facts.observe_cluster(cluster, at)
-                await self._accept([self.facts.heartbeat()])
-                self._wake.set()
-                await asyncio.sleep(lease_s / BEATS)
+                self._answered = True
+                self._sender.wake()
+                await asyncio.sleep(self.beat_s)
             else:
-                await asyncio.sleep(min(AGAIN_S_MIN, lease_s / BEATS))
+                await asyncio.sleep(min(AGAIN_S_MIN, self.beat_s))
 
     async def _ready(self, api: KubeApi) -> bool | None:
         """None: no answer."""
@@ -224,49 +213,6 @@ class Member:
             for watched in self._watched.values()
         )
 
-    # --- facts
-
-    async def _tell(self) -> None:
-        while True:
-            self._wake.clear()
-            at = self._clock()
-            if due := self.facts.due(at):
-                await self._accept(due)
-                continue
-            next_at = self.facts.next_at()
-            wait_s = None if next_at is None else max(0.0, (next_at - at) / SECOND_US)
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
-
-    async def _accept(self, sightings: Sequence[Sighted]) -> None:
-        """Durable when this returns, or due again."""
-        for start in range(0, len(sightings), ACCEPTED_AT_ONCE):
-            chunk = sightings[start : start + ACCEPTED_AT_ONCE]
-            try:
-                result = await self._ledger.accept([self._submission(one) for one in chunk])
-            except Transient as error:
-                log.warning("ledger.away", cluster=self.joined.name, why=str(error))
-                self.facts.unsent(sightings[start:], self._clock())
-                await asyncio.sleep(error.retry_after_s)
-                return
-            self.sent += len(result.new)
-            self.outdated += len(result.outdated)
-
-    def _submission(self, sighted: Sighted) -> Submission:
-        fact, version = sighted.fact, (self._epoch, sighted.version)
-        event = made(
-            fact.data,
-            id=derived_id("seen", self.uid, fact.key, *version, digest(fact.data, 64)),
-            source=SOURCE,
-            subject=fact.subject,
-            key=fact.partition_key,
-            version=version,
-        )
-        return Submission(event, fact.topic.name, fact.key, fact.partition_key)
-
 
 async def known_facts(ledger: Ledger, names: Iterable[str]) -> tuple[dict[str, list[Fact]], int]:
     """The latest facts of these clusters in the ledger, and the greatest epoch among them."""
@@ -282,6 +228,7 @@ async def known_facts(ledger: Ledger, names: Iterable[str]) -> tuple[dict[str, l
             if isinstance(
                 event.data,
                 NodesObserved
+                | NodeImagesObserved
                 | PodsObserved
                 | FinishedPodsObserved
                 | ObjectsObserved

@@ -48,14 +48,14 @@ class Unreadable:
 Observed = ClusterObject | Quota
 
 
-class _ObjectMeta(msgspec.Struct):
+class ObjectMeta(msgspec.Struct):
     name: str
     namespace: str = ""
     uid: str = ""
 
 
 class _NamedObject(msgspec.Struct):
-    metadata: _ObjectMeta
+    metadata: ObjectMeta
 
 
 class LiveDecoder:
@@ -88,7 +88,7 @@ class LiveDecoder:
             try:
                 return read_object(kind, msgspec.json.decode(raw))
             except UnreadableError as error:
-                meta = _meta(raw)
+                meta = object_meta(raw)
                 key = f"{meta.namespace}/{meta.name}".removeprefix("/")
                 return Unreadable(key, meta.name, str(error), meta.namespace)
 
@@ -102,12 +102,12 @@ class LiveDecoder:
 
 
 def _unreadable(raw: msgspec.Raw, error: Exception) -> Unreadable:
-    meta = _meta(raw)
+    meta = object_meta(raw)
     name = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
     return Unreadable(meta.uid if meta.namespace else meta.name, name, str(error))
 
 
-def _meta(raw: msgspec.Raw) -> _ObjectMeta:
+def object_meta(raw: msgspec.Raw) -> ObjectMeta:
     return msgspec.json.decode(raw, type=_NamedObject).metadata
 
 

@@ -7,27 +7,19 @@ for again from time to time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 import msgspec
 
 from wharfinger.manifests.kinds import BY_NAME, Kind
 from wharfinger.runtime.kube.api import ApiError, KubeApi
-from wharfinger.runtime.kube.watched import WATCHED
+from wharfinger.runtime.kube.watched import WATCHED, WatchedKind
 
 LOOK_S = 300.0
 """How often what the server has is asked for."""
 
 OTHERWISE = ("Node", "Pod", "NodeMetrics")
 """Kinds that are watched by reflectors of their own, or asked for (`metrics_api`)."""
-
-WANTED: Mapping[str, tuple[str, ...]] = {
-    version: tuple(
-        one.kind for one in WATCHED if one.group_version == version and one.kind not in OTHERWISE
-    )
-    for version in dict.fromkeys(one.group_version for one in WATCHED if one.kind not in OTHERWISE)
-}
-"""Group and version -> kinds. Of a kind in two versions the first that the server has is taken."""
 
 
 class _Served(msgspec.Struct):
@@ -40,11 +32,18 @@ class _ServedList(msgspec.Struct):
     resources: list[_Served] = []
 
 
-async def watched_kinds(api: KubeApi) -> dict[str, tuple[str, Kind]]:
-    """Kind -> the path of its collection, and how its objects are read. ApiError,
-    UnreachableError, CredentialsError."""
+async def watched_kinds(
+    api: KubeApi, wanted: Sequence[WatchedKind] = WATCHED
+) -> dict[str, tuple[str, Kind]]:
+    """Kind -> the path of its collection, and how its objects are read. Of a kind in two versions
+    the first that the server has is taken. Kinds of `wanted` without list and watch are left out.
+    ApiError, UnreachableError, CredentialsError."""
     found: dict[str, tuple[str, Kind]] = {}
-    for version, kinds in WANTED.items():
+    by_version: dict[str, list[str]] = {}
+    for watched in wanted:
+        if watched.kind not in OTHERWISE and "watch" in watched.verbs:
+            by_version.setdefault(watched.group_version, []).append(watched.kind)
+    for version, kinds in by_version.items():
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
         try:
             served = await api.get(root, _ServedList)

@@ -22,6 +22,7 @@ from aiokafka.structs import ConsumerRecord
 
 from wharfinger.events.codec import UndecodableError, decode, frame_of
 from wharfinger.events.event_part import EventPart
+from wharfinger.events.origin import AS_IT_CAME
 from wharfinger.events.parts import Assembler, part_key
 from wharfinger.events.streams import (
     BINDINGS,
@@ -80,7 +81,7 @@ class TakingBack:
                     one for record in batch if (one := self._submission(topic, record)) is not None
                 ]
                 wanted = [one for one in found if (one.topic, one.key) not in newer]
-                taken += len((await self._ledger.accept(wanted)).new) if wanted else 0
+                taken += len((await self._ledger.accept(wanted, AS_IT_CAME)).new) if wanted else 0
         log.warning("facts.taken_back", accepted=taken, since=self._went_back[-1].data.incarnation)
 
     def _submission(self, topic: Topic, record: ConsumerRecord[bytes, bytes]) -> Submission | None:

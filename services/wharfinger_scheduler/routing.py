@@ -6,7 +6,12 @@ from collections.abc import Callable, Sequence
 
 from wharfinger.events.assignments import AssignmentsDecided
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved
+from wharfinger.events.cluster_state import (
+    NodeImagesObserved,
+    NodesObserved,
+    ObjectsObserved,
+    PodsObserved,
+)
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.outcomes import OutcomesDecided
 from wharfinger.events.plans import PlanRequested
@@ -88,6 +93,7 @@ class ClusterRouting:
         match message.event.data:
             case (
                 NodesObserved(cluster=cluster)
+                | NodeImagesObserved(cluster=cluster)
                 | PodsObserved(cluster=cluster)
                 | ObjectsObserved(cluster=cluster)
                 | NodeLoadObserved(cluster=cluster)

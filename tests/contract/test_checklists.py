@@ -398,7 +398,7 @@ RECIPES = {
             "shared/wharfinger/history/whatif.py": replaced(
                 "    WorkloadObserved,\n", "    TideObserved,\n    WorkloadObserved,\n"
             ),
-            "services/wharfinger_cli/event_text.py": both(
+            "shared/wharfinger/answers/event_text.py": both(
                 replaced("    WorkloadObserved,\n", "    TideObserved,\n    WorkloadObserved,\n"),
                 replaced(
                     "        case CapacityEstimated(cluster=cluster):\n",
@@ -486,7 +486,7 @@ from wharfinger.events.accepted import accepted
 from wharfinger.events.cluster_state import TideObserved
 from wharfinger.events.versions import fact_key
 from wharfinger.history.whatif import EXOGENOUS
-from wharfinger_cli.event_text import said
+from wharfinger.answers.event_text import said
 
 
 def test_a_fact_is_known_everywhere() -> None:

@@ -18,6 +18,7 @@ from wharfinger.events.bindings import BindingWithdrawn
 from wharfinger.events.codec import made
 from wharfinger.events.decisions import BindingReleased
 from wharfinger.events.envelope import FactVersion, derived_id
+from wharfinger.events.origin import AS_IT_CAME, Origin, origin_of
 from wharfinger.events.streams import BINDINGS, INTAKE
 from wharfinger.kernel.hashing import genesis
 from wharfinger.kernel.recover import recover
@@ -271,6 +272,25 @@ async def test_intake_accepts_an_id_once(ledger: Ledger) -> None:
     )
     assert rows[2].at == 5_000_001
     assert (await audit_verify(ledger)).ok
+
+
+async def test_what_is_accepted_says_who_handed_it_in(database_url: str) -> None:
+    """Whoever opened the ledger, unless a call names another; the chain holds it."""
+    ada, bob = Origin("user", "unix:ada", "why"), Origin("api_key", "token:bob")
+    opened = await Ledger.open(database_url, "tests", origin=ada)
+    try:
+        await opened.accept([submission(1)])
+        await opened.accept([submission(2)], bob)
+        await opened.accept([submission(3)], AS_IT_CAME)
+        again = await opened.accept([submission(1)], bob)
+        assert again.known == (withdrawn(1).id,)
+        rows = await opened.rows_after({}, 10)
+        bodies = [row.accepted.body for row in rows if row.accepted is not None]
+        assert [origin_of(body) for body in bodies] == [ada, bob, AS_IT_CAME]
+        assert bodies[2] == withdrawn(3).body
+        assert (await audit_verify(opened)).ok
+    finally:
+        await opened.close()
 
 
 async def test_a_fact_older_than_the_latest_of_its_key_is_refused_and_named(ledger: Ledger) -> None:

@@ -20,6 +20,7 @@ from benchmarks.plane import PlaneUnderTest, a_plane
 from tests.patience import PATIENCE_S
 from tests.planes import assert_whole, ledger_decisions, settled
 
+from wharfinger.events.origin import Origin
 from wharfinger.events.streams import INTAKE, TOPICS
 from wharfinger.history.changes import changes_of
 from wharfinger.history.propose import SOURCE, propose
@@ -212,8 +213,8 @@ async def propose_and_die(database_url: str, after: int) -> None:
     ledger = await Ledger.open(database_url, "tests")
     whole = ledger.accept
 
-    async def some(submissions: Sequence[Submission]) -> AcceptResult:
-        await whole(submissions[:after])
+    async def some(submissions: Sequence[Submission], origin: Origin | None = None) -> AcceptResult:
+        await whole(submissions[:after], origin)
         raise KeyboardInterrupt
 
     ledger.accept = some  # type: ignore[method-assign]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
@@ -14,7 +15,7 @@ from tests.kube.member import Json, Member, namespace
 from tests.patience import eventually
 
 from wharfinger.domain.cluster_objects import NamespaceLabels
-from wharfinger.events.cluster_state import NodesObserved, PodsObserved
+from wharfinger.events.cluster_state import NodeImagesObserved, NodesObserved, PodsObserved
 from wharfinger.events.codec import decode
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.ledger import Ledger
@@ -184,6 +185,31 @@ async def test_quotas_and_other_objects_are_known_as_kubectl_has_them(
         await eventually(lambda: objects_agree(collector, member))
         facts = await collector.facts()
         assert facts.objects[member.name, "PodDisruptionBudget", place] == ()
+
+
+async def test_images_on_nodes_are_known_apart_from_the_nodes(
+    member: Member, backend: Backend, ledger: Ledger, topic_prefix: str, tmp_path: Path
+) -> None:
+    place = "images"
+    await asyncio.to_thread(filled, member, place, 3, 3)
+    image = {"names": ["registry.example/web@sha256:1", "registry.example/web"], "sizeBytes": 7}
+    for name in (f"{place}-n0", f"{place}-n2"):
+        patch = json.dumps({"status": {"images": [image]}})
+        member.kubectl("patch", "node", name, "--subresource=status", "--type=merge", "-p", patch)
+    async with collecting(backend, ledger, topic_prefix, tmp_path, member) as collector:
+        await eventually(lambda: agrees(collector, member))
+
+        async def known() -> bool:
+            facts = (await collector.facts()).of(NodeImagesObserved)
+            return {
+                image.name: (image.bytes, image.nodes) for f in facts for image in f.images
+            } == dict.fromkeys(
+                ("registry.example/web@sha256:1", "registry.example/web:latest"),
+                (7, (f"{place}-n0", f"{place}-n2")),
+            )
+
+        await eventually(known)
+        assert not any(node.images for node in (await collector.nodes()).values())
 
 
 async def objects_agree(collector: Collecting, member: Member) -> bool:

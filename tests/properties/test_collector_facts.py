@@ -3,6 +3,8 @@ order knows what the cluster holds, and never less in between."""
 
 from __future__ import annotations
 
+import itertools
+
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,11 +13,15 @@ from tests.hunting import examples
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.taints import Taint
+from wharfinger.domain.value import canonical
 from wharfinger.domain.workload import Requirements
+from wharfinger.engine.nodes.node_images import NodeImages
 from wharfinger.events.accepted import Fact
 from wharfinger.events.cluster_state import (
     NODES_BYTES_MAX,
     FinishedPodsObserved,
+    ImageOnNodes,
+    NodeImagesObserved,
     NodesObserved,
     PodsObserved,
 )
@@ -25,6 +31,8 @@ from wharfinger.stages.collector.state import (
     BUCKETS_MIN,
     COMPLETE,
     FINISHED_US,
+    IMAGES_A_BUCKET,
+    IMAGES_US,
     NODES_US,
     PODS_US,
     SECOND_US,
@@ -48,6 +56,7 @@ class Reader:
         self.buckets: dict[tuple[int, int], tuple[Node, ...]] = {}
         self.pods: dict[str, tuple[Pod, ...]] = {}
         self.finished: dict[str, tuple[Pod, ...]] = {}
+        self.images = NodeImages()
         self.count = 0
         self.version = 0
 
@@ -58,6 +67,8 @@ class Reader:
             case NodesObserved(bucket=bucket, buckets=buckets, nodes=nodes):
                 self.count = buckets
                 self.buckets[buckets, bucket] = nodes
+            case NodeImagesObserved() as images:
+                self.images.observe(images)
             case PodsObserved(node=name, pods=pods):
                 self.pods[name] = pods
             case FinishedPodsObserved(node=name, pods=pods):
@@ -277,3 +288,78 @@ def test_what_cannot_be_read_is_said_by_the_cluster_until_it_can() -> None:
     assert facts.pod("u") is not None
     facts.readable("node", "n1", SECOND_US)
     assert facts.cluster.conditions == {}
+
+
+image_sets = st.dictionaries(st.sampled_from(("a:1", "b:1", "c:2")), st.integers(1, 3), max_size=3)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(("n1", "n2", "n3")), st.none() | image_sets, st.booleans()),
+        max_size=20,
+    )
+)
+def test_images_are_apart_from_nodes_and_come_at_most_every_five_minutes(
+    history: list[tuple[str, dict[str, int] | None, bool]],
+) -> None:
+    """`None`: the node is deleted. A list as well as single changes."""
+    facts, reader, at = ObservedCluster(OSLO), Reader(), SECOND_US
+    there: dict[str, Node] = {}
+    facts.list_nodes([], at)
+    facts.list_pods([], at)
+    times: list[int] = []
+    for name, images, listed in history:
+        at += 20 * SECOND_US
+        if images is None:
+            there.pop(name, None)
+            facts.lose_node(name, at)
+        else:
+            there[name] = node(name, images=images)
+            if listed:
+                facts.list_nodes(list(there.values()), at)
+            else:
+                facts.see_node(there[name], at)
+        due = facts.due(at)
+        times += [at for fact in due if isinstance(fact.fact.data, NodeImagesObserved)][:1]
+        for fact in due:
+            reader.fold(fact)
+        assert {n: facts.node(n) for n in there} == there
+    assert all(later - earlier >= IMAGES_US for earlier, later in itertools.pairwise(times))
+    for fact in facts.due(at + IMAGES_US + 5 * SECOND_US):
+        reader.fold(fact)
+    assert reader.nodes() == {n: msgspec.structs.replace(v, images={}) for n, v in there.items()}
+    assert {n: reader.images.on(n) for n in there} == {
+        n: dict(sorted(v.images.items())) for n, v in there.items()
+    }
+
+
+def test_many_images_are_cut_into_more_facts_each_of_them_small() -> None:
+    facts, reader = ObservedCluster(OSLO), Reader()
+    images = {f"registry.example/team/image-{i}:1": 50_000_000 + i for i in range(50)}
+    nodes = [node(f"n{i:04d}", images=images) for i in range(400)]
+    facts.list_nodes(nodes, SECOND_US)
+    facts.list_pods([], SECOND_US)
+    due = facts.due(SECOND_US)
+    sizes = [
+        len(canonical(f.fact.data)) for f in due if isinstance(f.fact.data, NodeImagesObserved)
+    ]
+    assert len(sizes) == 4
+    assert IMAGES_A_BUCKET * len(sizes) >= 400 * 50
+    assert max(sizes) < NODES_BYTES_MAX
+    for fact in due:
+        reader.fold(fact)
+    assert reader.images.on("n0399") == images
+    assert (
+        sum(len(canonical(f.fact.data)) for f in due if isinstance(f.fact.data, NodesObserved))
+        < 100_000
+    )
+
+
+def test_images_that_an_earlier_collector_reported_and_that_are_gone_are_taken_back() -> None:
+    known: list[Fact] = [NodeImagesObserved("oslo", 1, 2, (ImageOnNodes("a:1", 5, ("n1",)),))]
+    facts = ObservedCluster(OSLO, known)
+    facts.list_nodes([node("n1")], SECOND_US)
+    facts.list_pods([], SECOND_US)
+    sent = [s.fact.data for s in facts.due(SECOND_US)]
+    assert NodeImagesObserved("oslo", 1, 2, ()) in sent

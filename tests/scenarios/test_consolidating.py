@@ -37,7 +37,7 @@ from wharfinger.events.assignments import (
     Silenced,
 )
 from wharfinger.events.cluster_state import NodesObserved
-from wharfinger.events.clusters import ClusterObserved
+from wharfinger.events.clusters import ClusterObserved, FleetHeard
 from wharfinger.events.codec import made
 from wharfinger.events.decisions import NodeShare
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
@@ -385,6 +385,27 @@ def test_a_cluster_that_promised_to_speak_and_does_not_is_held_before_its_lease_
     assert len(plane.proposed_within(299)) == 3
     assert plane.proposed_within(3000) == []
     assert plane.state.watches["oslo"].held == "cluster oslo has said nothing for 435 s"
+    plane.given(ClusterObserved(Cluster("oslo", lease_s=3600)))
+    assert [nodes for _, nodes in plane.proposed_within(30)] == [("n1",)]
+
+
+def test_a_heartbeat_of_its_collector_keeps_a_cluster_current() -> None:
+    plane = a_plane(drop("n1")).given(ClusterObserved(Cluster("oslo", lease_s=3600)))
+    for _ in range(12):
+        plane.given(FleetHeard("collector-0", 10, ("bergen", "oslo")))
+        plane.proposed_within(290)
+        assert plane.state.watches["oslo"].held == ""
+    assert "bergen" not in plane.state.clusters
+
+
+def test_nothing_is_proposed_while_the_facts_of_a_cluster_are_not_fresh() -> None:
+    """It answers, and a watch of its collector is broken."""
+    plane = a_plane(drop("n1"))
+    stale = Cluster("oslo", lease_s=3600, conditions={"FactsFresh": "False"})
+    plane.given(ClusterObserved(stale))
+    for _ in range(5):
+        assert plane.given(FleetHeard("collector-0", 10, ("oslo",))).proposed_within(200) == []
+    assert plane.state.watches["oslo"].held == "the facts of cluster oslo are not fresh"
     plane.given(ClusterObserved(Cluster("oslo", lease_s=3600)))
     assert [nodes for _, nodes in plane.proposed_within(30)] == [("n1",)]
 

@@ -34,7 +34,12 @@ async def server() -> AsyncIterator[str]:
         return web.Response(body=b"" if request.query.get("watch") else LIST)
 
     app = web.Application()
+
+    async def busy(request: web.Request) -> web.Response:
+        return web.Response(status=429, headers={"Retry-After": "7"})
+
     app.router.add_get("/things", answer)
+    app.router.add_get("/busy", busy)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -69,3 +74,24 @@ async def test_watches_that_end_at_once_are_begun_after_growing_pauses(
     watched = pauses[1:5]  # the first one is before the list by pages
     assert watched == sorted(watched)
     assert watched[-1] >= 4 * watched[0]
+
+
+async def test_a_server_that_asks_for_a_pause_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """429 with Retry-After, as priority and fairness of requests answers."""
+    pauses: list[float] = []
+    enough = asyncio.Event()
+    sleep = asyncio.sleep
+
+    async def paused(seconds: float) -> None:
+        if seconds:
+            pauses.append(seconds)
+            enough.set()
+        await sleep(0)
+
+    async with server() as url, KubeApi(Access(url)) as api:
+        monkeypatch.setattr(asyncio, "sleep", paused)
+        task = asyncio.create_task(Reflector(api, "/busy", bytes, Nothing()).run())
+        await enough.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert pauses[0] == 7.0

@@ -19,6 +19,11 @@ from wharfinger.domain.ids import (
 from wharfinger.domain.taints import Taint
 from wharfinger.domain.value import Value
 
+FACTS_FRESH = "FactsFresh"
+"""Condition of a cluster, `False` while a watch of its collector has been broken for too long: it
+answers, but what is known of its nodes and pods may be old. Without the condition they are
+fresh."""
+
 
 class NodeGrade(Value, frozen=True):
     """`count` nodes that each have at least `minimum` free (a grade of a Karmada resource model).

@@ -45,6 +45,15 @@ def as_clock(micros: int) -> str:
     return datetime.fromtimestamp(micros // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def as_time(micros: int) -> str:
+    """RFC 3339 in UTC with microseconds, as the ledger keeps them."""
+    return (
+        datetime.fromtimestamp(micros / 1_000_000, UTC)
+        .isoformat(timespec="microseconds")
+        .replace("+00:00", "Z")
+    )
+
+
 PRICE_UNIT = 1_000_000_000
 """One dollar an hour, in the integers that prices are."""
 

@@ -13,13 +13,14 @@ from wharfinger.domain.value import Value
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.cluster_state import (
     FinishedPodsObserved,
+    NodeImagesObserved,
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
     QuotasObserved,
     WorkloadObserved,
 )
-from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
+from wharfinger.events.clusters import ClusterForgotten, ClusterObserved, FleetHeard
 from wharfinger.events.envelope import NO_VERSION, FactVersion
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.registry import LATEST
@@ -28,7 +29,9 @@ from wharfinger.events.streams import Topic
 Fact = (
     ClusterObserved
     | ClusterForgotten
+    | FleetHeard
     | NodesObserved
+    | NodeImagesObserved
     | PodsObserved
     | FinishedPodsObserved
     | QuotasObserved
@@ -66,10 +69,14 @@ def accepted(data: Fact) -> Accepted:
             return _keyed(data, cluster.name)
         case ClusterForgotten(name=name):
             return _keyed(data, name)
+        case FleetHeard(collector=collector):
+            return _keyed(data, collector)
         case BindingWithdrawn(name=name):
             return _of_binding(data, name)
         case NodesObserved(cluster=name, bucket=bucket):
             return Accepted(data, name, f"{name}/nodes/{bucket}", name)
+        case NodeImagesObserved(cluster=name, bucket=bucket):
+            return Accepted(data, name, f"{name}/images/{bucket}", name)
         case PodsObserved(cluster=name, node=node):
             return Accepted(data, name, f"{name}/pods/{node}", name)
         case FinishedPodsObserved(cluster=name, node=node):

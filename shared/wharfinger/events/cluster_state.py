@@ -4,6 +4,8 @@ State model, one key for each group:
 
 - Nodes: cluster/nodes/bucket. There are `buckets` buckets, chosen by a stable hash of the node's
   name. A cluster's nodes are known only after every bucket has been received.
+- Images on nodes: cluster/images/bucket, where they are not part of the nodes. There are `buckets`
+  buckets, chosen by a stable hash of the image's name.
 - Pods: cluster/pods/node. Those without a node are in the event of the node "".
 - Pods that have finished and still exist as objects: cluster/finished/node.
 - Quotas: cluster/quotas/namespace.
@@ -23,7 +25,15 @@ from collections.abc import Iterable
 from typing import Literal
 
 from wharfinger.domain.cluster_objects import ClusterObject
-from wharfinger.domain.ids import BindingName, Bounded, ClusterName, NamespaceName, NodeName, Word
+from wharfinger.domain.ids import (
+    BindingName,
+    Bounded,
+    ClusterName,
+    NamespaceName,
+    NodeName,
+    Token,
+    Word,
+)
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.quota import Quota
 from wharfinger.domain.value import Value, canonical, stable_hash
@@ -38,6 +48,26 @@ class NodesObserved(Value, frozen=True):
     bucket: int
     buckets: int
     nodes: tuple[Node, ...]
+
+
+class ImageOnNodes(Value, frozen=True):
+    """One image of one size: the nodes on which it is, in order of name. An image that has another
+    size on other nodes has an entry for each size."""
+
+    name: Token
+    bytes: int
+    nodes: tuple[NodeName, ...]
+
+
+class NodeImagesObserved(Value, frozen=True):
+    """The images of one bucket, in order of name and size. They are added to the nodes that are
+    reported without images; without this event a node has no images. A report with another number
+    of buckets replaces those of all buckets."""
+
+    cluster: Bounded[ClusterName]
+    bucket: int
+    buckets: int
+    images: tuple[ImageOnNodes, ...]
 
 
 class PodsObserved(Value, frozen=True):

@@ -4,7 +4,8 @@
 partition, `causationid` the event or decision that led to this one, `correlationid` the first cause
 of the chain. `sequence` is a decision's seq in the stream that `source` names, `incarnation` that
 of the ledger in which it was made; without it, the first. `position` is its place among the
-decisions of all streams (the feed). `factversion` says which state of its key
+decisions of all streams (the feed); `authtype`, `authid`, `changereason` and `changerevision` say
+who brought an event in and why (`origin`). `factversion` says which state of its key
 a fact is (`events.versions`).
 """
 
@@ -59,6 +60,10 @@ class Frame(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     factversion: str = ""
     incarnation: str = ""
     position: str = ""
+    authtype: str = ""
+    authid: str = ""
+    changereason: str = ""
+    changerevision: str = ""
     data: msgspec.Raw = msgspec.Raw(b"null")
 
 

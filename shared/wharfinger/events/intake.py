@@ -503,7 +503,7 @@ class _CompileRun:
                     found = []
             for binding in found:
                 self.handled.add(binding.name)
-                unacted = _first_few([dotted(path) for path in self._unacted(manifest)])
+                unacted = first_few([dotted(path) for path in self._unacted(manifest)])
                 self.requested[binding.name] = msgspec.structs.replace(binding, unacted=unacted)
 
     def workloads_observed(self) -> list[Fact]:
@@ -795,7 +795,7 @@ def _group(labels: Mapping[str, str], label: str) -> str:
     return f"{label}={value}" if value else ""
 
 
-def _first_few(fields: Sequence[str]) -> tuple[str, ...]:
+def first_few(fields: Sequence[str]) -> tuple[str, ...]:
     left = len(fields) - UNACTED_MAX
     return (*fields[:UNACTED_MAX], f"and {left} more") if left > 0 else tuple(fields)
 

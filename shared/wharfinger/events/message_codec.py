@@ -138,7 +138,10 @@ class _MessageDecoder(Protocol):
     def decode(self, body: bytes, /) -> _Message: ...
 
 
-_TEXTS = tuple(name for name in Frame.__struct_fields__ if name not in ("type", "data"))
+_LATER = ("position", "authtype", "authid", "changereason", "changerevision")
+"""Fields of the frame that events of before may have meant otherwise: nothing here reads them."""
+
+_TEXTS = tuple(name for name in Frame.__struct_fields__ if name not in ("type", "data", *_LATER))
 
 
 def _message_struct(place: int, data: type[Value], type_: str) -> Callable[..., _Message]:

@@ -27,7 +27,9 @@ from wharfinger.events.message_codec import EventType
 EVENT_TYPES: tuple[EventType, ...] = (
     EventType("cluster.observed", 1, clusters.ClusterObserved, streams.CLUSTERS),
     EventType("cluster.forgotten", 1, clusters.ClusterForgotten, streams.CLUSTERS),
+    EventType("fleet.heard", 1, clusters.FleetHeard, streams.CLUSTERS),
     EventType("nodes.observed", 1, cluster_state.NodesObserved, streams.CLUSTER_STATE),
+    EventType("node-images.observed", 1, cluster_state.NodeImagesObserved, streams.CLUSTER_STATE),
     EventType("pods.observed", 1, cluster_state.PodsObserved, streams.CLUSTER_STATE),
     EventType(
         "pods.finished.observed", 1, cluster_state.FinishedPodsObserved, streams.CLUSTER_STATE

@@ -64,7 +64,7 @@ CLUSTERS = Topic(
 )
 CLUSTER_STATE = Topic(
     "wharfinger.cluster-state",
-    "cluster/nodes/bucket, cluster/pods/node, cluster/quotas/namespace, "
+    "cluster/nodes/bucket, cluster/images/bucket, cluster/pods/node, cluster/quotas/namespace, "
     "cluster/objects/kind/namespace, cluster/workloads/binding",
     PartitionBy.CLUSTER,
     "partitioned",

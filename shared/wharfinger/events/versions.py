@@ -32,13 +32,14 @@ from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.cluster_state import (
     FinishedPodsObserved,
+    NodeImagesObserved,
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
     QuotasObserved,
     WorkloadObserved,
 )
-from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
+from wharfinger.events.clusters import ClusterForgotten, ClusterObserved, FleetHeard
 from wharfinger.events.envelope import NO_VERSION, Event, FactVersion
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
@@ -64,6 +65,7 @@ class FactKey(Value, frozen=True):
     object_kind: Word = ""
     metric: MetricName = ""
     bucket: int = 0
+    collector: Word = ""
 
 
 class SavedVersion(Value, frozen=True):
@@ -87,12 +89,16 @@ def fact_key(data: Value) -> FactKey | None:
             return FactKey("cluster", cluster=cluster.name)
         case ClusterForgotten(name=name):
             return FactKey("cluster", cluster=name)
+        case FleetHeard(collector=collector):
+            return FactKey("heard", collector=collector)
         case PolicyApplied(policy=policy):
             return FactKey("policy", policy=policy.key)
         case PolicyRemoved(kind=kind, namespace=namespace, name=name):
             return FactKey("policy", policy=f"{kind}/{namespace}/{name}")
         case NodesObserved(cluster=name, bucket=bucket):
             return FactKey("nodes", name, bucket=bucket)
+        case NodeImagesObserved(cluster=name, bucket=bucket):
+            return FactKey("images", name, bucket=bucket)
         case PodsObserved(cluster=name, node=node):
             return FactKey("pods", name, node=node)
         case FinishedPodsObserved(cluster=name, node=node):
@@ -182,4 +188,5 @@ def _order(key: FactKey) -> tuple[str | int, ...]:
         key.object_kind,
         key.metric,
         key.bucket,
+        key.collector,
     )

@@ -17,8 +17,8 @@ a decision and its effect if the effect's own round took it in.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 from uuid import UUID
 
@@ -107,6 +107,19 @@ class Lineage:
     def links(self) -> Iterator[Link]:
         for root in self.roots:
             yield from root.walk()
+
+
+def lineage_within(found: Lineage, sees: Callable[[str], bool]) -> Lineage:
+    """Without what is said of subjects that are not seen: of these only the ids are left."""
+
+    def link(one: Link) -> Link:
+        children = tuple(link(child) for child in one.children)
+        shown = one.decision or one.event
+        if shown is None or "/" not in shown.subject or sees(shown.subject):
+            return replace(one, children=children)
+        return Link(one.id, None, children=children)
+
+    return replace(found, roots=tuple(link(root) for root in found.roots))
 
 
 async def lineage_of_binding(ledger: Ledger, binding: str) -> Lineage:

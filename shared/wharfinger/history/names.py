@@ -7,7 +7,7 @@ Bindings are named as their workloads are, with the namespace before and the kin
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from wharfinger.events.streams import BINDINGS, FLEET
 from wharfinger.runtime.ledger import Ledger, LedgerError, causality
@@ -51,6 +51,20 @@ async def requested_name(ledger: Ledger, binding: str) -> str:
     if len(fitting) > 1 and binding not in fitting:
         raise _ambiguous(binding, fitting)
     return fitting[0] if len(fitting) == 1 else binding
+
+
+def meant(binding: str, names: Collection[str]) -> str:
+    """The one of `names` that is meant, as `full_name` understands it. UnknownNameError: none;
+    LedgerError: several."""
+    if binding in names:
+        return binding
+    match sorted(name for name in names if re.search(_pattern(binding), name)):
+        case [only]:
+            return only
+        case []:
+            raise UnknownNameError(f"no binding is named {binding}")
+        case fitting:
+            raise _ambiguous(binding, fitting)
 
 
 def _ambiguous(binding: str, fitting: Sequence[str]) -> LedgerError:

@@ -16,7 +16,12 @@ import msgspec
 
 from wharfinger.domain.scheduler import DEFAULT_SCHEDULER, Profile
 from wharfinger.engine.framework.profile import framework
-from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved
+from wharfinger.events.cluster_state import (
+    NodeImagesObserved,
+    NodesObserved,
+    ObjectsObserved,
+    PodsObserved,
+)
 from wharfinger.events.streams import CLUSTER
 from wharfinger.history.points import HistoryPoint, moment_of, round_of
 from wharfinger.history.states import PRESENT, state_at
@@ -162,6 +167,9 @@ def _decided(state: ClusterStageState, recorded: RecordedRound) -> dict[str, str
     return found
 
 
+SURROUNDINGS = NodesObserved | NodeImagesObserved | ObjectsObserved
+
+
 class _Walk:
     """Through the rounds of one cluster's stream."""
 
@@ -218,7 +226,7 @@ class _Walk:
             return
         facts = [event.data for event in recorded.events]
         self._follow(state)
-        if any(isinstance(fact, NodesObserved | ObjectsObserved) for fact in facts):
+        if any(isinstance(fact, SURROUNDINGS) for fact in facts):
             self._book.surroundings(state.book.nodes, state.objects.all)
         observed = [fact for fact in facts if isinstance(fact, PodsObserved)]
         if observed:

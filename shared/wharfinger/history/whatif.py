@@ -35,13 +35,14 @@ from wharfinger.events.accepted import Fact, accepted
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.cluster_state import (
     FinishedPodsObserved,
+    NodeImagesObserved,
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
     QuotasObserved,
     WorkloadObserved,
 )
-from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
+from wharfinger.events.clusters import ClusterForgotten, ClusterObserved, FleetHeard
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
@@ -96,7 +97,9 @@ SAMPLES = 121
 EXOGENOUS: tuple[type[Value], ...] = (
     ClusterObserved,
     ClusterForgotten,
+    FleetHeard,
     NodesObserved,
+    NodeImagesObserved,
     PodsObserved,
     FinishedPodsObserved,
     QuotasObserved,
@@ -244,6 +247,7 @@ async def _from_outside(
     observed = _types(
         (
             NodesObserved,
+            NodeImagesObserved,
             PodsObserved,
             FinishedPodsObserved,
             QuotasObserved,

@@ -38,6 +38,10 @@ STOP_PATIENCE_S = 15.0  # a process gives its own services 10 s
 KILL_PATIENCE_S = 2.0
 
 ONE = "one"
+API = "api"
+"""A process of its own in every plane: it needs no broker, and no round of a stage keeps it
+waiting."""
+
 MODULES: Mapping[str, str] = {
     ONE: "wharfinger_cli.one",
     "annotator": "wharfinger_annotator",
@@ -46,8 +50,10 @@ MODULES: Mapping[str, str] = {
     "scheduler": "wharfinger_scheduler",
     "descheduler": "wharfinger_descheduler",
     "publisher": "wharfinger_publisher",
+    API: "wharfinger_api",
 }
-"""What runs under each process name. `one` runs all the others' services in one process."""
+"""What runs under each process name. `one` runs all the others' services in one process, but the
+API's."""
 
 EACH: tuple[str, ...] = tuple(name for name in MODULES if name != ONE)
 
@@ -55,7 +61,7 @@ log = structlog.get_logger(__name__)
 
 
 def process_names(processes: Literal["one", "each"]) -> tuple[str, ...]:
-    return (ONE,) if processes == "one" else EACH
+    return (ONE, *(name for name in EACH if name == API)) if processes == "one" else EACH
 
 
 def is_service_of(pid: int, data_dir: Path) -> bool:

@@ -74,11 +74,15 @@ def read_plane(data_dir: Path) -> Plane | None:
 
 
 def write_plane(data_dir: Path, plane: Plane) -> None:
-    """Whole or not at all: a command that reads while we write sees the old file or the new one."""
+    """Whole or not at all: a command that reads while we write sees the old file or the new one.
+    Readable by its owner only: whoever can read it can reach the database."""
     data_dir.mkdir(parents=True, exist_ok=True)
     path = data_dir / PLANE_FILE
     draft = path.with_suffix(".new")
-    draft.write_text(json.dumps(asdict(plane), indent=2, sort_keys=True) + "\n")
+    draft.unlink(missing_ok=True)
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "w") as file:
+        file.write(json.dumps(asdict(plane), indent=2, sort_keys=True) + "\n")
     draft.replace(path)
 
 

@@ -143,6 +143,8 @@ class Settings(BaseSettings):
         ""  # which database `up` has found; a service process works with no other
     )
     clusters: Path | None = None  # one file a joined cluster; unset: `clusters` of the data dir
+    server: HttpUrl | None = None  # commands: the HTTP API that is asked instead of the database
+    token_file: Path | None = None  # commands: the token for it
     owner_pid: NonNegativeInt = (
         0  # the plane ends when this process does; 0: it outlives every other process
     )

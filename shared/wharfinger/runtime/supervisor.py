@@ -25,7 +25,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -37,6 +37,7 @@ import structlog
 from wharfinger.domain.text import one_line
 from wharfinger.runtime.backends import BackendError
 from wharfinger.runtime.children import (
+    API,
     STOP_PATIENCE_S,
     ServiceProcess,
     TopicSetupProcess,
@@ -242,7 +243,7 @@ class Supervisor:
         rss_mb = self._broker.rss_bytes >> 20
         if rss_mb > self._settings.broker_rss_mb_max:
             log.warning("broker_grown", rss_mb=rss_mb, limit_mb=self._settings.broker_rss_mb_max)
-            self._stop_services()
+            self._stop_services(services=self._of_broker())
             self._broker.stop()
 
     def _raise_servers(self) -> None:
@@ -265,7 +266,7 @@ class Supervisor:
         self._laid = (
             False  # said first: should the start fail, the topics are set up on the next one
         )
-        self._stop_services(patience_s=2.0 if self._step >= len(STEPS) else 0.0)
+        self._stop_services(2.0 if self._step >= len(STEPS) else 0.0, self._of_broker())
         self._broker.start()
         log.info(
             "broker_started",
@@ -392,12 +393,20 @@ class Supervisor:
 
     # stopping
 
-    def _stop_services(self, patience_s: float = STOP_PATIENCE_S) -> None:
-        """All are asked to stop at the same time and share one time limit."""
-        for service in self._services:
+    def _of_broker(self) -> list[ServiceProcess]:
+        """Those that cannot work without the broker."""
+        return [service for service in self._services if service.name != API]
+
+    def _stop_services(
+        self, patience_s: float = STOP_PATIENCE_S, services: Sequence[ServiceProcess] | None = None
+    ) -> None:
+        """All of them, or `services`, are asked to stop at the same time and share one time
+        limit."""
+        stopping = self._services if services is None else services
+        for service in stopping:
             service.ask_to_stop()
         deadline = time.monotonic() + patience_s
-        for service in self._services:
+        for service in stopping:
             service.make_stop(max(0.0, deadline - time.monotonic()))
 
     def _stop_all(self) -> None:

@@ -29,8 +29,13 @@ from wharfinger.engine.nodes.occupancy import Occupancy
 from wharfinger.events.assignments import Assigned, AssignmentItem, AssignmentsDecided
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.capacity import CapacityEstimated, QuotaRoom
-from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved
-from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
+from wharfinger.events.cluster_state import (
+    NodeImagesObserved,
+    NodesObserved,
+    ObjectsObserved,
+    PodsObserved,
+)
+from wharfinger.events.clusters import ClusterForgotten, ClusterObserved, FleetHeard
 from wharfinger.events.codec import made
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.extenders import ExtenderAnswered
@@ -457,7 +462,7 @@ class World:
                 return (fleet_stream(self._shard_of(binding.name)),)
             case BindingWithdrawn(name=name):
                 return (fleet_stream(self._shard_of(name)),)
-            case ClusterObserved() | ClusterForgotten() | CapacityEstimated():
+            case ClusterObserved() | ClusterForgotten() | FleetHeard() | CapacityEstimated():
                 return [name for name in self.streams if name.startswith(FLEET)]
             case PolicyApplied() | PolicyRemoved() as policy:
                 everywhere, nodes = concerns_every_shard(policy), concerns_nodes(policy)
@@ -469,6 +474,7 @@ class World:
                 return [*shards, *(n for n in self._in_order() if n.startswith(CLUSTER) and nodes)]
             case (
                 NodesObserved(cluster=cluster)
+                | NodeImagesObserved(cluster=cluster)
                 | PodsObserved(cluster=cluster)
                 | ObjectsObserved(cluster=cluster)
                 | NodeLoadObserved(cluster=cluster)

@@ -32,6 +32,7 @@ from wharfinger.domain.taints import Taint
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.nodes.classes import DeviceNeed, PodClass, compile_class
 from wharfinger.engine.nodes.columns import NodeRow, NodeTable, Taken, Ties
+from wharfinger.engine.nodes.node_images import NodeImages
 from wharfinger.events.assignments import (
     Assigned,
     AssignmentItem,
@@ -47,7 +48,7 @@ from wharfinger.events.assignments import (
     Released,
     Silenced,
 )
-from wharfinger.events.cluster_state import NodesObserved, PodsObserved
+from wharfinger.events.cluster_state import NodeImagesObserved, NodesObserved, PodsObserved
 from wharfinger.events.decisions import NodeShare
 
 _CLASSES_KNOWN = 4096
@@ -107,6 +108,7 @@ class Occupancy:
         self.bucket_count = 0
         self.incoming: dict[int, dict[str, Node]] = {}
         self.incoming_count = 0
+        self.images = NodeImages()
         self.nodes: dict[str, Node] = {}
         self.closed: set[str] = set()
         self.taint_since: dict[str, dict[str, int]] = {}
@@ -239,11 +241,23 @@ class Occupancy:
             if sayers is None:
                 self._forget_node(name)
                 continue
-            node = self.buckets[min(sayers)][name]
+            node = self._with_images(self.buckets[min(sayers)][name])
             if self.nodes.get(name) != node:
                 self._take_node(node, at)
         if self.known:
             self.closed.intersection_update(self.nodes)
+
+    def observe_images(self, event: NodeImagesObserved, at: int) -> None:
+        """Applies a report about images on nodes. `at`: as in `observe_nodes`."""
+        changed = self.images.observe(event)
+        self._merge(changed & self.nodes.keys(), at)
+
+    def _with_images(self, node: Node) -> Node:
+        """Returns the node with the images that were reported apart from it, unless its own report
+        has images."""
+        if node.images or not (images := self.images.on(node.name)):
+            return node
+        return msgspec.structs.replace(node, images=images)
 
     def _take_node(self, node: Node, at: int) -> None:
         self.nodes[node.name] = node

@@ -12,6 +12,7 @@ Fields that are not declared are skipped by the decoder: those of newer releases
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, cast
 
@@ -23,7 +24,7 @@ from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.workload import Requirements
 from wharfinger.manifests.cluster_fact import DEFAULT_NAMESPACE
 from wharfinger.manifests.kubernetes.core import NodeManifest, PodManifest, pod_of
-from wharfinger.manifests.kubernetes.pod import GPU_MILLI, GPU_MODELS, GROUP_NAME
+from wharfinger.manifests.kubernetes.pod import GPU_MILLI, GPU_MODELS, GROUP_NAME, tagged
 from wharfinger.manifests.kubernetes.pod_upkeep import USUAL, kept_annotations, static
 from wharfinger.manifests.model import LIVE, ExpectedError, micros
 
@@ -215,16 +216,20 @@ class LiveNodeCondition(_LiveStruct):
     status: str = ""
 
 
+class LiveImage(_LiveStruct):
+    names: list[str] | None = None
+    size_bytes: int = 0
+
+
 class LiveNodeStatus(_LiveStruct):
     allocatable: msgspec.Raw = NONE
     capacity: msgspec.Raw = NONE
     addresses: msgspec.Raw = NONE
     conditions: list[LiveNodeCondition] | None = None
+    images: list[LiveImage] | None = None
 
 
 class LiveNode(_LiveStruct):
-    """Without its images, which are most of its bytes."""
-
     metadata: LiveNodeMeta
     spec: LiveNodeSpec = msgspec.field(default_factory=LiveNodeSpec)
     status: LiveNodeStatus = msgspec.field(default_factory=LiveNodeStatus)
@@ -268,8 +273,10 @@ class LiveReader:
             raise UnreadableError(f"{namespace}/{meta.name}", error_line(error)) from None
 
     def node(self, live: LiveNode) -> Node:
-        """As `NodeManifest.to_domain`, without images. A node that has not said its size yet has
+        """As `NodeManifest.to_domain`. A node that has not said its size yet has
         room for nothing. UnreadableError."""
+        # Images are most of its bytes, and need no model.
+        images, live.status.images = _images(live.status.images or ()), None
         document = cast("dict[str, Any]", msgspec.json.decode(msgspec.json.encode(live)))
         status = document.setdefault("status", {})
         if not status.get("allocatable") and not status.get("capacity"):
@@ -278,7 +285,7 @@ class LiveReader:
             model = NodeManifest.model_validate(
                 {"apiVersion": "v1", "kind": "Node", **document}, context=LIVE
             )
-            return model.to_domain()
+            return msgspec.structs.replace(model.to_domain(), images=images)
         except (ValidationError, ExpectedError) as error:
             raise UnreadableError(live.metadata.name, error_line(error)) from None
 
@@ -399,6 +406,10 @@ _micros = lru_cache(maxsize=65_536)(micros)
 def _model(live: LivePod) -> PodManifest:
     document = cast("dict[str, Any]", msgspec.json.decode(msgspec.json.encode(live)))
     return PodManifest.model_validate({"apiVersion": "v1", "kind": "Pod", **document}, context=LIVE)
+
+
+def _images(found: Sequence[LiveImage]) -> dict[str, int]:
+    return {tagged(name): image.size_bytes for image in found for name in image.names or () if name}
 
 
 def _there(raw: msgspec.Raw) -> bool:

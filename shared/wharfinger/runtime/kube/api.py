@@ -38,14 +38,21 @@ _USER_INFO = re.compile(r"//[^/\s@]*@")
 
 
 class ApiError(Exception):
-    """The server answered with an error. `code`: of HTTP; `reason`: the word of its Status object,
-    such as Forbidden."""
+    """The server answered with an error. `code`: of HTTP; `reason`: the word of its Status,
+    such as Forbidden; `retry_after_s`: the pause that it asks for, 0: none."""
 
-    def __init__(self, code: int, reason: str, message: str) -> None:
+    def __init__(self, code: int, reason: str, message: str, retry_after_s: float = 0.0) -> None:
         super().__init__(f"{code} {reason}: {message}" if reason else f"{code}: {message}")
         self.code = code
         self.reason = reason
         self.message = message
+        self.retry_after_s = retry_after_s
+
+    @property
+    def ahead(self) -> bool:
+        """Whether the version that was asked for is newer than all that the server has: it was set
+        back to an earlier state."""
+        return self.code == 504 and "Too large resource version" in self.message
 
     @classmethod
     def of(cls, status: bytes | msgspec.Raw, code: int = 0) -> ApiError:
@@ -204,4 +211,5 @@ async def _error(response: aiohttp.ClientResponse, secrets: Sequence[str]) -> Ap
         code, word, said = response.status, "", reason
     for secret in secrets:
         word, said = word.replace(secret, "***"), said.replace(secret, "***")
-    return ApiError(code, word, said)
+    asked = response.headers.get("Retry-After", "")
+    return ApiError(code, word, said, float(asked) if asked.isdecimal() else 0.0)

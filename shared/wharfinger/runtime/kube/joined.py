@@ -65,7 +65,9 @@ class JoinedCluster:
     `version`: of its API server when it was joined, such as v1.36.3. `scheduler`: whose waiting
     pods are ours to place. `shadow_of`: whose pods are decided in mode shadow. `lease_s`: as in
     `domain.cluster.Cluster`. `insecure`: its kubeconfig may switch off the check of the server's
-    certificate. `in_cluster`: reached by the service account of the pod that reads this."""
+    certificate. `in_cluster`: reached by the service account of the pod that reads this. `hub`: it
+    holds the objects of a fleet (Karmada, Open Cluster Management, Karpenter) and is no member of
+    it."""
 
     name: str
     access: Access
@@ -80,6 +82,7 @@ class JoinedCluster:
     shadow_of: tuple[str, ...] = SHADOWED
     insecure: bool = False
     in_cluster: bool = False
+    hub: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,7 @@ class _JoinedEntry(msgspec.Struct, rename="camel", forbid_unknown_fields=True, k
     shadow_of: tuple[str, ...] = SHADOWED
     insecure: bool = False
     in_cluster: bool = False
+    hub: bool = False
     kubeconfig: dict[str, Any] | str | None = None
     context: str = ""
 
@@ -162,6 +166,7 @@ def read_joined(file: Path) -> JoinedCluster:
         shadow_of=entry.shadow_of,
         insecure=entry.insecure,
         in_cluster=entry.in_cluster,
+        hub=entry.hub,
     )
 
 
@@ -225,6 +230,7 @@ def entry_text(cluster: JoinedCluster) -> str:
         shadow_of=cluster.shadow_of,
         insecure=cluster.insecure,
         in_cluster=cluster.in_cluster,
+        hub=cluster.hub,
         kubeconfig=None if cluster.in_cluster else kubeconfig_of(cluster.access, cluster.name),
     )
     default = msgspec.to_builtins(_JoinedEntry())

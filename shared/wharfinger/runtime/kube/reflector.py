@@ -5,15 +5,18 @@
 
 The known objects are replaced only by a complete list, and one object is removed only by an event
 of an unbroken watch. A failed connection, a server that is away and a permission that was withdrawn
-change nothing in what is known. Resource versions are opaque: they are sent back to the server and
-never compared.
+change nothing in what is known. Before a list is handed over and before each watch the caller may
+check that the same cluster still answers (`check`). A server whose storage was set back to an
+earlier state would be silent on a version that it has not reached again, so after a broken
+connection it is asked first whether it has the version. Resource versions are opaque: they are sent
+back to the server and never compared.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
@@ -129,7 +132,9 @@ class _UnknownEventError(Exception):
 class Reflector(Generic[T]):
     """`path`: of the collection, such as `/api/v1/pods`. `decode`: what one object of it is to the
     sink; DecodeError ends the list or watch. `selector`: parameters such as `fieldSelector`.
-    `chance`: 0 <= x < 1, spreads pauses and watches."""
+    `chance`: 0 <= x < 1, spreads pauses and watches. `check`: awaited before a complete list is
+    handed over and before a watch begins; what it raises is a failure like any other, and an
+    exception that is none of the API ends `run`."""
 
     def __init__(
         self,
@@ -140,6 +145,7 @@ class Reflector(Generic[T]):
         *,
         selector: dict[str, str] | None = None,
         chance: Callable[[], float] = random.random,
+        check: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._api = api
         self._path = path
@@ -147,6 +153,11 @@ class Reflector(Generic[T]):
         self._selector = selector or {}
         self._chance = chance
         self._decode = decode
+        self._check = check
+        self._doubted = False
+        """The connection broke: the server may have been set back meanwhile."""
+        self._asked_s = 0.0
+        """The pause that the server asked for with its last error."""
         self._version = ""
         self._streaming = True
         self.counts = Counts()
@@ -156,7 +167,7 @@ class Reflector(Generic[T]):
         follows after a pause."""
         failures = 0
         while True:
-            version = self._version
+            version, self._asked_s = self._version, 0.0
             try:
                 began = asyncio.get_running_loop().time()
                 await self._turn()
@@ -172,16 +183,18 @@ class Reflector(Generic[T]):
                 TimeoutError,
                 OSError,
             ) as error:
+                self._doubted = True
                 self._failed(Break.UNREACHABLE, one_line(error))
             except ApiError as error:
-                why = _REASONS.get(error.code, Break.REFUSED)
+                why = Break.EXPIRED if error.ahead else _REASONS.get(error.code, Break.REFUSED)
                 if why is Break.EXPIRED:  # list again
                     self._version = ""
+                self._asked_s = error.retry_after_s
                 self._failed(why, str(error))
             except (_UnknownEventError, msgspec.DecodeError) as error:
                 self._failed(Break.UNREADABLE, one_line(error))
             failures = 0 if self._version != version and self._version else failures + 1
-            await asyncio.sleep(self._pause(failures))
+            await asyncio.sleep(max(self._pause(failures), min(self._asked_s, PAUSE_S_MAX)))
 
     async def _turn(self) -> None:
         if self._version:
@@ -209,6 +222,7 @@ class Reflector(Generic[T]):
                 if known is None:
                     self._take(event)
                 elif (version := self._begins(event, known)) is not None:
+                    await self._checked()
                     self._sink.replace(list(known.values()), version)
                     self._version, known = version, None
         except ApiError as error:
@@ -242,6 +256,7 @@ class Reflector(Generic[T]):
             if not page.metadata.continue_:
                 break
             parameters["continue"] = page.metadata.continue_
+        await self._checked()
         self._sink.replace(objects, page.metadata.resource_version)
         self._version = page.metadata.resource_version
 
@@ -249,8 +264,25 @@ class Reflector(Generic[T]):
 
     async def _watch(self) -> None:
         self.counts.watches += 1
+        await self._checked()
+        if self._doubted:
+            await self._reached()
+            self._doubted = False
         async for event in self._events({**self._watching(), "resourceVersion": self._version}):
             self._take(event)
+
+    async def _reached(self) -> None:
+        """ApiError (`ahead`) if the server has not reached our version: it waits a few seconds for
+        it, then says so. Selects no object, so the answer is small."""
+        await self._api.get(
+            self._path,
+            _List,
+            {"fieldSelector": "metadata.name=-", "resourceVersion": self._version},
+        )
+
+    async def _checked(self) -> None:
+        if self._check is not None:
+            await self._check()
 
     def _watching(self) -> dict[str, str]:
         seconds = WATCH_S * (0.8 + 0.4 * self._chance())

@@ -86,6 +86,47 @@ WATCHED: tuple[WatchedKind, ...] = (
     NODE_METRICS,
 )
 
+_KARMADA_POLICY = "policy.karmada.io"
+_KARMADA_WORK = "work.karmada.io"
+_OCM = "cluster.open-cluster-management.io"
+
+HUB_WATCHED: tuple[WatchedKind, ...] = (
+    # Its uid says which hub this is.
+    WatchedKind("", "v1", "namespaces", "Namespace", "which server this is", verbs=("get",)),
+    WatchedKind("cluster.karmada.io", "v1alpha1", "clusters", "Cluster", "clusters"),
+    WatchedKind(
+        _KARMADA_POLICY, "v1alpha1", "propagationpolicies", "PropagationPolicy", "policies"
+    ),
+    WatchedKind(
+        _KARMADA_POLICY,
+        "v1alpha1",
+        "clusterpropagationpolicies",
+        "ClusterPropagationPolicy",
+        "policies",
+    ),
+    WatchedKind(_KARMADA_WORK, "v1alpha2", "resourcebindings", "ResourceBinding", "bindings"),
+    WatchedKind(
+        _KARMADA_WORK, "v1alpha2", "clusterresourcebindings", "ClusterResourceBinding", "bindings"
+    ),
+    WatchedKind(_OCM, "v1", "managedclusters", "ManagedCluster", "clusters"),
+    WatchedKind(_OCM, "v1beta2", "managedclustersets", "ManagedClusterSet", "sets of clusters"),
+    WatchedKind(
+        _OCM, "v1beta2", "managedclustersetbindings", "ManagedClusterSetBinding", "sets of clusters"
+    ),
+    WatchedKind(_OCM, "v1beta1", "placements", "Placement", "placements"),
+    WatchedKind(
+        _OCM, "v1alpha1", "addonplacementscores", "AddOnPlacementScore", "scores of clusters"
+    ),
+    WatchedKind("karpenter.sh", "v1", "nodepools", "NodePool", "node pools"),
+    WatchedKind("karpenter.sh", "v1alpha1", "nodeoverlays", "NodeOverlay", "node pools"),
+)
+"""What is read of a hub: a server that holds the objects of a fleet."""
+
+
+def watched_of(hub: bool) -> tuple[WatchedKind, ...]:
+    return HUB_WATCHED if hub else WATCHED
+
+
 NON_RESOURCE = ("/readyz", "/version")
 """Paths that are no objects: whether the server works, and which version it is."""
 DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*")

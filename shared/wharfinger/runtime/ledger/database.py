@@ -198,6 +198,9 @@ class Database:
     """A pool of at most `pool_size` connections, and connections outside of it for those that hold
     a lock or listen.
 
+    `search_path`: schemas in which tables are looked up first, before those of the server's own
+    setting.
+
     LedgerUnavailable: the URL is none of a PostgreSQL database."""
 
     def __init__(
@@ -206,7 +209,9 @@ class Database:
         application_name: str,
         pool_size: int = 8,
         deadlines: Deadlines | None = None,
+        search_path: str = "",
     ) -> None:
+        self._search_path = search_path
         self._url = plain_database_url(checked_url(url))
         self.deadlines = deadlines or Deadlines()
         self._application_name = application_name
@@ -340,6 +345,7 @@ class Database:
             server_settings={
                 "application_name": self._application_name,
                 "timezone": "UTC",
+                **({"search_path": self._search_path} if self._search_path else {}),
                 # A plan kept from when the tables were empty would scan them when they are not.
                 "plan_cache_mode": "force_custom_plan",
                 "jit": "off",

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
+
+import msgspec
 
 from wharfinger.domain.value import Value
 from wharfinger.events.acceptance import MessageAccepted
@@ -61,7 +64,9 @@ class LedgerRow:
 @dataclass(frozen=True, slots=True)
 class DecisionQuery:
     """Which decisions are wanted. `stream`: a name or a prefix. `since`: the `at` of the earliest
-    round. `after`: stream -> last seq seen, to go on from there. `limit`: the first so many."""
+    round, `until`: of the latest. `after`: stream -> last seq seen, to go on from there. `limit`:
+    the first so many. `outcomes`, `subjects`, `namespaces` of the subject: any of them; empty:
+    all."""
 
     stream: str = ""
     since: Micros | None = None
@@ -69,6 +74,46 @@ class DecisionQuery:
     subject: str | None = None
     after: Mapping[str, int] | None = None
     limit: int | None = None
+    until: Micros | None = None
+    outcomes: Collection[str] = ()
+    subjects: Collection[str] = ()
+    namespaces: Collection[str] = ()
+
+
+class _Sent(msgspec.Struct):
+    id: UUID
+    stream: str
+    seq: int
+    round: int
+    type: str
+    subject: str
+    outcome: str
+    time: datetime
+    cause: UUID | None
+    data: msgspec.Raw
+
+
+_sent = msgspec.json.Decoder(_Sent).decode
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def row_in(line: bytes | msgspec.Raw) -> LedgerRow:
+    """A row that was sent as JSON (`answers.decisions.as_line`), with the bytes of its body as they
+    were recorded. msgspec.MsgspecError: these bytes are none."""
+    sent = _sent(line)
+    at = (sent.time - _EPOCH) // timedelta(microseconds=1)
+    return LedgerRow(
+        sent.stream,
+        sent.seq,
+        sent.round,
+        at,
+        sent.id,
+        sent.type,
+        sent.subject,
+        sent.outcome,
+        sent.cause,
+        bytes(sent.data),
+    )
 
 
 # Of a decision `d`, its stream `s` and its round `r`.
@@ -227,6 +272,14 @@ async def decisions(database: Database, query: DecisionQuery) -> AsyncIterator[L
             where("d.type = any({}::text[])", sorted(query.types))
         if query.subject is not None:
             where("d.subject = {}", query.subject)
+        if query.until is not None:
+            where("r.at_us <= {}", query.until)
+        if query.outcomes:
+            where("d.outcome = any({}::text[])", sorted(query.outcomes))
+        if query.subjects:
+            where("d.subject = any({}::text[])", sorted(query.subjects))
+        if query.namespaces:
+            where("split_part(d.subject, '/', 1) = any({}::text[])", sorted(query.namespaces))
         statement = f"""
             select {ROW} from stream s
             left join unnest($1::text[], $2::bigint[]) as c(name, seq) on c.name = s.name

@@ -13,7 +13,7 @@ reader need not read the whole intake to know what holds. Retirement keeps these
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 import msgspec
@@ -21,6 +21,7 @@ import msgspec
 from wharfinger.domain.value import Value, canonical
 from wharfinger.events.acceptance import MessageAccepted
 from wharfinger.events.envelope import NO_VERSION, Event, FactVersion
+from wharfinger.events.origin import AS_IT_CAME, Origin, stamped
 from wharfinger.events.registry import type_of
 from wharfinger.events.streams import CLUSTER_STATE, INTAKE
 from wharfinger.kernel.decider import Decision, Micros
@@ -93,11 +94,14 @@ class _Prepared:
 
 
 async def accept(
-    database: Database, submissions: Sequence[Submission], clock: Callable[[], Micros] | None = None
+    database: Database,
+    submissions: Sequence[Submission],
+    clock: Callable[[], Micros] | None = None,
+    origin: Origin = AS_IT_CAME,
 ) -> AcceptResult:
     """Record what is new, in order. When this returns it is durable. Transient: call again with the
-    same submissions. Stamped by the database's clock; `clock`: by this one instead, for a history
-    of another time."""
+    same submissions. `origin`: who hands it in, for the envelopes. Stamped by the database's clock;
+    `clock`: by this one instead, for a history of another time."""
     new: list[UUID] = []
     known: list[UUID] = []
     outdated: list[UUID] = []
@@ -106,7 +110,7 @@ async def accept(
         for submission in submissions[start : start + CHUNK]:
             if once.setdefault(submission.event.id, submission) is not submission:
                 known.append(submission.event.id)
-        prepared = [_prepare(s) for s in once.values()]
+        prepared = [_prepare(replace(s, event=stamped(s.event, origin))) for s in once.values()]
         accepted, refused = await _accept_chunk(database, prepared, clock)
         new += [id_ for id_ in once if id_ in accepted]
         outdated += [id_ for id_ in once if id_ in refused]

@@ -15,6 +15,7 @@ from uuid import UUID
 from wharfinger.domain.value import Value
 from wharfinger.events.envelope import Event
 from wharfinger.events.ledger import StreamPublished
+from wharfinger.events.origin import AS_IT_CAME, Origin
 from wharfinger.events.streams import INTAKE
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.round import Basis, Head, RecordedRound, Round
@@ -47,10 +48,16 @@ class Ledger:
     the errors of `errors`.
 
     `clock`: stamps what is written instead of the database's clock, for a history of another
-    time."""
+    time. `origin`: of what is accepted by this one, unless a call names another."""
 
-    def __init__(self, database: Database, clock: Callable[[], Micros] | None = None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock: Callable[[], Micros] | None = None,
+        origin: Origin = AS_IT_CAME,
+    ) -> None:
         self._database = database
+        self._origin = origin
         self._own_clock = clock
         self.clock = DatabaseClock()
         """The database's time, as last read by `read_clock` or a commit. Before that, this
@@ -66,6 +73,7 @@ class Ledger:
         pool_size: int = 8,
         clock: Callable[[], Micros] | None = None,
         deadlines: Deadlines | None = None,
+        origin: Origin = AS_IT_CAME,
     ) -> Ledger:
         """LedgerUnavailable: one line that says whether the URL, the server or the schema is the
         trouble."""
@@ -78,7 +86,7 @@ class Ledger:
         except BaseException:
             await database.close()
             raise
-        return cls(database, clock)
+        return cls(database, clock, origin)
 
     async def close(self) -> None:
         await self._database.close()
@@ -135,10 +143,13 @@ class Ledger:
             self.clock.note(result.now, asked_s, time.monotonic())
         return result
 
-    async def accept(self, submissions: Sequence[Submission]) -> AcceptResult:
+    async def accept(
+        self, submissions: Sequence[Submission], origin: Origin | None = None
+    ) -> AcceptResult:
         from wharfinger.runtime.ledger import intake
 
-        return await intake.accept(self._database, submissions, self._own_clock)
+        by = self._origin if origin is None else origin
+        return await intake.accept(self._database, submissions, self._own_clock, by)
 
     # --- reading
 

@@ -269,6 +269,23 @@ incarnation = Table(
     Column("boot_id", Text, nullable=False),
 )
 
+token = Table(
+    "token",
+    metadata,
+    # Who may ask the HTTP API for what: see `tokens`.
+    Column("id", Uuid, primary_key=True),
+    Column("sha256", LargeBinary, nullable=False, unique=True),  # of the secret, which is nowhere
+    Column("name", _Name, nullable=False),
+    Column("roles", ARRAY(Text), nullable=False),
+    Column("namespaces", ARRAY(Text), nullable=False),  # empty: all of them
+    Column("sources", ARRAY(Text), nullable=False),  # of facts that it may post
+    Column("made_by", _Name, nullable=False),
+    Column("made_at_us", BigInteger, nullable=False),
+    Column("expires_at_us", BigInteger, nullable=False),
+    Column("revoked_at_us", BigInteger, nullable=False),  # 0: it is not
+    Column("once", Boolean, nullable=False),  # good for one exchange
+)
+
 feed = Table(
     "feed",
     metadata,
@@ -281,6 +298,7 @@ feed = Table(
     Column("at_us", BigInteger, nullable=False),  # of its last decision
     Column("correlations", LargeBinary, nullable=False),  # 16 bytes a decision: its first cause
     Index(None, "stream", "first_seq", unique=True),
+    Index(None, "stream", "first_position"),
 )
 
 feed_head = Table(

@@ -22,7 +22,12 @@ from uuid import UUID
 from wharfinger.domain.value import Value
 from wharfinger.engine.nodes.columns import Ties
 from wharfinger.events.assignments import AssignmentsDecided
-from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved
+from wharfinger.events.cluster_state import (
+    NodeImagesObserved,
+    NodesObserved,
+    ObjectsObserved,
+    PodsObserved,
+)
 from wharfinger.events.decisions import decided_by
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.extenders import ExtenderAnswered
@@ -121,6 +126,8 @@ class ClusterDecider:
         match event.data:
             case NodesObserved() as nodes if nodes.cluster == state.cluster:
                 observe_nodes(state, nodes, event.id, at)
+            case NodeImagesObserved() as images if images.cluster == state.cluster:
+                state.book.observe_images(images, at)
             case PodsObserved() as pods if pods.cluster == state.cluster:
                 observe_pods(state, pods, at)
             case ObjectsObserved() as objects if objects.cluster == state.cluster:

@@ -40,7 +40,12 @@ from wharfinger.engine.load.annotations import written_of
 from wharfinger.engine.load.node_loads import LoadBook
 from wharfinger.engine.nodes.columns import Taken, Ties
 from wharfinger.engine.nodes.occupancy import Occupancy, Replica
-from wharfinger.events.cluster_state import NodesObserved, PodsObserved
+from wharfinger.events.cluster_state import (
+    ImageOnNodes,
+    NodeImagesObserved,
+    NodesObserved,
+    PodsObserved,
+)
 from wharfinger.events.decisions import DisruptionCommand, NodeShare
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.plans import PlanRequested
@@ -260,6 +265,8 @@ class _Nodes(Value, frozen=True):
     incoming: tuple[tuple[int, tuple[Node, ...]], ...]
     closed: tuple[NodeName, ...]
     taint_since: dict[NodeName, dict[TaintName, Micros]]
+    image_buckets: int = 0
+    images: tuple[tuple[int, tuple[ImageOnNodes, ...]], ...] = ()
 
 
 class _Pods(Value, frozen=True):
@@ -411,6 +418,8 @@ def dump(state: ClusterStageState) -> dict[str, bytes]:
                 _buckets(book.incoming),
                 tuple(sorted(book.closed)),
                 book.taint_since,
+                book.images.bucket_count,
+                tuple(sorted(book.images.buckets.items())),
             )
         ),
         "pods": canonical(_Pods(book.pods)),
@@ -563,6 +572,11 @@ def _load_facts(state: ClusterStageState, sections: Mapping[str, bytes]) -> _Bin
     caller loads afterwards. `sections`: name -> JSON bytes."""
     book = state.book
     nodes = msgspec.json.decode(sections["nodes"], type=_Nodes)
+    book.images.bucket_count = nodes.image_buckets
+    for bucket, images in nodes.images:
+        book.observe_images(
+            NodeImagesObserved(state.cluster, bucket, nodes.image_buckets, images), 0
+        )
     for bucket, said in nodes.buckets:
         book.observe_nodes(NodesObserved(state.cluster, bucket, nodes.bucket_count, said), 0)
     for bucket, said in nodes.incoming:

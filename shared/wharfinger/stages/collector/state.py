@@ -9,6 +9,9 @@ Nothing is sent before nodes and pods have both been listed completely. Facts of
 sent only after that kind has been listed. A broken watch never removes objects: only a complete
 list or a watched deletion does.
 
+Images on nodes are in facts of their own, by image, at most every five minutes: they are most of a
+node's bytes, and matter for one preference only.
+
 Pods that have finished are in facts of their own, by node: they use nothing of it. When a pod
 finishes, the fact without it is sent before the fact that has it as finished.
 
@@ -24,7 +27,7 @@ from typing import cast
 
 import msgspec
 
-from wharfinger.domain.cluster import Cluster
+from wharfinger.domain.cluster import FACTS_FRESH, Cluster
 from wharfinger.domain.cluster_objects import ClusterObject
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.quota import Quota
@@ -34,6 +37,8 @@ from wharfinger.events.accepted import Accepted, Fact, accepted
 from wharfinger.events.cluster_state import (
     NODES_BYTES_MAX,
     FinishedPodsObserved,
+    ImageOnNodes,
+    NodeImagesObserved,
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
@@ -52,12 +57,17 @@ FINISHED_US = 30 * SECOND_US
 """Finished pods are read by strategies that run every few minutes. A fact holds all finished pods
 of a node, and jobs finish often."""
 
+IMAGES_US = 300 * SECOND_US
+"""The shortest time between two reports of images."""
+IMAGES_A_BUCKET = 5_000
+"""Pairs of an image and a node, about: some 200 kB."""
+
 NODES_A_BUCKET = 40
 """Of a bucket of nodes, about: with few buckets each small change sends much, with many each list
 sends many facts."""
 BUCKETS_MIN = 8
 
-FRESH = "FactsFresh"
+FRESH = FACTS_FRESH
 COMPLETE = "FactsComplete"
 REPLACED = "Replaced"
 """Conditions of a cluster, as in Kubernetes `True` or `False`: whether its watches are unbroken,
@@ -118,6 +128,12 @@ class ObservedCluster:
         self._objects: dict[Key, dict[str, ClusterObject | Quota]] = {}
         self._members: dict[int, dict[str, Node]] = {}
         self._buckets = BUCKETS_MIN
+        self._images: dict[str, dict[str, int]] = {}
+        self._image_on: dict[str, dict[str, int]] = {}
+        self._image_pairs = 0
+        self._image_buckets = 1
+        self._images_from: Micros = 0
+        self._images_known = False
         self._due = _DueKeys()
         self._sent: dict[str, bytes] = {}
         self._version = 0
@@ -131,6 +147,9 @@ class ObservedCluster:
         the entry is compared, and emptied if its objects no longer exist."""
         if isinstance(fact, NodesObserved):
             self._buckets = max(self._buckets, fact.buckets)
+        elif isinstance(fact, NodeImagesObserved):
+            self._image_buckets = max(self._image_buckets, fact.buckets)
+            self._images_known = self._images_known or bool(fact.images)
         elif isinstance(fact, PodsObserved) and fact.pods:
             self._on.setdefault(fact.node, {})
         elif isinstance(fact, FinishedPodsObserved) and fact.pods:
@@ -159,7 +178,11 @@ class ObservedCluster:
         return self._cluster
 
     def node(self, name: str) -> Node | None:
-        return self._nodes.get(name)
+        """Returns the node, with its images."""
+        node = self._nodes.get(name)
+        if node is None or not (images := self._images.get(name)):
+            return node
+        return msgspec.structs.replace(node, images=images)
 
     def pod(self, uid: str) -> Pod | None:
         return self._pods.get(uid)
@@ -210,8 +233,14 @@ class ObservedCluster:
             self.lose_node(name, at)
         if first:
             self._cut(at)
+            if self._image_on or self._images_known:
+                for bucket in range(self._image_buckets):
+                    self._due.mark(("images", str(bucket)), at)
 
     def see_node(self, node: Node, at: Micros) -> None:
+        if node.images or node.name in self._images:
+            self._see_images(node.name, node.images, at)
+            node = msgspec.structs.replace(node, images={})
         before = self._nodes.get(node.name)
         if before == node:
             return
@@ -226,9 +255,40 @@ class ObservedCluster:
     def lose_node(self, name: str, at: Micros) -> None:
         if self._nodes.pop(name, None) is None:
             return
+        self._see_images(name, {}, at)
         bucket = self._bucket(name)
         self._members[bucket].pop(name, None)
         self._due.mark(("nodes", str(bucket)), at)
+
+    def _see_images(self, node: str, images: dict[str, int], at: Micros) -> None:
+        """Records the images on a node (image -> bytes). Marks the facts of those that changed."""
+        before = self._images.get(node, {})
+        if before == images:
+            return
+        due = max(at + OBJECTS_US, self._images_from)
+        for image in sorted(before.keys() | images.keys()):
+            if before.get(image) == images.get(image):
+                continue
+            on = self._image_on.setdefault(image, {})
+            if image in images:
+                on[node] = images[image]
+            else:
+                del on[node]
+                if not on:
+                    del self._image_on[image]
+            self._due.mark(("images", str(self._image_bucket(image))), due)
+        self._image_pairs += len(images) - len(before)
+        if images:
+            self._images[node] = images
+        else:
+            del self._images[node]
+        if self._image_pairs > IMAGES_A_BUCKET * self._image_buckets:
+            self._image_buckets *= 2
+            for bucket in range(self._image_buckets):
+                self._due.mark(("images", str(bucket)), due)
+
+    def _image_bucket(self, image: str) -> int:
+        return stable_hash(image) % self._image_buckets
 
     def list_pods(self, pods: Sequence[Pod], at: Micros, finished: Sequence[Pod] = ()) -> None:
         """Replaces all pods by a complete list: `pods` are the unfinished pods of the cluster,
@@ -350,6 +410,8 @@ class ObservedCluster:
         # never without them.
         if ("pods", NO_NODE) in ready:
             ready += [k for k in self._due.at if k[0] == "pods" and k[1] and k not in ready]
+        if any(key[0] == "images" for key in ready):
+            self._images_from = at + IMAGES_US
         for key in ready:
             del self._due.at[key]
         return [sighted for key in sorted(ready, key=_order) for sighted in self._differs(key)]
@@ -383,6 +445,10 @@ class ObservedCluster:
                 members = self._members.get(int(bucket), {})
                 nodes = tuple([members[node] for node in sorted(members)])
                 return NodesObserved(name, int(bucket), self._buckets, nodes)
+            case ("images", bucket):
+                return NodeImagesObserved(
+                    name, int(bucket), self._image_buckets, self._images_in(int(bucket))
+                )
             case ("objects", kind, namespace):
                 drawer = cast("dict[str, ClusterObject]", self._objects[key])
                 objects = tuple([drawer[found] for found in sorted(drawer)])
@@ -404,6 +470,15 @@ class ObservedCluster:
                 return FinishedPodsObserved(name, node, tuple([here[uid] for uid in sorted(here)]))
             case _:
                 return ClusterObserved(self._cluster)
+
+    def _images_in(self, bucket: int) -> tuple[ImageOnNodes, ...]:
+        found: list[ImageOnNodes] = []
+        for image in sorted(i for i in self._image_on if self._image_bucket(i) == bucket):
+            by_size: dict[int, list[str]] = {}
+            for node, size in sorted(self._image_on[image].items()):
+                by_size.setdefault(size, []).append(node)
+            found += [ImageOnNodes(image, s, tuple(on)) for s, on in sorted(by_size.items())]
+        return tuple(found)
 
     def _leave(self, pod: Pod, at: Micros) -> None:
         self._on[pod.node].pop(pod.uid, None)
@@ -451,10 +526,10 @@ def _urgent(node: Node) -> tuple[object, ...]:
 
 
 def _order(key: Key) -> tuple[int, bool, Key]:
-    """Returns the sort key by which due facts are sent: the cluster, the nodes, the objects that
-    pods need, the pods on nodes, the pods without a node, the quotas that count them, and last the
-    finished pods."""
-    rank = ("cluster", "nodes", "objects", "pods", "quotas", "finished").index(key[0])
+    """Returns the sort key by which due facts are sent: the cluster, the nodes, the images on
+    them, the objects that pods need, the pods on nodes, the pods without a node, the quotas that
+    count them, and last the finished pods."""
+    rank = ("cluster", "nodes", "images", "objects", "pods", "quotas", "finished").index(key[0])
     return rank, key == ("pods", NO_NODE), key
 
 
@@ -472,6 +547,8 @@ def _key_of(fact: Accepted) -> Key:
     match fact.data:
         case NodesObserved(bucket=bucket):
             return "nodes", str(bucket)
+        case NodeImagesObserved(bucket=bucket):
+            return "images", str(bucket)
         case PodsObserved(node=node):
             return "pods", node
         case FinishedPodsObserved(node=node):

@@ -71,7 +71,8 @@ class ClusterFacts:
     `empty`: empty node of a pool -> since when it is empty. `parts`: binding with several
     components -> component -> its replicas here. `finished`: its finished pods. `heard`: when the
     cluster last reported.
-    `lease_s`: duration of its lease in seconds; None: it has no lease.
+    `lease_s`: duration of its lease in seconds; None: it has no lease. `fresh`: False: a watch of
+    its collector is broken.
     """
 
     taints: dict[Taint, Sighting] = field(default_factory=dict)
@@ -88,6 +89,7 @@ class ClusterFacts:
     finished: FinishedPods = field(default_factory=FinishedPods)
     heard: Micros = 0
     lease_s: int | None = None
+    fresh: bool = True
 
     def holds_something(self, node: str) -> bool:
         return node in self.book.on_node or node in self.book.pods
@@ -188,16 +190,19 @@ class DeschedulerState:
         """Returns a text that says why the known state of cluster `name` is too uncertain to move
         replicas; empty if the state may be used.
 
-        There are three such cases. The cluster is unknown. A fleet stream marked the cluster as
-        silent. The cluster has a lease and has reported nothing for `stale_after_s` seconds, even
-        if the lease has not expired. A cluster without a lease reports only changes, so its state
-        never becomes too old.
+        There are four such cases. The cluster is unknown. A fleet stream marked the cluster as
+        silent. A watch of its collector has been broken for too long (`FactsFresh=False`). The
+        cluster has a lease and has reported nothing for `stale_after_s` seconds, even if the lease
+        has not expired. A cluster without a lease reports only changes, so its state never becomes
+        too old.
         """
         cluster = self.clusters.get(name)
         if cluster is None:
             return f"nothing is known of cluster {name}"
         if cluster.silenced:
             return f"cluster {name} is silent"
+        if not cluster.fresh:
+            return f"the facts of cluster {name} are not fresh"
         if (until := self.fresh_until(cluster)) is not None and at >= until:
             return f"cluster {name} has said nothing for {(at - cluster.heard) // SECOND} s"
         return ""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from wharfinger.domain.cluster import FACTS_FRESH
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.value import Value
 from wharfinger.events.assignments import (
@@ -37,7 +38,7 @@ from wharfinger.events.cluster_state import (
     PodsObserved,
     WorkloadObserved,
 )
-from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
+from wharfinger.events.clusters import ClusterForgotten, ClusterObserved, FleetHeard
 from wharfinger.events.envelope import Event
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
@@ -96,9 +97,15 @@ class DeschedulerObserver:
         sighting = Sighting(at, str(event.id))
         match event.data:
             case ClusterObserved(cluster):
-                state.cluster(cluster.name).lease_s = cluster.lease_s
+                known = state.cluster(cluster.name)
+                known.lease_s = cluster.lease_s
+                known.fresh = cluster.conditions.get(FACTS_FRESH) != "False"
                 self._heard(state, cluster.name, False, at)
                 taints.fold_cluster(state, cluster, sighting)
+            case FleetHeard(heard=heard):
+                for name in heard:
+                    if name in state.clusters:
+                        self._heard(state, name, False, at)
             case ClusterForgotten(name):
                 shares.forget_cluster(state, name)
             case BindingRequested(binding):

@@ -13,7 +13,7 @@ from wharfinger.domain.policy import Policy
 from wharfinger.domain.value import Value
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.capacity import CapacityEstimated
-from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
+from wharfinger.events.clusters import ClusterForgotten, ClusterObserved, FleetHeard
 from wharfinger.events.decisions import as_decision, decided_by
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.outcomes import OutcomesDecided
@@ -30,6 +30,7 @@ from wharfinger.stages.fleet.fold_clusters import (
     apply_capacity,
     apply_policy,
     deduct_promised,
+    hear_clusters,
     observe_cluster,
     remove_cluster,
 )
@@ -56,6 +57,8 @@ def fold_input(state: FleetState, event: Event[Value], at: Micros) -> None:
             observe_cluster(state, facts, event.id, at)
         case ClusterForgotten(name=name):
             remove_cluster(state, name, event.id)
+        case FleetHeard(heard=heard):
+            hear_clusters(state, heard, event.id, at)
         case OutcomesDecided():
             apply_outcomes(state, data, event.id)
         case RoomTaken():

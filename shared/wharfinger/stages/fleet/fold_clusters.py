@@ -3,7 +3,7 @@ removed), and changes of policies."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from uuid import UUID
 
 import msgspec
@@ -63,6 +63,16 @@ def observe_cluster(state: FleetState, told: Cluster, cause: UUID, at: Micros) -
         state.selections.observe(told, cause)
     _apply_facts(state, cluster, state.tainting.tell(told), cause, at)
     state.cluster_index.heard(cluster)
+
+
+def hear_clusters(state: FleetState, names: Iterable[str], cause: UUID, at: Micros) -> None:
+    """Renew the leases of clusters by their heartbeat. A cluster that is unknown, or has no lease,
+    is skipped. `cause`: id of the event. `at`: time of the round."""
+    for name in names:
+        cluster = state.clusters.get(name)
+        if cluster is not None and cluster.facts is not None and cluster.promises:
+            cluster.heard_at, cluster.heard_by = at, cause
+            state.cluster_index.heard(cluster)
 
 
 def _apply_facts(

@@ -3,20 +3,22 @@ for decisions."""
 
 from __future__ import annotations
 
+from wharfinger.answers.decisions import short_type
 from wharfinger.domain.binding import Binding
-from wharfinger.domain.text import some
+from wharfinger.domain.text import count, some
 from wharfinger.domain.value import Value
 from wharfinger.events.assignments import AssignmentsDecided
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.cluster_state import (
     FinishedPodsObserved,
+    NodeImagesObserved,
     NodesObserved,
     ObjectsObserved,
     PodsObserved,
     WorkloadObserved,
 )
-from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
+from wharfinger.events.clusters import ClusterForgotten, ClusterObserved, FleetHeard
 from wharfinger.events.decisions import as_decision
 from wharfinger.events.envelope import Event
 from wharfinger.events.outcomes import OutcomesDecided
@@ -32,8 +34,6 @@ from wharfinger.events.registry import type_of
 from wharfinger.events.room import RoomTaken
 from wharfinger.history.timeline import DecisionCause
 from wharfinger.runtime.ledger import LedgerRow
-from wharfinger_cli.decisions import short_type
-from wharfinger_cli.output import count
 
 OURS = "/wharfinger/"
 
@@ -72,8 +72,12 @@ def said(data: Value, before: Binding | None = None) -> str:
             )
         case ClusterForgotten(name=name):
             return f"cluster {name} is gone"
+        case FleetHeard(heard=heard):
+            return f"heartbeat of {count(len(heard), 'cluster')}"
         case NodesObserved(cluster=cluster):
             return f"nodes of {cluster}"
+        case NodeImagesObserved(cluster=cluster):
+            return f"images on nodes of {cluster}"
         case PodsObserved(cluster=cluster, node=node):
             return f"pods on {node} of {cluster}"
         case FinishedPodsObserved(cluster=cluster, node=node):

@@ -1,0 +1,1 @@
+"""The HTTP API: what the ledger can be asked, over HTTP. Reads PostgreSQL only."""

@@ -1,0 +1,122 @@
+"""Who may ask for what: one table of routes and roles, looked at in one place before a route runs.
+
+A route that is not in the table is refused when the application is made. A principal with
+namespaces sees only what is about them; `within` says of each route whether it can be filtered so.
+Where it cannot, such a principal is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+
+from wharfinger_api.problems import Problem
+
+
+class Role(StrEnum):
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    AUDITOR = "auditor"
+    SERVICE = "service"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks. `type`, `id`: as CloudEvents' auth context names them. `namespaces` empty: all.
+    `sources`: of the facts that a service may post."""
+
+    type: str
+    id: str
+    roles: frozenset[Role]
+    namespaces: frozenset[str] = frozenset()
+    sources: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        return f"{self.type}:{self.id}"
+
+    @property
+    def everywhere(self) -> bool:
+        """Auditors see all, whatever their namespaces."""
+        return not self.namespaces or Role.AUDITOR in self.roles
+
+    def sees(self, subject: str) -> bool:
+        """Whether something named `<namespace>/<name>` is in its namespaces."""
+        return self.everywhere or subject.partition("/")[0] in self.namespaces
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`roles` empty: open to all. `within`: what is answered can be filtered by namespace."""
+
+    roles: frozenset[Role] = frozenset()
+    within: bool = False
+
+
+def _roles(*roles: Role, within: bool = False) -> Rule:
+    return Rule(frozenset(roles), within)
+
+
+_OPEN = Rule()
+_READ = _roles(Role.VIEWER, Role.OPERATOR, Role.AUDITOR, within=True)
+_READ_ALL = _roles(Role.VIEWER, Role.OPERATOR, Role.AUDITOR)
+_ANYONE = _roles(*Role, within=True)
+
+RULES: Mapping[tuple[str, str], Rule] = {
+    ("GET", "/healthz"): _OPEN,
+    ("GET", "/readyz"): _OPEN,
+    ("GET", "/metrics"): _OPEN,
+    ("GET", "/v1/openapi.json"): _OPEN,
+    ("POST", "/v1/login"): _OPEN,
+    ("GET", "/v1/whoami"): _ANYONE,
+    ("GET", "/v1/bindings"): _READ,
+    ("GET", "/v1/bindings/{namespace}/{name}"): _READ,
+    ("GET", "/v1/bindings/{namespace}/{name}/history"): _READ,
+    ("GET", "/v1/bindings/{namespace}/{name}/lineage"): _READ,
+    ("GET", "/v1/bindings/{namespace}/{name}/explain"): _READ,
+    ("GET", "/v1/clusters"): _READ_ALL,
+    ("GET", "/v1/nodes"): _READ_ALL,
+    ("GET", "/v1/policies"): _READ,
+    ("GET", "/v1/decisions"): _READ,
+    ("GET", "/v1/decisions/{decision}"): _READ,
+    ("GET", "/v1/streams"): _READ_ALL,
+    ("GET", "/v1/events"): _READ,
+    ("GET", "/v1/tokens"): _ANYONE,
+    ("POST", "/v1/tokens"): _ANYONE,
+    ("DELETE", "/v1/tokens/{token}"): _ANYONE,
+}
+
+
+def check_table(app: FastAPI) -> None:
+    """ValueError: a route without a rule, or a rule without a route."""
+    routes = {
+        (method, route.path)
+        for route in app.routes
+        if isinstance(route, APIRoute)
+        for method in route.methods or ()
+    }
+    if routes != set(RULES):
+        raise ValueError(f"routes and rules differ: {sorted(routes ^ set(RULES))}")
+
+
+def allowed(method: str, path: str, principal: Principal | None) -> None:
+    """Problem: it is not."""
+    rule = RULES[method, path]
+    if not rule.roles:
+        return
+    if principal is None:
+        raise Problem(
+            "unauthenticated",
+            "expected an Authorization header with a valid bearer token",
+            headers={"WWW-Authenticate": 'Bearer realm="wharfinger"'},
+        )
+    if not rule.roles & principal.roles:
+        wanted = ", ".join(sorted(rule.roles))
+        raise Problem("forbidden", f"{method} {path} is for {wanted}")
+    if not rule.within and not principal.everywhere:
+        raise Problem("forbidden", f"{method} {path} needs a grant for all namespaces")

@@ -1,0 +1,714 @@
+"""The application: its routes, in order of the document, each thin over `wharfinger.answers`.
+
+`create` makes it for an open ledger. A request passes through `_Edge` (request id, errors, metrics)
+and then through `_authorised`, which looks at the one table of routes and roles.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated, Any
+from uuid import UUID, uuid4
+
+import msgspec
+from fastapi import Depends, FastAPI, Path, Query, Request
+from fastapi.openapi.utils import get_openapi
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from wharfinger.answers import facts
+from wharfinger.answers.decisions import TYPES, Plain, as_line
+from wharfinger.answers.explanation import account_plain
+from wharfinger.answers.lineage import lineage_plain
+from wharfinger.answers.timeline import history_plain
+from wharfinger.domain.text import as_time
+from wharfinger.events.streams import INTAKE
+from wharfinger.history.explain import account
+from wharfinger.history.lineage import lineage_of_binding, lineage_within
+from wharfinger.history.points import time_in
+from wharfinger.history.timeline import timeline
+from wharfinger.runtime.ledger import DecisionQuery, LedgerError, causality, feed
+from wharfinger.runtime.ledger.at_position import PastDatabase
+from wharfinger.runtime.ledger.feed import FeedFilter
+from wharfinger_api import lists
+from wharfinger_api.access import Principal, allowed, check_table
+from wharfinger_api.asked import (
+    LIMIT_MAX,
+    Asked,
+    checked_position,
+    cursor_in,
+    cursor_text,
+    cut_of,
+    known_parameters,
+    page_of,
+)
+from wharfinger_api.events import BATCH, LINES, SSE, EventStream, Hub, batch
+from wharfinger_api.figures import REQUEST_SECONDS, REQUESTS
+from wharfinger_api.identities import Identities
+from wharfinger_api.models import (
+    BindingBody,
+    BindingHistory,
+    ClusterBody,
+    DecisionBody,
+    ExplanationBody,
+    LineageGraph,
+    LoginBody,
+    NewToken,
+    NodeBody,
+    PageBody,
+    PolicyBody,
+    ProblemBody,
+    SecretBody,
+    StreamsBody,
+    TokenList,
+    WhoBody,
+)
+from wharfinger_api.problems import MEDIA_TYPE, Problem, answer_problems, problem_of
+from wharfinger_api.tokens import made_token, revoked, token_list
+
+VERSION = "v1"
+
+At = Annotated[
+    str,
+    Query(
+        description="As it was then: a time, an age such as 2h, or a round such as fleet/0@12.",
+        max_length=200,
+    ),
+]
+Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="Items of one page.")]
+After = Annotated[str, Query(max_length=65_536, description="What the page before gave as `next`.")]
+Names = Annotated[list[str], Query(default_factory=list, max_length=100)]
+Namespace = Annotated[str, Path(max_length=253)]
+Name = Annotated[str, Path(max_length=253)]
+
+
+@dataclass(slots=True)
+class Api:
+    """All that the routes need. `data` is read of the past of `past`; `identities` says who a
+    credential is."""
+
+    past: PastDatabase
+    identities: Identities
+    hub: Hub
+
+    async def asked(self, request: Request, at: str = "", after: str = "") -> tuple[Asked, Any]:
+        """The place in history of a request, and that of the page; the page's own place is None
+        for the first one."""
+        position = (await feed.head(self.past.present)).position
+        cut, place = cursor_in(after) if after else (await cut_of(self.past, at), None)
+        principal = request.state.principal
+        if at or after:
+            # a past may end before what was just read
+            position = min(position, await self.past.position_of(cut))
+        return Asked(request, principal, cut, self.past.at(cut), position), place
+
+
+def create(api: Api) -> FastAPI:
+    """ValueError: a route has no rule."""
+    app = FastAPI(
+        title="Wharfinger",
+        version=VERSION,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        dependencies=[Depends(_authorised(api)), Depends(known_parameters)],
+        responses={
+            "default": {
+                "description": "It could not be answered.",
+                "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemBody"}}},
+            }
+        },
+    )
+    answer_problems(app)
+    _plane(app, api)
+    _fleet(app, api)
+    _bindings(app, api)
+    _decisions(app, api)
+    _events(app, api)
+    _tokens(app, api)
+    check_table(app)
+    app.add_middleware(_Edge)
+    return app
+
+
+def document(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document."""
+    if app.openapi_schema is None:
+        found = get_openapi(
+            title="Wharfinger",
+            version=VERSION,
+            openapi_version="3.1.0",
+            description="An event-sourced placement control plane for fleets of Kubernetes "
+            "clusters.",
+            routes=app.routes,
+        )
+        components = found.setdefault("components", {})
+        components.setdefault("schemas", {})["ProblemBody"] = ProblemBody.model_json_schema(
+            ref_template="#/components/schemas/{model}"
+        )
+        components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+        found["security"] = [{"bearer": []}]
+        app.openapi_schema = found
+    return app.openapi_schema
+
+
+def _authorised(api: Api) -> Callable[[Request], Awaitable[None]]:
+    async def authorised(request: Request) -> None:
+        principal = await api.identities.of(request.headers.get("authorization", ""))
+        request.state.principal = principal
+        allowed(request.method, request.scope["route"].path, principal)
+
+    return authorised
+
+
+class _Edge:
+    """Gives every request an id, counts it, and turns what no handler saw into a problem."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = scope["wharfinger.request_id"] = str(uuid4())
+        began = time.perf_counter()
+        status = 0
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [
+                    *message.get("headers", []),
+                    (b"x-request-id", request_id.encode()),
+                    (b"x-content-type-options", b"nosniff"),
+                ]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, answer)
+        except Exception as error:
+            if status:
+                raise
+            await problem_of(error).response(request_id)(scope, receive, answer)
+        finally:
+            route = getattr(scope.get("route"), "path", "none")
+            REQUESTS.labels(route, scope["method"][:8], str(status)).inc()
+            REQUEST_SECONDS.labels(route).observe(time.perf_counter() - began)
+
+
+# --- the plane itself
+
+
+def _plane(app: FastAPI, api: Api) -> None:
+    @app.get("/healthz", tags=["plane"])
+    async def healthz() -> dict[str, bool]:
+        """Whether the process is alive."""
+        return {"alive": True}
+
+    @app.get("/readyz", tags=["plane"])
+    async def readyz() -> Response:
+        """Whether the process can answer: the database is there."""
+        why = ""
+        try:
+            await api.past.heads()
+        except LedgerError as error:
+            why = str(error)
+        report = {"ready": not why, "lag": 0, "failed": "", "stalled_s": 0.0, "oldest_s": 0.0}
+        body = {"ready": not why, "services": {"api": report}}
+        return Response(
+            msgspec.json.encode(body), 503 if why else 200, media_type="application/json"
+        )
+
+    @app.get("/metrics", tags=["plane"], response_class=Response)
+    async def metrics() -> Response:
+        """The figures of this process, as Prometheus reads them."""
+        from wharfinger.runtime.observability import METRICS
+
+        return Response(generate_latest(METRICS.registry), media_type=CONTENT_TYPE_LATEST)
+
+    @app.get("/v1/openapi.json", tags=["plane"])
+    async def openapi() -> dict[str, Any]:
+        """This document."""
+        return document(app)
+
+    @app.get("/v1/streams", tags=["plane"], response_model=StreamsBody)
+    async def streams(request: Request, at: At = "") -> Response:
+        """Where every stream stands."""
+        asked, _ = await api.asked(request, at)
+        return asked.answer(
+            {
+                "items": [
+                    {
+                        "stream": head.stream,
+                        "round": head.round,
+                        "seq": head.seq,
+                        "time": as_time(head.at) if head.at else None,
+                    }
+                    for head in await asked.ledger.heads()
+                ]
+            }
+        )
+
+
+# --- the fleet
+
+
+def _fleet(app: FastAPI, api: Api) -> None:
+    @app.get("/v1/bindings", tags=["fleet"], response_model=PageBody[BindingBody])
+    async def bindings(
+        request: Request,
+        namespace: Names,
+        binding: Names,
+        cluster: Names,
+        policy: Names,
+        outcome: Names,
+        fields: Names,
+        group_by: Names,
+        at: At = "",
+        limit: Limit = 100,
+        after: After = "",
+    ) -> Response:
+        """Bindings, and where they are."""
+        asked, place = await api.asked(request, at, after)
+        wanted = {
+            "namespace": namespace,
+            "binding": binding,
+            "cluster": cluster,
+            "policy": policy,
+            "outcome": outcome,
+        }
+        found = await lists.bindings(asked.ledger, asked.principal)
+        if asked.typed:
+            return asked.value(found, str)
+        return _listed(
+            asked,
+            [facts.binding_plain(one) for one in found],
+            lists.BINDING_VALUES,
+            wanted,
+            "name",
+            place,
+            limit,
+            fields,
+            group_by,
+        )
+
+    @app.get("/v1/clusters", tags=["fleet"], response_model=PageBody[ClusterBody])
+    async def clusters(
+        request: Request,
+        cluster: Names,
+        provider: Names,
+        region: Names,
+        fields: Names,
+        group_by: Names,
+        at: At = "",
+        limit: Limit = 100,
+        after: After = "",
+    ) -> Response:
+        """Member clusters: what is known of them, and whether they are silent."""
+        asked, place = await api.asked(request, at, after)
+        wanted = {"cluster": cluster, "provider": provider, "region": region}
+        found = await lists.clusters(asked.ledger, asked.principal)
+        if asked.typed:
+            return asked.value(found, str)
+        return _listed(
+            asked,
+            [facts.cluster_plain(one) for one in found],
+            lists.CLUSTER_VALUES,
+            wanted,
+            "name",
+            place,
+            limit,
+            fields,
+            group_by,
+        )
+
+    @app.get("/v1/nodes", tags=["fleet"], response_model=PageBody[NodeBody])
+    async def nodes(
+        request: Request,
+        cluster: Names,
+        node: Names,
+        fields: Names,
+        group_by: Names,
+        at: At = "",
+        limit: Limit = 100,
+        after: After = "",
+    ) -> Response:
+        """Nodes of all clusters, with the number of replicas on each."""
+        asked, place = await api.asked(request, at, after)
+        wanted = {"cluster": cluster, "node": node}
+        found = await lists.nodes(asked.ledger, asked.principal)
+        if asked.typed:
+            return asked.value(found, str)
+        return _listed(
+            asked,
+            [facts.node_plain(one) for one in found],
+            lists.NODE_VALUES,
+            wanted,
+            "cluster name",
+            place,
+            limit,
+            fields,
+            group_by,
+        )
+
+    @app.get("/v1/policies", tags=["fleet"], response_model=PageBody[PolicyBody])
+    async def policies(
+        request: Request,
+        namespace: Names,
+        policy: Names,
+        kind: Names,
+        fields: Names,
+        group_by: Names,
+        at: At = "",
+        limit: Limit = 100,
+        after: After = "",
+    ) -> Response:
+        """Policies, with the number of bindings that each places."""
+        asked, place = await api.asked(request, at, after)
+        wanted = {"namespace": namespace, "policy": policy, "kind": kind}
+        found = await lists.policies(asked.ledger, asked.principal)
+        if asked.typed:
+            return asked.value(found, str)
+        return _listed(
+            asked,
+            [facts.policy_plain(*one) for one in found],
+            lists.POLICY_VALUES,
+            wanted,
+            "key",
+            place,
+            limit,
+            fields,
+            group_by,
+        )
+
+
+def _listed(
+    asked: Asked,
+    found: list[Plain],
+    values: Mapping[str, lists.Values],
+    wanted: Mapping[str, list[str]],
+    key: str,
+    after: str | None,
+    limit: int,
+    fields: list[str],
+    group_by: list[str],
+) -> Response:
+    """One page. `key`: the members by which the list is ordered."""
+    chosen = lists.chosen(found, values, wanted)
+    if group_by:
+        groups = lists.grouped(chosen, values, group_by)
+        return asked.answer({"groups": groups, "total": len(chosen)})
+    members = key.split()
+
+    def place(item: Plain) -> str:
+        return "\0".join(str(item[member]) for member in members)
+
+    if after is not None and not isinstance(after, str):
+        raise Problem("invalid", "after: expected what an earlier page of this list gave as next")
+    items, last = page_of(sorted(chosen, key=place), place, limit, after or "")
+    return asked.answer(
+        {
+            "items": lists.with_fields(items, fields),
+            "total": len(chosen),
+            "next": cursor_text(asked.cut, last) if last else None,
+        }
+    )
+
+
+# --- one binding
+
+
+def _bindings(app: FastAPI, api: Api) -> None:
+    prefix = "/v1/bindings/{namespace}/{name}"
+
+    async def known(request: Request, namespace: str, name: str, at: str) -> tuple[Asked, str]:
+        """Problem: there is no such binding, or it is not theirs, which is not told apart."""
+        asked, _ = await api.asked(request, at)
+        full = f"{namespace}/{name}"
+        if asked.principal.sees(full):
+            database = asked.ledger.database
+            if await causality.decided_about(database, full, ""):
+                return asked, full
+        raise Problem("not-found", f"no binding is named {full[:300]}")
+
+    @app.get(prefix, tags=["bindings"], response_model=BindingBody)
+    async def binding(request: Request, namespace: Namespace, name: Name, at: At = "") -> Response:
+        """One binding: what it asks for, and where it is."""
+        asked, full = await known(request, namespace, name, at)
+        for found in await lists.bindings(asked.ledger, asked.principal):
+            if found.binding.name == full:
+                return asked.value(found, facts.binding_plain)
+        raise Problem("not-found", f"no binding is named {full[:300]}")
+
+    @app.get(f"{prefix}/history", tags=["bindings"], response_model=BindingHistory)
+    async def binding_history(
+        request: Request, namespace: Namespace, name: Name, at: At = "", limit: Limit = 50
+    ) -> Response:
+        """Every decision about it, with what caused each."""
+        asked, full = await known(request, namespace, name, at)
+        return asked.value(await timeline(asked.ledger, full, limit), history_plain)
+
+    @app.get(f"{prefix}/lineage", tags=["bindings"], response_model=LineageGraph)
+    async def binding_lineage(
+        request: Request, namespace: Namespace, name: Name, at: At = ""
+    ) -> Response:
+        """What led to its latest decisions, and what they led to."""
+        asked, full = await known(request, namespace, name, at)
+        found = await lineage_of_binding(asked.ledger, full)
+        if not asked.principal.everywhere:
+            found = lineage_within(found, asked.principal.sees)
+        return asked.value(found, lineage_plain)
+
+    @app.get(f"{prefix}/explain", tags=["bindings"], response_model=ExplanationBody)
+    async def binding_explain(
+        request: Request,
+        namespace: Namespace,
+        name: Name,
+        at: At = "",
+        decision: UUID | None = None,
+        every: bool = False,
+    ) -> Response:
+        """Why it is where it is, why not elsewhere, and what would let it in there."""
+        asked, full = await known(request, namespace, name, at)
+        found = await account(asked.ledger, full, None, decision, every)
+        return asked.value(found, account_plain)
+
+
+# --- decisions
+
+
+def _decisions(app: FastAPI, api: Api) -> None:
+    @app.get("/v1/decisions", tags=["decisions"], response_model=PageBody[DecisionBody])
+    async def decisions(
+        request: Request,
+        namespace: Names,
+        binding: Names,
+        type: Names,
+        outcome: Names,
+        stream: Annotated[str, Query(max_length=253)] = "",
+        since: Annotated[str, Query(max_length=64)] = "",
+        until: Annotated[str, Query(max_length=64)] = "",
+        at: At = "",
+        limit: Limit = 100,
+        after: After = "",
+    ) -> Response:
+        """Decisions of all streams, in order of time. What was accepted is in `stream=intake`."""
+        asked, place = await api.asked(request, at, after)
+        namespaces = _own(asked.principal, namespace)
+        if place is not None and not _is_cursor(place):
+            raise Problem(
+                "invalid", "after: expected what an earlier page of this list gave as next"
+            )
+        seqs: dict[str, int] = dict(place or {})
+        query = DecisionQuery(
+            stream,
+            since=_moment("since", since),
+            until=_moment("until", until),
+            types=type or (() if stream == INTAKE else TYPES),
+            outcomes=outcome,
+            subjects=binding,
+            namespaces=namespaces,
+            after=seqs,
+            limit=limit + 1,
+        )
+        rows = [row async for row in asked.ledger.decisions(query)]
+        for row in rows[:limit]:
+            seqs[row.stream] = row.seq
+        shown = b",".join(as_line(row).encode() for row in rows[:limit])
+        following = cursor_text(asked.cut, seqs) if len(rows) > limit else None
+        tail = msgspec.json.encode(following)
+        return asked.answer(b'{"items":[' + shown + b'],"next":' + tail + b"}")
+
+    @app.get("/v1/decisions/{decision}", tags=["decisions"], response_model=DecisionBody)
+    async def one_decision(request: Request, decision: UUID, at: At = "") -> Response:
+        """One decision, as it was recorded."""
+        asked, _ = await api.asked(request, at)
+        row = await asked.ledger.decision(decision)
+        if row is None or not asked.principal.sees(row.subject):
+            raise Problem("not-found", f"no decision has the id {decision}")
+        return asked.answer(as_line(row).encode())
+
+
+def _own(principal: Principal, namespaces: list[str]) -> list[str]:
+    """Those of the namespaces asked for that the principal sees; none asked for means all."""
+    if principal.everywhere:
+        return namespaces
+    seen = sorted(principal.namespaces)
+    # a namespace that cannot exist, where none of those asked for is seen: empty would mean all
+    return [n for n in namespaces if n in seen] or [""] if namespaces else seen
+
+
+def _is_cursor(place: object) -> bool:
+    return isinstance(place, dict) and all(
+        isinstance(seq, int) and not isinstance(seq, bool) and 0 <= seq < 1 << 62
+        for seq in place.values()
+    )
+
+
+def _moment(name: str, text: str) -> int | None:
+    if not text:
+        return None
+    with suppress(ValueError, OverflowError):
+        found = time_in(text, time.time_ns() // 1000)
+        if found is not None and 0 <= found < 1 << 62:
+            return found
+    raise Problem(
+        "invalid",
+        f"{name}: expected a time such as 2026-11-21T05:00:00Z or an age such as 10m, "
+        f"got {text[:64]!r}",
+    )
+
+
+# --- events
+
+
+def _events(app: FastAPI, api: Api) -> None:
+    @app.get(
+        "/v1/events",
+        tags=["events"],
+        responses={200: {"content": {SSE: {}, LINES: {}, BATCH: {}}}},
+        response_class=Response,
+    )
+    async def events(
+        request: Request,
+        type: Names,
+        namespace: Names,
+        binding: Names,
+        cluster: Names,
+        stream: Names,
+        outcome: Names,
+        facts: bool = False,
+        after: Annotated[
+            str, Query(max_length=64, description="A position, `earliest`, `latest`, or a time.")
+        ] = "latest",
+        limit: Annotated[int | None, Query(ge=1, le=5000)] = None,
+        wait: Annotated[float, Query(ge=0, le=30)] = 0,
+    ) -> Response:
+        """Decisions as CloudEvents, from a position on: as server-sent events
+        (`text/event-stream`), as lines (`application/x-ndjson`), else as one batch."""
+        namespaces = _own(request.state.principal, namespace)
+        wanted = FeedFilter(
+            types=_sorted(type),
+            namespaces=_sorted(namespaces),
+            bindings=_sorted(binding),
+            clusters=_sorted(cluster),
+            streams=_sorted(stream),
+            outcomes=_sorted(outcome),
+            facts=facts,
+        )
+        start = request.headers.get("last-event-id") or after
+        position = await _start(api.past, start)
+        accept = request.headers.get("accept", "")
+        if SSE in accept or LINES in accept:
+            authorization = request.headers.get("authorization", "")
+            asking: Principal = request.state.principal
+
+            async def valid() -> bool:
+                try:
+                    return bool(await api.identities.of(authorization) == asking)
+                except LedgerError:
+                    return True
+
+            head = await feed.head(api.past.present)
+            return EventStream(
+                api.hub, wanted, position, head, valid, lines=LINES in accept, limit=limit
+            )
+        size = limit or 100
+        frames, through = await batch(api.hub, wanted, position, size, wait)
+        return Response(
+            b"[" + b",".join(frame.event for frame in frames) + b"]",
+            headers={"Wharfinger-Position": str(through), "Cache-Control": "no-store"},
+            media_type=BATCH,
+        )
+
+
+def _sorted(names: list[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(names)))
+
+
+async def _start(past: PastDatabase, text: str) -> int:
+    """Beyond which position reading begins. Problem: the text names none, or it was retired."""
+    head = await feed.head(past.present)
+    if text == "latest":
+        return head.position
+    if text == "earliest":
+        return head.earliest - 1
+    if text.isascii() and text.isdecimal():
+        return await checked_position(past, text)
+    moment = _moment("after", text)
+    return head.position if moment is None else await feed.position_at(past.present, moment)
+
+
+# --- who asks
+
+
+def _tokens(app: FastAPI, api: Api) -> None:
+    @app.get("/v1/whoami", tags=["access"], response_model=WhoBody)
+    async def whoami(request: Request) -> Response:
+        """Who the credential of this request is, and what it may do."""
+        principal: Principal = request.state.principal
+        body = {
+            "type": principal.type,
+            "id": principal.id,
+            "roles": sorted(principal.roles),
+            "namespaces": sorted(principal.namespaces),
+        }
+        return Response(
+            msgspec.json.encode(body),
+            headers={"Cache-Control": "no-store"},
+            media_type="application/json",
+        )
+
+    @app.post("/v1/login", tags=["access"], response_model=SecretBody)
+    async def login(request: Request, body: LoginBody) -> Response:
+        """Exchange a code that is good once for a token."""
+        found = await api.identities.exchange(body.code)
+        if found is None:
+            raise Problem("unauthenticated", "code: expected one that was not used before")
+        return _secret(*found)
+
+    @app.get("/v1/tokens", tags=["access"], response_model=TokenList)
+    async def list_tokens(request: Request) -> Response:
+        """The tokens that the caller has made; of an admin, all of them."""
+        principal: Principal = request.state.principal
+        return _private({"items": await token_list(api.past.present, principal)})
+
+    @app.post("/v1/tokens", tags=["access"], response_model=SecretBody, status_code=201)
+    async def new_token(request: Request, body: NewToken) -> Response:
+        """Make a token with rights that the caller has. Its secret is shown this once."""
+        principal: Principal = request.state.principal
+        return _secret(*await made_token(api.past.present, principal, body), status=201)
+
+    @app.delete("/v1/tokens/{token}", tags=["access"], status_code=204)
+    async def delete_token(request: Request, token: UUID) -> Response:
+        """Revoke a token. It is refused from the next request on."""
+        principal: Principal = request.state.principal
+        await revoked(api.past.present, principal, token)
+        api.identities.forget()
+        return Response(status_code=204)
+
+
+def _secret(secret: str, token: Any, status: int = 200) -> Response:
+    return _private(
+        {
+            "id": str(token.id),
+            "secret": secret,
+            "name": token.name,
+            "roles": list(token.roles),
+            "namespaces": list(token.namespaces),
+            "expires": as_time(token.expires_at) if token.expires_at else None,
+        },
+        status,
+    )
+
+
+def _private(body: object, status: int = 200) -> Response:
+    return Response(
+        msgspec.json.encode(body), status, {"Cache-Control": "no-store"}, "application/json"
+    )

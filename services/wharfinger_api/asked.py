@@ -1,0 +1,208 @@
+"""What a request asks for: a place in history, a page, filters; and the answer with its headers.
+
+Every read is answered from the ledger as of a cut (`runtime.ledger.at_position`), also one of the
+present. So the same request for that cut has the same answer later.
+"""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import hashlib
+import json
+import time
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from fastapi import Request
+from fastapi.routing import APIRoute
+from starlette.responses import Response
+
+from wharfinger.answers import typed
+from wharfinger.history.points import HistoryPoint, PointError, moment_of, point_of
+from wharfinger.runtime.ledger import Ledger, feed
+from wharfinger.runtime.ledger.at_position import LedgerCut, PastDatabase, StreamCut
+from wharfinger_api.access import Principal
+from wharfinger_api.problems import Problem
+
+LIMIT_MAX = 1000
+NOW = "now"
+POSITION = "position:"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """`ledger`: as of `cut`. `principal`: who asks. `position`: the answer has everything through
+    here of the feed."""
+
+    request: Request
+    principal: Principal
+    cut: LedgerCut
+    ledger: Ledger
+    position: int
+
+    @property
+    def typed(self) -> bool:
+        """Whether a command of ours asks, which prints the value itself."""
+        return typed.MEDIA_TYPE in self.request.headers.get("accept", "")
+
+    def value(self, found: Any, plain: Callable[[Any], object]) -> Response:
+        """A value in the form that was asked for; `plain`: its JSON for programs."""
+        if self.typed:
+            return Response(
+                typed.encoded(found), 200, {"Cache-Control": "no-store"}, typed.MEDIA_TYPE
+            )
+        return self.answer(plain(found))
+
+    def answer(self, body: object, *, headers: Mapping[str, str] | None = None) -> Response:
+        """JSON; 304 where the client has it already."""
+        encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        etag = f'W/"{hashlib.sha256(encoded).hexdigest()[:24]}"'
+        found = {
+            "ETag": etag,
+            "Wharfinger-Position": str(self.position),
+            "Cache-Control": "private, no-cache",
+            "Vary": "Authorization, Accept",
+            **(headers or {}),
+        }
+        if _matches(self.request.headers.get("if-none-match", ""), etag):
+            return Response(status_code=304, headers=found)
+        return Response(encoded, 200, found, "application/json")
+
+
+def _matches(given: str, etag: str) -> bool:
+    return any(
+        tag.strip() == "*" or tag.strip().removeprefix("W/") == etag.removeprefix("W/")
+        for tag in given.split(",")
+        if tag.strip()
+    )
+
+
+async def cut_of(past: PastDatabase, at: str) -> LedgerCut:
+    """The cut that `at` means: now, a time, an age such as 2h, `stream@round`, or a position of the
+    feed as `position:12`. Problem: it means none."""
+    if at.startswith(POSITION):
+        return await past.cut_by_position(await checked_position(past, at.removeprefix(POSITION)))
+    heads = await past.heads()
+    if not at or at == NOW:
+        return heads
+    point = point_in(at)
+    present = Ledger(past.present)
+    moment = await moment_of(present, point)
+    if moment is None:
+        return heads
+    if moment > time.time_ns() // 1000:
+        raise Problem("invalid", f"at: {at} is still to come")
+    cut = await past.cut_by_time(moment)
+    if point.round is None or point.stream not in cut.places:
+        return cut
+    head = await present.head_at(point.stream, point.round)
+    exact = StreamCut(cut.places[point.stream].id, point.round, head.seq)
+    return LedgerCut({**cut.places, point.stream: exact})
+
+
+async def checked_position(past: PastDatabase, text: str) -> int:
+    """Problem: the feed has no such position, or no longer."""
+    head = await feed.head(past.present)
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else -1
+    if not 0 <= number <= head.position:
+        raise Problem(
+            "invalid", f"position: expected a number up to {head.position}, got {text[:40]!r}"
+        )
+    if number + 1 < head.earliest:
+        raise Problem(
+            "retired",
+            f"position {number} was retired; the earliest is {head.earliest}",
+            more={"earliest": head.earliest},
+        )
+    return number
+
+
+def point_in(at: str) -> HistoryPoint:
+    """Problem: `at` names no place in history."""
+    stream, separator, number = at.rpartition("@")
+    text = f"{stream}:{number}" if separator else at.removeprefix("-")
+    try:
+        return point_of(text, time.time_ns() // 1000)
+    except (PointError, ValueError, OverflowError):
+        raise Problem(
+            "invalid",
+            "at: expected a time such as 2026-11-21T05:00:00Z, an age such as 2h, or a round such "
+            f"as fleet/0@12; got {at[:80]!r}",
+            errors=[{"pointer": "query/at", "expected": "a place in history", "got": at[:80]}],
+        ) from None
+
+
+def known_parameters(request: Request) -> None:
+    """Problem: a parameter that the route does not have, or one given twice that may be given
+    once."""
+    route = request.scope.get("route")
+    if not isinstance(route, APIRoute):
+        return
+    known = {str(field.alias): field for field in _query_fields(route)}
+    for name, _ in request.query_params.multi_items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            expected = ", ".join(sorted(known)) or "no parameter"
+            raise Problem(
+                "invalid",
+                f"{name[:40]}: unknown parameter{hint}",
+                errors=[{"pointer": f"query/{name[:40]}", "expected": expected, "got": name[:40]}],
+            )
+    for name, field in known.items():
+        if len(request.query_params.getlist(name)) > 1 and not _repeated(field):
+            raise Problem("invalid", f"{name}: expected once")
+
+
+def _query_fields(route: APIRoute) -> Iterable[Any]:
+    pending = [route.dependant]
+    while pending:
+        dependant = pending.pop()
+        yield from dependant.query_params
+        pending += dependant.dependencies
+
+
+def _repeated(field: Any) -> bool:
+    return "list" in str(field.field_info.annotation)
+
+
+def page_of(
+    items: Sequence[Mapping[str, object]],
+    key: Callable[[Mapping[str, object]], str],
+    limit: int,
+    after: str,
+) -> tuple[list[Mapping[str, object]], str]:
+    """The items behind the key `after`, at most `limit`, and the key to go on behind; empty: there
+    are no more. `items` in order of `key`."""
+    rest = [item for item in items if key(item) > after] if after else list(items)
+    shown = rest[:limit]
+    return shown, key(shown[-1]) if len(rest) > limit else ""
+
+
+def cursor_text(cut: LedgerCut, place: object) -> str:
+    """An opaque text that names both: every page of a list is of one cut."""
+    places = {name: list(place) for name, place in cut.places.items()}
+    packed = zlib.compress(json.dumps([places, place], separators=(",", ":")).encode())
+    return base64.urlsafe_b64encode(packed).decode().rstrip("=")
+
+
+def cursor_in(text: str) -> tuple[LedgerCut, Any]:
+    """Problem: it is no text of ours."""
+    try:
+        packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        unpacker = zlib.decompressobj()
+        plain = unpacker.decompress(packed, 1 << 20)
+        if not unpacker.eof:
+            raise ValueError
+        places, place = json.loads(plain)
+        return LedgerCut({name: StreamCut(*map(int, p)) for name, p in places.items()}), place
+    except (ValueError, TypeError, AttributeError, zlib.error):
+        raise Problem(
+            "invalid",
+            "after: expected what an earlier page gave as next",
+            errors=[{"pointer": "query/after", "expected": "a cursor", "got": text[:40]}],
+        ) from None

@@ -1,0 +1,351 @@
+"""Decisions as they come: server-sent events, lines of JSON, or batches, by one cursor.
+
+A reader goes on from a position and has no queue here. While it keeps up it is served from a ring
+of encoded frames that all readers of the same filter share; one that falls behind reads pages of
+the ledger by position until it has caught up. A reader that takes nothing for `SLOW_S` is closed,
+and resumes with its last id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from bisect import bisect_right
+from collections import OrderedDict, deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import structlog
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from wharfinger.answers.decisions import short_type
+from wharfinger.kernel.incarnations import incarnation_at
+from wharfinger.runtime.decision_event import decision_event, incarnation_text
+from wharfinger.runtime.ledger import LedgerError, WentBack, feed
+from wharfinger.runtime.ledger.database import Database
+from wharfinger.runtime.ledger.feed import FeedEntry, FeedFilter, FeedHead
+from wharfinger.runtime.ledger.incarnations import of_stream, went_back
+from wharfinger_api.figures import SSE_CLIENTS, SSE_CLOSED, SSE_DELIVERED
+
+SSE = "text/event-stream"
+LINES = "application/x-ndjson"
+BATCH = "application/cloudevents-batch+json"
+
+HEARTBEAT_S = 15.0
+BOOKMARK_S = 10.0
+HIDDEN_MAX = 1000
+"""Positions that a filter may hide before the reader's cursor is moved by a bookmark."""
+
+SLOW_S = 30.0
+LIFE_S = 3600.0
+LIFE_JITTER = 0.2
+RETRY_MS = 2000
+RETRY_JITTER = 0.5
+CHECK_S = 4.0
+"""So often it is looked whether the reader's credential still holds."""
+
+PAGE = 500
+RING = 20_000
+FILTERS_MAX = 200
+AGAIN_S = 0.5
+LOOK_S = 5.0
+"""So often it is looked whether the ledger went back."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """`event`: the CloudEvent, as JSON. `type`: its short type."""
+
+    position: int
+    type: str
+    event: bytes
+
+    def sse(self) -> bytes:
+        return b"id: %d\nevent: %s\ndata: %s\n\n" % (self.position, self.type.encode(), self.event)
+
+    def line(self) -> bytes:
+        return self.event + b"\n"
+
+
+def frame_of(entry: FeedEntry, incarnation: str) -> Frame:
+    """Facts are as they were accepted, with their position."""
+    accepted = entry.row.accepted
+    if accepted is None:
+        event = decision_event(entry.row, entry.position, entry.correlation, incarnation)
+        return Frame(entry.position, short_type(entry.row.type), event)
+    body = accepted.body.rstrip()
+    event = body[:-1] + b',"position":"%d"}' % entry.position
+    return Frame(entry.position, short_type(accepted.type), event)
+
+
+class Channel:
+    """The frames of one filter: the last `RING`, all beyond `start` up to `through`."""
+
+    def __init__(self, wanted: FeedFilter, start: int) -> None:
+        self.wanted = wanted
+        self.start = start
+        self.through = start
+        self.used_at = time.monotonic()
+        self._frames: deque[Frame] = deque()
+        self._news = asyncio.Event()
+
+    def add(self, frames: Sequence[Frame], through: int) -> None:
+        self._frames.extend(frames)
+        self.through = through
+        while len(self._frames) > RING:
+            self.start = self._frames.popleft().position
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def beyond(self, position: int) -> list[Frame]:
+        """`position` is at least `start`."""
+        self.used_at = time.monotonic()
+        if position >= self.through:
+            return []
+        positions = [frame.position for frame in self._frames]
+        return list(self._frames)[bisect_right(positions, position) :]
+
+    async def wait(self, seconds: float) -> None:
+        """Until there is more, or so long."""
+        news = self._news
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await news.wait()
+
+
+@dataclass(slots=True)
+class Hub:
+    """Follows the feed once for each filter that readers of this process have."""
+
+    database: Database
+    _went_back: tuple[WentBack, ...] = ()
+    _looked_at: float = float("-inf")
+    _channels: OrderedDict[FeedFilter, Channel] = field(default_factory=OrderedDict)
+    _task: asyncio.Task[None] | None = None
+    _wakeup: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def start(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._follow(), name="feed")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def channel(self, wanted: FeedFilter) -> Channel:
+        """That of a filter; a new one begins at the end of the feed."""
+        self.start()
+        found = self._channels.get(wanted)
+        if found is None:
+            known = await feed.head(self.database)
+            found = self._channels.setdefault(wanted, Channel(wanted, known.position))
+            self._forget()
+        return found
+
+    async def page(self, after: int, limit: int, wanted: FeedFilter) -> tuple[list[Frame], int]:
+        """Frames of the ledger beyond `after`, and through which position it was looked."""
+        if time.monotonic() - self._looked_at > LOOK_S:
+            self._went_back = tuple(await went_back(self.database))
+            self._looked_at = time.monotonic()
+        found = await feed.page(self.database, after, limit, wanted)
+        return self._frames(found.entries), found.through
+
+    def _frames(self, entries: Sequence[FeedEntry]) -> list[Frame]:
+        return [
+            frame_of(entry, self._incarnation(entry.row.stream, entry.row.seq)) for entry in entries
+        ]
+
+    def _incarnation(self, stream: str, seq: int) -> str:
+        return incarnation_text(incarnation_at(of_stream(self._went_back, stream), seq))
+
+    def _forget(self) -> None:
+        """Filters that nobody reads any more."""
+        old = time.monotonic() - 2 * HEARTBEAT_S
+        for wanted, channel in list(self._channels.items()):
+            if channel.used_at < old or len(self._channels) > FILTERS_MAX:
+                del self._channels[wanted]
+
+    async def _follow(self) -> None:
+        listening = asyncio.create_task(feed.news(self.database, self._wakeup))
+        try:
+            while True:
+                try:
+                    self._wakeup.clear()
+                    for channel in list(self._channels.values()):
+                        await self._advance(channel)
+                    self._forget()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(AGAIN_S):
+                            await self._wakeup.wait()
+                except LedgerError as error:
+                    log.warning("feed.away", why=str(error))
+                    await asyncio.sleep(AGAIN_S)
+        finally:
+            listening.cancel()
+
+    async def _advance(self, channel: Channel) -> None:
+        while True:
+            frames, through = await self.page(channel.through, PAGE, channel.wanted)
+            if through == channel.through:
+                return
+            channel.add(frames, through)
+
+
+class EventStream(Response):
+    """An answer without an end. `valid`: whether the reader's credential still holds."""
+
+    media_type = SSE
+
+    def __init__(
+        self,
+        hub: Hub,
+        wanted: FeedFilter,
+        after: int,
+        head: FeedHead,
+        valid: Callable[[], Awaitable[bool]],
+        *,
+        lines: bool = False,
+        limit: int | None = None,
+    ) -> None:
+        self.status_code = 200
+        self.background = None
+        self.media_type = LINES if lines else SSE
+        self.init_headers(
+            {
+                "Cache-Control": "no-store",
+                "X-Accel-Buffering": "no",
+                "Wharfinger-Position": str(head.position),
+            }
+        )
+        self._hub = hub
+        self._wanted = wanted
+        self._after = after
+        self._head = head
+        self._valid = valid
+        self._lines = lines
+        self._limit = limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        SSE_CLIENTS.inc()
+        why = "gone"
+        gone = asyncio.create_task(_disconnected(receive))
+        sending = asyncio.create_task(self._send(send))
+        try:
+            await asyncio.wait({gone, sending}, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                why = sending.result()
+        finally:
+            SSE_CLIENTS.dec()
+            SSE_CLOSED.labels(why).inc()
+            for task in (gone, sending):
+                task.cancel()
+            await asyncio.gather(gone, sending, return_exceptions=True)
+
+    async def _send(self, send: Send) -> str:
+        """Why it ended."""
+        try:
+            async with asyncio.timeout(SLOW_S):
+                await send(
+                    {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+                )
+            why = "ended"
+            async with contextlib.aclosing(self._parts()) as parts:
+                async for part in parts:
+                    async with asyncio.timeout(SLOW_S):
+                        await send({"type": "http.response.body", "body": part, "more_body": True})
+            async with asyncio.timeout(SLOW_S):
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            return why
+        except TimeoutError:
+            return "slow"
+
+    async def _parts(self) -> AsyncGenerator[bytes, None]:
+        position = self._after
+        left = self._limit
+        told = position  # the last that the reader can resume from
+        began = checked = bookmarked = said = time.monotonic()
+        life_s = LIFE_S * random.uniform(1 - LIFE_JITTER, 1 + LIFE_JITTER)
+        if not self._lines:
+            yield self._opened()
+        channel = await self._hub.channel(self._wanted)
+        while left is None or left > 0:
+            now = time.monotonic()
+            if now - began > life_s:
+                return
+            if now - checked > CHECK_S:
+                checked = now
+                if not await self._valid():
+                    return
+            if position >= channel.start:
+                frames, through = channel.beyond(position), max(position, channel.through)
+            else:
+                try:
+                    frames, through = await self._hub.page(position, PAGE, self._wanted)
+                except feed.FeedRetiredError:
+                    return
+                except LedgerError:
+                    frames, through = [], position
+            if left is not None:
+                frames = frames[:left]
+                left -= len(frames)
+            position = through
+            if frames:
+                SSE_DELIVERED.inc(len(frames))
+                told, said = frames[-1].position, now
+                yield b"".join(f.line() if self._lines else f.sse() for f in frames)
+                if left == 0:
+                    return
+            hidden = position - told
+            if not self._lines and (
+                hidden > HIDDEN_MAX or (hidden and now - bookmarked > BOOKMARK_S)
+            ):
+                told, bookmarked, said = position, now, now
+                yield b'id: %d\nevent: bookmark\ndata: {"position":%d}\n\n' % (position, position)
+            if now - said > HEARTBEAT_S:
+                said = now
+                yield b"\n" if self._lines else b": \n\n"
+            if position >= channel.through:
+                channel = await self._hub.channel(self._wanted)
+                await channel.wait(min(HEARTBEAT_S, CHECK_S))
+
+    def _opened(self) -> bytes:
+        retry = int(RETRY_MS * random.uniform(1 - RETRY_JITTER, 1 + RETRY_JITTER))
+        data = msgspec.json.encode(
+            {
+                "from": self._after,
+                "earliest": self._head.earliest,
+                "head": self._head.position,
+                "filter": self._wanted.digest(),
+            }
+        )
+        return b"retry: %d\nevent: opened\ndata: %s\n\n" % (retry, data)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def batch(
+    hub: Hub, wanted: FeedFilter, after: int, limit: int, wait_s: float
+) -> tuple[list[Frame], int]:
+    """At most `limit` frames beyond `after`; where there are none, those that come within
+    `wait_s`. And through which position it was looked."""
+    until = time.monotonic() + wait_s
+    channel = await hub.channel(wanted)
+    while True:
+        frames, through = await hub.page(after, limit, wanted)
+        left = until - time.monotonic()
+        if frames or left <= 0:
+            return frames, through
+        after = through
+        if through >= channel.through:
+            await channel.wait(left)

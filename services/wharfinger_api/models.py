@@ -1,0 +1,194 @@
+"""Shapes of bodies, for the OpenAPI document and for what comes in. What goes out is not passed
+through them: recorded bytes are sent as they are, and the document is held to the answers by
+tests."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+T = TypeVar("T")
+
+Short = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[^\x00-\x1f\x7f]*$")]
+RoleName = Literal["viewer", "operator", "auditor", "service", "admin"]
+
+
+class Out(BaseModel):
+    """More members may come: readers leave out what they do not know."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class In(BaseModel):
+    """Unknown members are refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class ProblemBody(Out):
+    """As RFC 9457."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    request_id: str
+    errors: list[dict[str, Any]] | None = None
+
+
+class PageBody(Out, Generic[T]):
+    """`next`: the value of `after` for the next page, null on the last one. With `group_by`:
+    `groups` instead of items."""
+
+    items: list[T] | None = None
+    groups: list[dict[str, Any]] | None = None
+    total: int | None = None
+    next: str | None = None
+
+
+class TargetBody(Out):
+    cluster: str
+    replicas: int
+
+
+class BindingBody(Out):
+    """With `fields` only some members are there."""
+
+    name: str | None = None
+    replicas: int | None = None
+    outcome: str | None = None
+    decision: str | None = None
+    policy: str | None = None
+    targets: list[TargetBody] | None = None
+    placed: int | None = None
+
+
+class ClusterBody(Out):
+    name: str | None = None
+    nodes: int | None = None
+    silent: bool | None = None
+
+
+class NodeBody(Out):
+    name: str | None = None
+    cluster: str | None = None
+    replicas: int | None = None
+
+
+class PolicyBody(Out):
+    key: str | None = None
+    kind: str | None = None
+    bindings: int | None = None
+
+
+class DecisionBody(Out):
+    """As recorded; `data` has the schema of its `type` (`wharfinger schema export`)."""
+
+    id: str
+    stream: str
+    seq: int
+    round: int
+    type: str
+    subject: str
+    outcome: str
+    time: str
+    cause: str | None
+    data: dict[str, Any]
+
+
+class CauseBody(Out):
+    kind: Literal["event", "decision", "time", "unknown"]
+    id: str | None
+    said: str
+
+
+class HistoryEntry(DecisionBody):
+    after_s: float | None
+    because: CauseBody
+
+
+class BindingHistory(Out):
+    binding: str
+    total: int
+    decisions: list[HistoryEntry]
+
+
+class LineageLinkBody(Out):
+    id: str
+    kind: Literal["decision", "event", "unrecorded", "other"]
+    asked: bool
+    children: list[LineageLinkBody]
+
+
+class LineageGraph(Out):
+    subject: str
+    cut: bool
+    roots: list[LineageLinkBody]
+
+
+class ExplanationBody(Out):
+    binding: str
+    decision: dict[str, Any] | None
+    undecided: dict[str, Any] | None
+    steady: dict[str, Any] | None
+    waiting: dict[str, Any] | None
+    unacted: list[dict[str, Any]]
+    history: list[DecisionBody]
+    total: int
+
+
+class StreamHeadBody(Out):
+    stream: str
+    round: int
+    seq: int
+    time: str | None
+
+
+class StreamsBody(Out):
+    items: list[StreamHeadBody]
+
+
+class WhoBody(Out):
+    type: str
+    id: str
+    roles: list[str]
+    namespaces: list[str]
+
+
+class LoginBody(In):
+    code: Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class NewToken(In):
+    """`namespaces`: empty means all. `sources`: of facts, for the role `service`."""
+
+    name: Short
+    roles: Annotated[list[RoleName], Field(min_length=1, max_length=5)]
+    namespaces: Annotated[list[Short], Field(max_length=1000)] = []
+    sources: Annotated[list[Short], Field(max_length=100)] = []
+    lifetime_s: Annotated[int, Field(ge=60, le=366 * 86_400)] = 30 * 86_400
+
+
+class SecretBody(Out):
+    id: str
+    secret: str
+    name: str
+    roles: list[str]
+    namespaces: list[str]
+    expires: str | None
+
+
+class TokenShown(Out):
+    id: str
+    name: str
+    roles: list[str]
+    namespaces: list[str]
+    made_by: str
+    made: str
+    expires: str | None
+    revoked: str | None
+
+
+class TokenList(Out):
+    items: list[TokenShown]

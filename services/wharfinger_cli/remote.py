@@ -1,0 +1,180 @@
+"""Commands over the HTTP API of a plane (`--server URL --token-file FILE`) instead of its
+database.
+
+A command gets the same values as from the ledger (`answers.typed`), and so prints the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import httpx
+import msgspec
+
+from wharfinger.answers import typed
+from wharfinger.history.names import meant
+from wharfinger.runtime.ledger import LedgerRow
+from wharfinger.runtime.ledger.decision_rows import row_in
+from wharfinger_cli.failures import DIFFERENCE, FAILURE, CommandError
+from wharfinger_cli.request import Request
+
+TIMEOUT_S = 60.0
+PAGE = 1000
+DETAIL_MAX = 2000
+
+
+class Remote:
+    """One server, asked as the holder of one token."""
+
+    def __init__(self, server: str, token_file: Path | None) -> None:
+        self._server = _checked(server)
+        self._token = _token(token_file)
+
+    @classmethod
+    def of(cls, request: Request) -> Remote:
+        return cls(request.server, request.token_file)
+
+    def value(self, path: str, **parameters: object) -> Any:
+        """A value of `wharfinger.history` or `wharfinger.answers`. CommandError: as `_answer`, or
+        the server is of another version."""
+        answer = self._answer(path, parameters, typed.MEDIA_TYPE)
+        try:
+            return typed.decoded(answer.content)
+        except typed.TypedError as error:
+            raise CommandError(f"{self._server}: {error}") from error
+
+    def binding(self, name: str) -> str:
+        """The path of the binding that is meant."""
+        if "/" not in name or not self._there(_path(name)):
+            name = meant(name, self._names())
+        return _path(name)
+
+    def decisions(self, **parameters: object) -> Iterator[LedgerRow]:
+        """In order of time, page by page. `limit`: of all pages together."""
+        wanted = parameters.pop("limit", None)
+        left = int(str(wanted)) if wanted is not None else None
+        after = ""
+        while left is None or left > 0:
+            size = PAGE if left is None else min(PAGE, left)
+            page = _page(
+                self._answer("/v1/decisions", {**parameters, "limit": size, "after": after}).content
+            )
+            for item in page.items:
+                yield row_in(item)
+            if not page.next:
+                return
+            after = page.next
+            left = None if left is None else left - len(page.items)
+
+    def _names(self) -> list[str]:
+        names: list[str] = []
+        after = ""
+        while True:
+            parameters = {"fields": "name", "limit": PAGE, "after": after}
+            page = msgspec.json.decode(self._answer("/v1/bindings", parameters).content)
+            names += [item["name"] for item in page["items"]]
+            if not page["next"]:
+                return names
+            after = page["next"]
+
+    def _there(self, path: str) -> bool:
+        try:
+            self._answer(path, {})
+        except CommandError as error:
+            if error.code != DIFFERENCE:
+                raise
+            return False
+        return True
+
+    def _answer(
+        self, path: str, parameters: Mapping[str, object], accept: str = "application/json"
+    ) -> httpx.Response:
+        """CommandError: the server's one line, with 1 where the thing does not exist."""
+        given = {name: str(value) for name, value in parameters.items() if value not in ("", None)}
+        try:
+            answer = httpx.get(
+                f"{self._server}{path}",
+                params=given,
+                headers={"Authorization": f"Bearer {self._token}", "Accept": accept},
+                timeout=TIMEOUT_S,
+                follow_redirects=False,
+            )
+        except httpx.HTTPError as error:
+            raise CommandError(
+                f"{self._server}: {' '.join(str(error).split()) or type(error).__name__}"
+            ) from error
+        if answer.status_code != 200:
+            raise CommandError(
+                _detail(self._server, answer),
+                code=DIFFERENCE if answer.status_code == 404 else FAILURE,
+            )
+        return answer
+
+
+class _DecisionPage(msgspec.Struct):
+    items: tuple[msgspec.Raw, ...]
+    next: str | None = None
+
+
+_page = msgspec.json.Decoder(_DecisionPage).decode
+
+
+def _path(binding: str) -> str:
+    namespace, _, name = binding.partition("/")
+    return f"/v1/bindings/{quote(namespace, safe='')}/{quote(name, safe='')}"
+
+
+def _detail(server: str, answer: httpx.Response) -> str:
+    try:
+        detail = answer.json()["detail"]
+    except (ValueError, KeyError, TypeError):
+        return f"{server}: answered {answer.status_code}, and not as the API of a plane does"
+    line = " ".join(str(detail).split())[:DETAIL_MAX]
+    return "".join(character for character in line if character.isprintable())
+
+
+def _checked(server: str) -> str:
+    """CommandError: no URL, or one over which a token would go in clear."""
+    try:
+        parts = urlsplit(server)
+        host = parts.hostname or ""
+    except ValueError:
+        host = ""
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not host or parts.username is not None:
+        raise CommandError(f"--server: expected https://host:port, got {server!r}")
+    if parts.scheme == "http" and not _loopback(host):
+        raise CommandError(
+            f"--server: expected https:// for {host}: the token would go over the network in clear"
+        )
+    return server.rstrip("/").removesuffix("/v1")
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _token(file: Path | None) -> str:
+    """CommandError: there is none, or others may read it."""
+    if file is None:
+        raise CommandError("--server: expected --token-file FILE beside it")
+    try:
+        with file.open() as opened:
+            if os.fstat(opened.fileno()).st_mode & 0o077:
+                raise CommandError(
+                    f"--token-file: {file} can be read by others; expected mode 0600"
+                )
+            token = opened.read(16_384).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"--token-file: {file}: {getattr(error, 'strerror', error)}") from error
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise CommandError(f"--token-file: {file}: expected one token and nothing else")
+    return token

@@ -1,0 +1,111 @@
+"""The HTTP API over a ledger of a test, without a process: requests go to the application
+itself."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager
+from functools import cache
+
+import httpx
+import uvicorn
+from fastapi import FastAPI
+
+from wharfinger.runtime.ledger.at_position import PastDatabase
+from wharfinger.runtime.ledger.tokens import make_token
+from wharfinger_api.app import Api, create
+from wharfinger_api.events import Hub
+from wharfinger_api.identities import Identities
+
+BASE = "http://api"
+
+
+class Client:
+    """Requests as one principal. `secret` empty: as nobody."""
+
+    def __init__(self, http: httpx.AsyncClient, secret: str = "") -> None:
+        self._http = http
+        self.headers = {"Authorization": f"Bearer {secret}"} if secret else {}
+
+    async def get(self, path: str, **headers: str) -> httpx.Response:
+        return await self._http.get(path, headers={**self.headers, **headers})
+
+    async def send(
+        self, method: str, path: str, body: object = None, **headers: str
+    ) -> httpx.Response:
+        return await self._http.request(
+            method, path, json=body, headers={**self.headers, **headers}
+        )
+
+
+class ApiUnderTest:
+    def __init__(self, past: PastDatabase, http: httpx.AsyncClient, api: Api) -> None:
+        self.past = past
+        self.http = http
+        self.api = api
+
+    async def as_(
+        self, *roles: str, namespaces: Iterable[str] = (), name: str = "someone"
+    ) -> Client:
+        """A client with a token of its own."""
+        secret, _ = await make_token(
+            self.past.present, name, roles, "tests", lifetime_s=3600, namespaces=tuple(namespaces)
+        )
+        return Client(self.http, secret)
+
+    def nobody(self) -> Client:
+        return Client(self.http)
+
+
+@cache
+def _made() -> tuple[Api, FastAPI]:
+    """Making the routes takes a third of a second, so it is done once for all tests."""
+    api = Api.__new__(Api)
+    return api, create(api)
+
+
+@asynccontextmanager
+async def serving(database_url: str) -> AsyncIterator[ApiUnderTest]:
+    past = PastDatabase(database_url, "tests")
+    api, app = _made()
+    api.past, api.identities, api.hub = past, Identities(past.present), Hub(past.present)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    try:
+        async with httpx.AsyncClient(transport=transport, base_url=BASE) as http:
+            yield ApiUnderTest(past, http, api)
+    finally:
+        await api.hub.stop()
+        await past.close()
+
+
+@contextmanager
+def in_a_thread(database_url: str) -> Iterator[tuple[str, str]]:
+    """The address of a server on a loopback port, and a viewer's token."""
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    found: Future[str] = Future()
+    server: list[uvicorn.Server] = []
+
+    async def serve() -> None:
+        past = PastDatabase(database_url, "tests")
+        try:
+            secret, _ = await make_token(past.present, "cli", ["viewer"], "tests", lifetime_s=3600)
+            app = create(Api(past, Identities(past.present), Hub(past.present)))
+            config = uvicorn.Config(app, log_config=None, lifespan="off")
+            server.append(uvicorn.Server(config))
+            found.set_result(secret)
+            await server[0].serve(sockets=[listening])
+        finally:
+            await past.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="api", daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}", found.result()
+    finally:
+        server[0].should_exit = True
+        thread.join()

@@ -1,0 +1,409 @@
+"""The HTTP API over a ledger in which a small fleet has lived: what is answered, to whom, and that
+it is answered the same later."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+import pytest_asyncio
+from fastapi.routing import APIRoute
+from tests.api import ApiUnderTest, Client, in_a_thread, serving
+from tests.backends import fresh_database, in_a_loop
+from tests.scenarios.fleet_plane import DYNAMIC
+from tests.told_plane import ToldPlane, a_binding, a_cluster, a_policy, nodes
+
+from wharfinger.domain.placement import Placement
+from wharfinger.runtime.backends import Backend
+from wharfinger_api.access import RULES, Role
+from wharfinger_api.app import create
+from wharfinger_cli.__main__ import main
+
+Capture = pytest.CaptureFixture[str]
+
+pytestmark = pytest.mark.integration
+
+SHOP = a_policy("by-room", Placement(replicas=DYNAMIC))
+BANK = a_policy("by-room", Placement(replicas=DYNAMIC), "bank")
+WEB = "shop/web-deployment"
+LEDGER = "bank/ledger-deployment"
+ABSENT = "bank/absent-deployment"
+READS = (
+    "/v1/bindings",
+    "/v1/bindings?group_by=outcome&group_by=cluster",
+    "/v1/clusters",
+    "/v1/decisions?limit=1000",
+    "/v1/streams",
+    "/v1/nodes?cluster=oslo",
+    "/v1/policies",
+    f"/v1/bindings/{WEB}",
+    f"/v1/bindings/{WEB}/history",
+    f"/v1/bindings/{WEB}/lineage",
+    f"/v1/bindings/{WEB}/explain",
+    f"/v1/bindings/{WEB}/explain?every=true",
+    "/v1/bindings?limit=1",
+)
+
+
+async def lived(url: str) -> ToldPlane:
+    plane = await ToldPlane.opened(url)
+    await plane.tell(a_cluster("oslo"), a_cluster("bergen"))
+    await plane.tell(*nodes("oslo", "o1", "o2"), *nodes("bergen", "b1", "b2"))
+    await plane.tell(SHOP, BANK, a_binding("web", 4, SHOP), a_binding("ledger", 2, BANK))
+    await plane.tell(a_binding("web", 6, SHOP), a_binding("big", 400, SHOP))
+    return plane
+
+
+async def _filled(url: str) -> None:
+    await (await lived(url)).ledger.close()
+
+
+@pytest.fixture(scope="module")
+def database(backend: Backend, migrated_database: str) -> Iterator[str]:
+    with fresh_database(backend.database_url, template=migrated_database) as url:
+        in_a_loop(lambda: _filled(url))
+        yield url
+
+
+@pytest_asyncio.fixture
+async def api(database: str) -> AsyncIterator[ApiUnderTest]:
+    async with serving(database) as found:
+        yield found
+
+
+async def test_what_was_answered_is_answered_the_same_for_that_time(
+    backend: Backend, migrated_database: str
+) -> None:
+    with fresh_database(backend.database_url, template=migrated_database) as url:
+        plane = await lived(url)
+        async with serving(url) as api:
+            viewer = await api.as_("viewer")
+            then = {path: (await viewer.get(path)) for path in READS}
+            assert {path: r.status_code for path, r in then.items()} == dict.fromkeys(READS, 200)
+            heads = {s["stream"]: s for s in then["/v1/streams"].json()["items"]}
+            fleet = heads["fleet/0"]
+            await plane.tell(a_binding("web", 1, SHOP), *nodes("oslo", "o1"))
+            for path in READS[:5]:
+                assert (await viewer.get(path)).content != then[path].content, path
+            for path, answer in then.items():
+                joined = "&" if "?" in path else "?"
+                at = f"{path}{joined}at=fleet/0@{fleet['round']}"
+                again = await viewer.get(at)
+                assert again.content == answer.content, path
+                assert again.headers["etag"] == answer.headers["etag"]
+        await plane.ledger.close()
+
+
+async def test_bindings_are_filtered_counted_and_paged_from_one_cut(api: ApiUnderTest) -> None:
+    viewer = await api.as_("viewer")
+    everything = (await viewer.get("/v1/bindings")).json()
+    names = [b["name"] for b in everything["items"]]
+    assert names == sorted(names)
+    assert {WEB, LEDGER, "shop/big-deployment"} == set(names)
+    assert everything["total"] == 3
+    first = (await viewer.get("/v1/bindings?limit=2")).json()
+    second = (await viewer.get(f"/v1/bindings?limit=2&after={first['next']}")).json()
+    assert [b["name"] for b in first["items"] + second["items"]] == names
+    assert second["next"] is None
+    shop = (await viewer.get("/v1/bindings?namespace=shop&fields=name")).json()["items"]
+    assert shop == [{"name": "shop/big-deployment"}, {"name": WEB}]
+    groups = (await viewer.get("/v1/bindings?group_by=namespace")).json()["groups"]
+    assert groups == [{"namespace": "bank", "count": 1}, {"namespace": "shop", "count": 2}]
+
+
+async def test_decisions_are_paged_without_a_gap(api: ApiUnderTest) -> None:
+    viewer = await api.as_("viewer")
+    whole = (await viewer.get("/v1/decisions?limit=1000")).json()
+    assert whole["next"] is None
+    paged: list[str] = []
+    after = ""
+    while True:
+        page = (await viewer.get(f"/v1/decisions?limit=2&after={after}")).json()
+        paged += [d["id"] for d in page["items"]]
+        if page["next"] is None:
+            break
+        after = page["next"]
+    assert paged == [d["id"] for d in whole["items"]]
+    assert len(set(paged)) == len(paged) > 4
+    of_web = (await viewer.get(f"/v1/decisions?binding={WEB}")).json()["items"]
+    assert {d["subject"] for d in of_web} == {WEB}
+    one = (await viewer.get(f"/v1/decisions/{of_web[0]['id']}")).json()
+    assert one == of_web[0]
+
+
+async def test_a_client_that_has_it_gets_304(api: ApiUnderTest) -> None:
+    viewer = await api.as_("viewer")
+    first = await viewer.get("/v1/bindings")
+    again = await viewer.get("/v1/bindings", **{"If-None-Match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    other = await viewer.get("/v1/clusters", **{"If-None-Match": first.headers["etag"]})
+    assert other.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "said"),
+    [
+        ("/v1/bindings?nmespace=shop", 400, "did you mean namespace?"),
+        ("/v1/bindings?at=yesterday", 400, "at: expected a time"),
+        ("/v1/bindings?at=fleet/0@99999", 400, "there is no round 99999"),
+        ("/v1/bindings?at=9999-01-01", 400, "still to come"),
+        ("/v1/bindings?limit=0", 400, "limit"),
+        ("/v1/bindings?after=x", 400, "after: expected"),
+        ("/v1/bindings?limit=1&limit=2", 400, "expected once"),
+        ("/v1/bindings?group_by=colour", 400, "group_by: expected"),
+        ("/v1/decisions?since=soon", 400, "since: expected"),
+        ("/v1/decisions/1", 400, "decision"),
+        ("/v1/nothing", 404, "no such path"),
+        (f"/v1/bindings/{ABSENT}", 404, "no binding is named"),
+    ],
+)
+async def test_a_wrong_request_is_one_line(
+    api: ApiUnderTest, path: str, status: int, said: str
+) -> None:
+    answer = await (await api.as_("viewer")).get(path)
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    body = answer.json()
+    assert said in body["detail"]
+    assert "\n" not in body["detail"]
+    assert body["request_id"] == answer.headers["x-request-id"]
+
+
+# --- who may what
+
+
+def concrete(path: str, binding: str = WEB) -> str:
+    namespace, name = binding.split("/")
+    found = path.replace("{namespace}", namespace).replace("{name}", name)
+    return found.replace("{decision}", str(uuid4())).replace("{token}", str(uuid4()))
+
+
+BODIES = {
+    ("POST", "/v1/tokens"): {"name": "x", "roles": ["viewer"], "namespaces": ["none"]},
+    ("POST", "/v1/login"): {"code": "x"},
+}
+
+
+@pytest.mark.parametrize("route", sorted(RULES), ids="{0[0]} {0[1]}".format)
+async def test_a_route_is_open_to_its_roles_and_closed_to_others(
+    api: ApiUnderTest, route: tuple[str, str]
+) -> None:
+    method, path = route
+    rule = RULES[route]
+    anonymous = await api.nobody().send(method, concrete(path), BODIES.get(route))
+    if not rule.roles:
+        assert anonymous.status_code != 403
+        return
+    assert anonymous.status_code == 401
+    assert anonymous.headers["www-authenticate"].startswith("Bearer")
+    for role in Role:
+        client = await api.as_(role)
+        answer = await client.send(method, concrete(path), BODIES.get(route))
+        excess = answer.status_code == 403 and "of yours" in answer.text
+        assert (answer.status_code == 403) == (role not in rule.roles) or excess, (
+            role,
+            answer.text,
+        )
+        assert answer.status_code < 500
+    scoped = await api.as_("viewer", namespaces=["shop"])
+    answer = await scoped.send(method, concrete(path), BODIES.get(route))
+    if Role.VIEWER in rule.roles and not rule.within:
+        assert answer.status_code == 403
+
+
+def test_every_route_has_a_rule(api: ApiUnderTest) -> None:
+    routes = {
+        (m, r.path)
+        for r in create(api.api).routes
+        if isinstance(r, APIRoute)
+        for m in r.methods or ()
+    }
+    assert routes == set(RULES)
+
+
+@pytest.mark.parametrize("part", ["", "/history", "/lineage", "/explain"])
+async def test_anothers_binding_is_answered_as_one_that_is_not_there(
+    api: ApiUnderTest, part: str
+) -> None:
+    tenant = await api.as_("viewer", namespaces=["shop"])
+    assert (await tenant.get(f"/v1/bindings/{WEB}{part}")).status_code == 200
+    other = await tenant.get(f"/v1/bindings/{LEDGER}{part}")
+    absent = await tenant.get(f"/v1/bindings/{ABSENT}{part}")
+    assert other.status_code == absent.status_code == 404
+
+    def told(answer: object) -> str:
+        assert hasattr(answer, "json")
+        body = {k: v for k, v in answer.json().items() if k != "request_id"}
+        return json.dumps(body).replace(LEDGER, "?").replace(ABSENT, "?")
+
+    assert told(other) == told(absent)
+    assert {k: v for k, v in other.headers.items() if k not in ("x-request-id", "content-length")}
+    assert set(other.headers) == set(absent.headers)
+
+
+async def test_lists_counts_and_decisions_tell_nothing_of_others(api: ApiUnderTest) -> None:
+    tenant = await api.as_("viewer", namespaces=["shop"])
+    for path in (
+        "/v1/bindings",
+        "/v1/bindings?group_by=namespace",
+        "/v1/policies",
+        "/v1/decisions?limit=1000",
+        "/v1/decisions?stream=intake&limit=1000",
+        f"/v1/bindings/{WEB}/lineage",
+        f"/v1/bindings/{WEB}/explain?every=true",
+    ):
+        answer = await tenant.get(path)
+        assert answer.status_code == 200
+        assert "bank" not in answer.text, path
+        assert "ledger-deployment" not in answer.text
+    assert (await tenant.get("/v1/bindings")).json()["total"] == 2
+    assert (await tenant.get("/v1/decisions?namespace=bank")).json()["items"] == []
+    whole = await (await api.as_("viewer")).get("/v1/decisions?namespace=bank")
+    theirs = whole.json()["items"][0]["id"]
+    assert (await tenant.get(f"/v1/decisions/{theirs}")).status_code == 404
+
+
+async def test_nobody_gives_what_they_do_not_have(api: ApiUnderTest) -> None:
+    tenant = await api.as_("viewer", namespaces=["shop"], name="tenant")
+
+    async def asked(**body: object) -> int:
+        wanted = {"name": "mine", "roles": ["viewer"], "namespaces": ["shop"], **body}
+        return (await tenant.send("POST", "/v1/tokens", wanted)).status_code
+
+    assert await asked() == 201
+    assert await asked(roles=["operator"]) == 403
+    assert await asked(namespaces=["bank"]) == 403
+    assert await asked(namespaces=["shop", "bank"]) == 403
+    assert await asked(namespaces=[]) == 403
+    assert await asked(sources=["/x"]) == 403
+    admin = await api.as_("admin")
+    made = await admin.send(
+        "POST", "/v1/tokens", {"name": "ops", "roles": ["operator"], "lifetime_s": 600}
+    )
+    assert made.status_code == 201
+    operator = Client(api.http, made.json()["secret"])
+    assert (await operator.get("/v1/bindings")).status_code == 200
+    assert (await admin.get("/v1/bindings")).status_code == 403
+
+
+async def test_a_revoked_token_is_refused(api: ApiUnderTest) -> None:
+    admin = await api.as_("admin")
+    made = (await admin.send("POST", "/v1/tokens", {"name": "short", "roles": ["viewer"]})).json()
+    short = Client(api.http, made["secret"])
+    assert (await short.get("/v1/whoami")).json()["id"] == "short"
+    assert (await admin.send("DELETE", f"/v1/tokens/{made['id']}")).status_code == 204
+    assert (await short.get("/v1/whoami")).status_code == 401
+    listed = (await admin.get("/v1/tokens")).text
+    assert made["id"] in listed
+    assert made["secret"] not in listed
+    assert UUID(made["id"])
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["Basic eDp5", "Bearer", "Bearer whf_", "Bearer whf_'; drop table token; --", "Bearer \x7f"],
+)
+async def test_no_other_credential_opens_anything(api: ApiUnderTest, header: str) -> None:
+    answer = await api.nobody().get("/v1/whoami", Authorization=header)
+    assert answer.status_code == 401
+
+
+# --- the commands over it
+
+
+COMMANDS = (
+    ("get", "bindings"),
+    ("get", "bindings", WEB),
+    ("get", "clusters"),
+    ("get", "nodes"),
+    ("get", "policies"),
+    ("decisions",),
+    ("decisions", "--limit", "3"),
+    ("decisions", "--stream", "fleet"),
+    ("history", WEB),
+    ("history", "web"),
+    ("lineage", "web"),
+    ("explain", WEB),
+    ("explain", "big", "--all"),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_command_prints_the_same_over_a_server(
+    served: tuple[str, Path], database: str, command: tuple[str, ...], capsys: Capture
+) -> None:
+    server, token_file = served
+    for output in ("table", "json", "name"):
+        here = printed(capsys, [*command, "-o", output], {"WHARFINGER_DATABASE": database})
+        there = printed(
+            capsys,
+            ["--server", server, "--token-file", str(token_file), *command, "-o", output],
+            {},
+        )
+        assert here[0] == there[0] == 0, there
+        assert here[1]
+        assert there[1] == here[1]
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        (("history", "nothing"), 1, "no binding is named nothing"),
+        (("get", "bindings", "nothing"), 1, "no binding is named nothing"),
+        (("status",), 2, "needs the database"),
+        (("decisions", "--follow"), 2, "needs the database"),
+    ],
+)
+def test_what_a_server_has_not_is_one_line(
+    served: tuple[str, Path], command: tuple[str, ...], code: int, said: str, capsys: Capture
+) -> None:
+    server, token_file = served
+    found = printed(capsys, ["--server", server, "--token-file", str(token_file), *command], {})
+    assert found[0] == code
+    assert said in found[2]
+    assert len(found[2].splitlines()) == 1
+
+
+def test_a_token_is_not_sent_where_it_could_be_seen(tmp_path: Path, capsys: Capture) -> None:
+    token = tmp_path / "token"
+    token.write_text("whf_x")
+    token.chmod(0o644)
+    get = ("get", "bindings")
+    open_to_all = printed(
+        capsys, ["--server", "http://127.0.0.1:1", "--token-file", str(token), *get], {}
+    )
+    assert "mode 0600" in open_to_all[2]
+    token.chmod(0o600)
+    in_clear = printed(
+        capsys, ["--server", "http://example.com", "--token-file", str(token), *get], {}
+    )
+    assert "in clear" in in_clear[2]
+    away = printed(capsys, ["--server", "http://127.0.0.1:1", "--token-file", str(token), *get], {})
+    assert away[0] == 2
+    assert len(away[2].splitlines()) == 1
+
+
+def printed(
+    capsys: Capture, arguments: list[str], environment: dict[str, str]
+) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a command in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["wharfinger", *arguments])
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        code = main()
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.fixture(scope="module")
+def served(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """The API on a port, in a thread with a loop of its own; and a viewer's token."""
+    token_file = tmp_path_factory.mktemp("tokens") / "token"
+    with in_a_thread(database) as (server, secret):
+        token_file.touch(0o600)
+        token_file.write_text(secret + "\n")
+        yield server, token_file
