@@ -27,7 +27,17 @@ from wharfinger.runtime.dead_letters import UNSENT
 from wharfinger.runtime.ledger import Ledger, Submission
 from wharfinger_cli.connection import opened_ledger, reached, run
 from wharfinger_cli.failures import DIFFERENCE, NotFoundError
-from wharfinger_cli.output import BAD, GOOD, Plain, as_clock, as_time, new_table, show, show_list
+from wharfinger_cli.output import (
+    BAD,
+    GOOD,
+    Plain,
+    as_clock,
+    as_time,
+    count,
+    new_table,
+    show,
+    show_list,
+)
 from wharfinger_cli.request import Request
 
 
@@ -42,13 +52,14 @@ def list_letters(request: Request) -> None:
     letters = run(_read(request))
 
     def table() -> Table:
-        out = new_table("time", "id", "service", "came from", "reason")
+        out = new_table("time", "id", "service", "came from", "producer", "reason")
         for letter in letters:
             out.add_row(
                 as_clock(letter.at),
                 str(letter.id),
                 letter.data.service,
                 _came_from(letter.data),
+                letter.data.producer,
                 letter.data.reason,
             )
         return out
@@ -118,6 +129,13 @@ async def _send_again(ledger: Ledger, letter: MessageDeadLettered) -> str:
             "refused by the broker: what is held back is sent by the publisher itself, "
             "once the broker takes it"
         )
+    if letter.more:
+        return (
+            f"{count(letter.more, 'record')} from here on, of which the letter has none: "
+            "they are on the topic for as long as it keeps them"
+        )
+    if letter.payload_bytes or letter.key_bytes:
+        return "only the beginning of the record is in the letter: it has to be sent again"
     try:
         body = base64.b64decode(letter.payload, validate=True)
         event = decode(body)
@@ -135,10 +153,9 @@ async def _send_again(ledger: Ledger, letter: MessageDeadLettered) -> str:
 
 
 def _came_from(letter: MessageDeadLettered) -> str:
-    return (
-        f"{letter.topic}/{letter.partition} "
-        f"{'not sent' if letter.offset == UNSENT else f'at {letter.offset}'}"
-    )
+    where = "not sent" if letter.offset == UNSENT else f"at {letter.offset}"
+    more = f", {count(letter.more, 'record')}" if letter.more else ""
+    return f"{letter.topic}/{letter.partition} {where}{more}"
 
 
 def _plain(letter: Letter) -> Plain:

@@ -15,13 +15,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+from wharfinger.domain.text import printable
 from wharfinger.domain.value import canonical, digest
 from wharfinger.events.accepted import Accepted
 from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.codec import made
 from wharfinger.events.envelope import NO_VERSION, derived_id
+from wharfinger.events.names import wrong_name
 from wharfinger.runtime.ledger import Ledger, Submission
 from wharfinger_cli.facts import LatestFacts, Told
+from wharfinger_cli.failures import CommandError
 
 SOURCE = "/wharfinger/command-line"
 CHUNK = 500
@@ -94,6 +97,8 @@ async def submit(
 
 def _submission(fact: Accepted, known: LatestFacts, *, again: bool) -> Submission | None:
     """None: the last word under this key says the same."""
+    if wrong := wrong_name(fact.data):
+        raise CommandError(f"{printable(fact.key)}: {wrong}")
     place = (fact.topic.name, fact.key)
     before = known.latest.get(place)
     same = (

@@ -26,10 +26,11 @@ from wharfinger.events.streams import (
 )
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.current_assignments import assignments_of
+from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.observer_service import ObserverService, Observing
 from wharfinger.runtime.service import Service, ServiceContext, end_tasks
 from wharfinger.stages.descheduler import DeschedulerObserver, DeschedulerState
-from wharfinger.stages.descheduler.disruption import Looking, due_looks, seen
+from wharfinger.stages.descheduler.disruption import Looking, due_looks, gave_up, seen
 from wharfinger.stages.descheduler.strategies import due_passes, finished
 
 T = TypeVar("T")
@@ -50,7 +51,6 @@ class DeschedulerService(ObserverService[DeschedulerState]):
         self._looking = observer.looking
         self._looks: set[asyncio.Task[None]] = set()
         self._one_at_a_time = asyncio.Lock()
-        self._failed_look = ""
         self._warm = False
 
         super().__init__(
@@ -69,26 +69,38 @@ class DeschedulerService(ObserverService[DeschedulerState]):
         await end_tasks(self._looks)
         await super().stop()
 
-    def failed(self) -> str:
-        return self._failed_look or super().failed()
-
     def _look_at_due(self, state: DeschedulerState, at: Micros) -> None:
         """A state that was begun again meanwhile hears nothing of what is found: it looks for
         itself."""
         for look in due_looks(state, self._looking, at):
             self._beside(
-                look.cluster, partial(self._looking.survey, look.scene), partial(seen, state, look)
+                look.cluster,
+                partial(self._looking.survey, look.scene),
+                partial(seen, state, look),
+                partial(gave_up, state, look),
             )
         for due in due_passes(state, at):
-            self._beside(due.cluster, due.run, partial(finished, state, due))
+            self._beside(due.cluster, due.run, partial(finished, state, due), due.passes.finish)
 
-    def _beside(self, cluster: str, work: Callable[[], T], tell: Callable[[T], None]) -> None:
-        task = asyncio.create_task(self._done_beside(cluster, work, tell), name=f"look-{cluster}")
+    def _beside(
+        self,
+        cluster: str,
+        work: Callable[[], T],
+        tell: Callable[[T], None],
+        fail: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`tell` gets what was found; `fail` is called where the work raised."""
+        doing = self._done_beside(cluster, work, tell, fail)
+        task = asyncio.create_task(doing, name=f"look-{cluster}")
         self._looks.add(task)
         task.add_done_callback(self._looks.discard)
 
     async def _done_beside(
-        self, cluster: str, work: Callable[[], T], tell: Callable[[T], None]
+        self,
+        cluster: str,
+        work: Callable[[], T],
+        tell: Callable[[T], None],
+        fail: Callable[[], object],
     ) -> None:
         """One after the other, with a pause after each: a thread, too, takes time from the loop of
         its process."""
@@ -98,9 +110,10 @@ class DeschedulerService(ObserverService[DeschedulerState]):
             try:
                 found = await asyncio.to_thread(work)
             except Exception as error:
-                # a bug must be seen: log it and let the supervisor restart us
-                self._failed_look = f"looking at {cluster}: {type(error).__name__}: {error}"
-                log.exception("look.failed", cluster=cluster)
+                # the other clusters are still looked at, and this one again once it changes
+                METRICS.of(NAME).cluster_failures.inc()
+                log.exception("cluster.failed", service=NAME, cluster=cluster, why=repr(error))
+                fail()
                 return
             tell(found)
             self.loop.nudge()

@@ -141,6 +141,10 @@ class TakingBack:
     async def _reading(self) -> AsyncIterator[AIOKafkaConsumer]:
         reader = self._reader()
         await reader.start()
+        # Only those who read: the publisher seldom does.
+        from wharfinger.runtime.unpacking import bound
+
+        bound(reader)
         try:
             yield reader
         finally:

@@ -356,7 +356,7 @@ class Relay:
         letter = Letter.unsent(
             record.topic, record.partition, record.key, value, record.id, refusal.why
         )
-        await lay_aside(self._ledger, self._settings.consumer, letter)
+        await lay_aside(self._ledger, self._settings.consumer, [letter])
         self._metrics.dead_letters.inc()
         self._metrics.refused.inc()
 
@@ -447,6 +447,10 @@ class Relay:
         parts = list(places_of)
         reader = self._reader()
         await reader.start()
+        # Only those who read: the publisher seldom does.
+        from wharfinger.runtime.unpacking import bound
+
+        bound(reader)
         found: set[str] = set()
         try:
             reader.assign(parts)

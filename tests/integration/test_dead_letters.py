@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import resource
+import sys
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 from tests.apps import a_context, running, send, standing_on, until
+from tests.patience import in_patience
 
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.workload import ObjectRef
@@ -32,6 +35,7 @@ from wharfinger.events.streams import (
 )
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, audit_verify
+from wharfinger.runtime.letter_box import COUNTED_TOGETHER, LETTERS_PER_MINUTE
 from wharfinger.runtime.service import Service, ServiceContext
 from wharfinger_annotator import app as annotator
 from wharfinger_cli.dead_letters import letters_of
@@ -269,3 +273,86 @@ async def proposals_to_no_streams(context: ServiceContext, streams: tuple[str, .
         await asyncio.sleep(0.3)
         assert fleet.failed() + cluster.failed() == ""
     assert {h.stream for h in await context.ledger.heads()} <= {"intake", "fleet/0", "cluster/"}
+
+
+async def test_a_key_of_any_size_makes_a_letter_that_can_be_written(
+    context: ServiceContext,
+) -> None:
+    """Before, such a letter was larger than an event may be: the process ended, at every start."""
+    key = "\0\x1b" + "k" * 700_000
+    service = fleet_stage(context)
+    async with running(service, PublisherService(context)):
+        await send(context, BINDINGS, [(key, b"\xff" * 300_000), ("k", binding("shop/well"))])
+        await until(lambda: _published(context, 1))
+        assert service.failed() == ""
+        (letter,) = await letters(context)
+        assert letter.key.startswith("\ufffd\x1bkkk")
+        assert (len(letter.key), letter.key_bytes) == (1024, len(key))
+        assert base64.b64decode(letter.payload) == b"\xff" * 300_000
+    assert (await audit_verify(context.ledger)).ok
+
+
+BOMB = """
+import asyncio, sys
+from aiokafka import AIOKafkaProducer
+
+async def main(bootstrap, topic):
+    size = 200_000_000
+    producer = AIOKafkaProducer(
+        bootstrap_servers=bootstrap, compression_type="gzip", max_request_size=2 * size
+    )
+    await producer.start()
+    await producer.send_and_wait(topic, bytes(size), key=b"k", partition=0)
+    await producer.stop()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+"""One record of zeros, compressed by its producer, in a process of its own."""
+
+
+async def test_a_decompression_bomb_is_one_letter_on_every_reader(context: ServiceContext) -> None:
+    """It is unpacked within bounds and beside the event loop."""
+    services = every_service(context)
+    async with running(*services):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        producing = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", BOMB, context.backend.bootstrap, context.wire(BINDINGS.name)
+        )
+        await in_patience(producing.wait())
+        await send(context, BINDINGS, [("k", binding("shop/well"))])
+
+        async def decided() -> bool:
+            assert [s.failed() for s in services if s.failed()] == []
+            return bool(
+                [row async for row in context.ledger.decisions(DecisionQuery(subject="shop/well"))]
+            )
+
+        await until(decided)
+        await until(lambda: _published(context, 1))
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        (letter,) = await letters(context)
+    assert "without compression" in letter.reason
+    assert grown < 128 * 1024, f"{grown} KiB"
+
+
+async def test_garbage_of_one_producer_is_counted_above_a_limit(context: ServiceContext) -> None:
+    garbage = LETTERS_PER_MINUTE * 4
+    service = fleet_stage(context)
+    async with running(service):
+        await send(
+            context,
+            BINDINGS,
+            [*[("k", b"garbage %d" % n) for n in range(garbage)], ("k", binding("shop/well"))],
+        )
+
+        async def all_there() -> bool:
+            assert service.failed() == ""
+            found = await letters(context)
+            return sum(letter.more or 1 for letter in found) >= garbage
+
+        await until(all_there)
+        found = await letters(context)
+        assert len(found) < 2 * LETTERS_PER_MINUTE + garbage / COUNTED_TOGETHER + 20
+        assert {base64.b64decode(letter.payload) for letter in found if not letter.more} >= {
+            b"garbage %d" % n for n in range(LETTERS_PER_MINUTE)
+        }

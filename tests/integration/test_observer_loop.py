@@ -7,6 +7,7 @@ whole."""
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 
@@ -25,7 +26,7 @@ from wharfinger.events.decisions import as_decision
 from wharfinger.events.envelope import Event
 from wharfinger.events.streams import ASSIGNMENTS, BINDINGS, CAPACITY, CLUSTER_STATE
 from wharfinger.kernel.decider import Micros
-from wharfinger.kernel.observer import Publication
+from wharfinger.kernel.observer import Failures, Publication
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.broadcast import ends_of
 from wharfinger.runtime.ledger import DecisionQuery, Ledger
@@ -34,6 +35,7 @@ from wharfinger.runtime.observer_loop import Loaded
 from wharfinger.runtime.observer_service import ObserverService, Observing
 from wharfinger.runtime.service import ServiceContext
 from wharfinger_annotator import app as annotator
+from wharfinger_cli.dead_letters import letters_of
 from wharfinger_cli.generate import FleetPlan, generate
 from wharfinger_cli.submit import submission
 from wharfinger_descheduler import app as descheduler
@@ -56,6 +58,7 @@ class Teller:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.failures = Failures()
 
     def initial(self) -> Tally:
         return Tally()
@@ -140,6 +143,29 @@ async def test_nothing_is_told_before_everything_is_read(context: ServiceContext
         await facts(context, 6000, 2)
         await until(lambda: _tells(context, "oslo", 6012))
     assert (await told(context, "oslo"))[0] == 6010
+
+
+async def test_an_event_that_an_observer_cannot_take_in_is_a_dead_letter(
+    context: ServiceContext,
+) -> None:
+    """Before, it ended the process, at every start."""
+    service = a_teller(context, "oslo")
+    fold = Teller.fold
+
+    def failing(state: Tally, event: Event[Value], at: Micros) -> None:
+        if event.id == withdrawn(7, "k7").id:
+            raise ZeroDivisionError("no node")
+        fold(service.loop.observer, state, event, at)  # type: ignore[arg-type]
+
+    service.loop.observer.fold = failing  # type: ignore[method-assign]
+    await facts(context, 0, 20)
+    async with running(service):
+        await until(lambda: _tells(context, "oslo", 19))
+        await until(lambda: letters_of(context.ledger))
+        (letter,) = await letters_of(context.ledger)
+        assert service.failed() == ""
+    assert "ZeroDivisionError: no node" in letter.data.reason
+    assert base64.b64decode(letter.data.payload) == withdrawn(7, "k7").body
 
 
 async def test_a_restarted_observer_reads_everything_again(context: ServiceContext) -> None:

@@ -44,7 +44,7 @@ from wharfinger.events.streams import (
     Topic,
 )
 from wharfinger.kernel.decider import Decision, Draft, Micros
-from wharfinger.kernel.observer import Publication
+from wharfinger.kernel.observer import Failures, Publication
 from wharfinger.runtime.backends import Backend, BackendError
 from wharfinger.runtime.dead_letters import UNSENT
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, wall_clock
@@ -355,6 +355,7 @@ class OneFact:
 
     def __init__(self, fact: CapacityEstimated) -> None:
         self._fact = fact
+        self.failures = Failures()
 
     def initial(self) -> list[CapacityEstimated]:
         return [self._fact]

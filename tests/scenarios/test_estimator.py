@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 import pytest
@@ -30,9 +31,11 @@ from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.capacity import CapacityEstimated, DeviceTotals, QuotaRoom
 from wharfinger.events.cluster_state import PodsObserved, QuotasObserved
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
+from wharfinger.events.codec import decode, encode
 from wharfinger.events.decisions import NodeShare
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.stages.estimator import EstimatorObserver
+from wharfinger.stages.estimator.cluster import ClusterEstimate
 
 SMALL = needs(cpu=1000, memory=GIB)
 
@@ -462,3 +465,36 @@ def test_a_pod_with_a_nodes_name_fits_there_alone(world: Estimator) -> None:
 def test_bindings_that_differ_in_labels_are_one_class(world: Estimator) -> None:
     world.wants("labelled", keeping_off())
     assert list(world.said().classes) == [SMALL.class_key]
+
+
+def test_sums_of_hostile_amounts_saturate_and_can_be_read() -> None:
+    estimator = Estimator()
+    largest = 2**63 - 1
+    hostile = Quota("shop", "q", {"memory": largest}, {"memory": -largest})
+    estimator.given(
+        *observed([a_node(f"n{n}", memory=largest) for n in range(5)]),
+        QuotasObserved(CLUSTER, "shop", (hostile,)),
+    )
+    said = estimator.said()
+    assert 0 < said.free["memory"] <= largest
+    assert [room.left for room in said.quotas] == [{"memory": largest}]
+    body = encode(said, id=uuid4(), source="/tests", subject=CLUSTER)
+    assert decode(body).data == said
+
+
+def test_a_failure_of_one_cluster_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    estimator = Estimator()
+    estimator.given(*observed([a_node("n0")]))
+    other = [msgspec.structs.replace(one, cluster="other") for one in observed([a_node("n0")])]
+    estimator.given(*other)
+    count = ClusterEstimate.estimate
+
+    def failing(self: ClusterEstimate, *args: Any, **named: Any) -> CapacityEstimated | None:
+        if self.name == "other":
+            raise ZeroDivisionError
+        return count(self, *args, **named)
+
+    monkeypatch.setattr(ClusterEstimate, "estimate", failing)
+    assert estimator.said().cluster == CLUSTER
+    assert [cluster for cluster, _ in estimator.observer.failures.take()] == ["other"]
+    assert estimator.observer.failures.take() == []

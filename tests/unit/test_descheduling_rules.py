@@ -14,6 +14,7 @@ from wharfinger.domain.workload import Requirements
 from wharfinger.engine.descheduling.evictor import EVICT
 from wharfinger.engine.descheduling.run import passed, run
 from wharfinger.engine.descheduling.steadiness import Memory
+from wharfinger.engine.descheduling.usage import NodesUsage, bounds
 from wharfinger.engine.descheduling.view import ClusterView
 from wharfinger.engine.load.node_loads import LoadBook
 from wharfinger.events.node_load import NodeLoadObserved
@@ -174,3 +175,10 @@ def test_a_workload_rests_twice_as_long_after_each_bout() -> None:
     memory.moved("web", 1, "b", "a", AT + MINUTE_US)
     assert memory.resting("Binding/web", AT + MINUTE_US + 3 * MINUTE_US // 2)
     assert not memory.resting("Binding/web", AT + 3 * MINUTE_US)
+
+
+def test_thresholds_that_deviate_from_the_mean_of_no_node_are_thresholds() -> None:
+    """A cluster of which no node takes pods ended the descheduler by a division by zero."""
+    none = NodesUsage({}, {}, {})
+    found = bounds({"cpu": 10.0}, {"cpu": 20.0}, none, deviation=True)
+    assert (found.low, found.high) == ({"cpu": 0.0}, {"cpu": 20.0})

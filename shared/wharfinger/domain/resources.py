@@ -17,10 +17,19 @@ from wharfinger.domain.value import Value
 
 Amounts = Mapping[str, int]
 
+QUANTITY_MAX = 2**63 - 1
+"""As in Kubernetes: a quantity that would be larger is this. Arrays and messages hold no more."""
+
 DEVICE_MILLI = 1000
 """What one whole device holds, in thousandths."""
 
 GPU = "nvidia.com/gpu"
+
+
+def saturated(amounts: Mapping[str, int]) -> dict[str, int]:
+    """The same amounts, each within -QUANTITY_MAX..QUANTITY_MAX: sums of reported amounts may lie
+    beyond it."""
+    return {name: max(-QUANTITY_MAX, min(QUANTITY_MAX, n)) for name, n in amounts.items()}
 
 
 class Device(Value, frozen=True):

@@ -8,6 +8,25 @@ from datetime import UTC, datetime
 
 SHOWN_MAX = 4
 
+PRINTED_MAX = 2000
+"""Characters of one text from outside that are printed."""
+
+
+def printable(text: str, most: int = PRINTED_MAX) -> str:
+    """Text from outside on one line: control characters, line breaks, and the invisible characters
+    that change the direction of text appear as escapes (`\\x1b`, `\\n`, `\\u202e`). Longer text is
+    cut after `most` characters, which is said.
+
+    A backslash stays as it is, so that ordinary text is unchanged.
+    """
+    if len(text) > most:
+        text = f"{text[:most]}... ({len(text):,} characters)"
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+    )
+
 
 def count(number: int, noun: str, plural: str = "") -> str:
     """`1 round`, `2 rounds`, `8,152 rounds`."""

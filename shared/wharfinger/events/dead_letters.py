@@ -10,7 +10,13 @@ from wharfinger.domain.value import Value
 
 
 class MessageDeadLettered(Value, frozen=True):
-    """`payload`: the bytes as they came, base64. `reason`: one line."""
+    """`payload`: the bytes as they came, base64. `reason`: one line. `key`: as text; bytes that are
+    none are replaced.
+
+    `payload_bytes`, `key_bytes`: of the whole, where only the beginning is here; 0: it is whole.
+    `producer`: the `source` of the event, where that could be read. `more`: the letter stands for
+    so many records of this partition from `offset` on, none of which is here.
+    """
 
     service: str
     topic: str
@@ -19,3 +25,7 @@ class MessageDeadLettered(Value, frozen=True):
     reason: str
     payload: str
     key: str = ""
+    payload_bytes: int = 0
+    key_bytes: int = 0
+    producer: str = ""
+    more: int = 0

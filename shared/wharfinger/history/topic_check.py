@@ -47,6 +47,7 @@ from wharfinger.runtime.ledger.published import (
 )
 from wharfinger.runtime.topic_ids import identity, topic_ids
 from wharfinger.runtime.topics import partition_counts, partition_for
+from wharfinger.runtime.unpacking import bound
 
 PUBLISHER = "publisher"
 """The consumer under whose name the publisher keeps its cursors."""
@@ -220,6 +221,7 @@ async def _reading(
     )
     try:
         await consumer.start()
+        bound(consumer)
         consumer.assign(parts)
         ends, begins = await ends_of(consumer, parts), await consumer.beginning_offsets(parts)
         for part in parts:

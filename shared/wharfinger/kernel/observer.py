@@ -7,6 +7,8 @@ folds its facts from the beginning and loads the current assignments from the le
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 from uuid import UUID
@@ -36,7 +38,31 @@ class Publication:
     cause: UUID | None = None
 
 
+class Failures:
+    """What an observer could not work out for one cluster, while it goes on with the others. Its
+    loop takes and reports them."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[str, Exception]] = []
+
+    @contextmanager
+    def of(self, cluster: str) -> Iterator[None]:
+        """An error within it is a failure of this cluster only."""
+        try:
+            yield
+        except Exception as error:  # any bug that the facts of this cluster meet
+            self._found.append((cluster, error))
+
+    def take(self) -> list[tuple[str, Exception]]:
+        """Clusters and errors since it was last called."""
+        found, self._found = self._found, []
+        return found
+
+
 class Observer(Protocol[S]):
+    @property
+    def failures(self) -> Failures: ...
+
     def initial(self) -> S: ...
 
     def fold(self, state: S, event: Event[Value], at: Micros) -> None: ...

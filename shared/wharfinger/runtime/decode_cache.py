@@ -21,6 +21,11 @@ class Decoded:
         self._size = size
         self._events: dict[tuple[str, int, int], Event[Value]] = {}
 
+    def known(self, topic: str, partition: int, offset: int, body: bytes) -> Event[Value] | None:
+        """The event at this place, where it was decoded lately from these bytes."""
+        event = self._events.get((topic, partition, offset))
+        return event if event is not None and event.body == body else None
+
     def event(
         self,
         topic: str,
@@ -30,13 +35,11 @@ class Decoded:
         decode: Callable[[bytes], Event[Value]],
     ) -> Event[Value]:
         """Raises what `decode` raises, which is asked for what is not known."""
-        place = (topic, partition, offset)
-        known = self._events.get(place)
-        if known is not None and known.body == body:
+        if (known := self.known(topic, partition, offset, body)) is not None:
             return known
         event = decode(body)
         if self._size:
             if len(self._events) >= self._size:
                 del self._events[next(iter(self._events))]
-            self._events[place] = event
+            self._events[topic, partition, offset] = event
         return event

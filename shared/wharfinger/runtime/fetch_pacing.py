@@ -156,6 +156,10 @@ class PacedFetches:
         pace: Pace,
         signals: SendSignals | None = None,
     ) -> None:
+        # Only those who read: the publisher seldom does.
+        from wharfinger.runtime.unpacking import bound
+
+        bound(consumer)
         self._fetcher = consumer._fetcher
         self._fetch = self._fetcher._proc_fetch_request
         self._fetcher._proc_fetch_request = self._paced

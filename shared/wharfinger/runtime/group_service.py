@@ -31,8 +31,9 @@ from wharfinger.runtime.faust_app import (
     Starts,
     faust_app,
 )
-from wharfinger.runtime.reading import BroadcastReading
+from wharfinger.runtime.reading import BroadcastReading, Reading
 from wharfinger.runtime.service import ServiceContext, end_tasks
+from wharfinger.runtime.unpacking import bound
 
 log = structlog.get_logger()
 
@@ -57,10 +58,12 @@ class Loop(Protocol):
 
 class GroupService(ABC):
     """`partitioned`: the co-partitioned topics that the group shares out; the first one names the
-    groups. A subclass makes `loop` and `_broadcast`."""
+    groups. A subclass makes `loop`, `_reading` and
+    `_broadcast`."""
 
     loop: Loop
     _broadcast: BroadcastReading
+    _reading: Reading
 
     def __init__(self, name: str, context: ServiceContext, partitioned: Sequence[Topic]) -> None:
         self.name = name
@@ -99,6 +102,7 @@ class GroupService(ABC):
             self.loop.fatal
             or self._failure
             or self._broadcast.failure
+            or self._reading.failure
             or (repr(crashed) if crashed else "")
         )
 
@@ -203,6 +207,7 @@ class GroupService(ABC):
         )
         try:
             await consumer.start()
+            bound(consumer)
             consumer.assign(asked)
             begins = await consumer.beginning_offsets(asked)
             ends = await ends_of(consumer, asked)

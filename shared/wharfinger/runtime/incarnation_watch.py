@@ -154,6 +154,10 @@ async def _reader(backend: Backend) -> AsyncIterator[AIOKafkaConsumer]:
     )
     try:
         await consumer.start()
+        # Only those who read: the publisher seldom does.
+        from wharfinger.runtime.unpacking import bound
+
+        bound(consumer)
         yield consumer
     except (KafkaError, OSError) as error:
         raise BackendError(

@@ -95,6 +95,7 @@ class ServiceMetrics:
     duplicates: Counter  # redelivered events that were skipped
     outdated: Counter  # facts refused because a newer version of their key was taken in before
     dead_letters: Counter
+    cluster_failures: Counter  # of one cluster, while the service goes on with the others
     published: Counter  # records acknowledged by the broker
     fetches: Counter  # requests for records
     empty_fetches: Counter  # of these, answered without a record
@@ -132,6 +133,9 @@ class Metrics:
         )
         self._dead_letters = self._counter(
             "dead_letters", "Messages that could not be read and were set aside"
+        )
+        self._cluster_failures = self._counter(
+            "cluster_failures", "Times that the service could not work on one cluster"
         )
         self._published = self._counter("published", "Records acknowledged by the broker")
         self._fetches = self._counter("fetches", "Requests for records, sent to the broker")
@@ -185,6 +189,7 @@ class Metrics:
             duplicates=self._duplicates.labels(service),
             outdated=self._outdated.labels(service),
             dead_letters=self._dead_letters.labels(service),
+            cluster_failures=self._cluster_failures.labels(service),
             published=self._published.labels(service),
             fetches=self._fetches.labels(service),
             empty_fetches=self._empty_fetches.labels(service),

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Generic
@@ -23,7 +24,7 @@ import structlog
 from aiokafka.errors import KafkaError
 
 from wharfinger.domain.value import Value
-from wharfinger.events.codec import encode
+from wharfinger.events.codec import UndecodableError, decode, encode
 from wharfinger.events.envelope import Event
 from wharfinger.events.registry import LATEST
 from wharfinger.events.streams import PartitionBy
@@ -56,7 +57,8 @@ class ObserverLoop(Generic[S]):
     """`load` gives the events that bring a fresh state to the present (from the ledger). `turn` is
     called before each publishing with the state: where an observer asks others, its shell starts
     the questions there. `coalesce_s`: how long changes are gathered before they are published.
-    `incarnation`: of the ledger, for the envelope."""
+    `incarnation`: of the ledger, for the envelope. `refuse`: makes a dead letter of a message that
+    the observer fails on; without it such a message ends the loop."""
 
     def __init__(
         self,
@@ -72,7 +74,9 @@ class ObserverLoop(Generic[S]):
         coalesce_s: float = 0.05,
         mailbox_max: int = 4000,
         incarnation: int = FIRST,
+        refuse: Callable[[Message, str], Awaitable[None]] | None = None,
     ) -> None:
+        self._refuse = refuse
         self._incarnation = "" if incarnation == FIRST else str(incarnation)
         self.name = name
         self.observer = observer
@@ -182,6 +186,7 @@ class ObserverLoop(Generic[S]):
                 if self._turn is not None:
                     self._turn(self.state, self._clock())
                 publications = self.observer.publish(self.state, self._clock())
+                self._report(self.observer.failures.take())
                 if publications:
                     await self._send(publications)
                 self.progress.moved(more=bool(self._waiting))
@@ -211,16 +216,46 @@ class ObserverLoop(Generic[S]):
             at = self._clock()
             for _ in range(min(len(self._waiting), 200)):
                 message = self._waiting.popleft()
-                if self._versions.admits(message.event, at):
-                    self.observer.fold(self.state, message.event, at)
-                else:
-                    self._metrics.outdated.inc()
+                try:
+                    if self._versions.admits(message.event, at):
+                        self.observer.fold(self.state, message.event, at)
+                    else:
+                        self._metrics.outdated.inc()
+                except Exception as error:
+                    if self._refuse is None:
+                        raise
+                    await self._lay_aside(message, error, self._refuse)
                 self._metrics.events.inc()
                 if message.ack is not None:
                     message.ack()
             self.progress.moved(more=True)
             self._room.set()
             await asyncio.sleep(0)
+
+    async def _lay_aside(
+        self, message: Message, error: Exception, refuse: Callable[[Message, str], Awaitable[None]]
+    ) -> None:
+        """The state may hold half of the event, until the next fact of the same key. What an
+        observer publishes is a fact or a proposal that a stage checks, so it goes on."""
+        log.error(
+            "event.laid_aside",
+            service=self.name,
+            event_id=str(message.event.id),
+            why=repr(error),
+            where="".join(traceback.format_tb(error.__traceback__)[-3:]),
+        )
+        await refuse(message, f"{self.name} cannot take it in: {type(error).__name__}: {error}")
+
+    def _report(self, failures: Iterable[tuple[str, Exception]]) -> None:
+        for cluster, error in failures:
+            self._metrics.cluster_failures.inc()
+            log.error(
+                "cluster.failed",
+                service=self.name,
+                cluster=cluster,
+                why=repr(error),
+                where="".join(traceback.format_tb(error.__traceback__)[-3:]),
+            )
 
     async def _send(self, publications: list[Publication]) -> None:
         """All of them acknowledged, in order, but for what the broker refuses for good: that is a
@@ -229,7 +264,14 @@ class ObserverLoop(Generic[S]):
         pause = 0.05
         waiting = UnacknowledgedRecords()
         for publication in publications:
-            waiting.add(self._sending.dividing.fitting(self._record(publication)))
+            record = self._record(publication)
+            try:
+                decode(record.value or b"")
+            except UndecodableError as error:
+                # No reader could read it either.
+                self._report([(publication.partition_key, error)])
+                continue
+            waiting.add(self._sending.dividing.fitting(record))
         count = waiting.count
         while not self._stopping:
             try:

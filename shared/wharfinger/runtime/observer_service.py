@@ -83,6 +83,7 @@ class ObserverService(GroupService, Generic[S]):
             coalesce_s=observing.coalesce_s,
             turn=observing.turn,
             incarnation=context.ledger_incarnation,
+            refuse=self._reading.refuse,
         )
         self._broadcast = BroadcastReading(
             self.name,
@@ -106,6 +107,7 @@ class ObserverService(GroupService, Generic[S]):
 
     async def stop(self) -> None:
         await self._stop_reading()
+        await self._reading.stop()
         await self._sending.stop()
 
     def _new_producer(self) -> Producer:

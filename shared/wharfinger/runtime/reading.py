@@ -1,10 +1,12 @@
 """From Kafka records to messages: decoding, tombstones, dead letters, and events that came in
 several records.
 
-Every record is decoded once, where it enters. An event that is too large for one record comes in
-parts, which are joined here (`events.parts`): a service only sees whole events. What cannot be
-decoded becomes a row of the ledger first (stream `intake`, topic `wharfinger.dead-letters`) and
-only then is it acknowledged; the service goes on. A null record removes its key from the topic. It
+Every record is decoded once, where it enters; a large one on a thread. An event that is too large
+for one record comes in parts, which are joined here (`events.parts`): a service only sees whole
+events. What cannot be decoded becomes a row of the ledger (stream `intake`, topic
+`wharfinger.dead-letters`), and is acknowledged after that. Those rows are written beside the
+reader: the records behind are processed meanwhile, and say that reading has to begin again at the
+one whose row is not written yet. A null record removes its key from the topic. It
 is not passed to a stage: the event that ended the key came before it.
 """
 
@@ -22,17 +24,26 @@ from wharfinger.domain.value import Value
 from wharfinger.events.codec import UndecodableError, decode
 from wharfinger.events.envelope import Event
 from wharfinger.events.event_part import EventPart
+from wharfinger.events.names import wrong_name
 from wharfinger.events.parts import Assembler
 from wharfinger.events.streams import FOLLOWED
 from wharfinger.runtime.backends import Backend, BackendError
 from wharfinger.runtime.broadcast import BroadcastConsumer
-from wharfinger.runtime.dead_letters import Letter, lay_aside
+from wharfinger.runtime.dead_letters import Letter
 from wharfinger.runtime.decode_cache import Decoded
 from wharfinger.runtime.fetch_pacing import SendSignals
 from wharfinger.runtime.ledger import Ledger
+from wharfinger.runtime.letter_box import LetterBox
 from wharfinger.runtime.messages import Message
 from wharfinger.runtime.observability import ServiceMetrics
 from wharfinger.runtime.service import end_tasks
+from wharfinger.runtime.unpacking import REFUSED
+
+RECEIVED_BYTES_MAX = 2 * 1024 * 1024
+"""A larger record is not decoded. Ours have half of that at most (`events.streams`)."""
+
+ON_A_THREAD_BYTES = 128 * 1024
+"""From this size on a message is decoded on a thread."""
 
 Offer = Callable[[Iterable[Message]], Awaitable[None]]
 
@@ -120,12 +131,13 @@ class Reading:
         acks: InOrder | None = None,
         abandoned: Callable[[Event[Value]], bool] = lambda event: False,
     ) -> None:
+        self._letters = LetterBox(ledger, service, self._fail)
+        self.failure = ""
+        """An error of the ledger that kept a dead letter from being written."""
         self._decoded = decoded
         self._parts = Assembler()
         self._acks = acks
         self._abandoned = abandoned
-        self._service = service
-        self._ledger = ledger
         self._incarnations = incarnations
         self._unwire = unwire
         self._metrics = metrics
@@ -133,46 +145,78 @@ class Reading:
     def forget(self, partitions: Iterable[tuple[str, int]]) -> None:
         """These partitions are read from another place now: the parts held of an event that has not
         come whole come again, or another process has joined them."""
-        self._parts.forget((self._unwire(topic), number) for topic, number in partitions)
+        places = [(self._unwire(topic), number) for topic, number in partitions]
+        self._parts.forget(places)
+        self._letters.forget(places)
+
+    async def stop(self) -> None:
+        await self._letters.stop()
+
+    async def refuse(self, message: Message, reason: str) -> None:
+        """A dead letter of a message that its service cannot take in."""
+        event = message.event
+        letter = Letter.read(
+            message.topic,
+            self._incarnations[message.topic],
+            message.partition,
+            message.offset,
+            event.subject.encode(),
+            event.body,
+            reason,
+        )
+        await self._letters.add(
+            letter, self._incarnations[message.topic], self._metrics.dead_letters.inc
+        )
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = f"{type(error).__name__}: {error}"
 
     async def messages(self, records: Iterable[RawRecord]) -> list[Message]:
-        """The messages among `records`; tombstones and dead letters (by then recorded) are
-        acknowledged and left out."""
+        """The messages among `records`. Tombstones are acknowledged and left out; dead letters are
+        too, once they are recorded."""
         found: list[Message] = []
-        # All of them are expected before the first is done with: a dead letter is waited for, and
-        # others come meanwhile.
+        # All of them are expected before the first is done with: what is decoded on a thread is
+        # waited for, and others come meanwhile.
         for record, ack in [
             (r, self._acks.expect(r) if self._acks else getattr(r, "ack", None)) for r in records
         ]:
             topic, value = self._unwire(record.topic), record.value
             if value is not None:
                 try:
-                    message = self._message(record, topic, value, ack)
+                    message = await self._message(record, topic, value, ack)
                 except UndecodableError as error:
-                    await self._dead_letter(
-                        topic, record.partition, record.offset, record.key, value, str(error)
-                    )
+                    await self._dead_letter(topic, record, value, str(error), ack)
                 else:
                     if message is not None:
                         found.append(message)
-                    continue
-            if ack is not None:
+            elif ack is not None:
                 ack()
         return found
 
-    def _message(
+    async def _message(
         self, raw: RawRecord, topic: str, value: bytes, ack: Callable[[], object] | None
     ) -> Message | None:
         """None: a part of an event whose other parts are still to come, or never will; or of
         decisions that the ledger has lost. Raises UndecodableError."""
         partition, offset = raw.partition, raw.offset
         place = topic, partition
-        record = event = self._decoded.event(topic, partition, offset, value, decode)
+        if (size := len(value) + len(raw.key or b"")) > RECEIVED_BYTES_MAX:
+            raise UndecodableError(
+                f"a record of {size:,} bytes; expected at most {RECEIVED_BYTES_MAX:,}"
+            )
+        followed = False
+        for name, content in raw.headers:
+            if name == REFUSED:
+                raise UndecodableError((content or b"").decode(errors="replace"))
+            followed = followed or name == FOLLOWED
+        record = event = await self._event(topic, partition, offset, value)
         while isinstance(event.data, EventPart):  # a part may itself be divided
             joined = self._parts.add(place, offset, event, event.data, ack)
             if joined is None:
                 return None
-            event, ack = decode(joined.body), joined.ack
+            event, ack = await _decoded(joined.body), joined.ack
+        if wrong := wrong_name(event.data):
+            raise UndecodableError(f"data.{wrong}")
         if self._abandoned(event):
             if ack is not None:
                 ack()
@@ -183,18 +227,41 @@ class Reading:
             offset,
             event,
             ack,
-            self._parts.reached(place, offset),
+            self._letters.reached(topic, partition, self._parts.reached(place, offset)),
             record.sha256,
-            any(name == FOLLOWED for name, _ in raw.headers),
+            followed,
         )
 
+    async def _event(self, topic: str, partition: int, offset: int, value: bytes) -> Event[Value]:
+        if len(value) < ON_A_THREAD_BYTES:
+            return self._decoded.event(topic, partition, offset, value, decode)
+        known = self._decoded.known(topic, partition, offset, value)
+        event = known or await _decoded(value)
+        return self._decoded.event(topic, partition, offset, value, lambda _: event)
+
     async def _dead_letter(
-        self, topic: str, partition: int, offset: int, key: bytes | None, value: bytes, reason: str
+        self,
+        topic: str,
+        raw: RawRecord,
+        value: bytes,
+        reason: str,
+        ack: Callable[[], object] | None,
     ) -> None:
         life = self._incarnations[topic]
-        letter = Letter.read(topic, life, partition, offset, key, value, reason)
-        await lay_aside(self._ledger, self._service, letter)
-        self._metrics.dead_letters.inc()
+        letter = Letter.read(topic, life, raw.partition, raw.offset, raw.key, value, reason)
+
+        def done() -> None:
+            self._metrics.dead_letters.inc()
+            if ack is not None:
+                ack()
+
+        await self._letters.add(letter, life, done)
+
+
+async def _decoded(body: bytes) -> Event[Value]:
+    if len(body) < ON_A_THREAD_BYTES:
+        return decode(body)
+    return await asyncio.to_thread(decode, body)
 
 
 class BroadcastReading:

@@ -140,8 +140,8 @@ class StepFailures(Generic[S]):
             message.offset,
             message.event.subject.encode(),
             message.event.body,
-            reason.replace("\n", " ")[:500],
+            reason,
         )
-        await lay_aside(self._ledger, self._name, letter)
+        await lay_aside(self._ledger, self._name, [letter])
         self._metrics.dead_letters.inc()
         self._laid_aside.add((failed.stream, message.event.id))

@@ -120,6 +120,7 @@ class StageService(GroupService, Generic[S]):
         if self._snapshots is not None:
             await self._snapshots.stop()
         await self._stop_reading()
+        await self._reading.stop()
 
     def divergences(self) -> int:
         return self._snapshots.divergences if self._snapshots is not None else 0

@@ -229,11 +229,10 @@ def bounds(
 
 
 def _means(usage: NodesUsage, names: Iterable[str]) -> Percents:
+    """Of no node at all the mean is 0: no node is compared with it."""
     all_percents = [usage.percents(node) for node in usage.used]
-    return {
-        name: math.fsum(p.get(name, 0.0) for p in all_percents) / len(all_percents)
-        for name in names
-    }
+    count = max(1, len(all_percents))
+    return {name: math.fsum(p.get(name, 0.0) for p in all_percents) / count for name in names}
 
 
 def _within(value: float) -> float:

@@ -25,7 +25,7 @@ from wharfinger.events.envelope import Event
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.kernel.decider import Micros
-from wharfinger.kernel.observer import Publication
+from wharfinger.kernel.observer import Failures, Publication
 from wharfinger.stages.annotator.cadence import SECOND, Query, QueryFailure, QueryTimetable
 from wharfinger.stages.annotator.series import Matched, Series, match
 from wharfinger.stages.due_times import Agenda
@@ -98,6 +98,7 @@ class AnnotatorObserver:
 
     asks: bool = True
     records_max: int = RECORDS_MAX
+    failures: Failures = field(default_factory=Failures, compare=False, repr=False)
 
     def initial(self) -> AnnotatorState:
         return AnnotatorState()

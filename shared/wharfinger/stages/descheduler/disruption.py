@@ -155,6 +155,12 @@ def seen(state: DeschedulerState, look: ClusterInspection, survey: Consolidation
         state.surveys[look.cluster] = (look.scene, survey)
 
 
+def gave_up(state: DeschedulerState, look: ClusterInspection) -> None:
+    """Marks a pass that failed as finished: the cluster is searched again once it changes."""
+    if look.cluster in state.watches:
+        state.watches[look.cluster].under_way = False
+
+
 def publish(state: DeschedulerState, looking: Looking, at: Micros, room: int) -> list[Publication]:
     """Runs the consolidation passes that are due and returns at most `room` proposals of disruption
     commands. A command is proposed if two conditions hold: every pass has found it for

@@ -44,7 +44,7 @@ from wharfinger.events.envelope import Event
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.kernel.decider import Micros
-from wharfinger.kernel.observer import Publication
+from wharfinger.kernel.observer import Failures, Publication
 from wharfinger.stages.descheduler import (
     disruption,
     emptiness,
@@ -84,6 +84,7 @@ class DeschedulerObserver:
     batch_max: int = 500
     stale_after_s: int = 300
     looking: Looking = field(default_factory=Looking)
+    failures: Failures = field(default_factory=Failures, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("repeat_after_s", "batch_max", "stale_after_s"):

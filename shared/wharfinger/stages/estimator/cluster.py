@@ -20,7 +20,7 @@ import msgspec
 from wharfinger.domain.binding import Component
 from wharfinger.domain.cluster import ResourceSummary
 from wharfinger.domain.quota import Quota
-from wharfinger.domain.resources import DEVICE_MILLI
+from wharfinger.domain.resources import DEVICE_MILLI, saturated
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.estimators.nodes import sets_beside
 from wharfinger.engine.estimators.quotas import asked_of
@@ -180,8 +180,13 @@ class ClusterEstimate:
             counted = self._from_summary(self.summary, asking)
         else:
             return None
-        rooms = self.quotas.rooms(self.book, allotted, asking.priority_classes)
-        return msgspec.structs.replace(counted, quotas=rooms) if rooms else counted
+        rooms = tuple(
+            msgspec.structs.replace(room, left=saturated(room.left))
+            for room in self.quotas.rooms(self.book, allotted, asking.priority_classes)
+        )
+        return msgspec.structs.replace(
+            counted, free=saturated(counted.free), classes=saturated(counted.classes), quotas=rooms
+        )
 
     def _with_what_could_be_made(self, counted: CapacityEstimated, made: Made) -> CapacityEstimated:
         """Adds to `counted`, for each class, how many replicas would fit on new nodes of the node

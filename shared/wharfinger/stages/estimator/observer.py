@@ -28,7 +28,7 @@ from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.envelope import Event
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.kernel.decider import Micros
-from wharfinger.kernel.observer import Publication
+from wharfinger.kernel.observer import Failures, Publication
 from wharfinger.stages.estimator.cluster import ClusterEstimate, EstimatedClasses
 from wharfinger.stages.estimator.provisioning import next_return
 from wharfinger.stages.pools import PoolPolicies
@@ -85,6 +85,9 @@ class EstimatorState:
 class EstimatorObserver:
     """Publishes the free capacity of each cluster (CapacityEstimated) when it differs from the last
     one published. A `kernel.observer.Observer`."""
+
+    def __init__(self) -> None:
+        self.failures = Failures()
 
     def initial(self) -> EstimatorState:
         return EstimatorState()
@@ -147,22 +150,26 @@ class EstimatorObserver:
                 state.changed.add(name)
         publications: list[Publication] = []
         for name in sorted(state.changed - state.removed):
-            cluster = state.clusters[name]
-            allotted = [
-                quotas[name] for _, quotas in sorted(state.allotted.items()) if name in quotas
-            ]
-            estimate = cluster.estimate(state.asking, allotted, state.policies, at)
-            if (until := next_return(cluster.pools, at)) is not None:
-                state.returns[name] = until
-            if estimate is not None and estimate.quotas:
-                state.quoted.add(name)
-            if estimate is not None and estimate != cluster.published:
-                cluster.published = estimate
-                publications.append(
-                    Publication(estimate, subject=name, key=name, partition_key=name)
-                )
+            with self.failures.of(name):
+                publications += self._of_cluster(state, name, at)
         state.changed.clear()
         return publications
+
+    def _of_cluster(self, state: EstimatorState, name: str, at: Micros) -> list[Publication]:
+        """Its estimate, where it is another one than was published last."""
+        cluster = state.clusters[name]
+        allotted = [quotas[name] for _, quotas in sorted(state.allotted.items()) if name in quotas]
+        estimate = cluster.estimate(state.asking, allotted, state.policies, at)
+        if (until := next_return(cluster.pools, at)) is not None:
+            state.returns[name] = until
+        if estimate is None:
+            return []
+        if estimate.quotas:
+            state.quoted.add(name)
+        if estimate == cluster.published:
+            return []
+        cluster.published = estimate
+        return [Publication(estimate, subject=name, key=name, partition_key=name)]
 
     def next_due(self, state: EstimatorState) -> Micros | None:
         """Returns the time at which a sold-out offering may be requested again; None if there is

@@ -1,0 +1,152 @@
+"""Compressed batches become plain ones within bounds, and what does not stay within them becomes
+one record."""
+
+from __future__ import annotations
+
+import gzip
+import tracemalloc
+from collections.abc import Sequence
+
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
+from aiokafka.record.util import calc_crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.hunting import examples
+
+from wharfinger.runtime.unpacking import (
+    BATCH_UNPACKED_MAX,
+    KEPT_BYTES,
+    REFUSED,
+    Allowance,
+    is_compressed,
+    unpacked,
+)
+
+GZIP = 1
+
+
+def batch(values: Sequence[bytes], codec: int = GZIP, base: int = 0) -> bytes:
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=codec,
+        is_transactional=0,
+        producer_id=5,
+        producer_epoch=1,
+        base_sequence=0,
+        batch_size=2**30,
+    )
+    for number, value in enumerate(values):
+        builder.append(number, 1000 + number, b"key-%d" % number, value, [("h", b"x")])
+    built = bytearray(builder.build())
+    built[:8] = base.to_bytes(8, "big")
+    return bytes(built)
+
+
+def with_body(body: bytes, codec: int) -> bytes:
+    """A batch that claims this compression, with its checksum."""
+    whole = bytearray(batch([b"x"], 0)[:61] + body)
+    whole[22] |= codec
+    whole[8:12] = (len(whole) - 12).to_bytes(4, "big")
+    whole[17:21] = calc_crc32c(bytes(whole[21:])).to_bytes(4, "big")
+    return bytes(whole)
+
+
+def records(raw: bytes) -> list[tuple[int, bytes | None, bytes | None]]:
+    found = []
+    batches = MemoryRecords(raw)
+    while batches.has_next():
+        one = batches.next_batch()
+        assert one is not None
+        assert one.validate_crc()
+        found += [(record.offset, record.key, record.value) for record in one]
+    return found
+
+
+def reason(raw: bytes) -> str:
+    (record,) = DefaultRecordBatch(raw)
+    assert record.key is None
+    ((name, why),) = record.headers
+    assert name == REFUSED
+    return (why or b"").decode()
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.binary(max_size=300), min_size=1, max_size=5), st.sampled_from([0, 1])
+        ),
+        max_size=5,
+    ),
+    st.integers(0, 40),
+)
+@settings(max_examples=examples(60))
+def test_unpacked_batches_hold_the_same_records(
+    batches: list[tuple[list[bytes], int]], cut: int
+) -> None:
+    raw, base = b"", 0
+    for values, codec in batches:
+        raw += batch(values, codec, base)
+        base += len(values)
+    raw = raw[: len(raw) - cut]  # a broker cuts the last batch of a response
+    after = unpacked(raw, Allowance())
+    assert records(after) == records(raw)
+    assert not is_compressed(after)
+
+
+def test_a_bomb_is_one_record_that_says_so() -> None:
+    packed = batch([b"\0" * 50_000_000], base=7)
+    assert len(packed) < 100_000
+    tracemalloc.start()
+    plain = unpacked(packed + batch([b"well"], base=8), Allowance())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    bomb, well = records(plain)
+    assert (bomb[0], bomb[2]) == (7, packed[:KEPT_BYTES])
+    assert well == (8, b"key-0", b"well")
+    assert "more than 8,388,608 without compression" in reason(plain[: -len(batch([b"well"], 0))])
+    assert peak < 4 * BATCH_UNPACKED_MAX
+
+
+@pytest.mark.parametrize(
+    ("body", "codec", "expected"),
+    [
+        (b"no gzip", 1, "not gzip"),
+        (gzip.compress(b"x" * 100)[:-4], 1, "ends too early"),
+        (gzip.compress(b"\xff" * 100), 1, "no records in it"),
+        (gzip.compress(b""), 1, "no records in it"),
+        (b"", 1, "no records in it"),
+        (b"anything", 2, "compressed with snappy; expected none or gzip"),
+        (b"anything", 3, "compressed with lz4"),
+        (b"anything", 4, "compressed with zstd"),
+        (b"anything", 7, "compressed with codec 7"),
+    ],
+)
+def test_what_cannot_be_unpacked_is_one_record_with_the_reason(
+    body: bytes, codec: int, expected: str
+) -> None:
+    assert expected in reason(unpacked(with_body(body, codec), Allowance()))
+
+
+def test_a_response_is_unpacked_up_to_its_allowance_and_always_a_first_batch() -> None:
+    large = [batch([b"\0" * (BATCH_UNPACKED_MAX - 1000)], base=base) for base in range(4)]
+    assert [offset for offset, *_ in records(unpacked(b"".join(large), Allowance()))] == [0, 1]
+    assert len(records(unpacked(large[0], Allowance(1)))) == 1
+
+
+@given(st.binary(max_size=400))
+@settings(max_examples=examples(200))
+def test_no_bytes_stop_it(raw: bytes) -> None:
+    is_compressed(raw)
+    unpacked(raw, Allowance())
+
+
+@given(st.binary(max_size=200), st.integers(0, 7))
+@settings(max_examples=examples(200))
+def test_no_compressed_bytes_stop_it(body: bytes, codec: int) -> None:
+    whole = with_body(body, codec)
+    after = unpacked(whole, Allowance())
+    if codec:
+        assert len(records(after)) == 1
+    assert not is_compressed(after)
