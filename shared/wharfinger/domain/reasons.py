@@ -22,6 +22,9 @@ ReplicaReason = Literal["UnknownScheduler", "Gated", "GangIncomplete", "GangDoes
 has the name they ask for, they are not to be placed yet, others of their group are missing or have
 no room, or a service of the user said no."""
 
+Displacement = Literal["Preempted", "NodeGone", "NoExecuteTaint", "NodeShrank", "GangBroken"]
+"""Why replicas lost the node that they had, although they are still wanted in the cluster."""
+
 Trigger = Literal[
     "FirstSchedule", "ReconcileSchedule", "ScaleSchedule", "FailoverSchedule", "AvoidSchedule"
 ]

@@ -90,9 +90,20 @@ def released_draft(
     shares: tuple[NodeShare, ...],
     reason: str,
     cause: UUID | None,
+    preemptor: str = "",
+    short: Mapping[str, int] | None = None,
 ) -> Draft:
+    """Drafts the release of replicas from their nodes. `preemptor`, `short`: as in
+    `ReplicasReleased`."""
+    assignment = state.book.held[binding].assignment
     data = ReplicasReleased(
-        state.cluster, binding, state.book.held[binding].assignment, shares, reason=reason
+        state.cluster,
+        binding,
+        assignment,
+        shares,
+        reason=reason,
+        preemptor=preemptor,
+        short=dict(short or {}),
     )
     return Draft(data, binding, "released", cause)
 

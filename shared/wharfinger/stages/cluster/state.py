@@ -23,6 +23,7 @@ from wharfinger.domain.ids import (
     PodUid,
     PolicyKey,
     PolicyName,
+    ResourceName,
     StreamName,
     TaintName,
     Word,
@@ -138,6 +139,14 @@ class Extending(Value, frozen=True):
         return question, None if question is None else self.answers.get(question.id)
 
 
+class Shrunk(Value, frozen=True):
+    """A node that has less of `resources` than before, while it holds replicas. `event`: the latest
+    event that showed it."""
+
+    event: EventId
+    resources: tuple[ResourceName, ...]
+
+
 @dataclass(slots=True)
 class ClusterStageState:
     """Holds the state of one cluster stream.
@@ -158,7 +167,8 @@ class ClusterStageState:
     proposals, by event id. `motion`: binding -> ordinal -> a move not yet observed. `rested`:
     binding -> time until which strategies may not move it. `left`: binding -> node that it left ->
     time until which it may not return. `removals`: uid of a finished pod whose removal was decided
-    -> time until which that stands. `named`: number of names given to claims and commands.
+    -> time until which that stands. `shrunk`: nodes that became smaller under replicas and were not
+    examined yet. `named`: number of names given to claims and commands.
     `incarnations`: each time the ledger lost its last decisions.
 
     Never stored: `at`, time of the round; `spent`: replicas placed, released or refused in the
@@ -195,6 +205,7 @@ class ClusterStageState:
     rested: dict[str, Micros] = field(default_factory=dict)
     left: dict[str, dict[str, Micros]] = field(default_factory=dict)
     removals: dict[str, Micros] = field(default_factory=dict)
+    shrunk: dict[str, Shrunk] = field(default_factory=dict)
     named: int = 0
     unfinished: bool = False
     incarnations: Incarnations = ()
@@ -354,6 +365,7 @@ class _Upkeep(Value, frozen=True):
     named: int = 0
     left: dict[BindingName, dict[NodeName, Micros]] = {}
     removals: dict[PodUid, Micros] = {}
+    shrunk: dict[NodeName, Shrunk] = {}
 
 
 class _FactVersions(Value, frozen=True):
@@ -475,6 +487,7 @@ def _upkeep(state: ClusterStageState) -> _Upkeep:
         state.named,
         state.left,
         state.removals,
+        state.shrunk,
     )
 
 
@@ -548,11 +561,11 @@ def load_apart(empty: ClusterStageState, sections: Mapping[str, bytes]) -> Apart
     the occupancy.
 
     Returns None if the reduced state would not suffice: the snapshot has observed pods, NoExecute
-    taints, incoming buckets, or an incomplete set of nodes.
+    taints, incoming buckets, nodes that became smaller, or an incomplete set of nodes.
     """
     bindings = _load_facts(empty, sections)
     book = empty.book
-    if book.pods or book.taint_since or book.incoming or not book.known:
+    if book.pods or book.taint_since or book.incoming or empty.shrunk or not book.known:
         return None
     return Apart(empty, bindings.held, bindings.classes)
 
@@ -640,6 +653,7 @@ def _load_pools(state: ClusterStageState, sections: Mapping[str, bytes]) -> None
     state.rested, state.named = dict(told.rested), told.named
     state.left = {binding: dict(left) for binding, left in told.left.items()}
     state.removals = dict(told.removals)
+    state.shrunk = dict(told.shrunk)
 
 
 def objects_changed(state: ClusterStageState) -> None:
