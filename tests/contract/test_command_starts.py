@@ -58,7 +58,7 @@ COMMANDS = [
     ("audit verify", 570, READS - {"structlog"}),
     (
         "explain web",
-        780,
+        790,
         HEAVY | WRITING | {"aiokafka", "httpx", "wharfinger.manifests.kubernetes.core"},
     ),
     ("doctor", 790, HEAVY | WRITING | ENGINE - {"aiokafka"}),

@@ -150,7 +150,7 @@ WORDS = frozenset(
         ),
         *("webster", "in-order", "evict", "reserve"),
         *("NoSelect", "NoSelectIfNew", "PreferNoSelect"),
-        *(*get_args(Displacement), "RequirementsChanged", "ScaledDown"),
+        *(*get_args(Displacement), "GangBroken", "RequirementsChanged", "ScaledDown"),
         *("class", "totals", "grades", "summary", "quota", "silent", "refused"),
         *("FailoverProposed", "EvictionProposed", "RescheduleProposed", "NodeRemovalProposed"),
         *(

@@ -47,9 +47,7 @@ from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow
 
 HOUR_US: Micros = 3600 * 1_000_000
 
-NOT_UPKEEP = frozenset(
-    {"", "RequirementsChanged", "ScaledDown", *get_args(Displacement)} - {"GangBroken"}
-)
+NOT_UPKEEP = frozenset({"", "RequirementsChanged", "ScaledDown", *get_args(Displacement)})
 """Reasons of releases that no disruption and no descheduling strategy caused."""
 
 _TYPES = types_of(*kinds_about("command"), *ON_NODES)

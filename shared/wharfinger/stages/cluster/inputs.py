@@ -15,6 +15,7 @@ from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.streams import FLEET
 from wharfinger.kernel.decider import Micros
+from wharfinger.stages.cluster.displaced import follow_missing
 from wharfinger.stages.cluster.extenders import forget
 from wharfinger.stages.cluster.node_search import may_provision
 from wharfinger.stages.cluster.profile import IMMEDIATE
@@ -70,6 +71,9 @@ def _assign(state: ClusterStageState, item: Assigned) -> None:
         )
     if item.binding in state.nominated and (now is None or (now.cls.key, now.uid) != was):
         del state.nominated[item.binding]  # room was made for something else
+    if now is None or (now.cls.key, now.uid) != was:
+        state.displaced.pop(item.binding, None)  # a new request
+    follow_missing(state, item.binding)
     if now is None or (now.cls.pod_key, now.uid) != said_of:
         forget(state, item.binding)
 

@@ -85,7 +85,7 @@ def too_much(
     book, node = state.book, state.book.nodes[name]
     here = book.on_node[name]
     amounts = _Amounts(node, resources)
-    pods = {(pod.binding, pod.ordinal): pod for pod in book.pods.get(name, ()) if pod.binding}
+    own = {(pod.binding, pod.ordinal): pod for pod in book.pods.get(name, ()) if pod.binding}
     for pod in book.pods.get(name, ()):
         if not pod.binding and not pod.terminating:
             amounts.add(pod.requirements, pod.devices)
@@ -96,8 +96,8 @@ def too_much(
     going: list[ReplicaKey] = []
     wanted = amounts.copy()
     for key in sorted(here, key=importance):
-        replica, pod = here[key], pods.get(key)
-        devices = pod.devices if pod is not None and pod.devices else replica.devices
+        replica, reported = here[key], own.get(key)
+        devices = (reported.devices if reported else ()) or replica.devices
         wanted.add(replica.cls.requirements, devices)
         if amounts.holds(replica.cls.requirements, devices):
             amounts.add(replica.cls.requirements, devices)

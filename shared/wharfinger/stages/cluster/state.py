@@ -42,7 +42,7 @@ from wharfinger.engine.load.node_loads import LoadBook
 from wharfinger.engine.nodes.columns import Taken, Ties
 from wharfinger.engine.nodes.occupancy import Occupancy, Replica
 from wharfinger.events.cluster_state import NodesObserved, PodsObserved
-from wharfinger.events.decisions import DisruptionCommand, NodeShare
+from wharfinger.events.decisions import DisplacedReplicas, DisruptionCommand, NodeShare
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.plans import PlanRequested
 from wharfinger.events.proposals import (
@@ -168,7 +168,8 @@ class ClusterStageState:
     binding -> time until which strategies may not move it. `left`: binding -> node that it left ->
     time until which it may not return. `removals`: uid of a finished pod whose removal was decided
     -> time until which that stands. `shrunk`: nodes that became smaller under replicas and were not
-    examined yet. `named`: number of names given to claims and commands.
+    examined yet. `displaced`: binding -> its missing replicas that had a node before. `named`:
+    number of names given to claims and commands.
     `incarnations`: each time the ledger lost its last decisions.
 
     Never stored: `at`, time of the round; `spent`: replicas placed, released or refused in the
@@ -206,6 +207,7 @@ class ClusterStageState:
     left: dict[str, dict[str, Micros]] = field(default_factory=dict)
     removals: dict[str, Micros] = field(default_factory=dict)
     shrunk: dict[str, Shrunk] = field(default_factory=dict)
+    displaced: dict[str, tuple[DisplacedReplicas, ...]] = field(default_factory=dict)
     named: int = 0
     unfinished: bool = False
     incarnations: Incarnations = ()
@@ -366,6 +368,7 @@ class _Upkeep(Value, frozen=True):
     left: dict[BindingName, dict[NodeName, Micros]] = {}
     removals: dict[PodUid, Micros] = {}
     shrunk: dict[NodeName, Shrunk] = {}
+    displaced: dict[BindingName, tuple[DisplacedReplicas, ...]] = {}
 
 
 class _FactVersions(Value, frozen=True):
@@ -488,6 +491,7 @@ def _upkeep(state: ClusterStageState) -> _Upkeep:
         state.left,
         state.removals,
         state.shrunk,
+        state.displaced,
     )
 
 
@@ -653,7 +657,7 @@ def _load_pools(state: ClusterStageState, sections: Mapping[str, bytes]) -> None
     state.rested, state.named = dict(told.rested), told.named
     state.left = {binding: dict(left) for binding, left in told.left.items()}
     state.removals = dict(told.removals)
-    state.shrunk = dict(told.shrunk)
+    state.shrunk, state.displaced = dict(told.shrunk), dict(told.displaced)
 
 
 def objects_changed(state: ClusterStageState) -> None:
