@@ -327,7 +327,7 @@ def _causes(counts: Counter[str]) -> str:
 
 
 def main() -> int:
-    Console(width=150 if not sys.stdout.isatty() else None).print(table(measured()))
+    Console(width=210 if not sys.stdout.isatty() else None).print(table(measured()))
     return 0
 
 
