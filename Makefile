@@ -153,8 +153,9 @@ fmt: setup ## Format the code and sort its imports
 	@$(BIN)/ruff format
 
 .PHONY: docs
-docs: setup ## Write docs/topics.md from the tables in the code
+docs: setup ## Write docs/topics.md and docs/kinds.md from the tables and models in the code
 	@$(BIN)/python -c 'import sys; from wharfinger.events.schema import topics_markdown; sys.stdout.write(topics_markdown())' > docs/topics.md
+	@$(BIN)/python -c 'import sys; from wharfinger.events.kinds_page import kinds_markdown; sys.stdout.write(kinds_markdown())' > docs/kinds.md
 
 .PHONY: clean
 clean: ## Remove what these doors made, but not a plane's state

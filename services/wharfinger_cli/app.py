@@ -62,6 +62,9 @@ FILENAME = typer.Option(
 )
 Manifests = Annotated[list[str], FILENAME]
 ManyManifests = Annotated[list[str] | None, FILENAME]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Refuse all, where an object would be placed nowhere.")
+]
 POINT = "a round such as fleet/0:12, a time, or an age such as 10m"
 At = Annotated[str, typer.Option("--at", metavar="POINT", help=f"As it was then: {POINT}.")]
 FromPoint = Annotated[str, typer.Option("--from", metavar="POINT", help=f"Begin there: {POINT}.")]
@@ -328,11 +331,12 @@ def apply(
             help="A plan that was made: it happens as planned, or not at all.",
         ),
     ] = "",
+    strict: Strict = False,
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
     """Accept manifests (Karmada, OCM, crane, Karpenter, Kubernetes), all or nothing; or carry out a
-    plan."""
+    plan. Objects of any kind are placed where a policy selects them; others are skipped."""
     request, names = _request(context, data_dir, output), filename or []
     if plan:
         from wharfinger_cli.plan import carry_out
@@ -341,7 +345,7 @@ def apply(
     else:
         from wharfinger_cli import apply as module
 
-        module.apply(request, names)
+        module.apply(request, names, strict=strict)
 
 
 @app.command(rich_help_panel=INTAKE)
@@ -670,6 +674,7 @@ def plan(
         list[str] | None,
         typer.Option("--policy", metavar="FILE", help="Policies as if they were applied."),
     ] = None,
+    strict: Strict = False,
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
@@ -680,7 +685,7 @@ def plan(
         return
     from wharfinger_cli import plan as module
 
-    module.plan(_request(context, data_dir, output), filename or [], policy or [])
+    module.plan(_request(context, data_dir, output), filename or [], policy or [], strict=strict)
 
 
 @plans.command("drain")
@@ -1077,3 +1082,12 @@ def schema_export(directory: Annotated[Path, typer.Argument(metavar="DIR")]) -> 
     from wharfinger_cli import schema
 
     schema.export(directory)
+
+
+@schemas.command("kinds")
+def schema_kinds() -> None:
+    """Print every kind that `apply` reads, what it becomes, and which of its fields steer
+    placement."""
+    from wharfinger_cli import schema
+
+    schema.print_kinds()

@@ -21,7 +21,15 @@ from wharfinger.domain.binding import divided_quota
 from wharfinger.events.accepted import Accepted, Fact, accepted
 from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.codec import UndecodableError, decode
-from wharfinger.events.intake import Intake, PolicyModel, compile_deletions, compile_manifests
+from wharfinger.events.intake import (
+    ANY,
+    NO_POLICY,
+    PLACEMENT,
+    Intake,
+    PolicyModel,
+    compile_deletions,
+    compile_manifests,
+)
 from wharfinger.events.registry import type_of
 from wharfinger.events.streams import FLEET
 from wharfinger.manifests.parse import Loaded, Manifest, load_files, load_manifests
@@ -42,10 +50,10 @@ SHOWN_MAX = 50
 Compile = Callable[[Sequence[Manifest], LatestFacts], Intake]
 
 
-def apply(request: Request, names: Sequence[str]) -> None:
+def apply(request: Request, names: Sequence[str], *, strict: bool = False) -> None:
     if not names:
         raise CommandError("apply: expected manifests (-f FILE) or a plan (--plan ID)")
-    _hand_in(request, names, compiled, read_events(names))
+    _hand_in(request, names, compiled, read_events(names), strict)
 
 
 def delete(request: Request, names: Sequence[str]) -> None:
@@ -121,17 +129,30 @@ def loaded(names: Sequence[str]) -> tuple[Manifest, ...]:
 
 
 def _hand_in(
-    request: Request, names: Sequence[str], made_by: Compile, events: Sequence[Accepted]
+    request: Request,
+    names: Sequence[str],
+    made_by: Compile,
+    events: Sequence[Accepted],
+    strict: bool = False,
 ) -> None:
     manifests = loaded(names)
     if not manifests and not events:
         raise CommandError(f"{', '.join(names)}: expected at least one manifest, got none")
-    facts, submitted = run(_submit(request, manifests, made_by, events))
+    facts, submitted, intake = run(_submit(request, manifests, made_by, events, strict))
     kinds = Counter(short_type(type_of(fact.data)) for fact in facts)
     value: Plain = {
         "events": dict(kinds),
         "accepted": submitted.accepted,
         "unchanged": submitted.unchanged,
+        "skipped": [
+            {
+                "api_version": kind.api_version,
+                "kind": kind.kind,
+                "count": kind.count,
+                "why": kind.why,
+            }
+            for kind in intake.skipped_kinds
+        ],
     }
 
     def page() -> Iterator[RenderableType]:
@@ -143,17 +164,32 @@ def _hand_in(
 
 
 async def _submit(
-    request: Request, manifests: Sequence[Manifest], made_by: Compile, events: Sequence[Accepted]
-) -> tuple[list[Accepted], Submitted]:
+    request: Request,
+    manifests: Sequence[Manifest],
+    made_by: Compile,
+    events: Sequence[Accepted],
+    strict: bool,
+) -> tuple[list[Accepted], Submitted, Intake]:
     async with opened_ledger(reached(request)) as ledger:
         known = await known_facts(ledger)
         intake = made_by(manifests, known)
-        refuse(intake.errors)
-        for field in intake.unacted:
-            messages().print(Text(f"{field}", WARN), soft_wrap=True)
+        settle(intake, strict)
         facts = [*events, *intake.facts]
         await _refuse_what_shards_divide(ledger, facts)
-        return facts, await submit(ledger, facts, known)
+        return facts, await submit(ledger, facts, known), intake
+
+
+def settle(intake: Intake, strict: bool) -> None:
+    """Refuses what is wrong, and prints what is not acted on and what is placed nowhere. `strict`:
+    the latter is wrong too. CommandError."""
+    refuse(intake.refusals if strict else intake.errors)
+    for field in intake.unacted:
+        messages().print(Text(f"{field}", WARN), soft_wrap=True)
+    for kind in intake.skipped_kinds:
+        messages().print(Text(f"{kind}", WARN), soft_wrap=True)
+    if any(kind.why == NO_POLICY for kind in intake.skipped_kinds):
+        hint = f"a policy that names a kind places it, and so does {PLACEMENT}: {ANY}"
+        messages().print(Text(f"{hint}; --strict refuses what is skipped", DARK), soft_wrap=True)
 
 
 async def _refuse_what_shards_divide(ledger: Ledger, facts: Sequence[Accepted]) -> None:

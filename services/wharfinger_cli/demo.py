@@ -349,7 +349,7 @@ def _example_facts(generated: Sequence[Accepted]) -> list[Accepted]:
     loaded = load_files(folders)
     taken = {fact.key for fact in generated if isinstance(fact.data, ClusterObserved)}
     intake = compile_manifests(loaded.manifests)
-    if errors := [*loaded.errors, *intake.errors]:
+    if errors := [*loaded.errors, *intake.refusals]:
         raise CommandError(*(str(error) for error in errors))
     # A made-up cluster may be called as one of the examples: then the example is left out, whole.
     return [fact for fact in intake.facts if fact.subject not in taken]

@@ -26,7 +26,7 @@ from wharfinger.history.plan import (
     SelectionMove,
 )
 from wharfinger.runtime.ledger import Ledger
-from wharfinger_cli.apply import compiled, loaded, read_events, refuse, require_policies
+from wharfinger_cli.apply import compiled, loaded, read_events, require_policies, settle
 from wharfinger_cli.connection import opened_ledger, reached, run
 from wharfinger_cli.facts import cores, known_facts, plain
 from wharfinger_cli.failures import DIFFERENCE, CommandError
@@ -39,7 +39,6 @@ from wharfinger_cli.output import (
     as_clock,
     as_time,
     count,
-    messages,
     new_table,
     show,
 )
@@ -51,13 +50,15 @@ MICRO = 1_000_000
 SHORT_ID = 8
 
 
-def plan(request: Request, filenames: Sequence[str], policies: Sequence[str]) -> None:
+def plan(
+    request: Request, filenames: Sequence[str], policies: Sequence[str], *, strict: bool = False
+) -> None:
     if not filenames and not policies:
         raise CommandError(
             "plan: expected manifests (-f FILE, --policy FILE), drain or scale; "
             "see `wharfinger plan --help`"
         )
-    _show(request, _of_manifests(request, filenames, policies))
+    _show(request, _of_manifests(request, filenames, policies, strict))
 
 
 def drain(request: Request, what: str) -> None:
@@ -95,7 +96,7 @@ def carry_out(request: Request, id: str, names: Sequence[str]) -> None:
 
 
 async def _of_manifests(
-    request: Request, filenames: Sequence[str], policies: Sequence[str]
+    request: Request, filenames: Sequence[str], policies: Sequence[str], strict: bool
 ) -> Plan:
     manifests = loaded(filenames)
     only_policies = loaded(policies)
@@ -107,9 +108,7 @@ async def _of_manifests(
         )
     async with opened_ledger(reached(request)) as ledger:
         intake = compiled([*manifests, *only_policies], await known_facts(ledger))
-        refuse(intake.errors)
-        for field in intake.unacted:
-            messages().print(Text(f"{field}", WARN), soft_wrap=True)
+        settle(intake, strict)
         return await _kept(ledger, await plans.make_plan(ledger, [*events, *intake.facts]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from wharfinger.events import schema
@@ -15,3 +16,9 @@ def export(directory: Path) -> None:
     except OSError as error:
         raise CommandError(f"{directory}: {error.strerror or error}") from error
     messages().print(f"schemas and asyncapi.json are in {directory}")
+
+
+def print_kinds() -> None:
+    from wharfinger.events.kinds_page import kinds_markdown  # models, which `export` does not need
+
+    sys.stdout.write(kinds_markdown())

@@ -1,4 +1,5 @@
-"""The publisher as a service: one task that follows the ledger, woken by its notifications.
+"""The publisher as a service: one task gives what the ledger decided its positions in the feed,
+woken by the ledger's notifications, and one sends it, woken by the feed's.
 
 It is the one service that reads no topic, so it is no Faust app: there is nothing to partition. At
 most one publisher works at a time, by a session lock in the database; a second one waits in the
@@ -25,6 +26,7 @@ from wharfinger.runtime.sending import ProducerLostError, Sending
 from wharfinger.runtime.service import ServiceContext, end_tasks
 from wharfinger.runtime.timeline import Timeline, ensure_not_behind
 from wharfinger.runtime.topics import largest_records, partition_for
+from wharfinger_publisher.feed_loop import FeedLoop
 from wharfinger_publisher.pages import pages
 from wharfinger_publisher.records import RecordMaker
 from wharfinger_publisher.relay import Relay, RelaySettings
@@ -65,6 +67,7 @@ class PublisherService:
             self._timeline,
             self._take_back,
         )
+        self._feed = FeedLoop(context.ledger)
         self._leading = False
         self._stopping = False
         self._lag = 0
@@ -84,9 +87,14 @@ class PublisherService:
         self._stopping = False
         self._tasks = [
             asyncio.create_task(self._guarded(), name="publisher"),
+            asyncio.create_task(self._number(), name="publisher-feed"),
             asyncio.create_task(
-                self._context.ledger.notifications(self._relay.wakeup),
+                self._context.ledger.notifications(self._feed.wakeup),
                 name="publisher-notifications",
+            ),
+            asyncio.create_task(
+                self._context.ledger.feed_news(self._relay.wakeup),
+                name="publisher-feed-notifications",
             ),
         ]
 
@@ -99,7 +107,7 @@ class PublisherService:
         """Relays, and moves: a record that the broker does not take is sent again and again, and
         nothing behind it is relayed."""
         moves = self._relay.progress.stalled_s() <= self._context.settings.stalled_after_s
-        return self._leading and moves and not self._failure
+        return self._leading and moves and not self._failure and not self._feed.trouble
 
     def stalled_s(self) -> float:
         return self._relay.progress.stalled_s() if self._leading else 0.0
@@ -145,6 +153,14 @@ class PublisherService:
             raise
         except BaseExceptionGroup as errors:
             self._fail(errors.exceptions[0])
+        except Exception as error:  # any error stops publishing: restart
+            self._fail(error)
+
+    async def _number(self) -> None:
+        try:
+            await self._feed.run()
+        except asyncio.CancelledError:
+            raise
         except Exception as error:  # any error stops publishing: restart
             self._fail(error)
 

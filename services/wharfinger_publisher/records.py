@@ -10,15 +10,12 @@ by items, and one decision that is still too large is divided into parts (`event
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from functools import lru_cache
 
 from wharfinger.domain.binding import range_key
 from wharfinger.events.envelope import derived_id
 from wharfinger.events.fanout import Fanout, InternalMessage, message_id
 from wharfinger.events.ledger import StreamPublished
 from wharfinger.events.ledger_codec import encode
-from wharfinger.events.message_codec import encode_raw
 from wharfinger.events.outcomes import OutcomesDecided
 from wharfinger.events.promises import Promises, room_body, room_id
 from wharfinger.events.room import RoomTaken
@@ -31,26 +28,15 @@ from wharfinger.events.streams import (
     TIMELINE,
     PartitionBy,
 )
-from wharfinger.kernel.decider import Micros
-from wharfinger.kernel.incarnations import FIRST, incarnation_at
-from wharfinger.runtime.ledger import Fact, IntakeRow, LedgerRow, WentBack
+from wharfinger.kernel.incarnations import incarnation_at
+from wharfinger.runtime.decision_event import decision_event, incarnation_text
+from wharfinger.runtime.ledger import Fact, FeedPlaces, IntakeRow, LedgerRow, WentBack
 from wharfinger.runtime.ledger.incarnations import of_stream
 from wharfinger.runtime.sending import Dividing, OutgoingRecord, Place
 
 FRAME_BYTES = 2048
 """What the frame of an envelope takes at most beside its items: ids, and the names of its stream
 and cluster."""
-
-
-def _text(incarnation: int) -> str:
-    """As it is in an envelope: the first is left out."""
-    return "" if incarnation == FIRST else str(incarnation)
-
-
-@lru_cache(maxsize=64)
-def rfc3339(at: Micros) -> str:
-    seconds, micros = divmod(at, 1_000_000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{micros:06d}Z"
 
 
 class RecordMaker:
@@ -71,11 +57,11 @@ class RecordMaker:
         self.dividing = Dividing(limits)
         self._partition_for = partition_for
 
-    def records(self, rows: Sequence[LedgerRow]) -> list[OutgoingRecord]:
-        """Rows of several streams, each stream's in order of seq."""
+    def records(self, rows: Sequence[LedgerRow], places: FeedPlaces) -> list[OutgoingRecord]:
+        """Rows of several streams, each stream's in order of seq. `places`: theirs in the feed."""
         out: list[OutgoingRecord] = []
-        places = {row.seq: self._place(row.accepted) for row in rows if row.accepted is not None}
-        followed = _followed(rows, places)
+        topics = {row.seq: self._place(row.accepted) for row in rows if row.accepted is not None}
+        followed = _followed(rows, topics)
         limits = self.dividing.limits
         fanout = Fanout(
             self._shard_of, min(limits[ASSIGNMENTS.name], limits[OUTCOMES.name]) - FRAME_BYTES
@@ -84,9 +70,9 @@ class RecordMaker:
         promises, several = Promises(), self.partitions[OUTCOMES.name] > 1
         for row in rows:
             if row.accepted is not None:
-                out.extend(self._accepted(row.accepted, places[row.seq], row.seq in followed))
+                out.extend(self._accepted(row.accepted, topics[row.seq], row.seq in followed))
                 continue
-            out += self.dividing.fitting(self._decision(row))
+            out += self.dividing.fitting(self._decision(row, places))
             for message in fanout.add(row.stream, row.seq, str(row.id), row.data()):
                 out += self.dividing.fitting(self._internal(message))
             if several:
@@ -125,7 +111,7 @@ class RecordMaker:
                     ),
                     source=f"/wharfinger/{one.stream}",
                     subject=one.stream,
-                    incarnation=_text(one.incarnation),
+                    incarnation=incarnation_text(one.incarnation),
                 ),
             )
             for one in published
@@ -133,7 +119,7 @@ class RecordMaker:
 
     def _incarnation(self, stream: str, seq: int) -> str:
         return (
-            _text(incarnation_at(of_stream(self._went_back, stream), seq))
+            incarnation_text(incarnation_at(of_stream(self._went_back, stream), seq))
             if self._went_back
             else ""
         )
@@ -161,21 +147,12 @@ class RecordMaker:
             # so that compaction forgets the key
             yield OutgoingRecord(topic, partition, key, None)
 
-    def _decision(self, row: LedgerRow) -> OutgoingRecord:
-        id = str(row.id)
-        value = encode_raw(
-            row.body,
-            row.type,
-            id=id,
-            source=f"/wharfinger/{row.stream}",
-            subject=row.subject,
-            time=rfc3339(row.at),
-            causation=str(row.cause) if row.cause else "",
-            sequence=str(row.seq),
-            incarnation=self._incarnation(row.stream, row.seq),
-        )
+    def _decision(self, row: LedgerRow, places: FeedPlaces) -> OutgoingRecord:
+        place = places.of(row.stream, row.seq)
+        assert place is not None, "what has no position is not sent"
+        value = decision_event(row, *place, self._incarnation(row.stream, row.seq))
         partition = self._partition_for(row.subject, self.partitions[DECISIONS.name])
-        return OutgoingRecord(DECISIONS.name, partition, row.subject.encode(), value, id)
+        return OutgoingRecord(DECISIONS.name, partition, row.subject.encode(), value, str(row.id))
 
     def _internal(self, message: InternalMessage) -> OutgoingRecord:
         stream, first = message.stream, message.items[0].seq

@@ -1,4 +1,5 @@
-"""The relay: follow the ledger, send what is new, remember how far.
+"""The relay: follow the ledger, send what is new and has its position in the feed, remember how
+far.
 
 A batch is sent and acknowledged before its cursor moves, so a crash can only repeat, never lose.
 After a crash the topics are read from the end that the cursor recorded, and ids found there are not
@@ -36,7 +37,7 @@ from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.incarnations import FIRST
 from wharfinger.runtime.broadcast import ends_of, stop_consumer
 from wharfinger.runtime.dead_letters import Letter, lay_aside
-from wharfinger.runtime.ledger import Fact, Ledger, LedgerRow, Mark, Transient, Withheld
+from wharfinger.runtime.ledger import Fact, FeedPlaces, Ledger, LedgerRow, Mark, Transient, Withheld
 from wharfinger.runtime.observability import ServiceMetrics
 from wharfinger.runtime.progress import Progress
 from wharfinger.runtime.sending import (
@@ -124,6 +125,7 @@ class Relay:
         self._withheld: dict[Withheld, int] = {}
         self._tried_at = 0.0
         self._unsaved: set[str] = set()
+        self._unnumbered = False
         self._oldest_at: Micros | None = None
         self.progress = Progress()
         self.wakeup = asyncio.Event()
@@ -241,10 +243,11 @@ class Relay:
             if sent >= BUSY_AT:  # fuller envelopes are cheaper for everybody who reads them
                 await asyncio.sleep(GATHER_S)
             elif not sent:
-                self.caught_up.set()
+                if not self._unnumbered:
+                    self.caught_up.set()
                 if self._sending.age_s > RENEW_AFTER_S:
                     raise ProducerLostError("its id is renewed before the broker forgets it")
-                self.at_rest = True
+                self.at_rest = not self._unnumbered
                 try:
                     async with asyncio.timeout(self._settings.poll_s):
                         await self.wakeup.wait()
@@ -271,12 +274,14 @@ class Relay:
         await self._settle()
         if not self._rows:
             await self._try_withheld()
-            rows = await self._ledger.rows_after(self._cursors, self._settings.rows_max)
-            self._oldest_at = min((row.at for row in rows), default=None)
+            waiting = await self._ledger.rows_after(self._cursors, self._settings.rows_max)
+            self._oldest_at = min((row.at for row in waiting), default=None)
+            rows, places = await self._with_places(waiting)
+            self._unnumbered = len(rows) < len(waiting)
             if not rows:
                 return 0
             await self._note({row.stream: row.seq for row in rows})
-            records = self._maker.records(self._wanted(rows))
+            records = self._maker.records(self._wanted(rows), places)
             self._rows = tuple(rows)
             self._waiting.add(
                 r for r in records if r.id not in self._skip and not self._is_withheld(r)
@@ -290,6 +295,14 @@ class Relay:
         if self._skip and not await self.lag():
             self._skip.clear()
         return len(done)
+
+    async def _with_places(
+        self, rows: Sequence[LedgerRow]
+    ) -> tuple[Sequence[LedgerRow], FeedPlaces]:
+        """Those that have a position in the feed. The others wait for it: in each stream they are
+        the last ones."""
+        places = await self._ledger.feed_places(rows)
+        return [row for row in rows if places.of(row.stream, row.seq) is not None], places
 
     async def _settle(self) -> None:
         """After a turn that broke off. Some of its records may stand on the topics where a batch
@@ -377,11 +390,13 @@ class Relay:
             found = await self._ledger.rows_after(
                 {**ends, what.stream: seq - 1}, self._settings.rows_max
             )
-            rows = [row for row in found if row.stream == what.stream and row.seq <= reached]
+            rows, places = await self._with_places(
+                [row for row in found if row.stream == what.stream and row.seq <= reached]
+            )
             if not rows:
                 break
             waiting = UnacknowledgedRecords()
-            waiting.add(record for record in self._maker.records(rows) if _whose(record) == what)
+            waiting.add(r for r in self._maker.records(rows, places) if _whose(r) == what)
             if (refusal := await self._sending.send(waiting)) is not None:
                 log.warning(
                     "relay.still_withheld",

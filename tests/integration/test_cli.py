@@ -367,9 +367,29 @@ def test_one_mistake_and_nothing_is_accepted(cli: Cli, tmp_path: Path) -> None:
         .replace("quay", "void")
     )
     before = cli.json("status")["streams"]["intake"]
-    said = cli.run("apply", "-f", str(tmp_path), code=2)
+    said = cli.run("apply", "--strict", "-f", str(tmp_path), code=2)
+    assert said.startswith(f"wharfinger: {tmp_path}/orphan.yaml:")
+    said = cli.run("plan", "--strict", "-f", str(tmp_path), code=2)
     assert said.startswith(f"wharfinger: {tmp_path}/orphan.yaml:")
     assert cli.json("status")["streams"]["intake"] == before
+
+
+def test_what_no_policy_selects_is_skipped_and_named_once(cli: Cli, tmp_path: Path) -> None:
+    widget = "apiVersion: example.org/v1\nkind: Widget\nmetadata: {name: NAME, namespace: quay}\n"
+    anywhere = widget.replace("quay", "quay, annotations: {wharfinger.io/placement: any}")
+    texts = [widget.replace("NAME", name) for name in ("a", "b")] + [anywhere.replace("NAME", "c")]
+    (tmp_path / "widgets.yaml").write_text("---\n".join(texts))
+    said = cli.json("apply", "-f", str(tmp_path))
+    assert said["accepted"] == 1
+    assert said["skipped"] == [
+        {
+            "api_version": "example.org/v1",
+            "kind": "Widget",
+            "count": 2,
+            "why": "no policy selects them",
+        }
+    ]
+    until(lambda: any(d["subject"] == "quay/c-widget" for d in cli.decisions("--stream", "fleet")))
 
 
 def test_generated_events_can_be_applied_from_a_file(cli: Cli, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 from tests.apps import until
+from tests.feeds import placed
 
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import Cluster, ResourceSummary
@@ -89,7 +90,7 @@ async def test_shards_of_one_process_see_what_each_has_promised(ledger: Ledger) 
         assert len(rows) == SHARDS
         assert sum(isinstance(row.data(), ScheduleDecided) for row in rows) == 2
         maker = RecordMaker({topic.name: SHARDS for topic in TOPICS}, lambda key, count: 0)
-        sent = [record for record in maker.records(rows) if record.topic == ROOM.name]
+        sent = [record for record in maker.records(rows, placed(rows)) if record.topic == ROOM.name]
         assert len(sent) == 2
         await come_over_the_broker(loop, [record.value for record in sent])
         found = [await loop.look(f"fleet/{shard}", promised_to_oslo) for shard in range(SHARDS)]

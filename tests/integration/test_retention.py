@@ -27,6 +27,9 @@ from wharfinger.history.verification import take_checkpoint, verify
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger import (
     DecisionQuery,
+    FeedAppender,
+    FeedFilter,
+    FeedRetiredError,
     Ledger,
     LedgerError,
     Submission,
@@ -191,6 +194,50 @@ async def test_old_decisions_are_explained_by_what_was_recorded_and_later_ones_w
     later = await explain(plane.ledger, "busy")
     assert (later.decision.again.retired, later.decision.again.same) == (False, True)
     assert later.decision.trace is not None
+
+
+async def test_positions_stay_and_the_feed_begins_behind_what_was_retired(plane: ToldPlane) -> None:
+    """Also of decisions that an appender has read and not yet numbered when they are retired."""
+    ledger, late = plane.ledger, FeedAppender(plane.ledger.database, page=1)
+    appender = FeedAppender(ledger.database)
+    await appender.begin()
+    while await appender.append():
+        pass
+    before = (await ledger.feed_page(0, 10_000, FeedFilter(facts=True))).entries
+    assert before[-1].position == len(before) > 30
+    await plane.tell(a_binding("late", 1, POLICY))
+    await late.append()
+    done = (await retired(plane, months(2.5))).done
+    assert done is not None
+    await plane.tell(a_binding("later", 1, POLICY))
+    while await late.append():
+        pass
+    earliest = (await ledger.feed_head()).earliest
+    assert 1 < earliest < len(before)
+    with pytest.raises(FeedRetiredError, match=f"the earliest is {earliest}"):
+        await ledger.feed_page(earliest - 2, 1)
+    after = (await ledger.feed_page(earliest - 1, 10_000, FeedFilter(facts=True))).entries
+    assert after[: len(before) - earliest + 1] == before[earliest - 1 :]
+    assert [entry.position for entry in after] == list(range(earliest, earliest + len(after)))
+    assert len(after) > len(before) - earliest + 1
+    last = before[earliest - 2].row
+    assert day_of(last.at) < done.before
+    await sound(ledger)
+
+
+async def test_a_ledger_that_was_never_numbered_begins_behind_what_was_retired(
+    plane: ToldPlane,
+) -> None:
+    await retired(plane, months(2.5))
+    appender = FeedAppender(plane.ledger.database)
+    await appender.begin()
+    while await appender.append():
+        pass
+    page = await plane.ledger.feed_page(0, 10_000, FeedFilter(facts=True))
+    bases = await plane.ledger.bases()
+    assert {INTAKE, "fleet/0"} < {entry.row.stream for entry in page.entries} <= set(STREAMS)
+    assert all(entry.row.seq > bases[entry.row.stream].seq for entry in page.entries)
+    await sound(plane.ledger)
 
 
 async def test_a_stream_begins_at_its_horizon(plane: ToldPlane) -> None:

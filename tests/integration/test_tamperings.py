@@ -28,7 +28,14 @@ from wharfinger.events.streams import BINDINGS, CLUSTERS
 from wharfinger.history.checkpoint import SignedCheckpoint, new_key, read, signed
 from wharfinger.history.verification import take_checkpoint, verify
 from wharfinger.runtime.backends import Backend
-from wharfinger.runtime.ledger import FirstBad, Ledger, SnapshotFollower, Submission, audit_verify
+from wharfinger.runtime.ledger import (
+    FeedAppender,
+    FirstBad,
+    Ledger,
+    SnapshotFollower,
+    Submission,
+    audit_verify,
+)
 from wharfinger.runtime.ledger import verify as verify_module
 from wharfinger.runtime.replay import worker_pool
 
@@ -47,6 +54,8 @@ TABLES = (
     "retirement",
     "horizon",
     "cursor",
+    "feed",
+    "feed_head",
 )
 
 # One trip and one transaction. Rows are deleted: to truncate so many partitions takes a second.
@@ -97,6 +106,9 @@ async def _fill(url: str) -> History:
             writer.events,
         )
         await SnapshotFollower(ledger, Counter.of_profile, "fleet/0", every_rounds=3).catch_up()
+    appender = FeedAppender(ledger.database)
+    while await appender.append():
+        pass
     history = History(url, earlier, await _signed(ledger, "later", 2))
     async with ledger.database.reading() as raw:
         await raw.execute("create schema kept")
@@ -157,6 +169,67 @@ LIES = """'{"binding":"binding-5","uid":"9/9"}'::bytea"""
 
 # what is done, statements, where it is found: stream, round, place, what
 TAMPERINGS: list[tuple[str, list[str], tuple[str, int, int, str]]] = [
+    # --- the feed: fleet/0 and fleet/1 in turns, then rounds 4 to 8 of fleet/0, then the intake
+    (
+        "the last run of the feed is gone",
+        ["delete from feed where first_position = 41"],
+        ("feed", 0, 46, "feed: head"),
+    ),
+    (
+        "the last run of the feed is gone, and the head says so",
+        [
+            "delete from feed where first_position = 41",
+            "update feed_head set position = 40",
+            "insert into cursor values ('publisher', 1, 'intake', 6)",
+        ],
+        ("intake", 0, 1, "feed"),
+    ),
+    (
+        "a run in the middle of the feed is gone",
+        ["delete from feed where first_position = 11"],
+        ("feed", 0, 14, "feed: first position"),
+    ),
+    (
+        "two positions are one",
+        ["update feed set first_position = 4 where first_position = 5"],
+        ("feed", 0, 4, "feed: first position"),
+    ),
+    (
+        "a decision has two positions",
+        ["update feed set first_seq = 4 where first_position = 7"],
+        ("feed", 0, 7, "feed: seq of fleet/0"),
+    ),
+    (
+        "two runs of one stream have changed places",
+        [
+            f"update feed set first_position = {to} where first_position = {of}"
+            for of, to in ((1, 1000), (7, 1), (1000, 7))
+        ],
+        ("feed", 0, 1, "feed: seq of fleet/0"),
+    ),
+    (
+        "the feed is longer than its streams",
+        [
+            "update feed set count = 7, correlations = correlations || substr(correlations, 1, 16) "
+            "where first_position = 41",
+            "update feed_head set position = 47",
+        ],
+        ("feed", 0, 41, "feed: seq of intake"),
+    ),
+    (
+        "a run of the feed has another time",
+        ["update feed set at_us = at_us + 1 where first_position = 11"],
+        ("feed", 0, 11, "feed: time"),
+    ),
+    (
+        "a position has another first cause",
+        [
+            "update feed set correlations = overlay(correlations placing '\\x00' from 20) "
+            "where first_position = 7"
+        ],
+        ("feed", 0, 8, "feed: correlation"),
+    ),
+    ("the feed has lost its head", ["delete from feed_head"], ("feed", 0, 0, "feed: head")),
     # --- rounds
     (
         "a round has another number",

@@ -15,6 +15,7 @@ import pytest_asyncio
 from tests.apps import a_context, running, until
 from tests.attacker import another_decision, another_time, cut_off, forget, rewrite
 from tests.counter import Counter, Writer, withdrawn
+from tests.feeds import placed
 
 from wharfinger.events.streams import BINDINGS, DECISIONS, TOPICS
 from wharfinger.history.topic_check import BadRecord, TopicResult, check_topic
@@ -81,7 +82,7 @@ class Plane:
         """By hand: the records of all decisions, changed, and the cursors moved to the heads as if
         all were sent."""
         rows: list[LedgerRow] = [row async for row in self.ledger.decisions(DecisionQuery("fleet"))]
-        made = RecordMaker(PARTITIONS, partition_for).records(rows)
+        made = RecordMaker(PARTITIONS, partition_for).records(rows, placed(rows))
         records = [record for record in made if record.topic == DECISIONS.name]
         producer = idempotent_producer(self.backend, client_id="tests")
         await producer.start()

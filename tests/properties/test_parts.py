@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.feeds import placed
 from tests.hunting import examples
 
 from wharfinger.domain.binding import Component, TargetCluster
@@ -189,7 +190,7 @@ def answers(events: Iterable[tuple[str, Event[Value]]]) -> dict[int, list[object
 def test_no_record_exceeds_its_limit_and_the_state_is_the_same(
     rows: list[LedgerRow], limit: int
 ) -> None:
-    whole, cut = a_maker(10**9).records(rows), a_maker(limit).records(rows)
+    whole, cut = (a_maker(size).records(rows, placed(rows)) for size in (10**9, limit))
     assert max(record.size for record in cut) <= limit
     assert estimated(read(cut)) == estimated(read(whole))
     assert answers(read(cut)) == answers(read(whole))
@@ -211,10 +212,10 @@ def test_cut_into_any_turns_a_reader_takes_every_item_once(
     decision."""
     maker, records, rest = a_maker(limit), [], list(rows)
     for size in cuts:
-        records += maker.records(rest[:size])
+        records += maker.records(rest[:size], placed(rest))
         rest = rest[size:]
-    records += maker.records(rest)
-    whole = a_maker(10**9).records(rows)
+    records += maker.records(rest, placed(rest))
+    whole = a_maker(10**9).records(rows, placed(rows))
     assert estimated(read(records)) == estimated(read(whole))
     assert answers(read(records)) == answers(read(whole))
 
@@ -226,9 +227,8 @@ def test_a_decision_with_many_components_is_in_one_message_a_cluster() -> None:
     data = ScheduleDecided(
         "shop/web", "u", "FirstSchedule", 0, (TargetCluster("oslo", 0),), components=many
     )
-    records = a_maker(10**9).records(
-        [a_row("fleet/0", 1, type_of(data), "shop/web", canonical(data))]
-    )
+    rows = [a_row("fleet/0", 1, type_of(data), "shop/web", canonical(data))]
+    records = a_maker(10**9).records(rows, placed(rows))
     held, through = estimated(read(records))["fleet/0", "oslo"]
     assert (len(held), through) == (130, {"fleet/0": 1})
 
@@ -356,9 +356,8 @@ def test_parts_that_do_not_make_the_message_are_said_to() -> None:
 
 def test_envelopes_and_outcomes_name_the_stream_whose_order_they_keep() -> None:
     data = ReplicasRefused("oslo", "shop/web", "a", 1, "k", "Volumes")
-    records = a_maker(10**6).records(
-        [a_row("cluster/oslo", 7, type_of(data), "shop/web", canonical(data))]
-    )
+    rows = [a_row("cluster/oslo", 7, type_of(data), "shop/web", canonical(data))]
+    records = a_maker(10**6).records(rows, placed(rows))
     assert {(r.topic, r.stream, r.seq) for r in records} == {
         (DECISIONS.name, "", 0),
         (ASSIGNMENTS.name, "cluster/oslo", 7),

@@ -260,7 +260,10 @@ def test_the_broken_examples_break_as_documented() -> None:
     ]
     stowaway = load_files([EXAMPLES / "broken" / "no-policy.yaml"])
     assert stowaway.errors == ()
-    (error,) = compile_manifests(stowaway.manifests).errors
+    intake = compile_manifests(stowaway.manifests)
+    assert intake.facts == ()
+    assert intake.errors == ()
+    (error,) = intake.refusals
     assert (error.line, error.field) == (5, "metadata.name")
 
 

@@ -227,10 +227,14 @@ def test_a_known_policy_serves_a_workload_that_comes_later() -> None:
     ) == ("oslo",)
 
 
-def test_a_workload_without_a_policy_is_an_error_unless_any_cluster_will_do() -> None:
+def test_a_workload_without_a_policy_is_skipped_unless_any_cluster_will_do() -> None:
     intake = compile_manifests(manifests(deployment()))
     assert intake.facts == ()
-    assert [str(e) for e in intake.errors] == [
+    assert intake.errors == ()
+    assert [str(kind) for kind in intake.skipped_kinds] == [
+        "skipped 1 Deployment (apps/v1): no policy selects them"
+    ]
+    assert [str(e) for e in intake.refusals] == [
         "file.yaml:3: metadata.name: expected a policy that selects Deployment ns/web, got none; "
         "apply one, "
         "or annotate it with"
@@ -249,7 +253,8 @@ def test_a_workload_without_a_policy_is_an_error_unless_any_cluster_will_do() ->
 
 
 def test_one_error_anywhere_means_no_facts_at_all() -> None:
-    intake = compile_manifests(manifests(deployment(), policy("p", "oslo"), deployment("stowaway")))
+    wrong = deployment("wrong", annotations="{wharfinger.io/placement: all}")
+    intake = compile_manifests(manifests(deployment(), policy("p", "oslo", "name: web"), wrong))
     assert intake.facts == ()
     assert len(intake.errors) == 1
 

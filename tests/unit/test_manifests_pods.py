@@ -462,7 +462,7 @@ def test_an_object_joins_what_is_known_of_its_kind_and_leaves_it_when_deleted() 
 
 
 def test_a_service_without_a_cluster_is_something_to_be_sent() -> None:
-    (error,) = compile_manifests(manifests(service("a", ""))).errors
+    (error,) = compile_manifests(manifests(service("a", ""))).refusals
     assert "expected a policy that selects Service ns/a, got none" in str(error)
     assert "wharfinger.io/cluster" in str(error)
 

@@ -3,7 +3,8 @@
 `time` is the producer's and is never used as a clock. `partitionkey` is the key that chooses the
 partition, `causationid` the event or decision that led to this one, `correlationid` the first cause
 of the chain. `sequence` is a decision's seq in the stream that `source` names, `incarnation` that
-of the ledger in which it was made; without it, the first. `factversion` says which state of its key
+of the ledger in which it was made; without it, the first. `position` is its place among the
+decisions of all streams (the feed). `factversion` says which state of its key
 a fact is (`events.versions`).
 """
 
@@ -57,6 +58,7 @@ class Frame(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     sequence: str = ""
     factversion: str = ""
     incarnation: str = ""
+    position: str = ""
     data: msgspec.Raw = msgspec.Raw(b"null")
 
 

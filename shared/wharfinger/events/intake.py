@@ -13,8 +13,9 @@ when the workload itself is applied and is another than before.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeGuard, TypeVar
 
 import msgspec
@@ -42,7 +43,7 @@ from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.envelope import derived_id
 from wharfinger.events.fact_groups import Shelves
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
-from wharfinger.manifests import crane, ocm
+from wharfinger.manifests import any_object, crane, ocm
 from wharfinger.manifests.cluster_fact import (
     CLUSTER,
     DEFAULT_NAMESPACE,
@@ -57,12 +58,13 @@ from wharfinger.manifests.karmada import upkeep as karmada_upkeep
 from wharfinger.manifests.karmada.selection import policy_for
 from wharfinger.manifests.karpenter import node_claims
 from wharfinger.manifests.karpenter import pools as karpenter
-from wharfinger.manifests.kinds import BY_NAME
+from wharfinger.manifests.kinds import versions_of
 from wharfinger.manifests.kubernetes import cluster_objects
 from wharfinger.manifests.kubernetes import core as kubernetes
 from wharfinger.manifests.kubernetes import scheduler as kube_scheduler
 from wharfinger.manifests.kubernetes import scheduler_policy as kube_policy
 from wharfinger.manifests.kubernetes.levels import Levels
+from wharfinger.manifests.kubernetes.pod import Whose
 from wharfinger.manifests.model import ExpectedError, Object, Resource
 from wharfinger.manifests.parse import Manifest
 from wharfinger.manifests.wharfinger import rebalancing
@@ -83,6 +85,12 @@ ANYWHERE = Placement(replicas=ReplicaScheduling("Divided", "Aggregated"))
 UNACTED_MAX = 32
 """Of a workload's fields that are not acted on so many go with its binding, so that one with very
 many makes no large event."""
+
+CRD = "CustomResourceDefinition"
+NO_POLICY = "no policy selects them"
+NO_OBJECT = "without metadata.name they are files of a tool, not objects of an API server"
+STEERS = "they steer Karmada itself, and are not acted on here"
+"""Why objects are skipped, of all of a kind."""
 
 ClusterModel = karmada.ClusterManifest | ocm.ManagedCluster
 SchedulerModel = (
@@ -122,16 +130,52 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
+class Skipped:
+    """`why`: one reason for all objects of a kind. `error`: the one object with its line."""
+
+    api_version: str
+    kind: str
+    why: str
+    error: ManifestError
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedKind:
+    """All objects of one kind that are skipped for one reason."""
+
+    api_version: str
+    kind: str
+    why: str
+    count: int
+
+    def __str__(self) -> str:
+        return f"skipped {self.count} {self.kind} ({self.api_version}): {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
 class Intake:
     """`facts` in the order in which they are useful: clusters, nodes, quotas, policies, bindings.
     Empty where there are errors.
 
-    `unacted`: one entry a field that is accepted and not acted on in this version.
+    `unacted`: one entry a field that is accepted and not acted on in this version. `skipped`: one
+    entry an object that is placed nowhere; no fact is about it.
     """
 
     facts: tuple[Accepted, ...]
     errors: tuple[ManifestError, ...] = ()
     unacted: tuple[ManifestError, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+
+    @property
+    def skipped_kinds(self) -> tuple[SkippedKind, ...]:
+        """One entry a kind and reason, with the number of its objects, as they first came."""
+        counts = Counter((one.api_version, one.kind, one.why) for one in self.skipped)
+        return tuple(SkippedKind(*kind, count) for kind, count in counts.items())
+
+    @property
+    def refusals(self) -> tuple[ManifestError, ...]:
+        """All errors where everything is to be placed."""
+        return _in_order([*self.errors, *(one.error for one in self.skipped)])
 
 
 def compile_manifests(
@@ -232,7 +276,7 @@ class _CompileRun:
         known_pods: Mapping[Berth, Iterable[Pod]],
         known_finished: Mapping[Berth, Iterable[Pod]],
     ) -> None:
-        self.manifests = manifests
+        self.manifests = _scoped(manifests)
         self.policies = {p.key: p for p in known_policies}
         self.bindings = {b.name: b for b in known_bindings}
         self.nodes = {cluster: {n.name: n for n in nodes} for cluster, nodes in known_nodes.items()}
@@ -254,12 +298,14 @@ class _CompileRun:
         self.requested: dict[str, Binding] = {}
         self.errors: list[ManifestError] = []
         self.unacted: list[ManifestError] = []
+        self.skipped: list[Skipped] = []
 
     def intake(self, facts: Iterable[Fact]) -> Intake:
         for manifest in self.manifests:
             self.unacted += [_noted(manifest, path) for path in self._unacted(manifest)]
         errors, unacted = _in_order(self.errors), _in_order(self.unacted)
-        return Intake(() if errors else tuple(accepted(fact) for fact in facts), errors, unacted)
+        made = () if errors else tuple(accepted(fact) for fact in facts)
+        return Intake(made, errors, unacted, tuple(self.skipped))
 
     def refuse_repeats(self) -> None:
         """Two manifests of one thing would leave it to chance which of them counts."""
@@ -405,7 +451,9 @@ class _CompileRun:
     def _pod(self, model: kubernetes.PodManifest) -> Pod:
         """Raises ExpectedError."""
         pod = kubernetes.pod_of(model)
-        requirements, priority, _ = self.levels.of(model, pod.requirements)
+        requirements, priority, _ = self.levels.of(
+            model.spec, model.whose.namespace, pod.requirements
+        )
         return msgspec.structs.replace(pod, requirements=requirements, priority=priority)
 
     def _berths(self) -> list[Fact]:
@@ -447,6 +495,8 @@ class _CompileRun:
             match manifest.model:
                 case karmada.ClusterResourceBinding() as by_hand:
                     found = self._said(manifest, self._by_hand, by_hand)
+                case any_object.Nameless():
+                    found = self._skip(manifest, NO_OBJECT)
                 case model if _is_bound(model):
                     found = self._bound(manifest, model)
                 case _:
@@ -468,7 +518,14 @@ class _CompileRun:
         ]
 
     def bindings_withdrawn(self) -> list[Fact]:
-        names = [name for m in self.manifests if (name := _binding_name(m.model)) is not None]
+        """Of kinds that are not read, only those that are known: most objects of a chart have
+        never been placed."""
+        names = [
+            name
+            for m in self.manifests
+            if (name := _binding_name(m)) is not None
+            and (name in self.bindings or not isinstance(m.model, any_object.AnyObject))
+        ]
         self.handled.update(names)
         return [BindingWithdrawn(name) for name in names]
 
@@ -519,10 +576,13 @@ class _CompileRun:
         return msgspec.structs.replace(binding, reschedule=known.reschedule)
 
     def _bound(self, manifest: Manifest, model: Object) -> list[Binding]:
-        """The binding of a workload or object. Where no policy selects it: no binding, and an error
-        is recorded."""
-        for binding in self._said(manifest, self._unplaced, model):
+        """The binding of a workload or object. Where no policy selects it: no binding, and it is
+        recorded as skipped."""
+        for binding in self._said(manifest, self._unplaced, manifest):
             known = self.bindings.get(binding.name)
+            if known is not None and _another(known.resource, binding.resource):
+                self.errors.append(_taken(manifest, binding, known))
+                return []
             policy = policy_for(
                 binding.resource,
                 binding.labels,
@@ -544,9 +604,11 @@ class _CompileRun:
             self._without_policy(manifest, binding.resource)
         return []
 
-    def _unplaced(self, model: Object) -> Binding:
+    def _unplaced(self, manifest: Manifest) -> Binding:
         """What a workload asks for, wherever it goes. Raises ExpectedError."""
-        resource = _reference(model)
+        model = manifest.model
+        assert isinstance(model, Object), "only objects are bound"
+        resource = _reference(manifest, model)
         name = bound_name(resource)
         known = self.bindings.get(name)
         binding = Binding(
@@ -558,11 +620,40 @@ class _CompileRun:
             labels=dict(model.metadata.labels),
         )
         if not isinstance(model, kubernetes.Workload):
-            return binding
-        requirements, priority, priority_class = self.levels.of(model, model.requirements())
+            return self._with_replicas(binding, model)
+        if any_object.annotated_replicas(model) is not None:
+            raise ExpectedError(
+                f"no such annotation: the replicas of a {model.kind} are in its spec",
+                "metadata",
+                "annotations",
+                any_object.REPLICAS,
+            )
+        requirements, priority, priority_class = self.levels.of(
+            model.template.spec, binding.resource.namespace, model.requirements()
+        )
         return msgspec.structs.replace(
             binding,
             replicas=model.replicas,
+            requirements=requirements,
+            priority=priority,
+            priority_class=priority_class,
+        )
+
+    def _with_replicas(self, binding: Binding, model: Object) -> Binding:
+        """The replicas of a kind that is no workload here, where its shape or its annotation has
+        them. Raises ExpectedError."""
+        said = any_object.annotated_replicas(model)
+        spec = model.spec if isinstance(model, any_object.AnyObject) else None
+        if spec is None:
+            return binding if said is None else msgspec.structs.replace(binding, replicas=said)
+        namespace = binding.resource.namespace
+        whose = Whose(model.metadata, namespace, model.kind)
+        requirements, priority, priority_class = self.levels.of(
+            spec.template.spec, namespace, spec.template.requirements(whose)
+        )
+        return msgspec.structs.replace(
+            binding,
+            replicas=spec.replicas if said is None else said,
             requirements=requirements,
             priority=priority,
             priority_class=priority_class,
@@ -591,21 +682,35 @@ class _CompileRun:
                 )
             )
             return
+        if any_object.group_of(resource.api_version) in any_object.STEERS_KARMADA:
+            self._skip(manifest, STEERS)
+            return
+        others = [v for v in versions_of(resource.kind) if v != resource.api_version]
+        meant = f" (did you mean {' or '.join(others)}?)" if others else ""
+        unread = meant if isinstance(manifest.model, any_object.AnyObject) else ""
         hint = f"apply one, or annotate it with {PLACEMENT}: {ANY}"
         if isinstance(manifest.model, ClusterFact):
             hint += f", or, where a member cluster has it, with {CLUSTER}"
-        self.errors.append(
-            manifest.error(
-                f"expected a policy that selects {what}, got none; {hint}", "metadata", "name"
-            )
-        )
+        text = f"expected a policy that selects {what}, got none; {hint}{unread}"
+        self._skip(manifest, NO_POLICY, manifest.error(text, "metadata", "name"))
+
+    def _skip(
+        self, manifest: Manifest, why: str, error: ManifestError | None = None
+    ) -> list[Binding]:
+        """Records that an object is placed nowhere. No binding."""
+        if error is None:
+            text = f"expected an object to place, got a {manifest.kind.kind}: {why}"
+            error = manifest.error(text, "kind")
+        kind = manifest.kind
+        self.skipped.append(Skipped(kind.api_version, kind.kind, why, error))
+        return []
 
     def _unacted(self, manifest: Manifest) -> list[Path]:
         """A priority class is acted on where it is known."""
         model = manifest.model
         ranked = (
             model.priority_class
-            if isinstance(model, kubernetes.Workload | kubernetes.DaemonSet)
+            if isinstance(model, kubernetes.Workload | kubernetes.DaemonSet | any_object.AnyObject)
             else ""
         )
         known = ranked in self.levels
@@ -644,8 +749,8 @@ def _cluster_of(model: kubernetes.NodeManifest) -> str:
 
 def bound_name(resource: ObjectRef) -> str:
     """The name of a workload's binding, as Karmada names it: `namespace/name-kind`, the kind in
-    lower case."""
-    name = f"{resource.name}-{resource.kind.lower()}"
+    lower case, and of an RBAC object the name too, with `.` for each `:`."""
+    name = f"{resource.name.replace(':', '.').lower()}-{resource.kind.lower()}"
     return f"{resource.namespace}/{name}" if resource.namespace else name
 
 
@@ -741,8 +846,50 @@ def _is_bound(model: Resource) -> TypeGuard[Object]:
         | kubernetes.CronJob
         | kubernetes.ConfigMap
         | kubernetes.ResourceQuota
-        | ClusterFact,
+        | ClusterFact
+        | any_object.AnyObject,
     )
+
+
+def _another(known: ObjectRef, resource: ObjectRef) -> bool:
+    """Whether two objects of one binding name are of different APIs. Versions of one API are the
+    same objects."""
+    return (known.kind, any_object.group_of(known.api_version)) != (
+        resource.kind,
+        any_object.group_of(resource.api_version),
+    ) and bool(known.kind)
+
+
+def _taken(manifest: Manifest, binding: Binding, known: Binding) -> ManifestError:
+    text = (
+        f"expected a name of which there is no binding yet: {binding.name} is that of the "
+        f"{known.resource.kind} {known.resource.name} of {known.resource.api_version}"
+    )
+    return manifest.error(text, "metadata", "name")
+
+
+def _scoped(manifests: Sequence[Manifest]) -> list[Manifest]:
+    """With the scope that a CustomResourceDefinition among them gives the objects of its kind."""
+    scopes: dict[tuple[str, str], bool] = {}
+    for manifest in manifests:
+        if manifest.kind.kind == CRD and isinstance(manifest.raw, dict):
+            spec = manifest.raw.get("spec")
+            if isinstance(spec, dict) and isinstance(names := spec.get("names"), dict):
+                of = (str(spec.get("group")), str(names.get("kind")))
+                scopes[of] = spec.get("scope") != "Cluster"
+    if not scopes:
+        return list(manifests)
+    return [
+        replace(manifest, kind=replace(manifest.kind, namespaced=namespaced))
+        if isinstance(manifest.model, any_object.AnyObject)
+        and (namespaced := scopes.get(_api(manifest))) is not None
+        else manifest
+        for manifest in manifests
+    ]
+
+
+def _api(manifest: Manifest) -> tuple[str, str]:
+    return any_object.group_of(manifest.kind.api_version), manifest.kind.kind
 
 
 def _quota_of_a_cluster(model: Resource) -> kubernetes.ResourceQuota | None:
@@ -772,16 +919,18 @@ def _not_bound(manifest: Manifest, i: int, resource: ObjectRef) -> ManifestError
     return manifest.error(text, "spec", "workloads", i)
 
 
-def _reference(model: Object) -> ObjectRef:
-    namespaced = BY_NAME[(model.api_version, model.kind)].namespaced
-    namespace = (model.metadata.namespace or DEFAULT_NAMESPACE) if namespaced else ""
+def _reference(manifest: Manifest, model: Object) -> ObjectRef:
+    namespace = ""
+    if manifest.kind.namespaced:
+        namespace = model.metadata.namespace or DEFAULT_NAMESPACE
     return ObjectRef(model.api_version, model.kind, model.name, namespace)
 
 
-def _binding_name(model: Resource) -> str | None:
+def _binding_name(manifest: Manifest) -> str | None:
+    model = manifest.model
     if isinstance(model, karmada.ClusterResourceBinding):
         return model.binding_name
-    return bound_name(_reference(model)) if _is_bound(model) else None
+    return bound_name(_reference(manifest, model)) if _is_bound(model) else None
 
 
 def _policy_namespace(model: PolicyModel) -> str:
@@ -832,7 +981,7 @@ def _identity(manifest: Manifest) -> tuple[str, ...]:
             name = f"{model.whose.namespace}/{model.name}"
             return "pod", cluster_of(model), name, f"pod {name} of {cluster_of(model)}"
         case ClusterFact() if _fact_of_a_cluster(model):
-            cluster, found = required_cluster(model), _reference(model)
+            cluster, found = required_cluster(model), _reference(manifest, model)
             name = f"{found.namespace}/{found.name}".removeprefix("/")
             return "object", cluster, model.kind, name, f"{model.kind} {name} of {cluster}"
         case node_claims.NodeClass():
@@ -845,7 +994,9 @@ def _identity(manifest: Manifest) -> tuple[str, ...]:
         case ocm.PlacementDecision():
             name = f"{model.namespace}/{model.name}"
             return "decision", name, f"PlacementDecision {name}"
-    name = _binding_name(model) or ""
+        case any_object.Nameless():
+            return "document", manifest.file, str(manifest.line_of("kind")), manifest.kind.kind
+    name = _binding_name(manifest) or ""
     assert name, f"{manifest.kind.kind} is neither cluster, node, policy nor bound"
     return "binding", name, f"binding {name}"
 

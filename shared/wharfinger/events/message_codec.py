@@ -91,6 +91,7 @@ def encode_raw(
     sequence: str = "",
     version: FactVersion = NO_VERSION,
     incarnation: str = "",
+    position: str = "",
 ) -> bytes:
     """As `MessageCodec.encode`, for data that is canonical JSON already (a decision's body as the
     ledger holds it)."""
@@ -110,6 +111,7 @@ def encode_raw(
             sequence=sequence,
             factversion=version_text(version),
             incarnation=incarnation,
+            position=position,
             data=msgspec.Raw(data),
         )
     )

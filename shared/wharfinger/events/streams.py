@@ -197,6 +197,9 @@ CLUSTER = "cluster/"
 INTAKE = "intake"
 LEDGER = "ledger"
 """The stream in which the ledger records that it went back; there is none before that."""
+ACCESS = "access"
+"""The stream of who wrote, was refused or read what belongs to others. It is not published and has
+no part in the feed: to read must not move the position of what is read."""
 
 
 def fleet_stream(shard: int) -> str:

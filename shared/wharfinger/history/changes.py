@@ -213,7 +213,7 @@ def _policies_in(file: str) -> list[Policy]:
             "what it said went with the bindings that named it"
         )
     intake = compile_manifests(loaded.manifests)
-    errors = [str(error) for error in (*loaded.errors, *intake.errors)]
+    errors = [str(error) for error in (*loaded.errors, *intake.refusals)]
     if errors:
         raise ChangeError("\n".join(errors))
     policies = [fact.data.policy for fact in intake.facts if isinstance(fact.data, PolicyApplied)]

@@ -228,14 +228,14 @@ def misspelt(name: str, model: type[BaseModel]) -> bool:
     for a newer field. A field in the wrong place cannot be distinguished from a newer field of that
     name, so it is reported and not refused.
     """
-    return any(_plain(name) == _plain(known) or _few_edits(name, known) for known in aliases(model))
+    return any(_plain(name) == _plain(known) or few_edits(name, known) for known in aliases(model))
 
 
 def _plain(name: str) -> str:
     return name.replace("_", "").replace("-", "").lower()
 
 
-def _few_edits(a: str, b: str) -> bool:
+def few_edits(a: str, b: str) -> bool:
     """Damerau-Levenshtein distance (restricted) of at most 1, of at most 2 for names of at least
     eight letters."""
     most = 2 if min(len(a), len(b)) >= 8 else 1

@@ -1,7 +1,8 @@
 """Reads files into checked manifests, or lists all their mistakes, one line each.
 
 It does not stop at the first mistake: every document of every file is checked, so that one run
-shows all. An unknown kind is an error, never skipped.
+shows all. A kind without a model of its own is read as `any_object` has it, unless its name is
+nearly that of a kind that is read, or its group is one of ours or a scheduler's configuration.
 """
 
 from __future__ import annotations
@@ -17,10 +18,20 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from wharfinger.domain.value import canonical
+from wharfinger.manifests.any_object import CLUSTER_SCOPED, AnyObject, Nameless, group_of, has_name
+from wharfinger.manifests.cluster_fact import ClusterFact
 from wharfinger.manifests.document import BYTES_MAX, Document, read_documents
 from wharfinger.manifests.errors import ManifestError, Path, dotted, shown
-from wharfinger.manifests.kinds import BY_NAME, KINDS, Kind, versions_of
-from wharfinger.manifests.model import OPEN, ExpectedError, NestedError, Resource, aliases
+from wharfinger.manifests.kinds import BY_NAME, CLOSED, KINDS, Kind, versions_of
+from wharfinger.manifests.kubernetes.core import ConfigMap, CronJob, Workload
+from wharfinger.manifests.model import (
+    OPEN,
+    ExpectedError,
+    NestedError,
+    Resource,
+    aliases,
+    few_edits,
+)
 
 SUFFIXES = (".yaml", ".yml", ".json")
 """Suffixes of the files that are read in a folder. A file that is named itself is always read."""
@@ -153,7 +164,7 @@ def _check(
     ]
     if missing:
         return missing
-    kind = BY_NAME.get((cast(str, api_version), cast(str, name)))
+    kind = _kind(cast(str, api_version), cast(str, name), cast("dict[str, object]", raw))
     if kind is None:
         return [_unknown_kind(error, cast(str, api_version), cast(str, name))]
     try:
@@ -162,6 +173,37 @@ def _check(
         wrong = _each(invalid, kind.kind, kind.model)
         return [_told(document, file, raw, above, error) for error in wrong]
     return Manifest(kind, model, file, document, raw, above)
+
+
+def _kind(api_version: str, name: str, raw: dict[str, object]) -> Kind | None:
+    """Under which model an object is checked; None: it is taken for a mistake."""
+    if (known := BY_NAME.get((api_version, name))) is not None:
+        return known
+    group = group_of(api_version)
+    if group in CLOSED or _mistaken(group, name):
+        return None
+    if not has_name(raw):
+        if any(k.kind == name and not k.open for k in KINDS):
+            return None
+        return Kind(api_version, name, Nameless, namespaced=False)
+    return Kind(api_version, name, AnyObject, (group, name) not in CLUSTER_SCOPED)
+
+
+def _mistaken(group: str, name: str) -> bool:
+    """Whether a kind without a model is one that is read here, misspelt or under a version that is
+    not read. Older versions of what goes to clusters as it is are no mistake: charts have them."""
+    within = [k for k in KINDS if group_of(k.api_version) == group]
+    named = [k for k in within if k.kind == name]
+    if named:
+        return not any(issubclass(k.model, ANY_VERSION) for k in named)
+    if not group and versions_of(name):
+        return True
+    return any(few_edits(name, k.kind) for k in within)
+
+
+ANY_VERSION = (Workload, CronJob, ConfigMap, ClusterFact)
+"""Models of kinds whose other versions are placed like any object. Those of clusters and policies
+steer decisions, so that each version has to be read as what it is."""
 
 
 def read_object(raw: object, kind: str, name: str = "object") -> Resource:

@@ -9,7 +9,7 @@ and its binding carries their values.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, model_validator
 
@@ -19,6 +19,8 @@ from wharfinger.domain.selectors import LabelSelector as Selector
 from wharfinger.domain.selectors import Requirement
 from wharfinger.manifests.cluster_fact import CLUSTER, DEFAULT_NAMESPACE, ClusterFact, cluster_of
 from wharfinger.manifests.errors import Path
+from wharfinger.manifests.kubernetes.core import Workload
+from wharfinger.manifests.kubernetes.pod import PodTemplate
 from wharfinger.manifests.model import (
     Count,
     ExpectedError,
@@ -50,15 +52,24 @@ class ServiceManifest(ClusterFact):
         return PodSelecting(self.kind, self.namespace, self.name, exactly(self.spec.selector))
 
 
-class ReplicationControllerSpec(Model):
-    model_config = {"extra": "ignore"}
-
+class ReplicationControllerSpec(Model, carried="minReadySeconds"):
+    replicas: Count = 1
+    template: PodTemplate = PodTemplate()
     selector: Labels = {}
 
 
-class ReplicationController(ClusterFact):
-    travels: ClassVar[bool] = False
+class ReplicationController(Workload, ClusterFact):
+    """As a fact of a member cluster: it selects its pods there."""
+
     spec: ReplicationControllerSpec = ReplicationControllerSpec()
+
+    @property
+    def replicas(self) -> int:
+        return self.spec.replicas
+
+    @property
+    def template(self) -> PodTemplate:
+        return self.spec.template
 
     def to_domain(self) -> PodSelecting:
         return PodSelecting(self.kind, self.namespace, self.name, exactly(self.spec.selector))

@@ -15,9 +15,7 @@ from wharfinger.domain.binding import Binding
 from wharfinger.domain.pod_traits import PodTraits
 from wharfinger.domain.policy import Policy, PriorityLevel
 from wharfinger.domain.workload import Requirements
-from wharfinger.manifests.cluster_fact import DEFAULT_NAMESPACE
 from wharfinger.manifests.kubernetes.cluster_objects import SYSTEM_CLASSES
-from wharfinger.manifests.kubernetes.core import Workload
 from wharfinger.manifests.kubernetes.pod import PodSpec
 
 Asked = tuple[Requirements, int, str]
@@ -40,14 +38,12 @@ class Levels:
     def __contains__(self, priority_class: str) -> bool:
         return priority_class in self._classes
 
-    def of(self, workload: Workload, requirements: Requirements) -> Asked:
-        """A number that the workload has already is taken as it is. A class that is not known
-        counts for nothing."""
-        name = workload.priority_class or self._default
+    def of(self, said: PodSpec, namespace: str, requirements: Requirements) -> Asked:
+        """Of pods of the spec `said`. A number that it has already is taken as it is. A class that
+        is not known counts for nothing."""
+        name = said.priority_class_name or self._default
         level = self._classes.get(name, PriorityLevel(0))
-        said = workload.template.spec
         priority = level.value if said.priority is None else said.priority
-        namespace = workload.metadata.namespace or DEFAULT_NAMESPACE
         if level.never_preempts and said.preemption_policy is None:
             requirements = _with_traits(requirements, namespace, never_preempts=True)
         return self._grouped(requirements, namespace), priority, name

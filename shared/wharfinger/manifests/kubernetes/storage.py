@@ -92,7 +92,6 @@ class PersistentVolumeStatus(Source):
 
 
 class PersistentVolumeManifest(ClusterFact):
-    travels: ClassVar[bool] = False
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
     status: PersistentVolumeStatus = PersistentVolumeStatus()
 

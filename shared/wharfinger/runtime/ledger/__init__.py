@@ -8,7 +8,8 @@ no outbox, because the history is one.
 
 Its names are imported when they are asked for: who reads loads nothing that writes. `schema` has
 the tables, `database` the connections, `writer` and `intake` add rounds, `rounds`, `decision_rows`
-and `facts` read them, `snapshots` and `follower` shorten recovery, `cursors`, `locks` and
+and `facts` read them, `feed_writer` gives them positions over all streams by which `feed` reads
+them, `snapshots` and `follower` shorten recovery, `cursors`, `locks` and
 `notifications` are for the services around, `verify` trusts none of it. `ledger` is the door.
 """
 
@@ -28,6 +29,15 @@ if TYPE_CHECKING:
         Transient,
     )
     from wharfinger.runtime.ledger.facts import Fact
+    from wharfinger.runtime.ledger.feed import (
+        FeedEntry,
+        FeedFilter,
+        FeedHead,
+        FeedPage,
+        FeedPlaces,
+        FeedRetiredError,
+    )
+    from wharfinger.runtime.ledger.feed_writer import FeedAppender
     from wharfinger.runtime.ledger.follower import SnapshotFollower
     from wharfinger.runtime.ledger.freshness import Freshness, SnapshotAge
     from wharfinger.runtime.ledger.incarnations import WentBack
@@ -48,6 +58,13 @@ __all__ = [
     "DatabaseClock",
     "DecisionQuery",
     "Fact",
+    "FeedAppender",
+    "FeedEntry",
+    "FeedFilter",
+    "FeedHead",
+    "FeedPage",
+    "FeedPlaces",
+    "FeedRetiredError",
     "FirstBad",
     "Freshness",
     "IntakeRow",
@@ -81,6 +98,8 @@ _OFFERED = {
         "LedgerWentBackError",
         "Transient",
     ),
+    "feed": ("FeedEntry", "FeedFilter", "FeedHead", "FeedPage", "FeedPlaces", "FeedRetiredError"),
+    "feed_writer": ("FeedAppender",),
     "follower": ("SnapshotFollower",),
     "freshness": ("Freshness", "SnapshotAge"),
     "incarnations": ("WentBack",),

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from wharfinger.domain.value import Value
 from wharfinger.events.acceptance import MessageAccepted
-from wharfinger.events.streams import INTAKE
+from wharfinger.events.streams import ACCESS, INTAKE
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger.database import Database, Raw, Record
 from wharfinger.runtime.ledger.days import day_of
@@ -79,11 +79,11 @@ ROW = (
 
 # The streams that have decisions beyond the cursors. Most often there are none, and this is the
 # only query. Decisions that were retired do not count.
-_BEHIND = """
+_BEHIND = f"""
 select s.id, s.name, greatest(coalesce(c.seq, 0), coalesce(h.seq, 0)), s.epoch
 from stream s left join unnest($1::text[], $2::bigint[]) as c(name, seq) on c.name = s.name
 left join horizon h on h.stream = s.id
-where s.seq > greatest(coalesce(c.seq, 0), coalesce(h.seq, 0))
+where s.seq > greatest(coalesce(c.seq, 0), coalesce(h.seq, 0)) and s.name <> '{ACCESS}'
 """
 
 # The keys are chosen first and the bodies fetched for those alone: with many streams behind, most
@@ -169,7 +169,8 @@ async def rows_after(
     database: Database, cursors: Mapping[str, int], limit: int, days: Days | None = None
 ) -> list[LedgerRow]:
     """At most `limit` rows beyond `cursors` (stream -> last seq seen; a stream that is not there is
-    read from its start, or from where it was retired). `days` is kept by the caller from one call
+    read from its start, or from where it was retired). The stream of accesses is not among them.
+    `days` is kept by the caller from one call
     to the next."""
     days = days or Days()
     async with database.reading() as raw:
@@ -179,7 +180,7 @@ async def rows_after(
         since = days.since({name: (seq, epoch) for _, name, seq, epoch in behind})
         places = [(id_, name, seq) for id_, name, seq, _ in behind]
         found = await raw.fetch(_ROWS_AFTER, *zip(*places, strict=True), limit, since)
-    rows = [_relayed(record) for record in found]
+    rows = [relayed(record) for record in found]
     days.read(rows, {name: epoch for _, name, _, epoch in behind})
     return rows
 
@@ -249,7 +250,8 @@ def _after_prefix(prefix: str) -> str | None:
     return prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix and prefix[-1] != "\U0010ffff" else None
 
 
-def _relayed(record: Record) -> LedgerRow:
+def relayed(record: Record) -> LedgerRow:
+    """What `ROW` selects and, behind it, the event of a row of the intake."""
     row = row_of(record)
     if row.stream != INTAKE:
         return row

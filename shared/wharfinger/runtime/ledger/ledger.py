@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from wharfinger.events.decisions import TimeCorrection
     from wharfinger.runtime.ledger.cursors import Cursor, Withheld
     from wharfinger.runtime.ledger.exogenous import ExogenousRound
+    from wharfinger.runtime.ledger.feed import FeedFilter, FeedHead, FeedPage, FeedPlaces
     from wharfinger.runtime.ledger.freshness import Freshness, SnapshotAge
     from wharfinger.runtime.ledger.incarnations import WentBack
     from wharfinger.runtime.ledger.intake import AcceptResult, Submission
@@ -245,6 +246,37 @@ class Ledger:
         from wharfinger.runtime.ledger import notifications
 
         await notifications.notifications(self._database, wakeup)
+
+    # --- the feed
+
+    async def feed_head(self) -> FeedHead:
+        from wharfinger.runtime.ledger import feed
+
+        return await feed.head(self._database)
+
+    async def feed_page(
+        self, after: int, limit: int, wanted: FeedFilter | None = None, scan_max: int | None = None
+    ) -> FeedPage:
+        from wharfinger.runtime.ledger import feed
+
+        return await feed.page(
+            self._database, after, limit, wanted or feed.FeedFilter(), scan_max or feed.SCAN_MAX
+        )
+
+    async def feed_position_at(self, at: Micros) -> int:
+        from wharfinger.runtime.ledger import feed
+
+        return await feed.position_at(self._database, at)
+
+    async def feed_places(self, rows: Sequence[LedgerRow]) -> FeedPlaces:
+        from wharfinger.runtime.ledger import feed
+
+        return await feed.places(self._database, rows)
+
+    async def feed_news(self, wakeup: asyncio.Event) -> None:
+        from wharfinger.runtime.ledger import feed
+
+        await feed.news(self._database, wakeup)
 
     # --- snapshots
 

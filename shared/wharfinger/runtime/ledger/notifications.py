@@ -16,25 +16,25 @@ _RECONNECT_S = 0.5
 log = structlog.get_logger(__name__)
 
 
-async def notifications(database: Database, wakeup: asyncio.Event) -> None:
-    """Sets `wakeup` with every commit, until cancelled. Sets it after each (re)connection too,
-    because commits in between sent no notification."""
+async def notifications(database: Database, wakeup: asyncio.Event, channel: str = CHANNEL) -> None:
+    """Sets `wakeup` with every commit that notifies `channel`, until cancelled. Sets it after each
+    (re)connection too, because commits in between sent no notification."""
     while True:
         try:
-            await _listen(database, wakeup)
+            await _listen(database, wakeup, channel)
         except (LedgerError, *DATABASE_ERRORS) as error:
             log.warning("notifications.interrupted", why=str(error), retry_in_s=_RECONNECT_S)
         await asyncio.sleep(_RECONNECT_S)
 
 
-async def _listen(database: Database, wakeup: asyncio.Event) -> None:
+async def _listen(database: Database, wakeup: asyncio.Event, channel: str) -> None:
     """Until the connection is lost."""
     raw = await database.dedicated()
     lost = asyncio.Event()
     try:
         raw.add_termination_listener(lambda _connection: lost.set())
         async with asyncio.timeout(database.deadlines.call_s):
-            await raw.add_listener(CHANNEL, lambda *_notification: wakeup.set())
+            await raw.add_listener(channel, lambda *_notification: wakeup.set())
         wakeup.set()
         await lost.wait()
     finally:

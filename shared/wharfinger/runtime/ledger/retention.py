@@ -5,7 +5,8 @@ as ordinary tables (`retired_...`) until an operator drops them. In their place 
 partition with what later rows and questions still refer to: the latest decision of each kind about
 each subject, with its round and its cause, the bodies of the facts that hold, the last round of
 each stream, the first of the intake, which names the plane. `horizon` says where each stream begins
-from now on, and `retirement` keeps the signed checkpoint that vouches for it.
+from now on, `feed_head` from which position on the feed can be read, and `retirement` keeps the
+signed checkpoint that vouches for it.
 
 All of it is one transaction: a process that is killed has done nothing or everything. What takes
 time (filling the thin tables, storing snapshots) is done before the tables are locked. The change
@@ -446,6 +447,16 @@ async def _record(
             digests.get(name, b""),
             sha256,
         )
+    # An appender that has read what goes now reads again where the feed stands.
+    await raw.execute(
+        "update feed_head set epoch = epoch + 1, earliest = greatest(earliest, ("
+        "select coalesce(max(f.first_position + least(f.count, h.seq - f.first_seq + 1)), 1) "
+        "from feed f join horizon h on h.stream = f.stream where f.first_seq <= h.seq))"
+    )
+    await raw.execute(
+        "delete from feed f using horizon h where h.stream = f.stream "
+        "and f.first_seq + f.count - 1 <= h.seq"
+    )
     # The history begins at the state of the horizon: no round that is left could be decided from an
     # earlier one. The first rounds behind the horizon still carry the digest of one of the last
     # before it.

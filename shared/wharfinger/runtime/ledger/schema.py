@@ -268,3 +268,28 @@ incarnation = Table(
     Column("counter", BigInteger, nullable=False),
     Column("boot_id", Text, nullable=False),
 )
+
+feed = Table(
+    "feed",
+    metadata,
+    # A run: `count` decisions of one stream and one day that follow each other in it and in the
+    # feed. See `feed_writer`.
+    Column("first_position", BigInteger, primary_key=True, autoincrement=False),
+    Column("stream", Integer, nullable=False),
+    Column("first_seq", BigInteger, nullable=False),
+    Column("count", Integer, nullable=False),
+    Column("at_us", BigInteger, nullable=False),  # of its last decision
+    Column("correlations", LargeBinary, nullable=False),  # 16 bytes a decision: its first cause
+    Index(None, "stream", "first_seq", unique=True),
+)
+
+feed_head = Table(
+    "feed_head",
+    metadata,
+    # One row, changed only by compare-and-set on (position, epoch). Who retires history, and each
+    # appender that begins, raises the epoch: what was read before is read again.
+    Column("one", SmallInteger, primary_key=True, autoincrement=False),
+    Column("position", BigInteger, nullable=False),  # the last that was given; 0: none
+    Column("epoch", BigInteger, nullable=False),
+    Column("earliest", BigInteger, nullable=False),  # from here on nothing is retired
+)

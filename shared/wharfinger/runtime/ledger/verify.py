@@ -43,6 +43,7 @@ from wharfinger.runtime.ledger.incarnations import WentBack, of_stream, read_wen
 from wharfinger.runtime.ledger.ledger import Ledger
 from wharfinger.runtime.ledger.snapshots import KEPT, snapshot_digest
 from wharfinger.runtime.ledger.streams_ahead import read_rebased, rounds_of
+from wharfinger.runtime.ledger.verify_feed import verify_feed
 from wharfinger.runtime.memory import seldom_collect
 
 __all__ = ["FirstBad", "Remembered", "VerifyResult", "WalkedStream", "audit_verify"]
@@ -338,11 +339,12 @@ def _walked(order: int, made: ChainWalk) -> _Walked:
 @dataclass(frozen=True, slots=True)
 class _Beside:
     """What was found beside the chains, by the small number of the stream; `stranger`: a row that
-    nothing leads to."""
+    nothing leads to; `feed`: the first position that is not what the streams say."""
 
     snapshots: Mapping[int, BadRow]
     taken: Mapping[int, BadRow]
     stranger: BadRow | None
+    feed: BadRow | None
 
 
 async def _look_beside(raw: Raw, streams: Sequence[_VerifiedStream], wanted: str) -> _Beside:
@@ -352,7 +354,12 @@ async def _look_beside(raw: Raw, streams: Sequence[_VerifiedStream], wanted: str
             await _snapshots(raw, one)
         except BadRow as caught:
             snapshots[one.id] = caught
-    return _Beside(snapshots, await _taken(raw, streams), None if wanted else await _stranger(raw))
+    return _Beside(
+        snapshots,
+        await _taken(raw, streams),
+        None if wanted else await _stranger(raw),
+        None if wanted else await verify_feed(raw),
+    )
 
 
 async def _first_bad(
@@ -373,8 +380,9 @@ async def _first_bad(
             await _stream(raw, one, by_stream.get(one.head.stream, ()), beside)
             await _remembered(raw, one, [m for m in memories if m.head.stream == one.head.stream])
         _gone({one.head.stream for one in streams}, memories, wanted)
-        if beside.stranger is not None:
-            raise beside.stranger
+        for bad in (beside.stranger, beside.feed):
+            if bad is not None:
+                raise bad
     except BadRow as caught:
         return caught.bad
     return None

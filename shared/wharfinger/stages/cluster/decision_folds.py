@@ -28,7 +28,7 @@ from wharfinger.events.fanout import assignment_items
 from wharfinger.kernel.decider import Decision, Micros
 from wharfinger.kernel.folds import DecisionFolds
 from wharfinger.stages.cluster import extenders
-from wharfinger.stages.cluster.displaced import follow_missing, follow_released_replicas
+from wharfinger.stages.cluster.displaced import follow_displaced, follow_missing
 from wharfinger.stages.cluster.inputs import forget_causes
 from wharfinger.stages.cluster.move_cooldown import follow_moved
 from wharfinger.stages.cluster.removals import forget_proposal
@@ -87,7 +87,7 @@ def released(
     _follow_released(state, decision, binding, shares, at)
     state.loads.left(binding, shares)
     state.members.follow(binding, book.held.get(binding))
-    follow_released_replicas(state, data)
+    follow_displaced(state, binding, _replicas(shares), data.reason, data.preemptor)
     forget_causes(state)
 
 

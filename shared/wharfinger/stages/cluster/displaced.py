@@ -13,21 +13,22 @@ from typing import get_args
 import msgspec
 
 from wharfinger.domain.reasons import Displacement
-from wharfinger.events.decisions import DisplacedReplicas, ReplicasReleased
+from wharfinger.events.decisions import DisplacedReplicas
 from wharfinger.stages.cluster.state import ClusterStageState
 
 DISPLACEMENTS: dict[str, Displacement] = {reason: reason for reason in get_args(Displacement)}
 
 
-def follow_released_replicas(state: ClusterStageState, data: ReplicasReleased) -> None:
-    """Adds the replicas of a release to the record if its reason is a `Displacement`."""
-    reason = DISPLACEMENTS.get(data.reason)
-    if reason is not None:
-        count = sum(len(share.ordinals) for share in data.released)
-        before = state.displaced.get(data.binding, ())
-        added = DisplacedReplicas(reason, count, data.preemptor)
-        state.displaced[data.binding] = _joined((*before, added))
-    follow_missing(state, data.binding)
+def follow_displaced(
+    state: ClusterStageState, binding: str, replicas: int, reason: str, preemptor: str
+) -> None:
+    """Adds released replicas to the record if the `reason` of their release is a `Displacement`.
+    `preemptor`: the binding for which they were preempted; empty for other reasons."""
+    known = DISPLACEMENTS.get(reason)
+    if known is not None:
+        before = state.displaced.get(binding, ())
+        state.displaced[binding] = _joined((*before, DisplacedReplicas(known, replicas, preemptor)))
+    follow_missing(state, binding)
 
 
 def follow_missing(state: ClusterStageState, binding: str) -> None:

@@ -1,0 +1,81 @@
+"""The loop that gives decisions their positions in the feed, while the relay sends them.
+
+It has a lock of its own and never waits for Kafka: while the broker is away, decisions get their
+positions and are read over HTTP. The relay sends what has a position; each append wakes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from wharfinger.runtime.ledger import CorruptLedger, FeedAppender, Ledger, PartitionLock, Transient
+
+LOCK = "feed"
+LOCK_TRY_S = 5.0
+AGAIN_S = 0.2
+CORRUPT_AGAIN_S = 5.0
+
+BUSY_AT = 64
+"""So many decisions in one turn are load: what comes within moments is taken together, which makes
+longer runs."""
+GATHER_S = 0.01
+
+POLL_S = 2.0
+"""The safety net under notifications, which are hints."""
+
+log = structlog.get_logger()
+
+
+class FeedLoop:
+    """`ready`: this process appends, or another one does. `trouble`: why nothing can be
+    appended."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._appender = FeedAppender(ledger.database)
+        self.wakeup = asyncio.Event()
+        self.leading = False
+        self.trouble = ""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        pause = 0.05
+        while True:
+            try:
+                lock = await self._ledger.partition_lock(LOCK)
+                try:
+                    while not await lock.wait(LOCK_TRY_S) and not lock.lost:
+                        pass
+                    if not lock.lost:
+                        await self._append_while(lock)
+                finally:
+                    self.leading = False
+                    await asyncio.shield(lock.release())
+                pause = AGAIN_S
+            except Transient as error:
+                log.warning("feed.waits", why=str(error), retry_in_s=pause)
+            except CorruptLedger as error:
+                # Nothing behind the missing decision has a place: no reader may conclude otherwise.
+                self.trouble = str(error)
+                log.error("feed.stands", why=self.trouble)
+                pause = CORRUPT_AGAIN_S
+            await asyncio.sleep(pause)
+            pause = min(2.0, pause * 2)
+
+    async def _append_while(self, lock: PartitionLock) -> None:
+        await self._appender.begin()
+        self.leading = True
+        while not lock.lost:
+            given = await self._appender.append()
+            self.trouble = ""
+            if given >= BUSY_AT:
+                await asyncio.sleep(GATHER_S)
+            elif not given:
+                try:
+                    async with asyncio.timeout(POLL_S):
+                        await self.wakeup.wait()
+                except TimeoutError:
+                    pass
+                self.wakeup.clear()

@@ -1,0 +1,291 @@
+"""Read the feed: the decisions of all streams by their positions.
+
+`page` reads from a position on, `head` says how far the feed goes and where it begins, `news` wakes
+who waits for more. What a filter hides still moves a reader on: a page says through which position
+it looked. `feed_writer` gives the positions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from wharfinger.events.decisions import as_decision
+from wharfinger.events.message_codec import PREFIX
+from wharfinger.events.streams import CLUSTER, FLEET, INTAKE
+from wharfinger.kernel.decider import Micros
+from wharfinger.runtime.ledger.database import Database, Raw
+from wharfinger.runtime.ledger.days import DAY_US
+from wharfinger.runtime.ledger.decision_rows import ROW, LedgerRow, relayed
+from wharfinger.runtime.ledger.errors import LedgerError
+from wharfinger.runtime.ledger.feed_order import RUN_MAX
+from wharfinger.runtime.ledger.feed_writer import CHANNEL
+
+WINDOW = 5000
+"""Positions that a filtered page looks at in one statement."""
+
+SCAN_MAX = 50_000
+"""Positions that one page looks at where its filter hides most of them."""
+
+_HEAD = "select position, earliest from feed_head"
+
+# A run begins at most RUN_MAX positions before what is in it.
+_PAGE = f"""
+select f.first_position + d.seq - f.first_seq,
+    substr(f.correlations, ((d.seq - f.first_seq) * 16 + 1)::int, 16), {ROW},
+    a.id, a.type, a.encoding, a.body
+from feed f join stream s on s.id = f.stream
+cross join lateral (
+    select * from decision d where d.stream = f.stream and d.day = (f.at_us / {DAY_US})::int
+        and d.seq >= f.first_seq + greatest(0, $1 + 1 - f.first_position)
+        and d.seq <= f.first_seq + least(f.count - 1, $2 - f.first_position)
+) d
+join round r on r.stream = d.stream and r.number = d.round and r.day = d.day
+left join lateral (
+    select e.id, e.type, e.encoding, e.body
+    from input i join event e on e.id = i.event and e.sha256 = i.sha256 and e.day = i.day
+    where s.name = '{INTAKE}' and i.stream = d.stream and i.round = d.round
+        and i.ordinal = d.seq - r.first_seq and i.day = d.day
+    limit 1
+) a on true
+where f.first_position > $1 - {RUN_MAX} and f.first_position <= $2
+    and f.first_position + f.count - 1 > $1
+"""
+
+_PLACES = """
+select s.name, f.first_seq, f.count, f.first_position, f.correlations
+from unnest($1::text[], $2::bigint[], $3::bigint[]) as w(name, low, high)
+join stream s on s.name = w.name
+join feed f on f.stream = s.id and f.first_seq > w.low - $4 and f.first_seq <= w.high
+order by f.first_position
+"""
+
+# The first decision that was made at that time or later; all before it are earlier or were made at
+# the same moment.
+_AT = """
+select min(f.first_position) from feed f where f.at_us >= $1
+"""
+
+
+class FeedRetiredError(LedgerError):
+    """The position was retired. `earliest`: the first that can still be read."""
+
+    def __init__(self, after: int, earliest: int) -> None:
+        super().__init__(
+            f"position {after + 1} of the feed was retired; the earliest is {earliest}"
+        )
+        self.earliest = earliest
+
+
+class FeedHead(NamedTuple):
+    """`position`: the last that was given; 0: none. `earliest`: from there on nothing was retired;
+    one more than `position` where everything was."""
+
+    position: int
+    earliest: int
+
+
+class FeedEntry(NamedTuple):
+    """A decision and its position. `correlation`: the id of its first cause. Of a fact that was
+    accepted, `row.accepted` is the event."""
+
+    position: int
+    correlation: UUID
+    row: LedgerRow
+
+
+@dataclass(frozen=True, slots=True)
+class FeedFilter:
+    """Which decisions are wanted; of each field any of, empty: all. `types`: with or without prefix
+    and version. `clusters`: decided by the stream of the cluster, about it, or sent to it.
+    `facts`: what was accepted is wanted too."""
+
+    types: tuple[str, ...] = ()
+    namespaces: tuple[str, ...] = ()
+    bindings: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
+    streams: tuple[str, ...] = ()
+    outcomes: tuple[str, ...] = ()
+    facts: bool = False
+
+    @property
+    def hides(self) -> bool:
+        """Whether it leaves anything out."""
+        return self != FeedFilter(facts=True)
+
+    def digest(self) -> str:
+        """By which a cursor knows the filter it was moved under: the same for any order of the same
+        values. 16 hex digits."""
+        plain = {
+            field.name: sorted(value) if isinstance(value, tuple) else value
+            for field in fields(self)
+            if (value := getattr(self, field.name))
+        }
+        return hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class FeedPage:
+    """`entries`: in order of position. `through`: everything up to here was looked at; where a
+    reader goes on. `head`: as of before the page was read."""
+
+    entries: tuple[FeedEntry, ...]
+    through: int
+    head: FeedHead
+
+
+class FeedPlaces:
+    """Where decisions stand in the feed, for those that were looked up by `places`. `runs`: stream
+    -> (first seq, count, first position, correlations), in order."""
+
+    def __init__(self, runs: Mapping[str, Sequence[tuple[int, int, int, bytes]]]) -> None:
+        self._runs = runs
+        self._firsts = {stream: [run[0] for run in found] for stream, found in runs.items()}
+
+    def of(self, stream: str, seq: int) -> tuple[int, UUID] | None:
+        """Position and correlation; None: it has no position yet."""
+        at = bisect_right(self._firsts.get(stream, ()), seq) - 1
+        if at < 0:
+            return None
+        first, count, position, correlations = self._runs[stream][at]
+        if seq >= first + count:
+            return None
+        start = (seq - first) * 16
+        return position + seq - first, UUID(bytes=correlations[start : start + 16])
+
+
+async def head(database: Database) -> FeedHead:
+    async with database.reading() as raw:
+        return await _head(raw)
+
+
+async def page(
+    database: Database,
+    after: int,
+    limit: int,
+    wanted: FeedFilter = FeedFilter(),
+    scan_max: int = SCAN_MAX,
+) -> FeedPage:
+    """At most `limit` decisions beyond position `after`, looking at no more than `scan_max`
+    positions (or `limit`, where nothing is hidden). At the end of the feed the page is empty.
+
+    FeedRetiredError: something beyond `after` was retired."""
+    conditions, values = _conditions(wanted)
+    statement = f"{_PAGE}{conditions} order by 1 limit $3"
+    entries: list[FeedEntry] = []
+    async with database.reading() as raw:
+        known = await _head(raw)
+        if after + 1 < known.earliest:
+            raise FeedRetiredError(after, known.earliest)
+        through, end = after, min(known.position, after + max(scan_max, limit))
+        while through < end and len(entries) < limit:
+            left = limit - len(entries)
+            window = min(end, through + (max(WINDOW, left) if wanted.hides else left))
+            found = await raw.fetch(statement, through, window, left, *values)
+            rows = [FeedEntry(p, UUID(bytes=c), relayed(tuple(r))) for p, c, *r in found]
+            entries += [entry for entry in rows if _concerns(entry.row, wanted.clusters)]
+            # a statement that gave all it was allowed to may have left some of its window
+            through = rows[-1].position if len(found) == left else window
+    return FeedPage(tuple(entries), through, known)
+
+
+async def position_at(database: Database, at: Micros) -> int:
+    """After which position what was decided at `at` or later begins."""
+    async with database.reading() as raw:
+        found = await raw.fetchrow(_AT, at)
+        known = await _head(raw)
+    first = None if found is None else found[0]
+    return known.position if first is None else max(int(first), known.earliest) - 1
+
+
+async def places(database: Database, rows: Iterable[LedgerRow]) -> FeedPlaces:
+    """The places of `rows`, those that have one."""
+    ranges: dict[str, tuple[int, int]] = {}
+    for row in rows:
+        low, high = ranges.get(row.stream, (row.seq, row.seq))
+        ranges[row.stream] = min(low, row.seq), max(high, row.seq)
+    found: dict[str, list[tuple[int, int, int, bytes]]] = {}
+    if ranges:
+        async with database.reading() as raw:
+            for stream, first, count, position, correlations in await raw.fetch(
+                _PLACES,
+                list(ranges),
+                [low for low, _ in ranges.values()],
+                [high for _, high in ranges.values()],
+                RUN_MAX,
+            ):
+                found.setdefault(stream, []).append((first, count, position, correlations))
+    return FeedPlaces(found)
+
+
+async def news(database: Database, wakeup: asyncio.Event) -> None:
+    """Sets `wakeup` whenever positions were given, until cancelled; after each (re)connection
+    too."""
+    # who reads a page loads nothing that writes
+    from wharfinger.runtime.ledger import notifications
+
+    await notifications.notifications(database, wakeup, CHANNEL)
+
+
+async def _head(raw: Raw) -> FeedHead:
+    row = await raw.fetchrow(_HEAD)
+    assert row is not None, "the migration has made its row"
+    return FeedHead(*row)
+
+
+def _conditions(wanted: FeedFilter) -> tuple[str, list[object]]:
+    """Of the statement of a page, beginning with its fourth argument."""
+    conditions: list[str] = []
+    values: list[object] = []
+
+    def where(condition: str, value: object) -> None:
+        values.append(value)
+        conditions.append(condition.format(f"${len(values) + 3}"))
+
+    if not wanted.facts:
+        conditions.append(f"s.name <> '{INTAKE}'")
+    if wanted.types:
+        full = [t for t in wanted.types if t.startswith(PREFIX)]
+        short = [t for t in wanted.types if not t.startswith(PREFIX)]
+        values += [full, [PREFIX + t for t in short]]
+        conditions.append(
+            f"(coalesce(a.type, d.type) = any(${len(values) + 2}::text[]) or "
+            rf"regexp_replace(coalesce(a.type, d.type), '\.v\d+$', '') = "
+            f"any(${len(values) + 3}::text[]))"
+        )
+    if wanted.namespaces:
+        where("split_part(d.subject, '/', 1) = any({}::text[])", list(wanted.namespaces))
+        conditions.append("position('/' in d.subject) > 0")
+    if wanted.bindings:
+        where("d.subject = any({}::text[])", list(wanted.bindings))
+    if wanted.streams:
+        where("s.name = any({}::text[])", list(wanted.streams))
+    if wanted.outcomes:
+        where("d.outcome = any({}::text[])", list(wanted.outcomes))
+    if wanted.clusters:
+        where(
+            f"(s.name like '{FLEET}%%' or d.subject = any({{0}}::text[]) or "
+            f"s.name = any(select '{CLUSTER}' || c from unnest({{0}}::text[]) as c))".replace(
+                "%%", "%"
+            ),
+            list(wanted.clusters),
+        )
+    return "".join(f" and {condition}" for condition in conditions), values
+
+
+def _concerns(row: LedgerRow, clusters: Sequence[str]) -> bool:
+    """Whether a decision that the statement has let through concerns one of these clusters: a fleet
+    decision says so in its body alone."""
+    if not clusters or row.subject in clusters or not row.stream.startswith(FLEET):
+        return True
+    decided = as_decision(row.data())
+    return decided is not None and any(
+        cluster in clusters for cluster, _ in decided.assignment_items(row.seq, str(row.id))
+    )

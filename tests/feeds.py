@@ -1,0 +1,73 @@
+"""What holds of a feed, checked from its rows alone; and places for rows that stand in no feed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from wharfinger.events.streams import ACCESS, INTAKE
+from wharfinger.runtime.ledger import FeedPlaces, Ledger, LedgerRow
+
+
+def placed(rows: Iterable[LedgerRow]) -> FeedPlaces:
+    """Positions for rows that were made by hand: each its seq in thousands of its stream."""
+    streams: dict[str, list[tuple[int, int, int, bytes]]] = {}
+    for row in rows:
+        base = 1_000_000 * (sum(row.stream.encode()) % 900 + 1)
+        run = (row.seq, 1, base + row.seq, (row.cause or row.id).bytes)
+        streams.setdefault(row.stream, []).append(run)
+    return FeedPlaces({stream: sorted(runs) for stream, runs in streams.items()})
+
+
+async def positions(ledger: Ledger) -> dict[int, tuple[str, int]]:
+    """Every position in the feed; none twice."""
+    async with ledger.database.reading() as raw:
+        found = await raw.fetch(
+            "select f.first_position + n, s.name, f.first_seq + n "
+            "from feed f join stream s on s.id = f.stream, generate_series(0, f.count - 1) n"
+        )
+    given = {position: (stream, seq) for position, stream, seq in found}
+    assert len(given) == len(found), "a position stands for two decisions"
+    return given
+
+
+async def assert_feed(ledger: Ledger, *, whole: bool = True) -> dict[int, tuple[str, int]]:
+    """Dense, injective, each stream in order, no effect before its cause, each correlation the
+    first cause; `whole`: and nothing is left out."""
+    given = await positions(ledger)
+    head = await ledger.feed_head()
+    assert sorted(given) == list(range(1, head.position + 1))
+    assert len(set(given.values())) == len(given)
+    last: dict[str, int] = {}
+    for position in sorted(given):
+        stream, seq = given[position]
+        assert seq == last.get(stream, 0) + 1, (position, stream, seq)
+        last[stream] = seq
+    if whole:
+        heads = {h.stream: h.seq for h in await ledger.heads() if h.seq and h.stream != ACCESS}
+        assert last == heads
+    await _assert_causes(ledger, {place: position for position, place in given.items()})
+    return given
+
+
+async def _assert_causes(ledger: Ledger, place: dict[tuple[str, int], int]) -> None:
+    async with ledger.database.reading() as raw:
+        rows = await raw.fetch(
+            "select s.name, d.seq, d.id, d.cause, substr(f.correlations, "
+            "((d.seq - f.first_seq) * 16 + 1)::int, 16) from feed f "
+            "join stream s on s.id = f.stream join decision d on d.stream = f.stream "
+            "and d.seq >= f.first_seq and d.seq < f.first_seq + f.count"
+        )
+    named: dict[UUID, tuple[str, int]] = {}
+    causes: dict[UUID, UUID | None] = {}
+    for stream, seq, id_, cause, _ in rows:
+        # a fact is named by its event, not by the decision that accepted it
+        name = cause if stream == INTAKE else id_
+        named[name], causes[name] = (stream, seq), None if stream == INTAKE else cause
+    for stream, seq, id_, cause, correlation in rows:
+        if stream != INTAKE and cause in named:
+            assert place[named[cause]] < place[stream, seq], f"{stream} {seq} is before its cause"
+        first = cause if stream == INTAKE else id_
+        while (before := causes.get(first)) is not None:
+            first = before
+        assert UUID(bytes=correlation) == first, f"{stream} {seq}"

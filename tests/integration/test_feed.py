@@ -1,0 +1,338 @@
+"""The feed on a real database: whatever is killed, and however many give positions at once, they
+are dense, each is one decision's for good, and no effect stands before its cause."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.counter import Counter, Writer, withdrawn
+from tests.feeds import assert_feed, positions
+from tests.patience import in_patience
+
+from wharfinger.events.bindings import BindingWithdrawn
+from wharfinger.events.codec import made
+from wharfinger.events.envelope import Event
+from wharfinger.events.streams import BINDINGS, INTAKE
+from wharfinger.runtime.ledger import (
+    CorruptLedger,
+    FeedAppender,
+    FeedFilter,
+    FeedRetiredError,
+    Ledger,
+    Submission,
+    Transient,
+)
+from wharfinger.runtime.ledger.database import Database, Raw
+from wharfinger.runtime.ledger.days import DAY_US
+from wharfinger.runtime.ledger.feed_order import RUN_MAX
+
+pytestmark = pytest.mark.integration
+
+
+class Plane:
+    """Streams that decide about what was accepted, and about what the others decided; each has a
+    clock of its own."""
+
+    def __init__(self, ledger: Ledger, seed: int) -> None:
+        self.ledger = ledger
+        self.random = random.Random(seed)
+        self.writers: dict[str, Writer] = {}
+        self.causes: list[UUID] = []
+        self.accepted = 0
+
+    async def live(self, turns: int) -> None:
+        for _ in range(turns):
+            if self.random.random() < 0.4:
+                await self._accept(self.random.randint(1, 4))
+            else:
+                await self._decide(self.random.choice(["fleet/0", "cluster/a", "cluster/b"]))
+
+    async def _accept(self, count: int) -> None:
+        events = [withdrawn(self.accepted + n) for n in range(count)]
+        self.accepted += count
+        await self.ledger.accept([Submission(e, BINDINGS.name, e.subject, "p") for e in events])
+        self.causes += [event.id for event in events]
+
+    async def _decide(self, stream: str) -> None:
+        writer = self.writers.get(stream)
+        if writer is None:
+            await self.ledger.ensure_streams([stream])
+            head = (await self.ledger.raise_epoch([stream]))[stream]
+            writer = self.writers[stream] = Writer(head, Counter(every=4))
+        fresh = [cause for cause in self.causes if cause not in writer.events]
+        chosen = self.random.sample(fresh, min(len(fresh), self.random.randint(1, 3)))
+        late = self.random.choice([0, 0, 1, 700, DAY_US])
+        round_ = writer.step([_about(cause) for cause in chosen], writer.head.at + late)
+        await self.ledger.commit([round_], writer.events)
+        self.causes += [decision.id for decision in round_.decisions]
+
+
+def _about(cause: UUID) -> Event[Any]:
+    """An input with the id of what caused it: the decision on it names that as its cause."""
+    name = f"shop/b{cause.int % 5}"
+    return made(BindingWithdrawn(name), id=cause, source="/tests", subject=name)
+
+
+async def number(ledger: Ledger, page: int = 2000) -> int:
+    """Until nothing waits."""
+    appender, given = FeedAppender(ledger.database, page), 0
+    await appender.begin()
+    while one := await appender.append():
+        given += one
+    return given
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+async def test_a_history_is_numbered_as_it_comes(ledger: Ledger, seed: int) -> None:
+    plane, appender = Plane(ledger, seed), FeedAppender(ledger.database)
+    await appender.begin()
+    for _ in range(12):
+        await plane.live(5)
+        before = await positions(ledger)
+        await appender.append()
+        after = await positions(ledger)
+        assert after.items() >= before.items(), "a decision got another position"
+    await assert_feed(ledger)
+    assert await appender.append() == 0
+
+
+@pytest.mark.parametrize("page", [1, 3, 50])
+async def test_an_old_ledger_is_numbered_once_by_time_and_causes(ledger: Ledger, page: int) -> None:
+    """In parts of any size; the parts of a stream that were read wait for what they were caused
+    by."""
+    await Plane(ledger, 7).live(60)
+    given = await number(ledger, page)
+    feed = await assert_feed(ledger)
+    assert len(feed) == given
+    assert await number(ledger) == 0
+    assert await positions(ledger) == feed
+
+
+async def test_two_appenders_at_once_give_each_position_once(
+    ledger: Ledger, database_url: str
+) -> None:
+    """As a publisher that was frozen while another one took over, again and again."""
+    plane = Plane(ledger, 11)
+    others = [await Ledger.open(database_url, f"tests-{n}") for n in range(2)]
+    stop = asyncio.Event()
+
+    async def append(other: Ledger) -> int:
+        appender, given = FeedAppender(other.database), 0
+        await appender.begin()
+        while True:
+            one = await appender.append()
+            given += one
+            if not one and stop.is_set():
+                return given
+            await asyncio.sleep(0)
+
+    try:
+        tasks = [asyncio.create_task(append(other)) for other in others]
+        await plane.live(80)
+        stop.set()
+        given = await in_patience(asyncio.gather(*tasks))
+    finally:
+        for other in others:
+            await other.close()
+    assert sum(given) == len(await assert_feed(ledger))
+
+
+class Cut(Database):
+    """A database whose connection breaks at the `at`th statement from now: before it arrives, or
+    after it was executed and before its answer arrives."""
+
+    def __init__(self, of: Database, at: int, *, executed: bool) -> None:
+        self.__dict__.update(of.__dict__)
+        self.left = at
+        self.executed = executed
+
+    @asynccontextmanager
+    async def reading(self, *, patient: bool = False) -> AsyncIterator[Raw]:
+        async with super().reading(patient=patient) as raw:
+            yield _CutRaw(raw, self)
+
+
+class _CutRaw:
+    def __init__(self, raw: Raw, database: Cut) -> None:
+        self._raw = raw
+        self._database = database
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(*args: object) -> object:
+            self._database.left -= 1
+            if self._database.left:
+                return await getattr(self._raw, name)(*args)
+            if self._database.executed:
+                await getattr(self._raw, name)(*args)
+            raise Transient("the connection was cut")
+
+        return call
+
+
+def _cuts() -> Iterator[tuple[int, bool]]:
+    for at in range(1, 25):
+        yield at, False
+        yield at, True
+
+
+@pytest.mark.parametrize("restart", [True, False], ids=["killed", "goes on"])
+async def test_a_kill_at_any_statement_changes_no_position(ledger: Ledger, restart: bool) -> None:
+    plane = Plane(ledger, 5)
+    reached = 0
+    for at, executed in _cuts():
+        await plane.live(2)
+        before = await positions(ledger)
+        cut = Cut(ledger.database, at, executed=executed)
+        appender = FeedAppender(cut, page=2)
+        try:
+            await appender.begin()
+            while await appender.append():
+                pass
+        except Transient:
+            reached += 1
+        assert (await positions(ledger)).items() >= before.items()
+        await assert_feed(ledger, whole=False)
+        if restart:
+            await number(ledger)
+        else:
+            cut.left = 10**6
+            while await appender.append():
+                pass
+        await assert_feed(ledger)
+    assert reached > 10
+
+
+async def test_a_decision_that_is_missing_stops_the_feed_before_it(ledger: Ledger) -> None:
+    plane = Plane(ledger, 3)
+    await plane.live(30)
+    async with ledger.database.reading() as raw:
+        await raw.execute(
+            "delete from decision where seq = 2 "
+            "and stream = (select id from stream where name = 'fleet/0')"
+        )
+    with pytest.raises(CorruptLedger, match=r"fleet/0.*decision 2: missing"):
+        await number(ledger)
+    assert (await ledger.feed_head()).position == 0
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+async def test_a_reader_goes_through_all_of_it_in_pages_of_any_size(ledger: Ledger) -> None:
+    await Plane(ledger, 13).live(40)
+    await number(ledger)
+    feed = await assert_feed(ledger)
+    for limit in (1, 7, 1000):
+        after = 0
+        seen: dict[int, tuple[str, int]] = {}
+        while True:
+            page = await ledger.feed_page(after, limit, FeedFilter(facts=True))
+            assert page.head.position == len(feed)
+            assert len(page.entries) <= limit
+            seen |= {e.position: (e.row.stream, e.row.seq) for e in page.entries}
+            if page.through == after:
+                break
+            after = page.through
+        assert seen == feed
+        assert list(seen) == sorted(seen)
+
+
+async def test_a_filter_hides_and_the_cursor_moves_over_it(ledger: Ledger) -> None:
+    await Plane(ledger, 17).live(60)
+    await number(ledger)
+    feed = await assert_feed(ledger)
+    everything = (await ledger.feed_page(0, 10_000, FeedFilter(facts=True))).entries
+    for wanted in (
+        FeedFilter(),
+        FeedFilter(types=("binding.released",)),
+        FeedFilter(types=("io.wharfinger.failover.resumed.v1", "binding.withdrawn"), facts=True),
+        FeedFilter(bindings=("shop/b1", "shop/b2")),
+        FeedFilter(namespaces=("shop",)),
+        FeedFilter(streams=("cluster/a",)),
+        FeedFilter(clusters=("b",)),
+        FeedFilter(outcomes=("resumed",)),
+        FeedFilter(namespaces=("absent",)),
+    ):
+        expected = [e.position for e in everything if _matches(e.row, wanted)]
+        after, found = 0, []
+        while after < len(feed):
+            page = await ledger.feed_page(after, 3, wanted, scan_max=10)
+            found += [entry.position for entry in page.entries]
+            assert page.through > after
+            after = page.through
+        assert found == expected, wanted
+        assert bool(expected) is (wanted.namespaces != ("absent",))
+
+
+def _matches(row: Any, wanted: FeedFilter) -> bool:
+    type_ = (row.accepted.type if row.accepted else row.type).removeprefix("io.wharfinger.")
+    types = {t.removeprefix("io.wharfinger.").removesuffix(".v1") for t in wanted.types}
+    return (
+        (wanted.facts or row.stream != INTAKE)
+        and (not types or type_.removesuffix(".v1") in types)
+        and (not wanted.bindings or row.subject in wanted.bindings)
+        and (not wanted.namespaces or row.subject.startswith(f"{wanted.namespaces[0]}/"))
+        and (not wanted.streams or row.stream in wanted.streams)
+        and (not wanted.clusters or row.stream == f"cluster/{wanted.clusters[0]}")
+        and (not wanted.outcomes or row.outcome in wanted.outcomes)
+    )
+
+
+def test_a_filter_has_one_digest_in_any_order() -> None:
+    one, other = FeedFilter(types=("a", "b")), FeedFilter(types=("b", "a"))
+    assert one.digest() == other.digest()
+    assert len({FeedFilter().digest(), one.digest(), FeedFilter(streams=("a", "b")).digest()}) == 3
+
+
+async def test_who_waits_is_woken_when_positions_are_given(ledger: Ledger) -> None:
+    plane, wakeup = Plane(ledger, 19), asyncio.Event()
+    listening = asyncio.create_task(ledger.feed_news(wakeup))
+    try:
+        await in_patience(wakeup.wait())  # the connection stands
+        wakeup.clear()
+        await plane.live(3)
+        await number(ledger)
+        await in_patience(wakeup.wait())
+    finally:
+        listening.cancel()
+    assert (await ledger.feed_head()).position
+
+
+async def test_a_long_run_is_read_from_its_middle(ledger: Ledger) -> None:
+    await ledger.ensure_streams(["fleet/0"])
+    writer = Writer((await ledger.raise_epoch(["fleet/0"]))["fleet/0"])
+    round_ = writer.step([withdrawn(n) for n in range(2 * RUN_MAX)])
+    await ledger.commit([round_], writer.events)
+    await number(ledger)
+    for after in (0, RUN_MAX - 1, RUN_MAX, RUN_MAX + 1, 2 * RUN_MAX):
+        page = await ledger.feed_page(after, 2)
+        assert [entry.row.seq for entry in page.entries] == [after + 1, after + 2]
+    rows = [row async for row in ledger.decisions(_all())]
+    places = await ledger.feed_places(rows[RUN_MAX - 3 : RUN_MAX + 3])
+    for row in rows[RUN_MAX - 3 : RUN_MAX + 3]:
+        place = places.of(row.stream, row.seq)
+        assert place is not None
+        assert place[0] == row.seq
+
+
+def _all() -> Any:
+    from wharfinger.runtime.ledger import DecisionQuery
+
+    return DecisionQuery()
+
+
+async def test_a_position_before_the_horizon_is_refused_with_the_earliest(ledger: Ledger) -> None:
+    await Plane(ledger, 23).live(10)
+    await number(ledger)
+    async with ledger.database.reading() as raw:
+        await raw.execute("update feed_head set earliest = 5")
+    with pytest.raises(FeedRetiredError, match=r"position 4 .* earliest is 5") as caught:
+        await ledger.feed_page(3, 10)
+    assert caught.value.earliest == 5
+    assert (await ledger.feed_page(4, 1, FeedFilter(facts=True))).entries[0].position == 5
