@@ -79,7 +79,7 @@ def main() -> int:
     emptied = measure_consolidation(figures, data)
     refused = measure_refusals(figures)
     show(figures)
-    console = Console(width=150 if not sys.stdout.isatty() else None)
+    console = Console(width=210 if not sys.stdout.isatty() else None)
     console.print(fleet.table(costs))
     console.print(placement.table(selections))
     console.print(nodes.table(rates))
@@ -191,6 +191,14 @@ def measure_refusals(figures: list[Figure]) -> refusals.Measured:
             refusals.PLACED_MUST,
             ratio=bound,
         ),
+        Figure(
+            "one at a time: refused requests of what clusters answer",
+            single.refused_percent,
+            "%",
+            refusals.REFUSED_MUST,
+            False,
+        ),
+        Figure("one at a time: refused twice for an unchanged cause", single.twice, "", 0, False),
     ]
     return found
 

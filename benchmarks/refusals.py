@@ -59,22 +59,32 @@ DEVICES = "thousandths of devices"
 
 @dataclass(slots=True)
 class Ran:
-    """`answers`: of clusters, placed or refused; `refusals`: of clusters, by reason; `released`:
-    replicas that gave way; `twice`: bindings that the fleet stage refused more than once."""
+    """`answers`: of clusters, placed, refused or returned; `refusals`: of requests by clusters, by
+    reason; `returns`: decisions that give back only replicas that had a node, by why they lost it;
+    `released`: replicas that were preempted; `fleet_refusals`: of the fleet stage, by reason;
+    `twice`: bindings that a cluster refused twice for the same reason, without a placement or a
+    release in that cluster between."""
 
     name: str
     answers: int = 0
     refusals: Counter[str] = field(default_factory=Counter)
+    returns: Counter[str] = field(default_factory=Counter)
     released: int = 0
-    fleet_refusals: int = 0
+    fleet_refusals: Counter[str] = field(default_factory=Counter)
     twice: int = 0
     waiting: int = 0
     cpu_milli: int = 0
     seconds: float = 0.0
 
+    unchanged: dict[tuple[str, str], str] = field(default_factory=dict)
+
     @property
     def refused_percent(self) -> float:
         return 100 * sum(self.refusals.values()) / max(1, self.answers)
+
+    @property
+    def returned_percent(self) -> float:
+        return 100 * sum(self.returns.values()) / max(1, self.answers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +116,13 @@ def measured(plan: FleetPlan = PLAN) -> Measured:
 
 def ran(name: str, decider: FleetDecider, batches: Iterable[Sequence[Event[Value]]]) -> Ran:
     world, begin, at = World(repeat_after_s=None, fleet=decider), time.perf_counter(), 0
-    found, fleet = Ran(name), Counter[str]()
+    found = Ran(name)
     for batch in (*batches, ()):
         at += SECOND if batch else 2 * PATIENCE_S * SECOND
         for told in world.tell(batch, at):
             for decision in told.round.decisions:
-                _count(found, fleet, decision.data)
+                _count(found, decision.data)
     found.seconds = time.perf_counter() - begin
-    found.fleet_refusals = sum(fleet.values())
-    found.twice = sum(n > 1 for n in fleet.values())
     for state in world.fleet_states():
         found.waiting += sum(bool(b.refused) for b in state.bindings.values())
     for cluster in world.cluster_states():
@@ -123,19 +131,32 @@ def ran(name: str, decider: FleetDecider, batches: Iterable[Sequence[Event[Value
     return found
 
 
-def _count(found: Ran, fleet: Counter[str], data: Value) -> None:
+def _count(found: Ran, data: Value) -> None:
     match data:
         case ReplicasPlaced():
             found.answers += 1
+            _changed(found, data.cluster)
         case ReplicasRefused():
             found.answers += 1
+            if data.is_return:
+                found.returns[data.refusal()] += 1
+                return
             found.refusals[data.reason] += 1
+            key = (data.cluster, data.binding)
+            found.twice += found.unchanged.get(key) == data.reason
+            found.unchanged[key] = data.reason
         case ReplicasReleased():
-            found.released += 1
+            found.released += sum(len(share.ordinals) for share in data.released)
+            _changed(found, data.cluster)
         case ScheduleRefused():
-            fleet[data.binding] += 1
+            found.fleet_refusals[data.reason] += 1
         case _:
             pass
+
+
+def _changed(found: Ran, cluster: str) -> None:
+    for key in [key for key in found.unchanged if key[0] == cluster]:
+        del found.unchanged[key]
 
 
 def _strict(event: Event[Value]) -> Event[Value]:
@@ -271,9 +292,11 @@ def table(found: Measured) -> Table:
         "of the bound",
         "clusters refuse",
         "of their answers",
-        "gave way",
-        "fleet refusals",
         "twice",
+        "clusters return",
+        "of their answers",
+        "preempted",
+        "the fleet refuses",
         "wait at the end",
         "s",
         title=(
@@ -282,24 +305,29 @@ def table(found: Measured) -> Table:
         ),
     )
     for run in found.runs:
-        causes = ", ".join([f"{reason} {n:,}" for reason, n in run.refusals.most_common()])
         shown.add_row(
             run.name,
             f"{run.cpu_milli / 1000:,.0f}",
             f"{100 * run.cpu_milli / found.bound_milli:.1f} %",
-            causes or "0",
+            _causes(run.refusals),
             f"{run.refused_percent:.1f} %",
-            f"{run.released:,}",
-            f"{run.fleet_refusals:,}",
             f"{run.twice:,}",
+            _causes(run.returns),
+            f"{run.returned_percent:.1f} %",
+            f"{run.released:,}",
+            _causes(run.fleet_refusals),
             f"{run.waiting:,}",
             f"{run.seconds:.1f}",
         )
     return shown
 
 
+def _causes(counts: Counter[str]) -> str:
+    return ", ".join([f"{reason} {n:,}" for reason, n in counts.most_common()]) or "0"
+
+
 def main() -> int:
-    Console(width=150 if not sys.stdout.isatty() else None).print(table(measured()))
+    Console(width=210 if not sys.stdout.isatty() else None).print(table(measured()))
     return 0
 
 

@@ -26,6 +26,7 @@ OUTCOME_STYLES = {
     "scheduled": GOOD,
     "placed": GOOD,
     "refused": BAD,
+    "returned": WARN,
     "silenced": WARN,
     "released": WARN,
     "selected": GOOD,

@@ -87,8 +87,16 @@ def histories(draw: st.DrawFn, pods: bool = True) -> tuple[str, list[list[Value]
                 tainted = draw(
                     st.sampled_from([(), (Taint("a", "NoExecute"),), (Taint("b", "NoSchedule"),)])
                 )
+                part = draw(st.sampled_from([1, 1, 2, 3]))
+                has = {name: amount // part for name, amount in old.allocatable.items()}
+                devices = old.devices[: draw(st.integers(0, len(old.devices)))]
                 nodes[at] = Node(
-                    old.name, old.allocatable, old.devices, old.labels, tainted, old.unschedulable
+                    old.name,
+                    has if part > 1 else old.allocatable,
+                    devices if part > 1 else old.devices,
+                    old.labels,
+                    tainted,
+                    old.unschedulable,
                 )
                 inputs += observed(nodes)
             elif what == 8 and nodes and pods:

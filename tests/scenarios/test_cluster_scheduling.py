@@ -273,7 +273,7 @@ def test_the_important_takes_the_place_of_the_unimportant(plane: Harness) -> Non
     assert outcomes(decisions) == [
         ("released", "batch"),
         ("placed", "urgent"),
-        ("refused", "batch"),
+        ("returned", "batch"),
     ]
     gone = decisions[0].data
     assert isinstance(gone, ReplicasReleased)
@@ -340,7 +340,7 @@ def test_while_a_victim_still_runs_its_node_is_kept_for_who_comes(plane: Harness
     assert outcomes(decisions) == [
         ("released", "batch"),
         ("nominated", "urgent"),
-        ("refused", "batch"),
+        ("returned", "batch"),
     ]
     nominated = decisions[1].data
     assert isinstance(nominated, ReplicasNominated)

@@ -17,13 +17,19 @@ from tests.scenarios.fleet_plane import (
     room,
 )
 
+from wharfinger.domain.cluster import Cluster
+from wharfinger.domain.node import Node
+from wharfinger.domain.placement import ClusterAffinity, Placement, ReplicaScheduling, StaticWeight
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import Requirements
 from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.capacity import CapacityEstimated
+from wharfinger.events.cluster_state import into_buckets
+from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.decisions import (
     ReplicasPlaced,
     ReplicasRefused,
+    ReplicasReleased,
     ScheduleDecided,
     ScheduleRefused,
 )
@@ -183,6 +189,73 @@ def test_a_burst_beyond_the_fleets_room_is_refused_by_no_cluster() -> None:
     single = World(repeat_after_s=None, fleet=FleetDecider(patience_s=30))
     decisions_of(single, facts, *[[e] for e in requests])
     assert placed_cpu(burst) >= 0.97 * placed_cpu(single)
+
+
+def test_one_at_a_time_clusters_return_what_was_preempted_and_refuse_next_to_nothing() -> None:
+    """A return names for whom its replicas were preempted. No request is refused twice in a cluster
+    in which nothing changed between."""
+    events = told(FleetPlan(5, 40, 300, 2))
+    requests = [[e] for e in events if isinstance(e.data, BindingRequested)]
+    facts = [e for e in events if not isinstance(e.data, BindingRequested)]
+    world = World(repeat_after_s=None, fleet=FleetDecider(patience_s=30))
+    answers = decisions_of(world, facts, *requests)
+    given_back = [d for d in answers if isinstance(d, ReplicasRefused)]
+    returns = [d for d in given_back if d.is_return]
+    assert returns, "the fleet is asked for more than it has"
+    names = {e.data.binding.name for (e,) in requests if isinstance(e.data, BindingRequested)}
+    for one in returns:
+        assert {entry.reason for entry in one.displaced} == {"Preempted"}
+        assert {entry.preemptor for entry in one.displaced} <= names - {one.binding}
+    placed = sum(isinstance(d, ReplicasPlaced) for d in answers)
+    assert len(given_back) - len(returns) <= 0.02 * (placed + len(given_back))
+    unchanged: dict[tuple[str, str], str] = {}
+    for d in answers:
+        if isinstance(d, ReplicasPlaced | ReplicasReleased):
+            unchanged = {key: why for key, why in unchanged.items() if key[0] != d.cluster}
+        elif isinstance(d, ReplicasRefused) and not d.is_return:
+            assert unchanged.get((d.cluster, d.binding)) != d.reason
+            unchanged[d.cluster, d.binding] = d.reason
+
+
+@pytest.mark.parametrize("free", [6, 3])
+def test_no_cluster_preempts_where_another_of_the_policy_has_room(free: int) -> None:
+    """Static weights would give each cluster two of four replicas, and oslo is full."""
+    world = World(repeat_after_s=None, fleet=FleetDecider(patience_s=30))
+    facts = [*a_member("oslo", 4), *a_member("bergen", free)]
+    low = the_binding("low", 4, only="oslo")
+    high = the_binding("high", 4, priority=9)
+    answers = decisions_of(world, facts, [low], [high])
+    preempted = [d for d in answers if isinstance(d, ReplicasReleased)]
+    decided = [d for d in answers if isinstance(d, ScheduleDecided) and d.binding == "high"]
+    targets = {t.cluster: t.replicas for t in decided[0].targets}
+    if free < 4:
+        assert targets == {"oslo": 2, "bergen": 2}
+        assert {d.preemptor for d in preempted} == {"high"}
+    else:
+        assert targets == {"bergen": 4}
+        assert not preempted
+
+
+def a_member(name: str, cpu: int) -> list[Event[Value]]:
+    nodes = into_buckets(name, [Node(f"{name}-1", {"cpu": 1000 * cpu, "memory": 2**40})], 1)
+    return [events_of(fact) for fact in (ClusterObserved(Cluster(name)), *nodes)]
+
+
+def the_binding(name: str, replicas: int, *, only: str = "", priority: int = 0) -> Event[Value]:
+    names = (only,) if only else ("bergen", "oslo")
+    weights = tuple([StaticWeight(ClusterAffinity(cluster_names=(n,)), 1) for n in names])
+    placement = Placement(
+        affinities=(ClusterAffinity(cluster_names=names),),
+        replicas=ReplicaScheduling("Divided", "Weighted", static=weights),
+    )
+    need = Requirements({"cpu": 1000})
+    return events_of(
+        a_binding(name, replicas, placement=placement, requirements=need, priority=priority)
+    )
+
+
+def events_of(fact: Value) -> Event[Value]:
+    return Event(derived_id("fact", repr(fact)), type_of(fact), "/t", "t", fact, b"", b"")
 
 
 def test_streams_that_never_waited_go_on_as_recorded() -> None:

@@ -22,6 +22,9 @@ ReplicaReason = Literal["UnknownScheduler", "Gated", "GangIncomplete", "GangDoes
 has the name they ask for, they are not to be placed yet, others of their group are missing or have
 no room, or a service of the user said no."""
 
+Displacement = Literal["Preempted", "NodeGone", "NoExecuteTaint", "NodeShrank"]
+"""Why replicas lost the node that they had, although they are still wanted in the cluster."""
+
 Trigger = Literal[
     "FirstSchedule", "ReconcileSchedule", "ScaleSchedule", "FailoverSchedule", "AvoidSchedule"
 ]
@@ -72,5 +75,8 @@ ReplicasRefusal = NodeReason | ReplicaReason
 """Why a cluster stage returned replicas to the fleet: the reason that most nodes were refused for,
 or one of the request."""
 
-Refusal = ScheduleRefusal | ReplicasRefusal | ProposalRefusal | PlanRefusal | Literal[""]
-"""Of any decision; empty: it refuses nothing."""
+Refusal = (
+    ScheduleRefusal | ReplicasRefusal | Displacement | ProposalRefusal | PlanRefusal | Literal[""]
+)
+"""Of any decision; empty: it refuses nothing. A `Displacement`: replicas are given back that had a
+node."""

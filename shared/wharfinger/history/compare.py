@@ -16,9 +16,10 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Literal
+from typing import Literal, get_args
 
 from wharfinger.domain.placement import Placement
+from wharfinger.domain.reasons import Displacement
 from wharfinger.domain.text import some
 from wharfinger.domain.value import Value
 from wharfinger.events.decisions import COMPARED, ComparedKind
@@ -149,10 +150,17 @@ def _differing_step(left: Taken | None, right: Taken | None) -> tuple[str, str, 
     )
 
 
+RETURNED = frozenset(get_args(Displacement))
+"""Reasons of decisions that give replicas back because they lost their node."""
+
+
 def _described(taken: Taken | None) -> str:
     """With the outcome word, which no column beside it holds: `refused: Unschedulable; keeps oslo
     2`."""
-    return "no decision" if taken is None else f"{taken.data.OUTCOMES[0]}: {taken.data.sentence()}"
+    if taken is None:
+        return "no decision"
+    word = "returned" if taken.data.refusal() in RETURNED else taken.data.OUTCOMES[0]
+    return f"{word}: {taken.data.sentence()}"
 
 
 def where_text(final: Final | None) -> str:

@@ -35,6 +35,7 @@ from wharfinger.domain.ids import Meaning
 from wharfinger.domain.node_pool import DisruptionReason, PoolOperator
 from wharfinger.domain.reasons import (
     NO_CAPACITY,
+    Displacement,
     NodeReason,
     PlanRefusal,
     ProposalRefusal,
@@ -149,14 +150,7 @@ WORDS = frozenset(
         ),
         *("webster", "in-order", "evict", "reserve"),
         *("NoSelect", "NoSelectIfNew", "PreferNoSelect"),
-        *(
-            "NodeGone",
-            "NoExecuteTaint",
-            "RequirementsChanged",
-            "ScaledDown",
-            "Preempted",
-            "GangBroken",
-        ),
+        *(*get_args(Displacement), "GangBroken", "RequirementsChanged", "ScaledDown"),
         *("class", "totals", "grades", "summary", "quota", "silent", "refused"),
         *("FailoverProposed", "EvictionProposed", "RescheduleProposed", "NodeRemovalProposed"),
         *(

@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import assert_never, get_args
 from uuid import UUID
 
 from wharfinger.domain.instance_types import PRICE_UNIT
+from wharfinger.domain.reasons import Displacement
 from wharfinger.domain.value import Value
 from wharfinger.events.decisions import (
     ON_NODES,
@@ -46,9 +47,7 @@ from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow
 
 HOUR_US: Micros = 3600 * 1_000_000
 
-NOT_UPKEEP = frozenset(
-    {"", "RequirementsChanged", "ScaledDown", "NodeGone", "NoExecuteTaint", "Preempted"}
-)
+NOT_UPKEEP = frozenset({"", "RequirementsChanged", "ScaledDown", *get_args(Displacement)})
 """Reasons of releases that no disruption and no descheduling strategy caused."""
 
 _TYPES = types_of(*kinds_about("command"), *ON_NODES)

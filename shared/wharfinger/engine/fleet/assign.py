@@ -13,6 +13,7 @@ overflow groups is divided tier by tier (`overflow`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -35,7 +36,7 @@ from wharfinger.engine.fleet.division import (
 from wharfinger.engine.fleet.overflow import tier_targets
 from wharfinger.engine.fleet.pick import pick
 from wharfinger.engine.fleet.question import Estimates, Question, Term
-from wharfinger.engine.fleet.room import exceeds, weighed_within_room
+from wharfinger.engine.fleet.room import exceeds, weighed_within_room, without_preemption
 from wharfinger.engine.fleet.select import ClusterCandidate, Unselectable, constrained, rank, select
 from wharfinger.engine.fleet.spread_floor import keep_spread
 from wharfinger.engine.fleet.webster import Array
@@ -373,9 +374,10 @@ def _by_policy(
     If the policy requests static weights within capacity, no cluster gets more than its capacity.
     Otherwise capacity is ignored at first, and with `strict` this first division is the result.
     Without `strict` it is the result only if no cluster gets more than its capacity. If some
-    cluster does, the replicas are divided again within capacity (`weighed_within_room`), and
-    replicas that fit nowhere are left out. If the limits make that impossible, the first division
-    is the result.
+    cluster does, the replicas are divided again within capacity (`weighed_within_room`). First this
+    is tried without preemption: a cluster does not preempt where others of the policy have room for
+    all. Replicas that fit nowhere are left out. If the limits make that impossible, the first
+    division is the result.
 
     `offer`: the clusters to divide over, with how many more replicas fit into each.
     `descending`: break ties by descending instead of ascending cluster name.
@@ -391,10 +393,11 @@ def _by_policy(
         if offer.weights is None
         else offer.weights
     )
+    calm = without_preemption(question)
     if not scheduling.bounded:
         shares = by_static_weight(offer.names, weights, replicas, descending)
         if question.placement.strict or not exceeds(
-            question, offer.names, offer.estimates, shares.replicas
+            calm, offer.names, offer.estimates, shares.replicas
         ):
             return shares
     order = _rank_order(offer.names, as_list(offer.estimates), held)
@@ -410,13 +413,25 @@ def _by_policy(
     )
     if question.placement.strict or scheduling.within_capacity or isinstance(found, Unbounded):
         return found
+    if not exceeds(calm, names, fits, found.replicas):
+        return found
+    within = partial(
+        weighed_within_room,
+        names=names,
+        weights=weights,
+        estimates=fits,
+        replicas=replicas,
+        limits=bounds_of(scheduling.limits, names),
+        descending=descending,
+        in_order=in_order,
+    )
+    spared = within(calm)
+    if not isinstance(spared, Unbounded) and sum(spared.replicas.values()) == replicas:
+        return spared
     if not exceeds(question, names, fits, found.replicas):
         return found
-    limits = bounds_of(scheduling.limits, names)
-    within = weighed_within_room(
-        question, names, weights, fits, replicas, limits, descending=descending, in_order=in_order
-    )
-    return found if isinstance(within, Unbounded) else within
+    cut = within(question)
+    return found if isinstance(cut, Unbounded) else cut
 
 
 def _by_tiers(

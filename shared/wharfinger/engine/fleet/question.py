@@ -76,6 +76,7 @@ class Question(msgspec.Struct, frozen=True):
     missing. `new_nodes`: what pools could create, in order of cluster; called only where existing
     capacity is not enough. None: no pools. `beyond`: how many more replicas a cluster may get than
     its count allows; called where a strategy that ignores capacity wants more. None: none.
+    `unknown`: the same without preemption, so only where the cluster has not reported its capacity.
     """
 
     placement: Placement
@@ -93,3 +94,4 @@ class Question(msgspec.Struct, frozen=True):
     silent: Collection[str] = ()
     new_nodes: Callable[[], Sequence[NewNodes]] | None = None
     beyond: Callable[[str], int] | None = None
+    unknown: Callable[[str], int] | None = None

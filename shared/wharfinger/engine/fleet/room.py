@@ -52,6 +52,13 @@ def exceeds(
     )
 
 
+def without_preemption(question: Question) -> Question:
+    """Returns the question with the capacity that clusters have without preemption."""
+    if question.beyond is None:
+        return question
+    return msgspec.structs.replace(question, beyond=question.unknown)
+
+
 def weighed_within_room(
     question: Question,
     names: Sequence[str],

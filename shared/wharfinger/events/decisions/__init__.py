@@ -80,7 +80,7 @@ from wharfinger.events.decisions.pod_removal_decided import PodRemovalDecided
 from wharfinger.events.decisions.proposal_refused import ProposalRefused
 from wharfinger.events.decisions.replicas_nominated import ReplicasNominated
 from wharfinger.events.decisions.replicas_placed import ReplicasPlaced
-from wharfinger.events.decisions.replicas_refused import ReplicasRefused
+from wharfinger.events.decisions.replicas_refused import DisplacedReplicas, ReplicasRefused
 from wharfinger.events.decisions.replicas_released import ReplicasReleased
 from wharfinger.events.decisions.schedule_decided import Leaving, ScheduleDecided
 from wharfinger.events.decisions.schedule_refused import ScheduleRefused
@@ -105,6 +105,7 @@ __all__ = [
     "ComparedKind",
     "DecidedGroup",
     "DecisionKind",
+    "DisplacedReplicas",
     "DisruptionCommand",
     "DisruptionDecided",
     "DisruptionEnded",

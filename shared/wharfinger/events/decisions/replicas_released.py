@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from typing import ClassVar
 from uuid import UUID
 
-from wharfinger.domain.ids import BindingName, ClusterName, FleetDecisionId, Word
+from wharfinger.domain.ids import BindingName, ClusterName, FleetDecisionId, ResourceName, Word
+from wharfinger.domain.resources import quantity_of
+from wharfinger.domain.text import some
 from wharfinger.domain.value import Value
 from wharfinger.events.assignments import Released
 from wharfinger.events.decisions.effects import ReplicaChange
@@ -26,7 +28,11 @@ from wharfinger.events.node_share import NodeShare
 
 
 class ReplicasReleased(Value, frozen=True):
-    """Replicas let go: from nodes (`released`) and not yet bound ones (`unbound`)."""
+    """Replicas let go: from nodes (`released`) and not yet bound ones (`unbound`).
+
+    `preemptor`: the binding for which they are preempted (reason `Preempted`); empty in events that
+    were recorded before it was. `short`: of a node that shrank (reason `NodeShrank`), resource ->
+    by how much its pods requested more than the node has, before any release."""
 
     TYPE: ClassVar[str] = "replicas.released"
     VERSION: ClassVar[int] = 1
@@ -40,9 +46,15 @@ class ReplicasReleased(Value, frozen=True):
     released: tuple[NodeShare, ...] = ()
     unbound: int = 0
     reason: Word = ""
+    preemptor: BindingName = ""
+    short: dict[ResourceName, int] = {}
 
     def step_results(self, cause: UUID | None) -> Iterator[StepResult]:
-        yield trigger(cause, {"reason": self.reason}, ids={"assignment": self.assignment})
+        why = {"reason": self.reason}
+        if self.preemptor:
+            why["preemptor"] = self.preemptor
+        short = {f"short of {name}": str(amount) for name, amount in sorted(self.short.items())}
+        yield trigger(cause, {**why, **short}, ids={"assignment": self.assignment})
         yield StepResult(
             "selection", {"outcome": "released", **{share.node: "" for share in self.released}}
         )
@@ -51,6 +63,11 @@ class ReplicasReleased(Value, frozen=True):
     def sentence(self) -> str:
         unbound = f", {self.unbound} not yet bound" if self.unbound else ""
         reason = f": {self.reason}" if self.reason else ""
+        if self.preemptor:
+            reason += f" by {self.preemptor}"
+        if self.short:
+            lacks = [f"{quantity_of(name, n)} {name}" for name, n in sorted(self.short.items())]
+            reason += f", its pods request {some(lacks)} more than it has"
         return f"from {shares_text(self.released) or 'no node'}{unbound}{reason}"
 
     def assignment_items(self, seq: int, decision: str) -> Iterator[ClusterItem]:

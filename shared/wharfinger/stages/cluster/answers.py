@@ -22,6 +22,7 @@ from wharfinger.events.decisions import (
 )
 from wharfinger.events.envelope import uuid_of
 from wharfinger.kernel.decider import Draft, Micros
+from wharfinger.stages.cluster.displaced import displaced_among
 from wharfinger.stages.cluster.explain import NAMED, cut, explained
 from wharfinger.stages.cluster.node_search import REPLICAS_MAX, extenders_of, placer_of, room_kept
 from wharfinger.stages.cluster.state import ClusterStageState
@@ -90,9 +91,20 @@ def released_draft(
     shares: tuple[NodeShare, ...],
     reason: str,
     cause: UUID | None,
+    preemptor: str = "",
+    short: Mapping[str, int] | None = None,
 ) -> Draft:
+    """Drafts the release of replicas from their nodes. `preemptor`, `short`: as in
+    `ReplicasReleased`."""
+    assignment = state.book.held[binding].assignment
     data = ReplicasReleased(
-        state.cluster, binding, state.book.held[binding].assignment, shares, reason=reason
+        state.cluster,
+        binding,
+        assignment,
+        shares,
+        reason=reason,
+        preemptor=preemptor,
+        short=dict(short or {}),
     )
     return Draft(data, binding, "released", cause)
 
@@ -204,9 +216,16 @@ def refused(
         explained(diagnosis, note=note) if diagnosis is not None else Explanation(note=cut(note))
     )
     data = ReplicasRefused(
-        state.cluster, binding, held.assignment, replicas, held.cls.key, reason, explanation
+        state.cluster,
+        binding,
+        held.assignment,
+        replicas,
+        held.cls.key,
+        reason,
+        explanation,
+        displaced_among(state, binding, replicas),
     )
-    return Draft(data, binding, "refused", uuid_of(held.assignment))
+    return Draft(data, binding, data.outcome, uuid_of(held.assignment))
 
 
 def does_not_fit(state: ClusterStageState, binding: str, replicas: int, also: str = "") -> Draft:

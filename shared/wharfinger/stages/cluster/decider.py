@@ -1,11 +1,12 @@
 """The rules of a cluster stream, as a `kernel.decider.Decider`: which inputs are folded (`inputs`),
 and what is decided in which order.
 
-First, replicas on lost nodes or under NoExecute taints are released (`no_execute`). Then for each
-binding with open work, by priority and arrival: surplus is released, missing replicas are placed,
-and what fits nowhere gets new nodes or is refused (`placing`, `provisioning`, `claims`). Then
-proposals are answered (`removals`, `commands`, `descheduling`), decided commands continue
-(`command_progress`), and plans are answered (`plans`).
+First, replicas on lost nodes or under NoExecute taints are released (`no_execute`), and those that
+a node has become too small for (`shrunk_nodes`). Then for each binding with open work, by priority
+and arrival: surplus is released, missing replicas are placed, and what fits nowhere gets new nodes
+or is refused (`placing`, `provisioning`, `claims`). Then proposals are answered (`removals`,
+`commands`, `descheduling`), decided commands continue (`command_progress`), and plans are answered
+(`plans`).
 
 Nothing is decided about nodes before every bucket of them was received, because an unknown cluster
 is not an empty one. A fleet whose clusters have their own schedulers never reports nodes and gets
@@ -73,6 +74,7 @@ from wharfinger.stages.cluster.plans import TRIAL, answer_plans, expectation
 from wharfinger.stages.cluster.profile import ClusterProfile
 from wharfinger.stages.cluster.removals import answer_proposals, forget_proposal
 from wharfinger.stages.cluster.replica_moves import forget_motion, motion_due
+from wharfinger.stages.cluster.shrunk_nodes import release_from_shrunk
 from wharfinger.stages.cluster.state import (
     SECTIONS,
     ClusterStageState,
@@ -217,6 +219,7 @@ class ClusterDecider:
           target node, and drops expired cool-downs after moves.
         - Sets when nodes are requested next for waiting pods of other schedulers, and drops expired
           reservations for them.
+        - Drops the records of nodes that became smaller, because the round has examined them.
         - Drops decisions to remove finished pods that do not stand any more.
         - Drops all descheduling proposals if the round is finished, because it has answered them.
 
@@ -248,6 +251,8 @@ class ClusterDecider:
         state.rested = {
             binding: until for binding, until in state.rested.items() if until > state.at
         }
+        if state.book.known:
+            state.shrunk.clear()  # each is examined at the beginning of a round
         state.removals = {uid: until for uid, until in state.removals.items() if until > state.at}
 
     def asks(self, state: ClusterStageState) -> Sequence[ExtenderCall]:
@@ -288,10 +293,10 @@ def _not_over(rooms: tuple[Nomination, ...], at: Micros) -> tuple[Nomination, ..
 def _by_the_rules(state: ClusterStageState, at: Micros) -> Iterator[Draft]:
     """Makes all decisions of one round except the answers to plans.
 
-    The order is: releases from lost or tainted nodes; ends of node claims; releases, placements and
-    requests for nodes; cancelled claims and claims of static pools; answers to proposals; next
-    steps of disruption commands; placements in the room that became free because a command was
-    rolled back. Before all nodes of the cluster are known, only proposals are answered.
+    The order is: releases from lost, tainted or shrunk nodes; ends of node claims; releases,
+    placements and requests for nodes; cancelled claims and claims of static pools; answers to
+    proposals; next steps of disruption commands; placements in the room that became free because a
+    command was rolled back. Before all nodes of the cluster are known, only proposals are answered.
 
     If the round reaches its bound of work (the maximum number of replicas in one round) while it
     places replicas, the remaining steps are made in the next round. After the stage has committed a
@@ -301,6 +306,7 @@ def _by_the_rules(state: ClusterStageState, at: Micros) -> Iterator[Draft]:
     state.tries.clear()
     if state.book.known:
         yield from release_no_execute(state, at)
+        yield from release_from_shrunk(state)
         yield from claims.follow_claims(state, at)
         yield from settle(state, at)
         if state.exhausted:

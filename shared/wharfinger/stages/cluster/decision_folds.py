@@ -28,6 +28,7 @@ from wharfinger.events.fanout import assignment_items
 from wharfinger.kernel.decider import Decision, Micros
 from wharfinger.kernel.folds import DecisionFolds
 from wharfinger.stages.cluster import extenders, other_pods
+from wharfinger.stages.cluster.displaced import follow_displaced, follow_missing
 from wharfinger.stages.cluster.inputs import forget_causes
 from wharfinger.stages.cluster.move_cooldown import follow_moved
 from wharfinger.stages.cluster.removals import forget_proposal
@@ -63,6 +64,7 @@ def placed(state: ClusterStageState, data: ReplicasPlaced, decision: Decision, a
     state.loads.came(binding, shares, at)
     extenders.forget(state, binding)
     state.members.follow(binding, book.held.get(binding))
+    follow_missing(state, binding)
 
 
 @FOLDS.of(ReplicasRefused)
@@ -72,6 +74,7 @@ def refused(
     state.book.refuse(data.binding, data.assignment, data.count)
     extenders.forget(state, data.binding)
     state.members.follow(data.binding, state.book.held.get(data.binding))
+    follow_missing(state, data.binding)
 
 
 @FOLDS.of(ReplicasReleased)
@@ -84,6 +87,7 @@ def released(
     _follow_released(state, decision, binding, shares, at)
     state.loads.left(binding, shares)
     state.members.follow(binding, book.held.get(binding))
+    follow_displaced(state, binding, _replicas(shares), data.reason, data.preemptor)
     forget_causes(state)
 
 

@@ -119,8 +119,9 @@ class ClusterFocus:
     @property
     def sound(self) -> bool:
         """Returns whether the reduced state is still valid: there are no NoExecute taints, no lost
-        nodes, and no load policy."""
-        return not self.state.book.taint_since and not self.state.book.lost and self.state.load.idle
+        nodes, no node that became smaller, and no load policy."""
+        book = self.state.book
+        return not (book.taint_since or book.lost or self.state.shrunk) and self.state.load.idle
 
     def others(self) -> Iterator[tuple[str, int, Replica]]:
         """Yields the placed replicas of all bindings but the one that the reduced state records, as

@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 
 from wharfinger.domain.policy import Policy
+from wharfinger.engine.nodes.occupancy import Occupancy
 from wharfinger.events.assignments import Assigned, AssignmentsDecided
 from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
@@ -15,8 +16,10 @@ from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.streams import FLEET
 from wharfinger.kernel.decider import Micros
 from wharfinger.stages.cluster import other_pods
+from wharfinger.stages.cluster.displaced import follow_missing
 from wharfinger.stages.cluster.extenders import forget
 from wharfinger.stages.cluster.profile import IMMEDIATE
+from wharfinger.stages.cluster.shrunk_nodes import follow_size
 from wharfinger.stages.cluster.state import (
     ClusterStageState,
     count_placed,
@@ -69,6 +72,9 @@ def _assign(state: ClusterStageState, item: Assigned) -> None:
         )
     if item.binding in state.nominated and (now is None or (now.cls.key, now.uid) != was):
         del state.nominated[item.binding]  # room was made for something else
+    if now is None or (now.cls.key, now.uid) != was:
+        state.displaced.pop(item.binding, None)  # a new request
+    follow_missing(state, item.binding)
     if now is None or (now.cls.pod_key, now.uid) != said_of:
         forget(state, item.binding)
 
@@ -96,6 +102,7 @@ def observe_nodes(state: ClusterStageState, nodes: NodesObserved, id: UUID, at: 
     """
     book = state.book
     before, not_yet = set(book.lost), _not_initialized(state)
+    had = {name: book.nodes[name] for name in _in_use(book, nodes)}
     if not state.pools.observe_nodes(book, state.policies, state.cluster, nodes, at):
         return
     if not_yet:
@@ -107,6 +114,16 @@ def observe_nodes(state: ClusterStageState, nodes: NodesObserved, id: UUID, at: 
     for name in sorted(book.lost - before):
         state.causes[name] = str(id)
     forget_causes(state)
+    for name, old in sorted(had.items()):
+        follow_size(state, old, book.nodes.get(name), str(id))
+
+
+def _in_use(book: Occupancy, nodes: NodesObserved) -> list[str]:
+    """Returns the names of the nodes that the event can change and that hold replicas."""
+    if nodes.buckets != book.bucket_count:  # may replace all buckets
+        return [name for name in book.on_node if name in book.nodes]
+    names = [*book.buckets.get(nodes.bucket, ()), *(node.name for node in nodes.nodes)]
+    return [name for name in names if name in book.on_node and name in book.nodes]
 
 
 def _not_initialized(state: ClusterStageState) -> set[str]:

@@ -10,8 +10,7 @@ at most.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
-from uuid import UUID
+from collections.abc import Container
 
 import msgspec
 
@@ -127,17 +126,18 @@ def _drafts(
         )
         of.setdefault(victim.binding, []).append(victim.ordinal)
     drafts = [
-        _released(state, name, sorted(ordinals), cause) for name, ordinals in sorted(of.items())
+        released_draft(
+            state,
+            name,
+            shares_of(state.book.held[name].placed, sorted(ordinals)),
+            PREEMPTED,
+            cause,
+            preemptor=binding,
+        )
+        for name, ordinals in sorted(of.items())
     ]
     if any(
         observed(state, victim.node, victim.binding, victim.ordinal) for victim in found.victims
     ):
         drafts.append(nominated_draft(state, binding, found.node, 1, at + KEPT_US))
     return drafts
-
-
-def _released(
-    state: ClusterStageState, binding: str, ordinals: Sequence[int], cause: UUID | None
-) -> Draft:
-    shares = shares_of(state.book.held[binding].placed, ordinals)
-    return released_draft(state, binding, shares, PREEMPTED, cause)

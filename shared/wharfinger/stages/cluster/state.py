@@ -23,6 +23,7 @@ from wharfinger.domain.ids import (
     PodUid,
     PolicyKey,
     PolicyName,
+    ResourceName,
     StreamName,
     TaintName,
     Word,
@@ -47,7 +48,7 @@ from wharfinger.events.cluster_state import (
     PodsObserved,
     WaitingPodsObserved,
 )
-from wharfinger.events.decisions import DisruptionCommand, NodeShare
+from wharfinger.events.decisions import DisplacedReplicas, DisruptionCommand, NodeShare
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.plans import PlanRequested
 from wharfinger.events.proposals import (
@@ -144,6 +145,14 @@ class Extending(Value, frozen=True):
         return question, None if question is None else self.answers.get(question.id)
 
 
+class Shrunk(Value, frozen=True):
+    """A node that has less of `resources` than before, while it holds replicas. `event`: the latest
+    event that showed it."""
+
+    event: EventId
+    resources: tuple[ResourceName, ...]
+
+
 @dataclass(slots=True)
 class ClusterStageState:
     """Holds the state of one cluster stream.
@@ -166,7 +175,9 @@ class ClusterStageState:
     time until which it may not return. `removals`: uid of a finished pod whose removal was decided
     -> time until which that stands. `expected`: key of their requirements -> room on new nodes that
     is reserved for waiting pods of other schedulers. `others_due`: when nodes are requested for
-    such pods next; None: not without news. `named`: number of names given to claims and commands.
+    such pods next; None: not without news. `shrunk`: nodes that became smaller under replicas and
+    were not examined yet. `displaced`: binding -> its missing replicas that had a node before.
+    `named`: number of names given to claims and commands.
     `incarnations`: each time the ledger lost its last decisions.
 
     Never stored: `at`, time of the round; `spent`: replicas placed, released or refused in the
@@ -205,6 +216,8 @@ class ClusterStageState:
     removals: dict[str, Micros] = field(default_factory=dict)
     expected: dict[str, tuple[Nomination, ...]] = field(default_factory=dict)
     others_due: Micros | None = None
+    shrunk: dict[str, Shrunk] = field(default_factory=dict)
+    displaced: dict[str, tuple[DisplacedReplicas, ...]] = field(default_factory=dict)
     named: int = 0
     unfinished: bool = False
     incarnations: Incarnations = ()
@@ -375,6 +388,8 @@ class _Upkeep(Value, frozen=True):
     removals: dict[PodUid, Micros] = {}
     expected: dict[ClassKey, tuple[Nomination, ...]] = {}
     others_due: Micros | None = None
+    shrunk: dict[NodeName, Shrunk] = {}
+    displaced: dict[BindingName, tuple[DisplacedReplicas, ...]] = {}
 
 
 class _FactVersions(Value, frozen=True):
@@ -500,6 +515,8 @@ def _upkeep(state: ClusterStageState) -> _Upkeep:
         state.removals,
         state.expected,
         state.others_due,
+        state.shrunk,
+        state.displaced,
     )
 
 
@@ -573,11 +590,12 @@ def load_apart(empty: ClusterStageState, sections: Mapping[str, bytes]) -> Apart
     the occupancy.
 
     Returns None if the reduced state would not suffice: the snapshot has observed or waiting pods,
-    NoExecute taints, incoming buckets, or an incomplete set of nodes.
+    NoExecute taints, incoming buckets, nodes that became smaller, or an incomplete set of nodes.
     """
     bindings = _load_facts(empty, sections)
     book = empty.book
-    if book.pods or book.waiting.pods or book.taint_since or book.incoming or not book.known:
+    occupied = book.pods or book.waiting.pods or book.taint_since or book.incoming
+    if occupied or empty.shrunk or not book.known:
         return None
     return Apart(empty, bindings.held, bindings.classes)
 
@@ -674,6 +692,7 @@ def _load_pools(state: ClusterStageState, sections: Mapping[str, bytes]) -> None
     state.left = {binding: dict(left) for binding, left in told.left.items()}
     state.removals = dict(told.removals)
     state.expected, state.others_due = dict(told.expected), told.others_due
+    state.shrunk, state.displaced = dict(told.shrunk), dict(told.displaced)
 
 
 def objects_changed(state: ClusterStageState) -> None:

@@ -36,7 +36,7 @@ from wharfinger.stages.fleet.columns import Array
 from wharfinger.stages.fleet.explain import explanation_of
 from wharfinger.stages.fleet.groups import grouped
 from wharfinger.stages.fleet.state import BindingState, FleetState
-from wharfinger.stages.fleet.state.clusters import UNLIMITED
+from wharfinger.stages.fleet.state.clusters import UNLIMITED, ClusterState
 
 
 class SolveResult(msgspec.Struct):
@@ -129,6 +129,7 @@ def question_of(
         silent=state.silent,
         new_nodes=(lambda: new_nodes(state, record)) if state.cluster_index.provisioning else None,
         beyond=lambda name: beyond(state, record, name),
+        unknown=lambda name: UNLIMITED if _is_unknown(state.clusters.get(name)) else 0,
     )
 
 
@@ -403,7 +404,7 @@ def beyond(state: FleetState, record: BindingState, name: str) -> int:
     cluster = state.clusters.get(name)
     if cluster is None or cluster.silent_since is not None:
         return 0
-    if cluster.room is None:
+    if cluster.room is None:  # `_is_unknown`
         return UNLIMITED
     spec = record.spec
     if spec.requirements.traits.never_preempts or record.class_key in cluster.closed:
@@ -420,3 +421,8 @@ def beyond(state: FleetState, record: BindingState, name: str) -> int:
     for other, n in below:
         room.take(state.estimates.demand_of(other), -n)
     return max(0, room.fits(demand, spec.replicas) - state.estimates.fits(record, cluster))
+
+
+def _is_unknown(cluster: ClusterState | None) -> bool:
+    """Return whether the cluster is not silent and has not reported its capacity yet."""
+    return cluster is not None and cluster.silent_since is None and cluster.room is None
