@@ -126,9 +126,7 @@ def _recounted(record: BindingState, demand: Demand, cluster: ClusterState, coun
         _room=cluster.room,
         _taken=cluster.taken,
         _displaced={},
-        _summed=0,
-        _by_class={},
-        _of_sets=[],
+        _sums=None,
         _deducted=len(cluster.pending),
         closed={
             k: seq

@@ -65,9 +65,7 @@ def _cluster(cluster: ClusterState) -> ClusterState:
         _room=None if cluster.room is None else _room(cluster.room),
         _taken=cluster.taken.copy(),
         _displaced={},
-        _summed=0,
-        _by_class={},
-        _of_sets=[],
+        _sums=None,
         _quotas=cluster.quotas.copy(),
         _deducted=len(cluster.pending),
     )

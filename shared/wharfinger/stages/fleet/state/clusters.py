@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from itertools import islice
 from uuid import UUID
 
 import msgspec
@@ -34,6 +33,9 @@ from wharfinger.stages.fleet.quota_capacity import Claim, QuotasLeft, quotas_lef
 
 SECOND: Micros = 1_000_000
 
+SUMMED_FROM = 4
+"""A class that is fewer pending entries behind adds them one by one."""
+
 UNLIMITED = 2**31 - 1
 """The estimate of a cluster for replicas that request nothing: any number fits (Karmada's
 max-int32)."""
@@ -52,6 +54,25 @@ class Pending(msgspec.Struct, frozen=True):
     demand: Demand
     claim: Claim
     components: tuple[Component, ...] = ()
+
+
+@dataclass(slots=True)
+class PendingSums:
+    """The pending replicas of a cluster in sum. `entries`: how many entries of `pending` are
+    included. `by_class`: class -> demand of one replica, and number of replicas. `of_sets`: the
+    entries of whole component sets."""
+
+    entries: int = 0
+    by_class: dict[str, tuple[Demand, int]] = field(default_factory=dict)
+    of_sets: list[Pending] = field(default_factory=list)
+
+    def add(self, entry: Pending) -> None:
+        if entry.components:
+            self.of_sets.append(entry)
+            return
+        before = self.by_class.get(entry.class_key)
+        times = entry.replicas + (0 if before is None else before[1])
+        self.by_class[entry.class_key] = entry.demand, times
 
 
 @dataclass(slots=True)
@@ -92,12 +113,8 @@ class ClusterState:
     _displaced: dict[str, tuple[int, Displaced]] = field(default_factory=dict)
     """Class -> (how many entries of `pending` are included, how many places of the class they
     take)."""
-    _summed: int = 0
-    """How many entries of `pending` are in the two sums below."""
-    _by_class: dict[str, tuple[Demand, int]] = field(default_factory=dict)
-    """Class -> demand of one replica, and number of pending replicas."""
-    _of_sets: list[Pending] = field(default_factory=list)
-    """The pending entries of whole component sets."""
+    _sums: PendingSums | None = None
+    """Made when it is read first: a large fleet has thousands of clusters."""
     _deducted: int = 0
     """How many entries of `pending` are deducted already. The others are deducted on the next read:
     after a decision over thousands of clusters, most clusters are counted again before anyone reads
@@ -194,9 +211,8 @@ class ClusterState:
         self._quotas = quotas_left(() if self.capacity is None else self.capacity.quotas)
         self._taken.clear()
         self._displaced.clear()
-        self._by_class.clear()
-        self._of_sets.clear()
-        self._summed = self._deducted = 0
+        self._sums = None
+        self._deducted = 0
         for other in sorted(self.promised):
             for entry in self.promised[other]:
                 self._take_from_room(entry)
@@ -326,15 +342,16 @@ class ClusterState:
         seen, taken = self._displaced.get(class_key) or (0, Displaced())
         if seen == len(pending):
             return taken.places(nodes)
-        self._sum_by_class()
-        if len(pending) - seen > len(self._by_class) + len(self._of_sets):
+        behind = len(pending) - seen
+        sums = self._summed() if behind > SUMMED_FROM else None
+        if sums is not None and behind > len(sums.by_class) + len(sums.of_sets):
             taken = Displaced()
-            for key, (one, times) in self._by_class.items():
+            for key, (one, times) in sums.by_class.items():
                 if key == class_key:
                     taken.same = times
                 else:
                     taken.add_share(shares(class_key, demand, key, one), times)
-            for entry in self._of_sets:
+            for entry in sums.of_sets:
                 if entry.class_key == class_key:
                     taken.same += entry.replicas
                 else:
@@ -352,16 +369,20 @@ class ClusterState:
         self._displaced[class_key] = (len(pending), taken)
         return taken.places(nodes)
 
-    def _sum_by_class(self) -> None:
-        sums = self._by_class
-        for entry in islice(self.pending, self._summed, None):
-            if entry.components:
-                self._of_sets.append(entry)
-            else:
-                before = sums.get(entry.class_key)
-                times = entry.replicas + (0 if before is None else before[1])
-                sums[entry.class_key] = entry.demand, times
-        self._summed = len(self.pending)
+    def _summed(self) -> PendingSums:
+        sums, pending = self._sums, self.pending
+        if sums is None:
+            sums = self._sums = PendingSums()
+        # by index: near its end a deque finds an entry faster than an iterator passes the others
+        entries = (
+            [pending[place] for place in range(sums.entries, len(pending))]
+            if sums.entries
+            else pending
+        )
+        for entry in entries:
+            sums.add(entry)
+        sums.entries = len(pending)
+        return sums
 
     def makeable(self, class_key: str, demand: Demand, claim: Claim | None = None) -> int:
         """Estimate how many more replicas of the class would fit on new nodes that the cluster's
