@@ -4,4 +4,4 @@ The layers, each importing only those to its right:
 `runtime` > `stages` > `kernel` > `engine` > `events` > `manifests` > `domain`.
 """
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"
