@@ -6,9 +6,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-OURS_MAX = 103
-"""Of our own modules, without those of single decision kinds. The relay, the feed (five of them)
-and what runs any service need most of them."""
+OURS_MAX = 104
+"""Of our own modules, without those of single decision kinds. The relay, the feed (five of them),
+the origin of accepted events and what runs any service need most of them."""
 
 KINDS = "wharfinger.events.decisions."
 """One module a kind. The relay makes messages for clusters and fleet shards of every kind."""

@@ -2,7 +2,8 @@
 
 It does not stop at the first mistake: every document of every file is checked, so that one run
 shows all. A kind without a model of its own is read as `any_object` has it, unless its name is
-nearly that of a kind that is read, or its group is one of ours or a scheduler's configuration.
+nearly that of a kind that is read, its group is one of ours or a scheduler's configuration, or it
+has no group and another version than v1.
 """
 
 from __future__ import annotations
@@ -180,7 +181,8 @@ def _kind(api_version: str, name: str, raw: dict[str, object]) -> Kind | None:
     if (known := BY_NAME.get((api_version, name))) is not None:
         return known
     group = group_of(api_version)
-    if group in CLOSED or _mistaken(group, name):
+    # The core group has one version, and no definition of a custom resource may be in it.
+    if group in CLOSED or (not group and api_version != "v1") or _mistaken(group, name):
         return None
     if not has_name(raw):
         if any(k.kind == name and not k.open for k in KINDS):
