@@ -192,7 +192,7 @@ def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
 def test_status_has_every_process_service_and_stream(cli: Cli) -> None:
     status = cli.json("status")
     assert status["ready"] is True
-    assert set(status["processes"]) == {"supervisor", "broker", "database", "one"}
+    assert set(status["processes"]) == {"supervisor", "broker", "database", "one", "api"}
     assert all(psutil.pid_exists(process["pid"]) for process in status["processes"].values())
     expected = {
         "publisher",
@@ -203,10 +203,11 @@ def test_status_has_every_process_service_and_stream(cli: Cli) -> None:
         "annotator",
         "collector",
     }
-    assert set(status["services"]) == expected
+    assert set(status["services"]) == {*expected, "api"}
     assert all(service["ready"] and service["lag"] == 0 for service in status["services"].values())
-    assert {service["pid"] for service in status["services"].values()} == {
-        status["processes"]["one"]["pid"]
+    assert {name: service["pid"] for name, service in status["services"].items()} == {
+        **dict.fromkeys(expected, status["processes"]["one"]["pid"]),
+        "api": status["processes"]["api"]["pid"],
     }
     assert {"intake", "fleet/0"} < set(status["streams"])
     assert all(
