@@ -584,7 +584,7 @@ def test_up_in_the_foreground_ends_with_ctrl_c_and_takes_everything_with_it(
         if processes == "one"
         else {"annotator", "collector", "estimator", "scheduler", "descheduler", "publisher"}
     )
-    assert set(plane.http_ports) == expected
+    assert set(plane.http_ports) == {*expected, "api"}
     up.send_signal(signal.SIGINT)
     assert up.wait(timeout=PATIENCE_S) == 0
     assert living(list(plane.pids.values())) == []
