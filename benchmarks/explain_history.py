@@ -109,7 +109,7 @@ def _fill_shard(url: str, shard: int, size: Size, cadence: SnapshotCadence) -> F
 async def _filled(url: str, shard: int, size: Size, cadence: SnapshotCadence) -> Filled:
     ledger = await Ledger.open(url, "benchmark")
     try:
-        world = _world(shard)
+        world = world_of(shard)
         keeping = _Keeping(ledger, world, cadence)
         decided, waiting = 0, list[RecordedRound]()
         for at, events in enumerate(happenings(shard, size)):
@@ -119,7 +119,7 @@ async def _filled(url: str, shard: int, size: Size, cadence: SnapshotCadence) ->
             keeping.count(rounds)
             done = decided >= size.decisions
             if done or keeping.due or at % COMMITTED == 0:
-                await _commit(ledger, waiting)
+                await commit(ledger, waiting)
                 waiting.clear()
                 await keeping.keep()
             if done:
@@ -129,7 +129,7 @@ async def _filled(url: str, shard: int, size: Size, cadence: SnapshotCadence) ->
         await ledger.close()
 
 
-def _world(shard: int) -> World:
+def world_of(shard: int) -> World:
     world = World(
         shards=0,
         shard_of=lambda _: shard,
@@ -143,7 +143,7 @@ def _world(shard: int) -> World:
     return world
 
 
-async def _commit(ledger: Ledger, rounds: Sequence[RecordedRound]) -> None:
+async def commit(ledger: Ledger, rounds: Sequence[RecordedRound]) -> None:
     await ledger.ensure_streams({r.round.stream for r in rounds})
     result = await ledger.commit(
         [r.round for r in rounds], {e.id: e for r in rounds for e in r.events}

@@ -72,11 +72,24 @@ FromPoint = Annotated[str, typer.Option("--from", metavar="POINT", help=f"Begin 
 ToPoint = Annotated[str, typer.Option("--to", metavar="POINT", help=f"End there: {POINT}.")]
 
 
+Reason = Annotated[
+    str, typer.Option("--reason", metavar="TEXT", help="Why, to be recorded with the change.")
+]
+Revision = Annotated[
+    str,
+    typer.Option(
+        "--revision", metavar="REF", help="The commit or release that the change comes from."
+    ),
+]
+
+
 @app.callback()
 def wharfinger(
     context: typer.Context,
     data_dir: Dir = None,
     output: Out = None,
+    reason: Reason = "",
+    revision: Revision = "",
     server: Annotated[
         str,
         typer.Option(
@@ -93,15 +106,25 @@ def wharfinger(
         ),
     ] = None,
 ) -> None:
-    context.obj = Request(data_dir, output or Format.TABLE, server, token_file)
+    context.obj = Request(data_dir, output or Format.TABLE, server, token_file, reason, revision)
 
 
 def _request(
-    context: typer.Context, data_dir: Path | None, output: Format | None = None
+    context: typer.Context,
+    data_dir: Path | None,
+    output: Format | None = None,
+    reason: str = "",
+    revision: str = "",
 ) -> Request:
     """Options may stand before or behind the command; behind wins, since it was said last."""
     before = context.find_object(Request) or Request(None, Format.TABLE)
-    return replace(before, data_dir=data_dir or before.data_dir, format=output or before.format)
+    return replace(
+        before,
+        data_dir=data_dir or before.data_dir,
+        format=output or before.format,
+        reason=reason or before.reason,
+        revision=revision or before.revision,
+    )
 
 
 @app.command(rich_help_panel=PLANE)
@@ -421,10 +444,13 @@ def apply(
     strict: Strict = False,
     data_dir: Dir = None,
     output: Out = None,
+    reason: Reason = "",
+    revision: Revision = "",
 ) -> None:
     """Accept manifests (Karmada, OCM, crane, Karpenter, Kubernetes), all or nothing; or carry out a
     plan. Objects of any kind are placed where a policy selects them; others are skipped."""
-    request, names = _request(context, data_dir, output), filename or []
+    request = _request(context, data_dir, output, reason, revision)
+    names = filename or []
     if plan:
         from wharfinger_cli.plan import carry_out
 
@@ -437,12 +463,17 @@ def apply(
 
 @app.command(rich_help_panel=INTAKE)
 def delete(
-    context: typer.Context, filename: Manifests, data_dir: Dir = None, output: Out = None
+    context: typer.Context,
+    filename: Manifests,
+    data_dir: Dir = None,
+    output: Out = None,
+    reason: Reason = "",
+    revision: Revision = "",
 ) -> None:
     """Withdraw what the manifests name."""
     from wharfinger_cli import apply as module
 
-    module.delete(_request(context, data_dir, output), filename)
+    module.delete(_request(context, data_dir, output, reason, revision), filename)
 
 
 imports = typer.Typer(help="Read a fleet and its workloads from elsewhere.", no_args_is_help=True)
@@ -471,12 +502,15 @@ def import_openb(
     ] = "dynamic",
     data_dir: Dir = None,
     output: Out = None,
+    reason: Reason = "",
+    revision: Revision = "",
 ) -> None:
     """The public Alibaba openb trace: nodes as clusters, one binding a pod in order of arrival.
     Repeatable."""
     from wharfinger_cli import bulk
 
-    bulk.import_openb(_request(context, data_dir, output), nodes, pods, clusters, rate, strategy)
+    request = _request(context, data_dir, output, reason, revision)
+    bulk.import_openb(request, nodes, pods, clusters, rate, strategy)
 
 
 @imports.command("instance-types")
@@ -526,6 +560,8 @@ def import_instance_types(
     ] = "",
     data_dir: Dir = None,
     output: Out = None,
+    reason: Reason = "",
+    revision: Revision = "",
 ) -> None:
     """What nodes can be bought, and for how much: Karpenter's KWOK types, price lists of AWS, Azure
     and Google, or a plain CSV."""
@@ -534,7 +570,8 @@ def import_instance_types(
     options = module.ImportOptions(
         name, format_, region, zones, spot_factor, overhead, pods, remove
     )
-    module.import_instance_types(_request(context, data_dir, output), files or [], options)
+    request = _request(context, data_dir, output, reason, revision)
+    module.import_instance_types(request, files or [], options)
 
 
 generates = typer.Typer(help="Make up input from a seed.", no_args_is_help=True)
@@ -557,13 +594,15 @@ def generate_fleet(
     apply_: Annotated[bool, typer.Option("--apply", help="Tell them to the plane.")] = False,
     data_dir: Dir = None,
     output: Out = None,
+    reason: Reason = "",
+    revision: Revision = "",
 ) -> None:
     """A fleet with regions, zones, clouds, taints and GPUs, and bindings of every placement."""
     from wharfinger_cli import bulk
     from wharfinger_cli.generate import FleetPlan
 
     bulk.generate_fleet(
-        _request(context, data_dir, output),
+        _request(context, data_dir, output, reason, revision),
         FleetPlan(clusters, nodes, bindings, seed),
         out,
         apply=apply_,
@@ -870,11 +909,14 @@ def rollback(
     ] = False,
     data_dir: Dir = None,
     output: Out = None,
+    reason: Reason = "",
+    revision: Revision = "",
 ) -> None:
     """Back to where it was: planned first, and refused where the old places are gone."""
     from wharfinger_cli import rollback as module
 
-    module.rollback(_request(context, data_dir, output), what, to, apply=apply_)
+    request = _request(context, data_dir, output, reason, revision)
+    module.rollback(request, what, to, apply=apply_)
 
 
 audits = typer.Typer(help="Prove that the history is as it was written.", no_args_is_help=True)

@@ -4,10 +4,14 @@ to its end."""
 from __future__ import annotations
 
 import asyncio
+import os
+import pwd
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
+from wharfinger.events.origin import Origin
 from wharfinger.runtime.database_location import Reach, reach_of
 from wharfinger.runtime.deadlines import Deadlines
 from wharfinger.runtime.ledger import Ledger
@@ -47,13 +51,30 @@ def reached(request: Request) -> Reach:
             f"no plane is up in {found.data_dir}: start one with `wharfinger up`, "
             f"or set {ENV_PREFIX}DATABASE"
         )
-    return found
+    return replace(found, reason=request.reason, revision=request.revision)
+
+
+def system_user(reason: str = "", revision: str = "") -> Origin:
+    """Who runs this command, as the operating system knows them: the environment cannot say
+    otherwise. CommandError: a text that cannot be recorded."""
+    uid = os.getuid()
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:  # a container's user without a name
+        name = str(uid)
+    try:
+        return Origin("user", f"unix:{name}", reason, revision)
+    except ValueError as error:
+        raise CommandError(f"--{error}") from None
 
 
 @asynccontextmanager
 async def opened_ledger(at: Reached) -> AsyncIterator[Ledger]:
     """LedgerError: one line that says why there is none."""
-    ledger = await Ledger.open(at.database or "", APPLICATION, deadlines=at.deadlines())
+    why = (at.reason, at.revision) if isinstance(at, Reach) else ()
+    ledger = await Ledger.open(
+        at.database or "", APPLICATION, deadlines=at.deadlines(), origin=system_user(*why)
+    )
     try:
         yield ledger
     finally:

@@ -12,12 +12,14 @@ from wharfinger_cli.output import Format
 class Request:
     """The options that all commands share. `data_dir` None: from the environment, or the
     default. `server`: the URL of an HTTP API that is asked instead of the database, with the token
-    in `token_file`."""
+    in `token_file`. `reason`, `revision`: recorded with what is changed."""
 
     data_dir: Path | None
     format: Format
     server: str = ""
     token_file: Path | None = None
+    reason: str = ""
+    revision: str = ""
 
     @property
     def flags(self) -> dict[str, object]:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -191,7 +192,7 @@ def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
 def test_status_has_every_process_service_and_stream(cli: Cli) -> None:
     status = cli.json("status")
     assert status["ready"] is True
-    assert set(status["processes"]) == {"supervisor", "broker", "database", "one"}
+    assert set(status["processes"]) == {"supervisor", "broker", "database", "one", "api"}
     assert all(psutil.pid_exists(process["pid"]) for process in status["processes"].values())
     expected = {
         "publisher",
@@ -202,10 +203,11 @@ def test_status_has_every_process_service_and_stream(cli: Cli) -> None:
         "annotator",
         "collector",
     }
-    assert set(status["services"]) == expected
+    assert set(status["services"]) == {*expected, "api"}
     assert all(service["ready"] and service["lag"] == 0 for service in status["services"].values())
-    assert {service["pid"] for service in status["services"].values()} == {
-        status["processes"]["one"]["pid"]
+    assert {name: service["pid"] for name, service in status["services"].items()} == {
+        **dict.fromkeys(expected, status["processes"]["one"]["pid"]),
+        "api": status["processes"]["api"]["pid"],
     }
     assert {"intake", "fleet/0"} < set(status["streams"])
     assert all(
@@ -357,6 +359,39 @@ def test_a_change_taken_back_is_a_change(cli: Cli) -> None:
         return bool(rows) and sum(t["replicas"] for t in rows[-1]["data"].get("targets", ())) == 2
 
     until(decided_last)
+
+
+def test_a_change_names_the_systems_user_the_reason_and_the_revision(cli: Cli) -> None:
+    user = f"unix:{pwd.getpwuid(os.getuid()).pw_name}"
+    other = WEB.replace("name: web", "name: asked-for")
+    cli.run(
+        "apply",
+        "-f",
+        "-",
+        "--reason",
+        "the fair",
+        "--revision",
+        "9f3c1d2",
+        stdin=other.format(replicas=1),
+    )
+    name = "quay/asked-for-deployment"
+    until(lambda: any(d["subject"] == name for d in cli.decisions("--stream", "fleet")))
+    cause = cli.json("history", name)["decisions"][0]["because"]
+    assert (cause["authtype"], cause["authid"]) == ("user", user)
+    assert (cause["changereason"], cause["changerevision"]) == ("the fair", "9f3c1d2")
+    assert f"by {user} (the fair, 9f3c1d2)" in cli.run("lineage", name)
+    # before the command, where it serves every command; and the environment does not name the user
+    cli.run("--reason", "it is over", "delete", "-f", "-", stdin=other.format(replicas=1))
+    until(lambda: "it is over" in cli.run("history", name))
+
+
+def test_a_reason_that_cannot_be_recorded_is_one_line_and_changes_nothing(cli: Cli) -> None:
+    before = cli.json("status")["streams"]["intake"]
+    for option in ("--reason", "--revision"):
+        said = cli.run("apply", "-f", "-", option, "a\nb", stdin=WEB.format(replicas=9), code=2)
+        assert said.startswith(f"wharfinger: {option}: expected one line of at most 500 characters")
+        assert len(said.splitlines()) == 1
+    assert cli.json("status")["streams"]["intake"] == before
 
 
 def test_one_mistake_and_nothing_is_accepted(cli: Cli, tmp_path: Path) -> None:
@@ -549,7 +584,7 @@ def test_up_in_the_foreground_ends_with_ctrl_c_and_takes_everything_with_it(
         if processes == "one"
         else {"annotator", "collector", "estimator", "scheduler", "descheduler", "publisher"}
     )
-    assert set(plane.http_ports) == expected
+    assert set(plane.http_ports) == {*expected, "api"}
     up.send_signal(signal.SIGINT)
     assert up.wait(timeout=PATIENCE_S) == 0
     assert living(list(plane.pids.values())) == []

@@ -272,12 +272,12 @@ async def test_a_silence_is_followed_to_the_failover_and_back(ledger: Ledger) ->
     assert expected in [shape(chain) for chain in chains(up)]
 
 
-async def test_a_refusal_is_followed_through_its_outcome_to_the_next_decision(
+async def test_a_return_is_followed_through_its_outcome_to_the_next_decision(
     ledger: Ledger,
 ) -> None:
     refused = await decision_of(ledger, ReplicasRefused)
     shapes = [shape(chain) for chain in chains(await lineage_of_binding(ledger, refused.subject))]
-    assert any("cluster refused OutcomesDecided fleet" in " ".join(s) for s in shapes), shapes
+    assert any("cluster returned OutcomesDecided fleet" in " ".join(s) for s in shapes), shapes
 
 
 async def test_an_event_is_followed_to_all_it_led_to(ledger: Ledger) -> None:

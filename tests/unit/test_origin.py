@@ -8,8 +8,17 @@ import msgspec
 import pytest
 from tests.counter import withdrawn
 
-from wharfinger.events.codec import decode
-from wharfinger.events.origin import AS_IT_CAME, Origin, of_service, origin_of, stamped
+from wharfinger.answers.event_text import told
+from wharfinger.events.codec import decode, made
+from wharfinger.events.origin import (
+    AS_IT_CAME,
+    Origin,
+    of_service,
+    origin_of,
+    origin_plain,
+    stamped,
+)
+from wharfinger.events.plans import PlanRequested
 
 ADA = Origin("user", "unix:ada", "the lab moves", "9f3c1d2")
 
@@ -38,10 +47,10 @@ def test_what_a_producer_claims_is_replaced_and_its_own_extensions_stay() -> Non
     body = msgspec.json.decode(withdrawn(1).body)
     body |= {"authid": "unix:root", "changereason": "trust me", "shop": "own"}
     forged = msgspec.structs.replace(withdrawn(1), body=msgspec.json.encode(body))
-    made = stamped(forged, of_service("collector"))
-    assert origin_of(made.body) == Origin("service_account", "wharfinger:collector")
-    assert msgspec.json.decode(made.body)["shop"] == "own"
-    assert made.body.count(b"authid") == 1
+    by_us = stamped(forged, of_service("collector"))
+    assert origin_of(by_us.body) == Origin("service_account", "wharfinger:collector")
+    assert msgspec.json.decode(by_us.body)["shop"] == "own"
+    assert by_us.body.count(b"authid") == 1
 
 
 @pytest.mark.parametrize(
@@ -55,3 +64,38 @@ def test_what_a_producer_claims_is_replaced_and_its_own_extensions_stay() -> Non
 def test_what_cannot_be_recorded_is_one_line(fields: dict[str, str], match: str) -> None:
     with pytest.raises(ValueError, match=match):
         Origin(**fields)
+
+
+@pytest.mark.parametrize(
+    ("source", "origin", "said"),
+    [
+        ("/wharfinger/command-line", AS_IT_CAME, "by the command line"),
+        ("/wharfinger/command-line", ADA, "by unix:ada (the lab moves, 9f3c1d2)"),
+        ("/wharfinger/plan", Origin("user", "unix:ada"), "by unix:ada from a plan"),
+        ("/shop/queue", Origin("user", "unix:ada", "", "v7"), "by unix:ada from /shop/queue (v7)"),
+        ("/wharfinger/collector/hub", of_service("collector"), "by collector/hub"),
+        ("/wharfinger/collector/hub", AS_IT_CAME, "by collector/hub"),
+    ],
+)
+def test_people_read_who_brought_it_in_and_why(source: str, origin: Origin, said: str) -> None:
+    event = made(withdrawn(1).data, id=withdrawn(1).id, source=source, subject="b")
+    assert told(stamped(event, origin)) == f"withdrawn, {said}"
+
+
+def test_a_plan_names_who_applied_it_and_one_of_before_names_only_itself() -> None:
+    event = made(
+        PlanRequested("p-1", "fleet/0", ()),
+        id=withdrawn(1).id,
+        source="/wharfinger/plan",
+        subject="p-1",
+    )
+    assert told(event) == "a plan of 0 steps"
+    assert told(stamped(event, ADA)) == "a plan of 0 steps, by unix:ada (the lab moves, 9f3c1d2)"
+
+
+def test_programs_read_the_attributes_that_are_there() -> None:
+    assert origin_plain(withdrawn(1).body) == {}
+    assert origin_plain(stamped(withdrawn(1), Origin("user", "unix:ada")).body) == {
+        "authtype": "user",
+        "authid": "unix:ada",
+    }

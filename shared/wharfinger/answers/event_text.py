@@ -22,6 +22,7 @@ from wharfinger.events.cluster_state import (
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved, FleetHeard
 from wharfinger.events.decisions import as_decision
 from wharfinger.events.envelope import Event
+from wharfinger.events.origin import SERVICE, Origin, origin_of
 from wharfinger.events.outcomes import OutcomesDecided
 from wharfinger.events.plans import PlanRequested
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
@@ -37,6 +38,7 @@ from wharfinger.history.timeline import DecisionCause
 from wharfinger.runtime.ledger import LedgerRow
 
 OURS = "/wharfinger/"
+COMMAND_LINE = f"{OURS}command-line"
 
 
 def because(cause: DecisionCause) -> str:
@@ -51,7 +53,8 @@ def because(cause: DecisionCause) -> str:
 def told(event: Event[Value], before: Binding | None = None) -> str:
     """What an event says, and by whom it was sent."""
     what = said(event.data, before)
-    return what if isinstance(event.data, PlanRequested) else f"{what}, {sent_by(event)}"
+    unsaid = isinstance(event.data, PlanRequested) and not origin_of(event.body).authid
+    return what if unsaid else f"{what}, {sent_by(event)}"
 
 
 def said(data: Value, before: Binding | None = None) -> str:
@@ -156,8 +159,25 @@ def decided(row: LedgerRow) -> str:
 
 
 def sent_by(event: Event[Value]) -> str:
-    """`by the command line`; what is not ours is named as it names itself."""
+    """`by unix:ada from a plan (release 1.4)`: the user, what they used if it is not the command
+    line, then reason and revision. Of events that name no user: `by the command line`."""
+    origin = origin_of(event.body)
+    source, notes = _source_of(event), _notes_of(origin)
+    if not origin.authid or origin.authid.startswith(SERVICE):
+        return f"by {source}{notes}"
+    plain = event.source == COMMAND_LINE or isinstance(event.data, PlanRequested)
+    via = "" if plain else f" from {source}"
+    return f"by {origin.authid}{via}{notes}"
+
+
+def _source_of(event: Event[Value]) -> str:
+    """`the command line`; what is not ours is named as it names itself."""
     if not event.source.startswith(OURS):
-        return f"by {event.source}"
+        return event.source
     name = event.source.removeprefix(OURS).replace("-", " ")
-    return f"by {name}" if "/" in name else f"by {'a' if name == 'plan' else 'the'} {name}"
+    return name if "/" in name else f"{'a' if name == 'plan' else 'the'} {name}"
+
+
+def _notes_of(origin: Origin) -> str:
+    notes = [note for note in (origin.changereason, origin.changerevision) if note]
+    return f" ({', '.join(notes)})" if notes else ""

@@ -6,6 +6,7 @@ from wharfinger.answers.decisions import Plain
 from wharfinger.answers.event_text import said
 from wharfinger.domain.text import as_time
 from wharfinger.events.decisions import as_decision
+from wharfinger.events.origin import origin_plain
 from wharfinger.history.lineage import Lineage, Link
 
 
@@ -42,5 +43,6 @@ def _link_plain(link: Link, found: Lineage) -> Plain:
             "subject": event.subject,
             "source": event.source,
             "said": said(event.data, link.before),
+            **origin_plain(event.body),
         }
     return {**named, "children": [_link_plain(child, found) for child in link.children]}

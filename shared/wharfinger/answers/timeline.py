@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from wharfinger.answers.decisions import Plain, as_plain
 from wharfinger.answers.event_text import because
+from wharfinger.events.origin import origin_plain
 from wharfinger.history.timeline import DecisionCause, Timeline, TimelineEntry
 
 
@@ -40,6 +41,7 @@ def cause_plain(cause: DecisionCause) -> Plain:
             "type": cause.event.type,
             "source": cause.event.source,
             "subject": cause.event.subject,
+            **origin_plain(cause.event.body),
         }
     if cause.decision is not None:
         row = cause.decision

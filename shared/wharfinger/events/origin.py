@@ -59,6 +59,9 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
                 )
 
 
+SERVICE = "wharfinger:"
+"""Begins the `authid` of a service of the plane."""
+
 AS_IT_CAME = Origin()
 """Of an event that is accepted with the bytes that it has."""
 
@@ -69,7 +72,7 @@ _encode = msgspec.json.Encoder().encode
 
 def of_service(name: str) -> Origin:
     """Of what a service of the plane brings in by itself."""
-    return Origin("service_account", f"wharfinger:{name}")
+    return Origin("service_account", f"{SERVICE}{name}")
 
 
 def stamped(event: Event[D], origin: Origin) -> Event[D]:
@@ -82,6 +85,12 @@ def stamped(event: Event[D], origin: Origin) -> Event[D]:
             members[name] = msgspec.Raw(_encode(text))
     body = _encode(members)
     return msgspec.structs.replace(event, body=body, sha256=hashlib.sha256(body).digest())
+
+
+def origin_plain(body: bytes) -> dict[str, str]:
+    """What is known about the origin, by the attributes' names."""
+    origin = origin_of(body)
+    return {name: text for name in _FIELDS if (text := getattr(origin, name))}
 
 
 def origin_of(body: bytes) -> Origin:

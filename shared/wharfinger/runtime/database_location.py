@@ -23,11 +23,14 @@ DATA_DIR, KAFKA, DATABASE = (f"{ENV_PREFIX}{name}" for name in ("DATA_DIR", "KAF
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """`database`: its URL with the driver's name; None: no plane is up and none is named."""
+    """`database`: its URL with the driver's name; None: no plane is up and none is named.
+    `reason`, `revision`: why a change is made, and from which revision of a source."""
 
     data_dir: Path
     database: str | None
     timeouts: Deadlines = field(default_factory=Deadlines)
+    reason: str = ""
+    revision: str = ""
 
     def deadlines(self) -> Deadlines:
         """How long the database may take."""

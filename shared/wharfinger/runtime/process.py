@@ -22,6 +22,7 @@ from typing import NoReturn, Protocol
 
 import structlog
 
+from wharfinger.events.origin import of_service
 from wharfinger.events.streams import TOPICS
 from wharfinger.runtime.backends import BackendError, probe
 from wharfinger.runtime.fleet_shards import with_fleet_shards
@@ -81,7 +82,10 @@ async def open_context(settings: Settings, name: str) -> ServiceContext:
     backend = settings.backend()
     await probe(backend, PROBE_TIMEOUT_S)
     ledger = await Ledger.open(
-        backend.database_url, f"wharfinger-{name}", deadlines=settings.deadlines()
+        backend.database_url,
+        f"wharfinger-{name}",
+        deadlines=settings.deadlines(),
+        origin=of_service(name),
     )
     found = ledger.database.identity
     if settings.database_identity and found != settings.database_identity:
