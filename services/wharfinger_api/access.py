@@ -42,7 +42,7 @@ class Principal:
 
     @property
     def everywhere(self) -> bool:
-        """Auditors see all, whatever their namespaces."""
+        """Auditors see the rows of all namespaces."""
         return not self.namespaces or Role.AUDITOR in self.roles
 
     def sees(self, subject: str) -> bool:

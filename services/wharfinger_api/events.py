@@ -167,7 +167,7 @@ class Hub:
         return incarnation_text(incarnation_at(of_stream(self._went_back, stream), seq))
 
     def _forget(self) -> None:
-        """Filters that nobody reads any more."""
+        """Filters without a reader."""
         old = time.monotonic() - 2 * HEARTBEAT_S
         for wanted, channel in list(self._channels.items()):
             if channel.used_at < old or len(self._channels) > FILTERS_MAX:

@@ -1,4 +1,4 @@
-"""Making, listing and revoking tokens. Nobody gives what they do not have."""
+"""Making, listing and revoking tokens. A principal can only give what it has."""
 
 from __future__ import annotations
 

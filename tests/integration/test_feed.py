@@ -1,5 +1,5 @@
-"""The feed on a real database: whatever is killed, and however many give positions at once, they
-are dense, each is one decision's for good, and no effect stands before its cause."""
+"""The feed on a real database, beside kills and with several appenders at once: positions are
+dense, each belongs to one decision for good, and no effect is before its cause."""
 
 from __future__ import annotations
 

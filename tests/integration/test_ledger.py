@@ -275,7 +275,7 @@ async def test_intake_accepts_an_id_once(ledger: Ledger) -> None:
 
 
 async def test_what_is_accepted_says_who_handed_it_in(database_url: str) -> None:
-    """Whoever opened the ledger, unless a call names another; the chain holds it."""
+    """The principal that opened the ledger, unless a call names another; the chain holds it."""
     ada, bob = Origin("user", "unix:ada", "why"), Origin("api_key", "token:bob")
     opened = await Ledger.open(database_url, "tests", origin=ada)
     try:

@@ -148,7 +148,7 @@ def test_no_more_is_bought_than_waits_and_the_history_replays(history: list[Step
 def test_waiting_pods_depend_on_the_last_word_of_each_bucket_only(
     history: list[Step], random: object
 ) -> None:
-    """Whatever came before, in whichever order the buckets came, and however often."""
+    """After any history, in any order of the buckets, and any number of repetitions."""
     last: dict[int, WaitingPodsObserved] = {}
     one, other = WaitingPods(), WaitingPods()
     for what, number, more in history:

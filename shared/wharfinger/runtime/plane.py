@@ -75,7 +75,7 @@ def read_plane(data_dir: Path) -> Plane | None:
 
 def write_plane(data_dir: Path, plane: Plane) -> None:
     """Whole or not at all: a command that reads while we write sees the old file or the new one.
-    Readable by its owner only: whoever can read it can reach the database."""
+    Readable by its owner only: its reader can reach the database."""
     data_dir.mkdir(parents=True, exist_ok=True)
     path = data_dir / PLANE_FILE
     draft = path.with_suffix(".new")

@@ -159,7 +159,7 @@ def _without_compression(batch: bytes, codec: int, allowance: Allowance) -> byte
             pass
     except _RefusedError as error:
         return _refused(batch, str(error))
-    except Exception as error:  # whatever the client's parser makes of hostile bytes
+    except Exception as error:  # the client's parser may raise anything on hostile bytes
         return _refused(batch, f"no records in it: {type(error).__name__}")
     return plain
 

@@ -3,10 +3,10 @@
 One appender works at a time. It never waits for Kafka. What keeps two of them apart is not the
 publisher's lock but the statement that writes: it moves `feed_head` by compare-and-set on position
 and epoch and adds the runs with it, or does neither. So a position belongs to one decision and is
-never given again, whatever is killed. No database sequence has a part in it: its numbers become
+never given again, also after a kill. No database sequence has a part in it: its numbers become
 visible out of order, and a reader would skip rows.
 
-A turn sees the heads as of one moment, and whatever is committed before a decision is visible with
+A turn sees the heads as of one moment, and all that is committed before a decision is visible with
 it. So a cause has its position before its effects: it is in this turn or in an earlier one. Of a
 ledger that was never numbered a turn takes a part of each stream, and looks up the causes that it
 does not know; where one is further on in its stream, that stream is read up to it.

@@ -2,7 +2,7 @@
 
 A replica that was preempted, or whose node is gone, is placed on another node of the cluster if one
 is feasible. If none is, the cluster gives it back to the fleet. This is a return: nothing was
-requested that did not fit. It is told apart from the refusal of a request by this record, which
+requested that did not fit. It differs from the refusal of a request by this record, which
 lasts until the replicas are placed again, given back, or no longer wanted.
 """
 
