@@ -7,6 +7,7 @@ with what is read again after it."""
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -25,7 +26,7 @@ TOPIC = "bindings"
 
 @dataclass(frozen=True)
 class Arrive:
-    """So many records come, and the reader runs for so many turns of the loop."""
+    """A fetch of so many records comes, and the reader runs for so many turns of the loop."""
 
     records: int
     turns: int
@@ -59,22 +60,28 @@ class Feed:
         app.flow_control.resume()
 
     async def arrive(self, count: int) -> None:
-        for _ in range(count):
-            message = ConsumerMessage(
-                TOPIC,
-                partition=0,
-                offset=self.next,
-                timestamp=0.0,
-                timestamp_type=0,
-                headers=[],
-                key=b"k",
-                value=b"v",
-                checksum=None,
-                tp=TP(TOPIC, 0),
-                generation_id=self._app.consumer_generation_id,
-            )
-            self.next += 1
-            await self._channel.put(Event(self._app, b"k", b"v", {}, message))
+        """One fetch of so many records."""
+        generation = self._app.consumer_generation_id
+        consumer: Any = None  # nothing is acknowledged
+        fetch = [
+            Received(TOPIC, 0, self.next + i, b"k", b"v", (), generation, consumer)
+            for i in range(count)
+        ]
+        self.next += count
+        last = ConsumerMessage(
+            TOPIC,
+            partition=0,
+            offset=self.next - 1,
+            timestamp=0.0,
+            timestamp_type=0,
+            headers=[],
+            key=b"k",
+            value=b"v",
+            checksum=None,
+            tp=TP(TOPIC, 0),
+            generation_id=generation,
+        )
+        await self._channel.put(Event(self._app, None, fetch, None, last))
 
     def rebalance(self, back: int) -> None:
         """As Faust does it: the flow stands still, the buffers are emptied, the group has its next
@@ -110,7 +117,8 @@ async def _batches(
             await asyncio.sleep(0)
     finally:
         reading.cancel()
-        await asyncio.gather(reading, return_exceptions=True)
+        with suppress(asyncio.CancelledError):
+            await reading
     return found, feed
 
 
