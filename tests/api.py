@@ -25,7 +25,7 @@ BASE = "http://api"
 
 
 class Client:
-    """Requests as one principal. `secret` empty: as nobody."""
+    """Requests as one principal. `secret` empty: without a token."""
 
     def __init__(self, http: httpx.AsyncClient, secret: str = "") -> None:
         self._http = http
@@ -57,7 +57,7 @@ class ApiUnderTest:
         )
         return Client(self.http, secret)
 
-    def nobody(self) -> Client:
+    def anonymous(self) -> Client:
         return Client(self.http)
 
 

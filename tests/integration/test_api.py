@@ -193,7 +193,7 @@ async def test_a_route_is_open_to_its_roles_and_closed_to_others(
 ) -> None:
     method, path = route
     rule = RULES[route]
-    anonymous = await api.nobody().send(method, concrete(path), BODIES.get(route))
+    anonymous = await api.anonymous().send(method, concrete(path), BODIES.get(route))
     if not rule.roles:
         assert anonymous.status_code != 403
         return
@@ -307,7 +307,7 @@ async def test_a_revoked_token_is_refused(api: ApiUnderTest) -> None:
     ["Basic eDp5", "Bearer", "Bearer whf_", "Bearer whf_'; drop table token; --", "Bearer \x7f"],
 )
 async def test_no_other_credential_opens_anything(api: ApiUnderTest, header: str) -> None:
-    answer = await api.nobody().get("/v1/whoami", Authorization=header)
+    answer = await api.anonymous().get("/v1/whoami", Authorization=header)
     assert answer.status_code == 401
 
 
