@@ -37,13 +37,13 @@ async def a_context(
 
 @asynccontextmanager
 async def all_services(
-    backend: Backend, database_url: str, prefix: str
+    backend: Backend, database_url: str, prefix: str, settings: Settings | None = None
 ) -> AsyncIterator[ServiceContext]:
     """Every service of a plane, begun as a process begins them, on topics that are made where they
     are missing."""
     ledger = await Ledger.open(database_url, "tests-services")
     try:
-        settings = Settings(fleet_shards=1)
+        settings = settings or Settings(fleet_shards=1)
         await ensure_topics(backend, topic_specs(settings), prefix)
         incarnations = await begin_topics(ledger, backend, settings, prefix)
         await ledger.read_clock()

@@ -11,7 +11,7 @@ from wharfinger.events.decisions import BindingReleased
 from wharfinger.kernel.decider import Decision
 from wharfinger.kernel.hashing import round_hash
 from wharfinger.kernel.round import Round
-from wharfinger.runtime.ledger import Ledger
+from wharfinger.runtime.ledger import FeedAppender, Ledger
 
 Change = Callable[[Round], Round]
 
@@ -89,6 +89,7 @@ async def rewrite(ledger: Ledger, stream: str, from_round: int, change: Change) 
         await raw.execute(
             "update stream set hash = $2, at_us = $3 where name = $1", stream, prev, last.at
         )
+    await _number_again(ledger)
 
 
 async def cut_off(ledger: Ledger, stream: str, last: int) -> None:
@@ -124,6 +125,7 @@ async def cut_off(ledger: Ledger, stream: str, last: int) -> None:
         await raw.execute(
             "update cursor set seq = least(seq, $2) where stream = $1", stream, head.seq
         )
+    await _number_again(ledger)
 
 
 async def forget(ledger: Ledger, stream: str) -> None:
@@ -132,3 +134,13 @@ async def forget(ledger: Ledger, stream: str) -> None:
     async with ledger.database.reading() as raw:
         await raw.execute("delete from cursor where stream = $1", stream)
         await raw.execute("delete from stream where name = $1", stream)
+
+
+async def _number_again(ledger: Ledger) -> None:
+    """The feed as it would be had nothing else ever been decided."""
+    async with ledger.database.reading() as raw:
+        await raw.execute("delete from feed")
+        await raw.execute("update feed_head set position = 0, earliest = 1")
+    appender = FeedAppender(ledger.database)
+    while await appender.append():
+        pass

@@ -315,8 +315,8 @@ def join(
         str,
         typer.Option(
             "--mode",
-            metavar="observe|shadow",
-            help="Read only; or decide beside its scheduler, too. Neither writes to it.",
+            metavar="observe|shadow|fleet|act",
+            help="Read only; decide beside its scheduler; or be changed, by the verbs enabled.",
         ),
     ] = "observe",
     in_cluster: Annotated[
@@ -364,6 +364,21 @@ def join(
             "--hub", help="It holds the objects of a fleet (Karmada, OCM, Karpenter), no nodes."
         ),
     ] = False,
+    verb: Annotated[
+        list[str] | None,
+        typer.Option("--verb", metavar="evict|nodes", help="What may be changed in it (mode act)."),
+    ] = None,
+    write_kubeconfig: Annotated[
+        Path | None,
+        typer.Option(
+            "--write-kubeconfig",
+            metavar="FILE",
+            help="With which credentials it is changed.  [default: those that read]",
+        ),
+    ] = None,
+    write_context: Annotated[
+        str, typer.Option("--write-context", help="Of that kubeconfig.  [default: the current one]")
+    ] = "",
     rbac: Annotated[
         bool,
         typer.Option("--print-rbac", help="Print the manifests of the rights that are needed."),
@@ -378,7 +393,8 @@ def join(
     output: Out = None,
 ) -> None:
     """Join a running cluster: check server, rights, clock and schedulers, say what will be read,
-    and keep how it is reached. Nothing is written to it. Ends with 1 when a right is missing."""
+    and keep how it is reached. Joining writes nothing to it. Ends with 1 when a right is
+    missing."""
     from wharfinger_cli import join as module
 
     options = module.JoinOptions(
@@ -396,6 +412,9 @@ def join(
         tuple(shadow_of or ()),
         dry_run,
         hub,
+        tuple(verb or ()),
+        write_kubeconfig,
+        write_context,
     )
     if rbac:
         module.print_rights(name, options)
@@ -451,6 +470,28 @@ def shadow(
 
     options = module.ShadowOptions(since, to, tuple(scheduler or ()), release, report)
     module.show_shadow(_request(context, data_dir, output), cluster, options)
+
+
+@app.command(rich_help_panel=CLUSTERS)
+def effects(
+    context: typer.Context,
+    cluster: Annotated[
+        str | None, typer.Argument(help="A joined cluster.  [default: all of them]")
+    ] = None,
+    verb: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--verb", metavar="evict|nodes", help="As if it were enabled.  [default: as joined]"
+        ),
+    ] = None,
+    data_dir: Dir = None,
+    output: Out = None,
+) -> None:
+    """Show what was decided about joined clusters and is not done there yet, with the requests that
+    the actuator sends for it. Sends nothing."""
+    from wharfinger_cli import effects as module
+
+    module.show_effects(_request(context, data_dir, output), cluster, tuple(verb or ()))
 
 
 @app.command(rich_help_panel=INTAKE)

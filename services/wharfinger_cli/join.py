@@ -12,20 +12,21 @@ from pathlib import Path
 from rich.console import RenderableType
 from rich.text import Text
 
+from wharfinger.domain.actuation import MODES, VERBS, Mode, Verb
 from wharfinger.runtime.kube.api import KubeApi
 from wharfinger.runtime.kube.examination import Examination, KindRights, examine
 from wharfinger.runtime.kube.joined import (
-    MODES,
     JoinedCluster,
-    Mode,
+    JoinedError,
     checked_name,
+    checked_verbs,
     joined_clusters,
     remove_joined,
     secret_of,
     store_joined,
 )
 from wharfinger.runtime.kube.kubeconfig import Access, in_cluster, read_kubeconfig
-from wharfinger.runtime.kube.rights import NAMESPACE, collector_rights
+from wharfinger.runtime.kube.rights import NAMESPACE, actuator_rights, collector_rights
 from wharfinger.runtime.kube.watched import watched_of
 from wharfinger.runtime.settings import load_settings
 from wharfinger_cli.connection import run
@@ -73,6 +74,9 @@ class JoinOptions:
     shadow_of: tuple[str, ...] = ()
     dry_run: bool = False
     hub: bool = False
+    verbs: tuple[str, ...] = ()
+    write_kubeconfig: Path | None = None
+    write_context: str = ""
 
 
 # --- join
@@ -98,12 +102,15 @@ def join(request: Request, name: str, options: JoinOptions) -> None:
 
 def print_rights(name: str, options: JoinOptions) -> None:
     """The manifests that give a collector its rights; of the kinds that the server has, where one
-    is named."""
+    is named. With verbs, those of an actuator, too."""
     kinds = watched_of(options.hub)
     if options.kubeconfig is not None or options.in_cluster:
         found = run(_examined(_access(name, options), options.hub))
         kinds = tuple(right.kind for right in found.rights if right.served)
-    write("---\n".join(as_yaml(manifest) for manifest in collector_rights(kinds)))
+    manifests = collector_rights(kinds)
+    if verbs := _verbs(_mode(options), options):
+        manifests += actuator_rights(verbs)[1:]
+    write("---\n".join(as_yaml(manifest) for manifest in manifests))
 
 
 def print_secret(name: str, options: JoinOptions) -> None:
@@ -113,9 +120,7 @@ def print_secret(name: str, options: JoinOptions) -> None:
 
 def _wanted(name: str, options: JoinOptions) -> JoinedCluster:
     checked_name(name)
-    if options.mode not in MODES:
-        raise CommandError(f"--mode: expected {' or '.join(MODES)}, got {options.mode!r}")
-    mode: Mode = "shadow" if options.mode == "shadow" else "observe"
+    mode = _mode(options)
     cluster = JoinedCluster(
         name,
         _access(name, options),
@@ -127,8 +132,38 @@ def _wanted(name: str, options: JoinOptions) -> JoinedCluster:
         insecure=options.insecure,
         in_cluster=options.in_cluster,
         hub=options.hub,
+        verbs=_verbs(mode, options),
+        write_access=_write_access(options),
     )
     return replace(cluster, shadow_of=options.shadow_of) if options.shadow_of else cluster
+
+
+def _mode(options: JoinOptions) -> Mode:
+    for mode in MODES:
+        if mode == options.mode:
+            return mode
+    raise CommandError(f"--mode: expected {' or '.join(MODES)}, got {options.mode!r}")
+
+
+def _verbs(mode: Mode, options: JoinOptions) -> tuple[Verb, ...]:
+    found: list[Verb] = []
+    for named in options.verbs:
+        known = next((verb for verb in VERBS if verb == named), None)
+        if known is None:
+            raise CommandError(f"--verb: expected {' or '.join(VERBS)}, got {named!r}")
+        found.append(known)
+    try:
+        return checked_verbs(mode, found, "--verb")
+    except JoinedError as error:
+        raise CommandError(str(error)) from None
+
+
+def _write_access(options: JoinOptions) -> Access | None:
+    if options.write_kubeconfig is None:
+        return None
+    return read_kubeconfig(
+        options.write_kubeconfig, options.write_context, insecure_allowed=options.insecure
+    )
 
 
 def _access(name: str, options: JoinOptions) -> Access:
@@ -204,6 +239,7 @@ def _plain(result: _Result) -> Plain:
         "name": result.cluster.name,
         "joined": result.joined and not result.dry_run,
         "mode": result.cluster.mode,
+        "verbs": list(result.cluster.verbs_in_force),
         "hub": result.cluster.hub,
         "server": result.cluster.access.server,
         "uid": found.uid,
@@ -285,7 +321,9 @@ def _ending(result: _Result) -> Iterator[RenderableType]:
     else:
         word = "joined again" if result.replaced else "joined"
         as_what = "as a hub" if result.cluster.hub else f"in mode {result.cluster.mode}"
-        yield Text(f"{word} {as_what}: nothing is written to it", GOOD)
+        verbs = ", ".join(result.cluster.verbs_in_force)
+        what = f"may be changed by {verbs}" if verbs else "nothing is written to it"
+        yield Text(f"{word} {as_what}: {what}", GOOD)
         yield Text(f"credentials are in {result.path}, readable by its owner only", DARK)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 
 from wharfinger.runtime.process import run_process
+from wharfinger_actuator.app import BUILDERS as ACTUATOR
 from wharfinger_annotator.app import BUILDERS as ANNOTATOR
 from wharfinger_collector.app import BUILDERS as COLLECTOR
 from wharfinger_descheduler.app import BUILDERS as DESCHEDULER
@@ -15,7 +16,15 @@ from wharfinger_scheduler.app import BUILDERS as SCHEDULER
 
 NAME = "one"
 
-BUILDERS = {**PUBLISHER, **ESTIMATOR, **SCHEDULER, **DESCHEDULER, **ANNOTATOR, **COLLECTOR}
+BUILDERS = {
+    **PUBLISHER,
+    **ESTIMATOR,
+    **SCHEDULER,
+    **DESCHEDULER,
+    **ANNOTATOR,
+    **COLLECTOR,
+    **ACTUATOR,
+}
 """In the order of the flow: the publisher first, since everything waits for what it relays."""
 
 if __name__ == "__main__":

@@ -23,14 +23,13 @@ from wharfinger.events.streams import BINDINGS, CLUSTERS, POLICIES
 from wharfinger.manifests.kinds import Kind
 from wharfinger.manifests.kubernetes.live import UnreadableError
 from wharfinger.runtime.kube.api import KubeApi
+from wharfinger.runtime.kube.identity import AGAIN_S_MAX, AWAY, Identity, ReplacedError
 from wharfinger.runtime.kube.joined import JoinedCluster
 from wharfinger.runtime.kube.reflector import Reflector
 from wharfinger.runtime.kube.watched import HUB_WATCHED
 from wharfinger.runtime.ledger import Ledger
 from wharfinger.runtime.ledger.fact_events import event_of
 from wharfinger.stages.collector.hub import ObservedHub
-from wharfinger_collector.identity import AGAIN_S_MAX, Identity, ReplacedError
-from wharfinger_collector.metrics_api import AWAY
 from wharfinger_collector.sending import FactSender
 from wharfinger_collector.sighting import object_meta
 from wharfinger_collector.watched_kinds import LOOK_S, watched_kinds

@@ -32,14 +32,14 @@ from wharfinger.events.cluster_state import (
 from wharfinger.events.streams import CLUSTER_STATE, CLUSTERS
 from wharfinger.runtime.kube.api import ApiError, KubeApi, UnreachableError
 from wharfinger.runtime.kube.credentials import CredentialsError
+from wharfinger.runtime.kube.identity import AGAIN_S_MAX, AGAIN_S_MIN, AWAY, Identity, ReplacedError
 from wharfinger.runtime.kube.joined import JoinedCluster
 from wharfinger.runtime.kube.reflector import Reflector
 from wharfinger.runtime.ledger import Ledger
 from wharfinger.runtime.ledger.fact_events import event_of
 from wharfinger.stages.collector import ObservedCluster
 from wharfinger.stages.collector.state import FRESH, REPLACED, SECOND_US
-from wharfinger_collector.identity import AGAIN_S_MAX, AGAIN_S_MIN, Identity, ReplacedError
-from wharfinger_collector.metrics_api import AWAY, MetricsApi, SendLoads
+from wharfinger_collector.metrics_api import MetricsApi, SendLoads
 from wharfinger_collector.sending import FactSender
 from wharfinger_collector.sighting import LiveDecoder, NodeSink, ObjectSink, PodSink, WatchSink
 from wharfinger_collector.watched_kinds import LOOK_S, watched_kinds

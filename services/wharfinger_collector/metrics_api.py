@@ -24,8 +24,8 @@ from wharfinger.domain.time import Micros
 from wharfinger.events.codec import encode
 from wharfinger.events.node_load import NodeLoadObserved
 from wharfinger.events.streams import NODE_LOAD
-from wharfinger.runtime.kube.api import ApiError, KubeApi, UnreachableError
-from wharfinger.runtime.kube.credentials import CredentialsError
+from wharfinger.runtime.kube.api import ApiError, KubeApi
+from wharfinger.runtime.kube.identity import AWAY
 from wharfinger.runtime.kube.watched import NODE_METRICS
 from wharfinger.runtime.producer import Producer, idempotent_producer, started
 from wharfinger.runtime.service import ServiceContext
@@ -42,9 +42,6 @@ MISSING_S = 300.0
 """How long a cluster without a metrics API is left alone."""
 
 PATH = f"{NODE_METRICS.group_path}/{NODE_METRICS.resource}"
-
-AWAY = (ApiError, UnreachableError, CredentialsError)
-"""A cluster that does not answer, or not to us."""
 
 SendLoads = Callable[[Sequence[NodeLoadObserved]], Awaitable[None]]
 

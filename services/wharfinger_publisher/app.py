@@ -67,7 +67,7 @@ class PublisherService:
             self._timeline,
             self._take_back,
         )
-        self._feed = FeedLoop(context.ledger)
+        self._feed = FeedLoop(context.ledger, self._relay.facts_lost)
         self._leading = False
         self._stopping = False
         self._lag = 0

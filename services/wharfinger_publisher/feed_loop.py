@@ -2,11 +2,16 @@
 
 It has a lock of its own and never waits for Kafka: while the broker is away, decisions get their
 positions and are read over HTTP. The relay sends what has a position; each append wakes it.
+
+There is one exception. After a ledger went back, the topics hold facts that the intake has lost,
+and stages decide on them. Nothing gets a position until these facts are accepted again. Otherwise
+effects would have positions before their causes.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -30,10 +35,12 @@ log = structlog.get_logger()
 
 class FeedLoop:
     """`ready`: this process appends, or another one does. `trouble`: why nothing can be
-    appended."""
+    appended. `facts_lost`: whether the ledger went back and its facts are not accepted again
+    yet."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, facts_lost: Callable[[], Awaitable[object]]) -> None:
         self._ledger = ledger
+        self._facts_lost = facts_lost
         self._appender = FeedAppender(ledger.database)
         self.wakeup = asyncio.Event()
         self.leading = False
@@ -65,8 +72,12 @@ class FeedLoop:
             pause = min(2.0, pause * 2)
 
     async def _append_while(self, lock: PartitionLock) -> None:
-        await self._appender.begin()
-        self.leading = True
+        while not lock.lost and not self.leading:
+            if await self._facts_lost():
+                await asyncio.sleep(AGAIN_S)
+            else:
+                await self._appender.begin()
+                self.leading = True
         while not lock.lost:
             given = await self._appender.append()
             self.trouble = ""

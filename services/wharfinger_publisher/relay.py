@@ -148,7 +148,7 @@ class Relay:
         self._tried_at = 0.0
         self._metrics.withheld.set(len(self._withheld))
         timeline = await self._timeline() if self._timeline is not None else {}
-        if through := await self._facts_lost():
+        if through := await self.facts_lost():
             await self._recover_facts(through, cursor.positions)
         self._skip = await self._ids_behind(self._once())
         fresh = not self._cursors
@@ -159,7 +159,7 @@ class Relay:
             "relay.resumed", cursors=len(self._cursors), known_ids=len(self._skip), refill=fresh
         )
 
-    async def _facts_lost(self) -> int:
+    async def facts_lost(self) -> int:
         """The last record that the ledger went back, where its facts have not been taken back
         since; 0: there is none."""
         if self._take_back is None or self._incarnation == FIRST:

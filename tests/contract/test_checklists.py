@@ -456,7 +456,7 @@ RECIPES = {
                     "from wharfinger_estimator.app",
                     f"from {SERVICE}.app import BUILDERS as LIGHTHOUSE",
                 ),
-                replaced("**COLLECTOR}", "**COLLECTOR, **LIGHTHOUSE}"),
+                after("    **COLLECTOR,", "**LIGHTHOUSE,"),
             ),
             "services/wharfinger_publisher/reaccept.py": replaced(
                 '"/wharfinger/annotator"}', '"/wharfinger/annotator", "/wharfinger/lighthouse"}'

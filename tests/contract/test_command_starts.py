@@ -52,6 +52,8 @@ COMMANDS = [
     ("history web", 440, READS),
     ("lineage web", 440, READS),
     ("savings", 440, READS),
+    # what an actuator knows is folded from snapshots of the stages
+    ("effects", 1130, HEAVY | WRITING | {"httpx", "wharfinger.manifests.kubernetes.core"}),
     ("dead-letters list", 500, READS - {"structlog"}),
     ("get resourcebindings", 490, READS - {"pydantic"}),
     ("get nodepools", 495, READS - {"pydantic"}),

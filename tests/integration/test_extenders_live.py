@@ -132,7 +132,7 @@ def apply(plane: PlaneUnderTest, text: str, name: str) -> None:
 
 
 def us(plane: PlaneUnderTest) -> str:
-    (port,) = plane.plane()["http_ports"].values()
+    (port,) = (port for of, port in plane.plane()["http_ports"].items() if of != "api")
     return f"http://127.0.0.1:{port}"
 
 

@@ -66,7 +66,7 @@ def kill(pid: int) -> None:
 def test_services_whose_supervisor_was_killed_end_with_their_directory(plane: Plain) -> None:
     up = plane.up()
     kill(up.supervisor_pid)
-    assert len(living(all_of(up))) == 3, "broker, database and services go on without a supervisor"
+    assert len(living(all_of(up))) == 4, "broker, database, services and API go on without it"
     while plane.data_dir.exists():
         shutil.rmtree(plane.data_dir, ignore_errors=True)
     until(lambda: living(all_of(up)) == [])
@@ -77,11 +77,13 @@ def test_services_whose_supervisor_was_killed_end_with_their_directory(plane: Pl
 @pytest.mark.chaos
 def test_services_whose_supervisor_was_killed_end_with_their_owner(plane: Plain) -> None:
     with subprocess.Popen(["sleep", "3600"]) as owner:
-        plane.settings = {"WHARFINGER_OWNER_PID": str(owner.pid)}
-        up = plane.up()
-        kill(up.supervisor_pid)
-        assert len(living(all_of(up))) == 3
-        kill(owner.pid)
+        try:
+            plane.settings = {"WHARFINGER_OWNER_PID": str(owner.pid)}
+            up = plane.up()
+            kill(up.supervisor_pid)
+            assert len(living(all_of(up))) == 4
+        finally:
+            kill(owner.pid)
     until(lambda: living(all_of(up)) == [])
 
 

@@ -20,9 +20,11 @@ from wharfinger.events.parts import divided, least_limit
 from wharfinger.events.streams import BINDINGS, CLUSTERS, INTAKE
 from wharfinger.kernel.round import Basis, Round
 from wharfinger.runtime.backends import Backend
+from wharfinger.runtime.dead_letters import Letter
 from wharfinger.runtime.faust_app import COMMIT_INTERVAL_S
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, Transient, audit_verify
 from wharfinger.runtime.ledger.writer import CommitResult
+from wharfinger.runtime.letter_box import Ack
 from wharfinger.runtime.service import ServiceContext
 from wharfinger.runtime.stage_service import Stage, StageService
 from wharfinger.runtime.topics import partition_for
@@ -265,7 +267,7 @@ async def test_what_is_done_with_at_once_takes_nothing_along_that_is_not(
 
 
 async def test_a_stage_that_has_not_read_what_was_there_is_not_ready(
-    contexts: list[ServiceContext],
+    contexts: list[ServiceContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a kill: what waits on the topics when the partitions come is lag, though the mailbox
     is empty."""
@@ -273,8 +275,14 @@ async def test_a_stage_that_has_not_read_what_was_there_is_not_ready(
     events = [withdrawn(n, "k") for n in range(20)]
     await send(contexts[0], BINDINGS, [("k", b"poison"), *(("k", event.body) for event in events)])
     service = a_stage(contexts[0])
-    room = service._reading._letters._room
-    room.clear()  # so many dead letters wait that the reader waits for them
+    letters = service._reading._letters
+    room, add = asyncio.Event(), letters.add
+
+    async def waiting(letter: Letter, life: int, done: Ack) -> None:
+        await room.wait()  # so many dead letters wait that the reader waits for them
+        await add(letter, life, done)
+
+    monkeypatch.setattr(letters, "add", waiting)
     await service.start()
     try:
         await until(lambda: service.loop.ready() and service.lag() > 0)

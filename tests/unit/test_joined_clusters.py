@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
+from wharfinger.domain.actuation import MODES, VERBS, Mode, Verb
 from wharfinger.runtime.kube.joined import (
     JoinedCluster,
     JoinedError,
@@ -55,16 +57,22 @@ def accesses(draw: st.DrawFn) -> Access:
     )
 
 
+modes_and_verbs = st.sampled_from(["observe", "shadow", "fleet", "act"]).flatmap(
+    lambda mode: st.tuples(
+        st.just(mode), st.lists(st.sampled_from(VERBS), unique=True).map(tuple)
+    ).map(lambda both: both if both[0] == "act" else (both[0], ()))
+)
+
 joined = st.builds(
     JoinedCluster,
     name=st.sampled_from(["oslo", "a.b-c", "0"]),
     access=accesses(),
-    mode=st.sampled_from(["observe", "shadow"]),
     uid=st.sampled_from(["", "4f6f5f0e"]),
     version=st.sampled_from(["", "v1.36.3"]),
     labels=st.dictionaries(words, words, max_size=2),
     lease_s=st.none() | st.integers(1, 300),
     shadow_of=st.lists(words, min_size=1, max_size=2).map(tuple),
+    write_access=st.none() | accesses(),
 )
 
 
@@ -73,9 +81,12 @@ def test_a_written_kubeconfig_is_read_as_the_same_access(access: Access) -> None
     assert access_of(kubeconfig_of(access), Path("/somewhere/config")) == access
 
 
-@given(cluster=joined)
+@given(cluster=joined, both=modes_and_verbs)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_is_stored_is_read_again(cluster: JoinedCluster, tmp_path: Path) -> None:
+def test_what_is_stored_is_read_again(
+    cluster: JoinedCluster, both: tuple[Mode, tuple[Verb, ...]], tmp_path: Path
+) -> None:
+    cluster = replace(cluster, mode=both[0], verbs=both[1])
     file = store_joined(tmp_path, cluster)
     assert read_joined(file) == cluster
 
@@ -161,3 +172,17 @@ def _yaml(value: object) -> str:
     text = StringIO()
     YAML(typ="safe", pure=True).dump(value, text)
     return text.getvalue()
+
+
+@pytest.mark.parametrize("mode", ["observe", "shadow", "fleet"])
+def test_a_verb_that_the_mode_does_not_allow_is_an_error(mode: str, tmp_path: Path) -> None:
+    (tmp_path / "oslo.yaml").write_text(
+        f"mode: {mode}\nverbs: [nodes]\nkubeconfig: {{}}\n", encoding="utf-8"
+    )
+    with pytest.raises(JoinedError, match=f"oslo.yaml: verbs: nodes in mode {mode}"):
+        read_joined(tmp_path / "oslo.yaml")
+
+
+def test_without_verbs_no_mode_writes() -> None:
+    for mode in MODES:
+        assert JoinedCluster("oslo", Access("https://oslo"), mode).verbs_in_force == ()

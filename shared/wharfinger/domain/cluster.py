@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from wharfinger.domain.ids import (
     AmountText,
     ApiKind,
@@ -10,6 +12,7 @@ from wharfinger.domain.ids import (
     LabelKey,
     LabelText,
     Manifest,
+    PolicyName,
     ProviderName,
     RegionName,
     ResourceName,
@@ -69,13 +72,23 @@ class ManagedClusterFacts(Value, frozen=True):
     manifest: Manifest = ""
 
 
+Places = Literal["", "none", "shadow", "pods"]
+"""What the cluster stage places on the nodes of a cluster.
+
+"": the assigned replicas, before their pods exist. "none", "shadow": nothing; the cluster's own
+scheduler binds its pods (in "shadow" its choices are compared with ours). "pods": the pods that
+wait for our scheduler, by their own requirements.
+"""
+
+
 class Cluster(Value, frozen=True):
     """A member cluster's facts: the whole state of its key on `wharfinger.clusters`.
 
     `api_kinds`: enabled kinds as `group/version/Kind` (`v1/Pod`, `apps/v1/Deployment`); None: not
     reported, so unknown and not filtered on. `conditions`: type -> status, by which taint policies
     go. `managed`: where it is a ManagedCluster. `lease_s`: how long its silence is normal; None: it
-    promised nothing and is never called silent.
+    promised nothing and is never called silent. `places`: what is placed on its nodes. `scheduler`:
+    the `schedulerName` of the pods that are placed there in "pods".
     """
 
     name: Bounded[ClusterName]
@@ -90,3 +103,5 @@ class Cluster(Value, frozen=True):
     summary: ResourceSummary | None = None
     conditions: dict[LabelKey, LabelText] = {}
     managed: ManagedClusterFacts | None = None
+    places: Places = ""
+    scheduler: PolicyName = ""

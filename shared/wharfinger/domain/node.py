@@ -31,8 +31,9 @@ class Node(Value, frozen=True):
     `addresses`: under which others know it (IPs, DNS names, without port); by them measured series
     find their node. `images`: name -> size in bytes of what lies there already. `measured`:
     annotations by which crane's annotator says how loaded the node is, as they stand there: metric
-    -> `0.65000,2026-03-01T12:00:00Z`. `annotations`: those of Karpenter. `created_us`: 0 where it
-    is not known. `ready`: the node says so, or says nothing of it."""
+    -> `0.65000,2026-03-01T12:00:00Z`. `annotations`: those of Karpenter, and the one
+    by which the actuator closed it. `created_us`: 0 where it is not known. `ready`: the node says
+    so, or says nothing of it."""
 
     name: Bounded[NodeName]
     allocatable: dict[ResourceName, int]

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
+from wharfinger.domain.cluster import Places
 from wharfinger.domain.cluster_objects import ClusterObject
 from wharfinger.domain.ids import (
     BindingName,
@@ -33,6 +34,7 @@ from wharfinger.domain.ids import (
     ClusterName,
     NamespaceName,
     NodeName,
+    PolicyName,
     Token,
     Word,
 )
@@ -50,10 +52,16 @@ WAITING_BUCKETS = 32
 
 
 class NodesObserved(Value, frozen=True):
+    """The nodes of one bucket. `places`, `scheduler`: as in `domain.cluster.Cluster`. They are said
+    with the nodes so that no decision about nodes is made before they are known; while the buckets
+    of a cluster disagree, none is made."""
+
     cluster: Bounded[ClusterName]
     bucket: int
     buckets: int
     nodes: tuple[Node, ...]
+    places: Places = ""
+    scheduler: PolicyName = ""
 
 
 class ImageOnNodes(Value, frozen=True):

@@ -44,6 +44,7 @@ waiting."""
 
 MODULES: Mapping[str, str] = {
     ONE: "wharfinger_cli.one",
+    "actuator": "wharfinger_actuator",
     "annotator": "wharfinger_annotator",
     "collector": "wharfinger_collector",
     "estimator": "wharfinger_estimator",

@@ -257,6 +257,10 @@ class Settings(BaseSettings):
         300  # a workload of which a replica was moved is left where it is for so long
     )
 
+    # actuator
+    actuator_paused: bool = False  # nothing is written to any cluster
+    actuator_dry_run: bool = False  # what would be sent is logged, and nothing is sent
+
     @model_validator(mode="after")
     def _credentials_fit_together(self) -> Self:
         if self.kafka_security.startswith("SASL") and (

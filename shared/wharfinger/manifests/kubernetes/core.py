@@ -15,6 +15,7 @@ import msgspec
 
 from wharfinger.domain import node as domain
 from wharfinger.domain import selectors
+from wharfinger.domain.actuation import CLOSED_BY
 from wharfinger.domain.cluster_objects import DaemonPods, NamespaceLabels, PodSelecting
 from wharfinger.domain.pod_traits import NO_TRAITS
 from wharfinger.domain.quota import Quota, limited_resource
@@ -508,7 +509,7 @@ class NodeManifest(Object):
             {
                 key: value
                 for key, value in sorted(self.annotations.items())
-                if key.startswith(KARPENTER)
+                if key.startswith(KARPENTER) or key == CLOSED_BY
             },
             micros(self.metadata.creation_timestamp) if self.metadata.creation_timestamp else 0,
             all(c.status == "True" for c in self.status.conditions if c.type == "Ready"),

@@ -32,6 +32,8 @@ USER_AGENT = "wharfinger"
 
 ERROR_BYTES_MAX = 4096
 
+JSON = "application/json"
+
 
 _USER_INFO = re.compile(r"//[^/\s@]*@")
 """Name and password in an address, as the libraries below repeat that of a proxy."""
@@ -39,14 +41,23 @@ _USER_INFO = re.compile(r"//[^/\s@]*@")
 
 class ApiError(Exception):
     """The server answered with an error. `code`: of HTTP; `reason`: the word of its Status,
-    such as Forbidden; `retry_after_s`: the pause that it asks for, 0: none."""
+    such as Forbidden; `retry_after_s`: the pause that it asks for, 0: none; `causes`: the reasons
+    of its details, such as DisruptionBudget."""
 
-    def __init__(self, code: int, reason: str, message: str, retry_after_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        retry_after_s: float = 0.0,
+        causes: tuple[str, ...] = (),
+    ) -> None:
         super().__init__(f"{code} {reason}: {message}" if reason else f"{code}: {message}")
         self.code = code
         self.reason = reason
         self.message = message
         self.retry_after_s = retry_after_s
+        self.causes = causes
 
     @property
     def ahead(self) -> bool:
@@ -58,7 +69,9 @@ class ApiError(Exception):
     def of(cls, status: bytes | msgspec.Raw, code: int = 0) -> ApiError:
         """What a Status object says. `code`: of HTTP, where one came with it. DecodeError."""
         said = msgspec.json.decode(status, type=_ServerStatus)
-        return cls(code or said.code, said.reason, said.message)
+        named = said.details.causes if said.details is not None else None
+        causes = tuple([cause.reason for cause in named or ()])
+        return cls(code or said.code, said.reason, said.message, 0.0, causes)
 
 
 class UnreachableError(Exception):
@@ -66,10 +79,19 @@ class UnreachableError(Exception):
     anything secret."""
 
 
+class _StatusCause(msgspec.Struct):
+    reason: str = ""
+
+
+class _StatusDetails(msgspec.Struct):
+    causes: list[_StatusCause] | None = None
+
+
 class _ServerStatus(msgspec.Struct):
     message: str = ""
     reason: str = ""
     code: int = 0
+    details: _StatusDetails | None = None
 
 
 class KubeApi:
@@ -107,10 +129,11 @@ class KubeApi:
         path: str,
         parameters: Mapping[str, str] | None = None,
         body: bytes | None = None,
+        content_type: str = JSON,
     ) -> bytes:
-        """The body of the answer. `body`: JSON that is sent."""
+        """The body of the answer. `body`: JSON that is sent; `content_type`: which kind of it."""
         async with self.answer(
-            method, path, parameters, body=body, total_s=REQUEST_S_MAX
+            method, path, parameters, body=body, content_type=content_type, total_s=REQUEST_S_MAX
         ) as response:
             try:
                 return await response.read()
@@ -125,6 +148,7 @@ class KubeApi:
         parameters: Mapping[str, str] | None = None,
         *,
         body: bytes | None = None,
+        content_type: str = JSON,
         total_s: float | None = None,
         silent_s: float | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -133,10 +157,10 @@ class KubeApi:
         timeout = aiohttp.ClientTimeout(
             total=total_s, sock_connect=CONNECT_S_MAX, sock_read=silent_s
         )
-        response = await self._send(method, path, parameters, timeout, body)
+        response = await self._send(method, path, parameters, timeout, body, content_type)
         if response.status == 401 and self._credentials.refused():
             response.release()
-            response = await self._send(method, path, parameters, timeout, body)
+            response = await self._send(method, path, parameters, timeout, body, content_type)
         try:
             if response.status >= 400:
                 raise await _error(response, self._credentials.secrets())
@@ -151,11 +175,12 @@ class KubeApi:
         parameters: Mapping[str, str] | None,
         timeout: aiohttp.ClientTimeout,
         body: bytes | None,
+        content_type: str,
     ) -> aiohttp.ClientResponse:
         assert self._session is not None, "not entered"
         headers = await self._credentials.headers()
         if body is not None:
-            headers["Content-Type"] = "application/json"
+            headers["Content-Type"] = content_type
         tls = await self._credentials.tls() if self._access.server.startswith("https:") else True
         try:
             return await self._session.request(
@@ -207,9 +232,10 @@ async def _error(response: aiohttp.ClientResponse, secrets: Sequence[str]) -> Ap
     try:
         error = ApiError.of(body, response.status)
         code, word, said = error.code, error.reason, error.message or reason
+        causes = error.causes
     except msgspec.DecodeError:
-        code, word, said = response.status, "", reason
+        code, word, said, causes = response.status, "", reason, ()
     for secret in secrets:
         word, said = word.replace(secret, "***"), said.replace(secret, "***")
     asked = response.headers.get("Retry-After", "")
-    return ApiError(code, word, said, float(asked) if asked.isdecimal() else 0.0)
+    return ApiError(code, word, said, float(asked) if asked.isdecimal() else 0.0, causes)

@@ -16,16 +16,17 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, cast
 
 import msgspec
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from wharfinger.domain.actuation import VERBS_OF, Mode, Verb, verbs_in_force
 from wharfinger.runtime.kube.kubeconfig import (
     Access,
     KubeconfigError,
@@ -49,9 +50,6 @@ SHADOWED = ("default-scheduler",)
 
 NAME_MAX = 253
 
-Mode = Literal["observe", "shadow"]
-MODES: tuple[Mode, ...] = get_args(Mode)
-
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
@@ -67,7 +65,8 @@ class JoinedCluster:
     `domain.cluster.Cluster`. `insecure`: its kubeconfig may switch off the check of the server's
     certificate. `in_cluster`: reached by the service account of the pod that reads this. `hub`: it
     holds the objects of a fleet (Karmada, Open Cluster Management, Karpenter) and is no member of
-    it."""
+    it. `verbs`: what was enabled of that which may be changed. `write_access`: with which
+    credentials it is; None: with those that read."""
 
     name: str
     access: Access
@@ -83,6 +82,13 @@ class JoinedCluster:
     insecure: bool = False
     in_cluster: bool = False
     hub: bool = False
+    verbs: tuple[Verb, ...] = ()
+    write_access: Access | None = None
+
+    @property
+    def verbs_in_force(self) -> tuple[Verb, ...]:
+        """What may be changed there; empty: nothing is."""
+        return () if self.hub else verbs_in_force(self.mode, self.verbs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +112,11 @@ class _JoinedEntry(msgspec.Struct, rename="camel", forbid_unknown_fields=True, k
     insecure: bool = False
     in_cluster: bool = False
     hub: bool = False
+    verbs: tuple[Verb, ...] = ()
     kubeconfig: dict[str, Any] | str | None = None
     context: str = ""
+    write_kubeconfig: dict[str, Any] | str | None = None
+    write_context: str = ""
 
 
 def checked_name(name: str) -> str:
@@ -118,6 +127,16 @@ def checked_name(name: str) -> str:
             f" {NAME_MAX}"
         )
     return name
+
+
+def checked_verbs(mode: Mode, verbs: Sequence[Verb], place: str) -> tuple[Verb, ...]:
+    """JoinedError: one of them does not go with the mode."""
+    possible = VERBS_OF[mode]
+    for verb in verbs:
+        if verb not in possible:
+            expected = f"{', '.join(possible)}" if possible else "none, since it writes nothing"
+            raise JoinedError(f"{place}: verbs: {verb} in mode {mode}: expected {expected}")
+    return tuple(verbs)
 
 
 def joined_clusters(directory: Path) -> Joined:
@@ -140,7 +159,8 @@ def read_joined(file: Path) -> JoinedCluster:
     try:
         raw = YAML(typ="safe", pure=True).load(file.read_bytes())
         entry = msgspec.convert(raw if raw is not None else {}, _JoinedEntry)
-        access = _access(entry, file)
+        verbs = checked_verbs(entry.mode, entry.verbs, str(file))
+        access, write_access = _access(entry, file), _write_access(entry, file)
     except OSError as error:
         raise JoinedError(f"{file}: {error.strerror or error}") from None
     except YAMLError as error:
@@ -167,6 +187,8 @@ def read_joined(file: Path) -> JoinedCluster:
         insecure=entry.insecure,
         in_cluster=entry.in_cluster,
         hub=entry.hub,
+        verbs=verbs,
+        write_access=write_access,
     )
 
 
@@ -181,6 +203,17 @@ def _access(entry: _JoinedEntry, file: Path) -> Access:
     if entry.kubeconfig is None:
         raise JoinedError(f"{file}: kubeconfig: expected one, or inCluster: true")
     return access_of(entry.kubeconfig, file, context=entry.context, insecure_allowed=entry.insecure)
+
+
+def _write_access(entry: _JoinedEntry, file: Path) -> Access | None:
+    if entry.write_kubeconfig is None:
+        return None
+    if isinstance(entry.write_kubeconfig, str):
+        path = file.parent / Path(entry.write_kubeconfig).expanduser()
+        return read_kubeconfig(path, entry.write_context, insecure_allowed=entry.insecure)
+    return access_of(
+        entry.write_kubeconfig, file, context=entry.write_context, insecure_allowed=entry.insecure
+    )
 
 
 def store_joined(directory: Path, cluster: JoinedCluster) -> Path:
@@ -218,6 +251,7 @@ def remove_joined(directory: Path, name: str) -> bool:
 
 def entry_text(cluster: JoinedCluster) -> str:
     """The file of a cluster: YAML, with its credentials."""
+    write = cluster.write_access
     entry = _JoinedEntry(
         mode=cluster.mode,
         uid=cluster.uid,
@@ -231,6 +265,8 @@ def entry_text(cluster: JoinedCluster) -> str:
         insecure=cluster.insecure,
         in_cluster=cluster.in_cluster,
         hub=cluster.hub,
+        verbs=cluster.verbs,
+        write_kubeconfig=kubeconfig_of(write, cluster.name) if write is not None else None,
         kubeconfig=None if cluster.in_cluster else kubeconfig_of(cluster.access, cluster.name),
     )
     default = msgspec.to_builtins(_JoinedEntry())

@@ -1,16 +1,23 @@
-"""The manifests that give the collector its rights, made of what is read (`watched`).
+"""The manifests that give collector and actuator their rights: two accounts, because only one of
+them writes.
 
-No verb but get, list and watch, and no secrets: who applies this lets nothing be written.
+The collector's are made of what is read (`watched`): no verb but get, list and watch, and no
+secrets. The actuator's are made of the verbs that are in force.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
+from wharfinger.domain.actuation import VERBS, Verb
 from wharfinger.runtime.kube.watched import DISCOVERY, NON_RESOURCE, WATCHED, WatchedKind
 
 NAMESPACE = "wharfinger-system"
 ACCOUNT = "wharfinger-collector"
+WRITER = "wharfinger-actuator"
+LEASE = "wharfinger-actuator"
+PAUSE = "wharfinger-pause"
+"""Name of the ConfigMap that stops all writing to its cluster while it exists."""
 
 Manifest = dict[str, object]
 
@@ -19,30 +26,83 @@ def collector_rights(
     kinds: Iterable[WatchedKind] = WATCHED, namespace: str = NAMESPACE
 ) -> list[Manifest]:
     """A namespace, a service account in it, and a role of the whole cluster that reads `kinds`."""
-    metadata = {"name": ACCOUNT}
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+        _account(ACCOUNT, namespace),
+        *_role("ClusterRole", ACCOUNT, "", namespace, collector_rules(kinds)),
+    ]
+
+
+def actuator_rights(verbs: Collection[Verb], namespace: str = NAMESPACE) -> list[Manifest]:
+    """A second service account: what the verbs need in the whole cluster, and in our namespace the
+    Lease and the ConfigMap that stops everything."""
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+        _account(WRITER, namespace),
+        *_role("ClusterRole", WRITER, "", namespace, actuator_rules(verbs)),
+        *_role("Role", WRITER, namespace, namespace, own_rules()),
+    ]
+
+
+_OF_VERB: dict[Verb, tuple[Manifest, ...]] = {
+    "evict": ({"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},),
+    "nodes": ({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]},),
+}
+
+
+def actuator_rules(verbs: Collection[Verb]) -> list[Manifest]:
+    """Of the whole cluster, in the order of the verbs. The first one says which cluster it is."""
+    rules: list[Manifest] = [
         {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": {"name": ACCOUNT, "namespace": namespace},
+            "apiGroups": [""],
+            "resources": ["namespaces"],
+            "resourceNames": ["kube-system"],
+            "verbs": ["get"],
+        }
+    ]
+    for verb in VERBS:
+        if verb in verbs:
+            rules += _OF_VERB[verb]
+    return rules
+
+
+def own_rules() -> list[Manifest]:
+    """In our own namespace. A name cannot be required of what is created."""
+    leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+    return [
+        {**leases, "verbs": ["create"]},
+        {**leases, "resourceNames": [LEASE], "verbs": ["get", "update"]},
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": [PAUSE],
+            "verbs": ["get"],
         },
+    ]
+
+
+def _account(name: str, namespace: str) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": name, "namespace": namespace},
+    }
+
+
+def _role(
+    kind: str, account: str, within: str, namespace: str, rules: list[Manifest]
+) -> list[Manifest]:
+    """A role and its binding to the account. `within`: the namespace of a Role."""
+    metadata = {"name": account, **({"namespace": within} if within else {})}
+    group = "rbac.authorization.k8s.io"
+    return [
+        {"apiVersion": f"{group}/v1", "kind": kind, "metadata": metadata, "rules": rules},
         {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
+            "apiVersion": f"{group}/v1",
+            "kind": f"{kind}Binding",
             "metadata": metadata,
-            "rules": collector_rules(kinds),
-        },
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": metadata,
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "ClusterRole",
-                "name": ACCOUNT,
-            },
-            "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": namespace}],
+            "roleRef": {"apiGroup": group, "kind": kind, "name": account},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
         },
     ]
 

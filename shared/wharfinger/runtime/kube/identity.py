@@ -1,4 +1,5 @@
-"""Which server answers: by the uid of the namespace kube-system. Facts of two must not be mixed."""
+"""Which server answers: by the uid of the namespace kube-system. Facts of two must not be mixed,
+and what was decided about one must not be done in another."""
 
 from __future__ import annotations
 
@@ -10,8 +11,11 @@ import msgspec
 import structlog
 
 from wharfinger.domain.text import one_line
-from wharfinger.runtime.kube.api import ApiError, KubeApi
-from wharfinger_collector.metrics_api import AWAY
+from wharfinger.runtime.kube.api import ApiError, KubeApi, UnreachableError
+from wharfinger.runtime.kube.credentials import CredentialsError
+
+AWAY = (ApiError, UnreachableError, CredentialsError)
+"""A cluster that does not answer, or not to us."""
 
 AGAIN_S_MIN, AGAIN_S_MAX = 1.0, 30.0
 

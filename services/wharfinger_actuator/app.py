@@ -1,0 +1,198 @@
+"""The actuator as a service: an observer of decisions and facts, and one writer for each cluster
+that may be changed.
+
+The directory of joined clusters is read again every few seconds, as by the collector. Until a
+cluster is joined in a mode that writes, the service does nothing but look there: it is in no
+consumer group and reads no topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass
+from uuid import uuid4
+
+import structlog
+
+from wharfinger.events.streams import ASSIGNMENTS, CLUSTER_STATE, CLUSTERS
+from wharfinger.kernel.decider import Micros
+from wharfinger.runtime.actuation import standing_decisions
+from wharfinger.runtime.kube.joined import Joined, JoinedCluster, joined_clusters
+from wharfinger.runtime.observer_loop import Loaded
+from wharfinger.runtime.observer_service import ObserverService, Observing
+from wharfinger.runtime.service import Service, ServiceContext, end_tasks
+from wharfinger.stages.actuator import ActuatorObserver, ActuatorState
+from wharfinger_actuator.writer import Writer
+
+NAME = "actuator"
+
+LOOK_S = 2.0
+"""How often the directory is read."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _RunningWriter:
+    joined: JoinedCluster
+    writer: Writer
+    task: asyncio.Task[None]
+
+
+class ActuatorService:
+    """`failed` once the loop that looks or the observer has failed: the supervisor starts the
+    process again."""
+
+    def __init__(self, context: ServiceContext) -> None:
+        self.name = NAME
+        self._context = context
+        self._holder = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
+        self._observer: ObserverService[ActuatorState] | None = None
+        self._clusters: frozenset[str] = frozenset()
+        self._caught_up_at: Micros | None = None
+        self._running: dict[str, _RunningWriter] = {}
+        self._looked = False
+        self._task: asyncio.Task[None] | None = None
+        self._failure = ""
+
+    async def start(self) -> None:
+        self._task = asyncio.create_task(self._guarded(self._run()), name=NAME)
+
+    async def stop(self) -> None:
+        tasks = [running.task for running in self._running.values()]
+        await end_tasks(tasks if self._task is None else [self._task, *tasks])
+        await self._stop_observer()
+
+    def ready(self) -> bool:
+        """It knows what is decided and what is there. A cluster that is away makes it no less
+        ready."""
+        if not self._looked or self._failure:
+            return False
+        return self._observer is None or self._observer.ready()
+
+    def stalled_s(self) -> float:
+        return 0.0 if self._observer is None else self._observer.stalled_s()
+
+    def oldest_s(self) -> float:
+        return 0.0 if self._observer is None else self._observer.oldest_s()
+
+    def lag(self) -> int:
+        return 0 if self._observer is None else self._observer.lag()
+
+    def failed(self) -> str:
+        return self._failure or ("" if self._observer is None else self._observer.failed())
+
+    def writers(self) -> dict[str, Writer]:
+        return {name: running.writer for name, running in self._running.items()}
+
+    async def _guarded(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except Exception as error:
+            self._failure = f"{type(error).__name__}: {error}"
+            log.exception("actuator.failed")
+
+    async def _run(self) -> None:
+        while True:
+            found = await asyncio.to_thread(joined_clusters, self._context.settings.clusters_dir())
+            writable = self._writable(found)
+            if frozenset(writable) != self._clusters:
+                await self._observe(frozenset(writable))
+            await self._follow(writable)
+            self._looked = True
+            await asyncio.sleep(LOOK_S)
+
+    def _writable(self, found: Joined) -> dict[str, JoinedCluster]:
+        """Those that may be changed. One whose file cannot be read now stays as it is."""
+        wanted = {name: one for name, one in found.clusters.items() if one.verbs_in_force}
+        for name, why in found.errors.items():
+            if name in self._running:
+                log.warning("cluster.not_joined", cluster=name, why=why)
+                wanted[name] = self._running[name].joined
+        return wanted
+
+    # --- the observer
+
+    async def _observe(self, clusters: frozenset[str]) -> None:
+        """Begin again with these clusters, and with none end."""
+        await end_tasks([running.task for running in self._running.values()])
+        self._running.clear()
+        await self._stop_observer()
+        self._clusters, self._caught_up_at = clusters, None
+        if not clusters:
+            return
+        self._observer = ObserverService(
+            Observing(
+                NAME,
+                ActuatorObserver(clusters),
+                partitioned=(CLUSTER_STATE, ASSIGNMENTS),
+                broadcast=(CLUSTERS,),
+                load=self._load,
+                turn=self._turn,
+            ),
+            self._context,
+        )
+        await self._observer.start()
+
+    async def _stop_observer(self) -> None:
+        observer, self._observer = self._observer, None
+        if observer is not None:
+            await observer.stop()
+
+    async def _load(self, groups: frozenset[int]) -> Iterable[Loaded]:
+        """Called when the partitions change: what is known until then counts no longer."""
+        self._caught_up_at = None
+        partition = self._context.cluster_partition
+        return await standing_decisions(
+            self._context.ledger,
+            lambda cluster: cluster in self._clusters and partition(cluster) in groups,
+        )
+
+    def _turn(self, state: ActuatorState, at: Micros) -> None:
+        """Called only while the observer is caught up."""
+        if self._caught_up_at is None:
+            self._caught_up_at = at
+        for running in self._running.values():
+            running.writer.wake()
+
+    def _known(self) -> tuple[ActuatorState, Micros] | None:
+        """The state, and since when it is caught up; None: it is not."""
+        if self._observer is None or not self._observer.ready() or self._caught_up_at is None:
+            return None
+        return self._observer.loop.state, self._caught_up_at
+
+    # --- the writers
+
+    async def _follow(self, writable: dict[str, JoinedCluster]) -> None:
+        groups = frozenset() if self._observer is None else self._observer.groups()
+        wanted = {
+            name: joined
+            for name, joined in writable.items()
+            if self._context.cluster_partition(name) in groups
+        }
+        for name, running in list(self._running.items()):
+            if running.task.done():
+                error = running.task.exception() if not running.task.cancelled() else None
+                log.error("cluster.failed", cluster=name, exc_info=error)
+                del self._running[name]
+            elif wanted.get(name) != running.joined:
+                await end_tasks([running.task])
+                del self._running[name]
+        for name in sorted(wanted.keys() - self._running.keys()):
+            joined = wanted[name]
+            writer = Writer(joined, self._context, self._holder, self._known)
+            task = asyncio.create_task(writer.run(), name=f"write-{name}")
+            self._running[name] = _RunningWriter(joined, writer, task)
+            log.info(
+                "cluster.begun", cluster=name, mode=joined.mode, verbs=list(joined.verbs_in_force)
+            )
+
+
+def build(context: ServiceContext) -> Service:
+    return ActuatorService(context)
+
+
+BUILDERS = {NAME: build}

@@ -1,0 +1,270 @@
+"""One cluster that may be changed: its identity, its Lease, and the requests for what is open.
+
+    plan -> attempts -> request with its precondition -> answer -> attempts
+
+Nothing is sent while the service is paused, while the ConfigMap `wharfinger-pause` exists, without
+the Lease, to a server other than the one that was joined, or on facts that are not fresh.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from wharfinger.domain.actuation import CLOSED_BY
+from wharfinger.domain.text import one_line
+from wharfinger.domain.time import Micros
+from wharfinger.manifests.model import micros
+from wharfinger.runtime.kube.api import ApiError, KubeApi
+from wharfinger.runtime.kube.identity import AWAY, Identity, ReplacedError
+from wharfinger.runtime.kube.joined import JoinedCluster
+from wharfinger.runtime.kube.lease import KubeLease
+from wharfinger.runtime.kube.rights import LEASE, NAMESPACE, PAUSE
+from wharfinger.runtime.service import ServiceContext
+from wharfinger.stages.actuator import ActuatorState, open_effects
+from wharfinger.stages.actuator.answers import NO_ANSWER, ApiAnswer, Outcome
+from wharfinger.stages.actuator.attempts import SECOND_US, Attempts
+from wharfinger.stages.actuator.effects import Effect
+from wharfinger.stages.actuator.pacing import Concurrency
+from wharfinger.stages.actuator.requests import (
+    ApiRequest,
+    NodeNow,
+    node_request,
+    path_of,
+    pod_request,
+    shown_request,
+)
+
+FRESH_S = 60.0
+"""Nothing is sent to a cluster that was not heard of for so long."""
+
+LOOK_S = 1.0
+"""How often a writer that is not woken looks whether something is due."""
+
+Known = Callable[[], tuple[ActuatorState, Micros] | None]
+
+log = structlog.get_logger(__name__)
+
+
+class _NodeMeta(msgspec.Struct, rename="camel"):
+    resource_version: str
+    creation_timestamp: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _CordonSpec(msgspec.Struct):
+    unschedulable: bool = False
+
+
+class _NodeObject(msgspec.Struct):
+    metadata: _NodeMeta
+    spec: _CordonSpec = msgspec.field(default_factory=_CordonSpec)
+
+
+class Writer:
+    """`known`: the state of the observer and since when it is caught up. `attempts`: what was
+    answered lately. `why`: why nothing is written; "": it is."""
+
+    def __init__(
+        self, joined: JoinedCluster, context: ServiceContext, holder: str, known: Known
+    ) -> None:
+        self.joined = joined
+        self._settings = context.settings
+        self._clock = context.clock
+        self._holder = holder
+        self._known = known
+        self._identity = Identity(joined.name, joined.uid, self._another)
+        self._wake = asyncio.Event()
+        self._concurrency = Concurrency()
+        self._shown: set[tuple[str, object]] = set()
+        self.attempts = Attempts()
+        self.why = "not asked yet"
+
+    def wake(self) -> None:
+        """Something was decided or observed."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        if self._settings.actuator_dry_run:
+            await self._show()
+            return
+        async with KubeApi(self.joined.write_access or self.joined.access) as api:
+            while True:
+                await self._identity.found(api)
+                lease = KubeLease(api, NAMESPACE, LEASE, self._holder)
+                try:
+                    async with asyncio.TaskGroup() as group:
+                        group.create_task(lease.keep(), name=f"{self.joined.name}-lease")
+                        group.create_task(self._write(api, lease), name=f"{self.joined.name}-write")
+                except* ReplacedError:
+                    pass
+                finally:
+                    await lease.give_back()
+
+    async def _another(self) -> None:
+        """Nothing is sent there; the log has it."""
+
+    def open(self) -> list[Effect]:
+        """What is open now, by what is known; empty while that is not current."""
+        known = self._known()
+        if known is None:
+            return []
+        work = known[0].get(self.joined.name)
+        return [] if work is None else open_effects(work, self.joined.verbs_in_force, self._clock())
+
+    # --- nothing but words
+
+    async def _show(self) -> None:
+        """What would be sent, once for each effect."""
+        while True:
+            effects = self.open()
+            self._shown &= {effect.key for effect in effects}
+            for effect in effects:
+                if effect.key not in self._shown:
+                    self._shown.add(effect.key)
+                    request = shown_request(effect)
+                    log.info(
+                        "effect.not_sent",
+                        cluster=self.joined.name,
+                        method=request.method,
+                        path=request.path,
+                        body=request.body,
+                        cause=str(effect.cause or ""),
+                    )
+            await self._rest(None)
+
+    # --- requests
+
+    async def _write(self, api: KubeApi, lease: KubeLease) -> None:
+        while True:
+            at = self._clock()
+            due = self.attempts.due(self.open(), at)
+            self.why = self._why_not(lease, at)
+            if due and not self.why:
+                # Another server may have taken the place of the one that was joined.
+                await self._same(api)
+                self.why = self.why or await self._paused(api)
+                if not self.why:
+                    await self._send_all(api, lease, due)
+                    continue
+            if due:  # it is not looked more often because decisions come
+                await asyncio.sleep(LOOK_S)
+            await self._rest(self.attempts.next_due(at))
+
+    def _why_not(self, lease: KubeLease, at: Micros) -> str:
+        if self._settings.actuator_paused:
+            return "paused by WHARFINGER_ACTUATOR_PAUSED"
+        known = self._known()
+        if known is None:
+            return "decisions and facts are still being read"
+        if not lease.held:
+            return lease.why or "the Lease is not held yet"
+        state, caught_up_at = known
+        work = state.get(self.joined.name)
+        if work is None or not work.fresh:
+            return "the facts of the cluster are not complete"
+        # What was read from the beginning of a topic says nothing of the present.
+        if work.heard < max(caught_up_at, at - int(FRESH_S * SECOND_US)):
+            return f"not heard of for {FRESH_S:g} s"
+        return ""
+
+    async def _same(self, api: KubeApi) -> None:
+        """ReplacedError. A server that does not answer is found out by what asks it next."""
+        try:
+            await self._identity.checked(api)
+        except AWAY as error:
+            self.why = one_line(error)
+
+    async def _paused(self, api: KubeApi) -> str:
+        """Why nothing may be written by the word of those who run the cluster."""
+        path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{PAUSE}"
+        try:
+            await api.request("GET", path)
+        except ApiError as error:
+            return "" if error.code == 404 else str(error)
+        except AWAY as error:
+            return one_line(error)
+        return f"paused by the ConfigMap {NAMESPACE}/{PAUSE}"
+
+    async def _send_all(self, api: KubeApi, lease: KubeLease, due: list[Effect]) -> None:
+        """Never more than allowed under way. Ends early where the Lease runs out."""
+        waiting, under_way = list(reversed(due)), set[asyncio.Task[None]]()
+        try:
+            while under_way or (waiting and lease.held):
+                while waiting and lease.held and len(under_way) < self._concurrency.allowed:
+                    sending = self._send(api, waiting.pop())
+                    under_way.add(asyncio.create_task(sending))
+                done, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+        finally:
+            for task in under_way:
+                task.cancel()
+
+    async def _send(self, api: KubeApi, effect: Effect) -> None:
+        outcome: Outcome | None = None
+        try:
+            request = await self._request(api, effect)
+            if isinstance(request, Outcome):
+                outcome, answer = request, ApiAnswer(NO_ANSWER)
+            else:
+                await api.request(
+                    request.method,
+                    request.path,
+                    request.parameters,
+                    request.encoded(),
+                    request.content_type,
+                )
+                answer = ApiAnswer(200)
+        except ApiError as error:
+            answer = ApiAnswer(
+                error.code, error.reason, error.message, error.causes, error.retry_after_s
+            )
+        except AWAY as error:
+            answer = ApiAnswer(NO_ANSWER, message=one_line(error))
+        self._note(effect, outcome, answer)
+
+    async def _request(self, api: KubeApi, effect: Effect) -> ApiRequest | Outcome:
+        if effect.object.kind != "Node":
+            return pod_request(effect)
+        found = await api.get(path_of(effect), _NodeObject)
+        meta = found.metadata
+        now = NodeNow(
+            meta.resource_version,
+            micros(meta.creation_timestamp) if meta.creation_timestamp else 0,
+            found.spec.unschedulable,
+            (meta.annotations or {}).get(CLOSED_BY, ""),
+        )
+        return node_request(effect, now)
+
+    def _note(self, effect: Effect, outcome: Outcome | None, answer: ApiAnswer) -> None:
+        at = self._clock()
+        if outcome is None:
+            made = self.attempts.answered(effect, answer, at)
+            self._concurrency.answered(made.outcome, at)
+        else:
+            made = self.attempts.settled(effect, outcome, answer, at)
+        log.info(
+            "effect.answered",
+            cluster=self.joined.name,
+            action=effect.action,
+            object=str(effect.object),
+            cause=str(effect.cause or ""),
+            outcome=str(made.outcome),
+            code=answer.code,
+            why=answer.message,
+        )
+
+    async def _rest(self, due: Micros | None) -> None:
+        """Until woken, until `due`, or for `LOOK_S`."""
+        wait_s = LOOK_S if due is None else min(LOOK_S, max(0.0, (due - self._clock()) / SECOND_US))
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()

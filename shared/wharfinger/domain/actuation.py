@@ -1,0 +1,40 @@
+"""How far a joined cluster may be changed, and what marks the objects that were.
+
+Mode and verbs narrow each other: a verb is in force only where the mode writes, and only if it was
+enabled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Literal, get_args
+
+Mode = Literal["observe", "shadow", "fleet", "act"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+Verb = Literal["evict", "nodes"]
+VERBS: tuple[Verb, ...] = get_args(Verb)
+"""`evict`: pods through the eviction API. `nodes`: nodes are cordoned and uncordoned."""
+
+VERBS_OF: dict[Mode, tuple[Verb, ...]] = {
+    "observe": (),
+    "shadow": (),
+    "fleet": (),
+    "act": ("evict", "nodes"),
+}
+"""Mode -> the verbs that can be enabled in it."""
+
+CLOSED_BY = "wharfinger.io/closed-by"
+"""Annotation of a node that was cordoned for a decision: its stream and seq, such as
+`cluster/oslo:1234`. A node is uncordoned only where this names the stream of its cluster."""
+
+
+def is_ours(closed_by: str, cluster: str) -> bool:
+    """Whether this value of `CLOSED_BY` names the stream of the cluster. Example: that of a plane
+    which calls the same cluster by another name is not ours."""
+    return closed_by.startswith(f"cluster/{cluster}:")
+
+
+def verbs_in_force(mode: Mode, enabled: Collection[Verb]) -> tuple[Verb, ...]:
+    """In their order. Example: mode `shadow` has none, whatever is enabled."""
+    return tuple(verb for verb in VERBS_OF[mode] if verb in enabled)

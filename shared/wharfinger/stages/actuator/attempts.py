@@ -1,0 +1,111 @@
+"""When an open effect is sent, and when it is sent again.
+
+This is all that an actuator remembers of what it sent. It only spares requests: without it the same
+requests would be sent sooner, and their preconditions would answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from wharfinger.domain.actuation import Verb
+from wharfinger.domain.time import Micros
+from wharfinger.stages.actuator.answers import ApiAnswer, Outcome, outcome_of
+from wharfinger.stages.actuator.effects import Effect, EffectObject
+
+SECOND_US = 1_000_000
+
+FACT_S = 10.0
+"""So long a fact may take after an answer; then the effect is looked at again."""
+
+BLOCKED_S_MIN, BLOCKED_S_MAX = 5.0, 60.0
+UNKNOWN_S_MIN, UNKNOWN_S_MAX = 0.5, 30.0
+REFUSED_S = 300.0
+"""After this a refused effect is tried again: what refused it may have been changed."""
+
+FORBIDDEN_S = 300.0
+"""Of all effects of the verb in this cluster."""
+
+CHANGES_MAX = 5
+"""An object that changes under us so many times in a row counts as refused."""
+
+Key = tuple[str, EffectObject]
+
+
+@dataclass(slots=True)
+class RequestAttempt:
+    """`count`: requests with this outcome in a row. `since`: when the first one of any outcome was
+    answered. `due`: when the next one may be sent."""
+
+    outcome: Outcome
+    answer: ApiAnswer
+    count: int
+    since: Micros
+    due: Micros
+
+
+@dataclass(slots=True)
+class Attempts:
+    made: dict[Key, RequestAttempt] = field(default_factory=dict)
+    stopped: dict[Verb, Micros] = field(default_factory=dict)
+    """Verb -> until when none of its effects is sent, because a right is missing."""
+
+    def due(self, effects: Iterable[Effect], at: Micros) -> list[Effect]:
+        """Of the open effects those that may be sent now. What is not open any more is
+        forgotten."""
+        found = list(effects)
+        self._forget({effect.key for effect in found})
+        return [
+            effect
+            for effect in found
+            if self.stopped.get(effect.verb, 0) <= at
+            and ((made := self.made.get(effect.key)) is None or made.due <= at)
+        ]
+
+    def next_due(self, at: Micros) -> Micros | None:
+        """When an effect that waits may be sent again."""
+        dues = [*(made.due for made in self.made.values()), *self.stopped.values()]
+        return min((due for due in dues if due > at), default=None)
+
+    def answered(self, effect: Effect, answer: ApiAnswer, at: Micros) -> RequestAttempt:
+        return self.settled(effect, outcome_of(effect.verb, answer), answer, at)
+
+    def settled(
+        self, effect: Effect, outcome: Outcome, answer: ApiAnswer, at: Micros
+    ) -> RequestAttempt:
+        before = self.made.get(effect.key)
+        count = before.count + 1 if before is not None and before.outcome is outcome else 1
+        if outcome is Outcome.CHANGED and count > CHANGES_MAX:
+            outcome = Outcome.REFUSED
+        if outcome is Outcome.FORBIDDEN:
+            self.stopped[effect.verb] = at + int(FORBIDDEN_S * SECOND_US)
+        since = at if before is None else before.since
+        due = at + int(_pause_s(outcome, count, answer.retry_after_s) * SECOND_US)
+        made = RequestAttempt(outcome, answer, count, since, due)
+        self.made[effect.key] = made
+        return made
+
+    def _forget(self, still_open: Collection[Key]) -> None:
+        for key in [key for key in self.made if key not in still_open]:
+            del self.made[key]
+
+
+def _pause_s(outcome: Outcome, count: int, asked_s: float) -> float:
+    match outcome:
+        case Outcome.CHANGED:
+            return 0.0
+        case Outcome.BLOCKED:
+            return asked_s or _doubled(BLOCKED_S_MIN, count, BLOCKED_S_MAX)
+        case Outcome.SLOWED:
+            return max(asked_s, _doubled(UNKNOWN_S_MIN, count, UNKNOWN_S_MAX))
+        case Outcome.UNKNOWN:
+            return _doubled(UNKNOWN_S_MIN, count, UNKNOWN_S_MAX)
+        case Outcome.REFUSED | Outcome.FORBIDDEN:
+            return REFUSED_S
+        case Outcome.SENT | Outcome.REPEATED | Outcome.SUPERSEDED:
+            return FACT_S
+
+
+def _doubled(first: float, count: int, longest: float) -> float:
+    return min(longest, first * 2.0 ** min(count - 1, 10))

@@ -1,0 +1,64 @@
+"""Effects: what has to be changed in a cluster so that it is as decided.
+
+An effect names the object by all that identifies it, and the decision that asks for it. Two effects
+are the same if they do the same to the same object: what was decided again, or read back from a
+snapshot, is no second effect.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from wharfinger.domain.actuation import Verb
+from wharfinger.domain.ids import ClusterName
+from wharfinger.domain.time import Micros
+from wharfinger.domain.value import Value
+
+Action = Literal["remove-pod", "close-node", "reopen-node"]
+
+VERB_OF: dict[Action, Verb] = {"remove-pod": "evict", "close-node": "nodes", "reopen-node": "nodes"}
+
+
+class EffectObject(Value, frozen=True, order=True):
+    """`uid`: "" where facts do not hold it. `created_us`: when the object was created, by which a
+    node is told from a later one of the same name; 0: not known."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str = ""
+    created_us: Micros = 0
+
+    def __str__(self) -> str:
+        place = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{self.kind} {place}"
+
+
+class Cause(Value, frozen=True):
+    """The decision that asks for an effect. `until_us`: until when it stands; 0: no limit."""
+
+    stream: str
+    seq: int
+    decision: str
+    until_us: Micros = 0
+
+    def __str__(self) -> str:
+        return f"{self.stream}:{self.seq}"
+
+
+class Effect(Value, frozen=True):
+    """`cause`: None for the end of a decision (a node that no decision closes any more)."""
+
+    cluster: ClusterName
+    action: Action
+    object: EffectObject
+    cause: Cause | None = None
+
+    @property
+    def verb(self) -> Verb:
+        return VERB_OF[self.action]
+
+    @property
+    def key(self) -> tuple[str, EffectObject]:
+        """By which attempts at the same effect are known."""
+        return self.action, self.object

@@ -1,0 +1,116 @@
+"""From an effect to the one request that carries it out, with its precondition in it.
+
+A pod is named by its uid, which the server compares. A node is changed only at the version in which
+it was read just before, and only if that is still the node that the decision is about.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgspec
+
+from wharfinger.domain.actuation import CLOSED_BY, is_ours
+from wharfinger.domain.time import Micros
+from wharfinger.stages.actuator.answers import Outcome
+from wharfinger.stages.actuator.effects import Effect
+
+MANAGER = "wharfinger"
+"""Field manager of what is changed."""
+
+MERGE_PATCH = "application/merge-patch+json"
+JSON = "application/json"
+
+READ_BEFORE = "(as read just before)"
+"""Instead of a version that is not known yet, where a request is only shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRequest:
+    method: str
+    path: str
+    body: dict[str, Any]
+    content_type: str = JSON
+    strict: bool = False
+    """The server refuses fields that it does not know, and records who changed which."""
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        if not self.strict:
+            return {}
+        return {"fieldManager": MANAGER, "fieldValidation": "Strict"}
+
+    def encoded(self) -> bytes:
+        return msgspec.json.encode(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNow:
+    """A node as its server has it. `closed_by`: the annotation; "": it has none."""
+
+    version: str
+    created_us: Micros
+    unschedulable: bool
+    closed_by: str
+
+
+def path_of(effect: Effect) -> str:
+    """Of the object itself."""
+    named = effect.object
+    if named.kind == "Node":
+        return f"/api/v1/nodes/{named.name}"
+    return f"/api/v1/namespaces/{named.namespace}/pods/{named.name}"
+
+
+def pod_request(effect: Effect) -> ApiRequest:
+    """The eviction of a pod. One that has finished is deleted by it without regard to budgets."""
+    named = effect.object
+    return ApiRequest(
+        "POST",
+        f"{path_of(effect)}/eviction",
+        {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": named.name, "namespace": named.namespace},
+            "deleteOptions": {"preconditions": {"uid": named.uid}},
+        },
+    )
+
+
+def node_request(effect: Effect, now: NodeNow) -> ApiRequest | Outcome:
+    """Cordon or uncordon; an outcome where nothing has to be sent.
+
+    A node that is cordoned already, by somebody else, is left to them: it gets no annotation, so it
+    is not uncordoned by us later. One that was uncordoned by somebody else only loses the
+    annotation."""
+    expected = effect.object.created_us
+    if expected and now.created_us and expected != now.created_us:
+        return Outcome.SUPERSEDED
+    if effect.action == "close-node":
+        if now.unschedulable or now.closed_by:
+            return Outcome.REPEATED
+        return _patch(effect, now.version, str(effect.cause), {"unschedulable": True})
+    if not is_ours(now.closed_by, effect.cluster):
+        return Outcome.REPEATED
+    return _patch(effect, now.version, None, {"unschedulable": None} if now.unschedulable else {})
+
+
+def shown_request(effect: Effect) -> ApiRequest:
+    """As it would be sent if the object is as it was observed."""
+    if effect.object.kind != "Node":
+        return pod_request(effect)
+    closing = effect.action == "close-node"
+    ours = f"cluster/{effect.cluster}:"
+    now = NodeNow(READ_BEFORE, effect.object.created_us, not closing, "" if closing else ours)
+    return cast(ApiRequest, node_request(effect, now))
+
+
+def _patch(
+    effect: Effect, version: str, closed_by: str | None, spec: dict[str, object]
+) -> ApiRequest:
+    metadata = {"resourceVersion": version, "annotations": {CLOSED_BY: closed_by}}
+    body: dict[str, Any] = {"metadata": metadata}
+    if spec:
+        body["spec"] = spec
+    return ApiRequest("PATCH", path_of(effect), body, MERGE_PATCH, strict=True)

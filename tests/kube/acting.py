@@ -1,0 +1,126 @@
+"""A whole plane that may change a real cluster, with the rights that are printed for it and no
+other. What it did is read from the server's audit log."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import cast
+
+from tests.apps import all_services
+from tests.kube.member import Json, Member
+
+from wharfinger.domain.actuation import Verb
+from wharfinger.domain.value import Value
+from wharfinger.events.codec import made
+from wharfinger.events.envelope import derived_id
+from wharfinger.events.streams import PROPOSALS
+from wharfinger.runtime.backends import Backend
+from wharfinger.runtime.kube.joined import JoinedCluster, store_joined
+from wharfinger.runtime.kube.kubeconfig import read_kubeconfig
+from wharfinger.runtime.kube.rights import Manifest, actuator_rights
+from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow, Submission
+from wharfinger.runtime.service import ServiceContext
+from wharfinger.runtime.settings import Settings
+
+WRITER = "actuator"
+"""The user of the tests' servers with whose credentials a cluster is changed."""
+
+
+def grant(member: Member, verbs: Collection[Verb]) -> None:
+    """The rights that are printed for these verbs, to the user instead of the account."""
+    user = {"kind": "User", "name": WRITER, "apiGroup": "rbac.authorization.k8s.io"}
+    manifests = actuator_rights(verbs)
+    for manifest in manifests:
+        if "subjects" in manifest:
+            manifest["subjects"] = [user]
+    member.apply(*manifests)
+
+
+def join_for_writing(
+    directory: Path, member: Member, verbs: Sequence[Verb], **options: object
+) -> None:
+    store_joined(
+        directory,
+        JoinedCluster(
+            member.name,
+            read_kubeconfig(member.kubeconfig()),
+            "act",
+            lease_s=4,
+            verbs=tuple(verbs),
+            write_access=read_kubeconfig(member.kubeconfig(WRITER)),
+            **options,  # type: ignore[arg-type]
+        ),
+    )
+
+
+@asynccontextmanager
+async def a_plane(
+    backend: Backend, database_url: str, prefix: str, directory: Path, **settings: object
+) -> AsyncIterator[ServiceContext]:
+    """All services, with the clusters that were joined in the directory."""
+    chosen = Settings(fleet_shards=1, clusters=directory, **settings)  # type: ignore[arg-type]
+    async with all_services(backend, database_url, prefix, chosen) as context:
+        yield context
+
+
+async def propose(ledger: Ledger, data: Value, stream: str) -> None:
+    """As those who operate the plane do."""
+    event = made(
+        data,
+        id=derived_id("tests", stream, str(data)),
+        source="/tests/operators",
+        subject=stream,
+        key=stream,
+    )
+    await ledger.accept([Submission(event, PROPOSALS.name, stream, stream)])
+
+
+async def decided(ledger: Ledger, stream: str, outcome: str) -> list[LedgerRow]:
+    query = DecisionQuery(stream=stream, outcomes=(outcome,))
+    return [row async for row in ledger.decisions(query)]
+
+
+class Audit:
+    """What the writer called since this was made."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+        self._before = len(member.audit(WRITER))
+
+    def calls(self) -> list[Json]:
+        return self._member.audit(WRITER)[self._before :]
+
+    def writes(self, resource: str = "") -> list[tuple[str, str, int]]:
+        """(verb, name, code) of what could have changed something, but for the Lease. `resource`:
+        such as `nodes` or `pods/eviction`."""
+        found: list[tuple[str, str, int]] = []
+        for call in self.calls():
+            of = call.get("objectRef", {})
+            named = _resource(of)
+            if call["verb"] in ("get", "list", "watch") or named == "leases":
+                continue
+            if not resource or named == resource:
+                found.append((call["verb"], of.get("name", ""), call["responseStatus"]["code"]))
+        return found
+
+    def unused(self, rules: Iterable[Manifest]) -> list[tuple[str, str, str]]:
+        """(group, resource, verb) of the rules that no call used."""
+        used = {
+            (of.get("apiGroup", ""), _resource(of), call["verb"])
+            for call in self.calls()
+            if (of := call.get("objectRef"))
+        }
+        return [
+            (group, resource, verb)
+            for rule in cast(list[dict[str, list[str]]], list(rules))
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+            if (group, resource, verb) not in used
+        ]
+
+
+def _resource(of: Json) -> str:
+    return "/".join(filter(None, (of.get("resource", ""), of.get("subresource", ""))))

@@ -1,0 +1,186 @@
+"""What was decided is done in a real cluster. The referee is the server's audit log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest_asyncio
+from structlog.testing import capture_logs
+from tests.kube.acting import Audit, a_plane, decided, grant, join_for_writing, propose
+from tests.kube.collecting import node, pod
+from tests.kube.member import Json, Member, config_map, namespace
+from tests.patience import eventually
+
+from wharfinger.domain.actuation import CLOSED_BY
+from wharfinger.events.proposals import (
+    DeschedulingProposed,
+    FinishedPod,
+    NodeRemovalProposed,
+    Unseating,
+)
+from wharfinger.runtime.backends import Backend
+from wharfinger.runtime.kube.rights import NAMESPACE, PAUSE, actuator_rules, own_rules
+from wharfinger.runtime.ledger import Ledger
+
+HOME = "acting"
+NODES = ("acting-1", "acting-2", "acting-3")
+
+
+@pytest_asyncio.fixture
+async def ledger(database_url: str) -> AsyncIterator[Ledger]:
+    ledger = await Ledger.open(database_url, "tests-actuator")
+    yield ledger
+    await ledger.close()
+
+
+def the_node(member: Member, name: str) -> Json:
+    found: Json = json.loads(member.kubectl("get", "node", name, "-o", "json"))
+    return found
+
+
+def cordoned(member: Member, name: str) -> bool:
+    return bool(the_node(member, name)["spec"].get("unschedulable"))
+
+
+def closed_by(member: Member, name: str) -> str:
+    return str(the_node(member, name)["metadata"].get("annotations", {}).get(CLOSED_BY, ""))
+
+
+def finished(member: Member, name: str, on: str) -> FinishedPod:
+    member.apply(pod(HOME, name, on))
+    status = json.dumps({"status": {"phase": "Failed", "reason": "Evicted"}})
+    member.kubectl(
+        "patch", "pod", name, "-n", HOME, "--subresource=status", "--type=merge", "-p", status
+    )
+    found = json.loads(member.kubectl("get", "pod", name, "-n", HOME, "-o", "json"))
+    return FinishedPod(found["metadata"]["uid"], HOME, name, "Failed")
+
+
+async def close_node(ledger: Ledger, member: Member, name: str) -> None:
+    stream = f"cluster/{member.name}"
+    before = len(await decided(ledger, stream, "removed"))
+
+    async def removed() -> bool:
+        # While a fact is under way the stage may refuse: it does not know the node yet.
+        await propose(
+            ledger, NodeRemovalProposed(stream, member.name, name, f"test {tries}"), stream
+        )
+        await asyncio.sleep(0.5)
+        return len(await decided(ledger, stream, "removed")) > before
+
+    tries = 0
+    while not await removed():
+        tries += 1
+        assert tries < 120, "the removal of the node is never decided"
+
+
+async def test_decisions_about_nodes_and_pods_are_carried_out_once(
+    member: Member,
+    backend: Backend,
+    database_url: str,
+    ledger: Ledger,
+    topic_prefix: str,
+    tmp_path: Path,
+) -> None:
+    """The plane is stopped in between and started from nothing: what was done is not done again,
+    and what was not is."""
+    grant(member, ("evict", "nodes"))
+    member.apply(namespace(HOME), *(node(name) for name in NODES))
+    keeps = finished(member, "keeps", NODES[2])
+    goes = finished(member, "goes", NODES[2])
+    join_for_writing(tmp_path, member, ("evict", "nodes"))
+    audit, stream = Audit(member), f"cluster/{member.name}"
+    async with a_plane(backend, database_url, topic_prefix, tmp_path):
+        await close_node(ledger, member, NODES[0])
+        await eventually(lambda: cordoned(member, NODES[0]))
+    assert closed_by(member, NODES[0]).startswith(f"{stream}:")
+    member.apply(config_map(NAMESPACE, PAUSE))
+    async with a_plane(backend, database_url, topic_prefix, tmp_path):
+        await close_node(ledger, member, NODES[1])
+        unseating = Unseating(NODES[2], finished=goes)
+        removal = DeschedulingProposed(
+            stream, member.name, "RemoveFailedPods", "tests", (unseating,)
+        )
+        await propose(ledger, removal, stream)
+        await eventually(lambda: decided(ledger, stream, "pods-removed"))
+        asked = len(audit.calls())
+        await eventually(lambda: _paused(audit, asked))
+        shown = effects(database_url, tmp_path, member.name)
+    assert audit.writes() == [("patch", NODES[0], 200)]
+    assert [(one["action"], one["name"]) for one in shown] == [
+        ("close-node", NODES[1]),
+        ("remove-pod", "goes"),
+    ]
+    member.kubectl("delete", "configmap", PAUSE, "-n", NAMESPACE)
+    async with a_plane(backend, database_url, topic_prefix, tmp_path):
+        await eventually(lambda: cordoned(member, NODES[1]))
+        await eventually(lambda: "goes" not in _pods(member))
+    assert audit.writes("nodes") == [("patch", name, 200) for name in NODES[:2]]
+    assert audit.writes("pods/eviction") == [("create", "goes", 201)]
+    assert len(audit.writes()) == 3
+    assert not cordoned(member, NODES[2])
+    assert keeps.name in _pods(member)
+    assert audit.unused([*actuator_rules(("evict", "nodes")), *own_rules()]) == []
+    assert [call for call in audit.calls() if call["responseStatus"]["code"] == 403] == []
+
+
+async def test_a_dry_run_says_what_it_would_send_and_calls_no_server(
+    member: Member,
+    backend: Backend,
+    database_url: str,
+    ledger: Ledger,
+    topic_prefix: str,
+    tmp_path: Path,
+) -> None:
+    member.apply(node("dry-1"))
+    join_for_writing(tmp_path, member, ("nodes",))
+    audit = Audit(member)
+    with capture_logs() as logs:
+        async with a_plane(backend, database_url, topic_prefix, tmp_path, actuator_dry_run=True):
+            await close_node(ledger, member, "dry-1")
+            await eventually(lambda: _not_sent(logs, "/api/v1/nodes/dry-1"))
+    (said,) = _not_sent(logs, "/api/v1/nodes/dry-1")
+    assert said["method"] == "PATCH"
+    assert said["body"]["spec"] == {"unschedulable": True}
+    assert audit.calls() == []
+    assert not cordoned(member, "dry-1")
+
+
+def _not_sent(logs: Sequence[Mapping[str, Any]], path: str) -> list[Mapping[str, Any]]:
+    return [one for one in logs if one["event"] == "effect.not_sent" and one["path"] == path]
+
+
+def effects(database_url: str, directory: Path, cluster: str) -> list[Json]:
+    """What the command shows, as a user runs it."""
+    run = subprocess.run(
+        [sys.executable, "-m", "wharfinger_cli", "effects", cluster, "-o", "json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={
+            **os.environ,
+            "WHARFINGER_DATABASE": database_url,
+            "WHARFINGER_CLUSTERS": str(directory),
+            "WHARFINGER_DATA_DIR": str(directory / "data"),
+        },
+    )
+    assert run.returncode == 0, run.stderr
+    found: list[Json] = json.loads(run.stdout)
+    return found
+
+
+def _pods(member: Member) -> list[str]:
+    return [found["metadata"]["name"] for found in member.items("pods", "-n", HOME)]
+
+
+def _paused(audit: Audit, since: int) -> bool:
+    """The actuator had something to do, looked, and was stopped."""
+    looked = [call.get("objectRef", {}).get("name") for call in audit.calls()[since:]]
+    return looked.count(PAUSE) >= 2

@@ -1,0 +1,187 @@
+"""The actuator's tables: what an answer means, when a request is sent again, and which request is
+sent at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from wharfinger.domain.actuation import CLOSED_BY, VERBS, Verb
+from wharfinger.domain.node import Node
+from wharfinger.events.assignments import AssignmentsDecided, NodeClosed
+from wharfinger.events.cluster_state import NodesObserved
+from wharfinger.runtime.kube.rights import actuator_rules, own_rules
+from wharfinger.stages.actuator.answers import (
+    DISRUPTION_BUDGET,
+    NO_ANSWER,
+    ApiAnswer,
+    Outcome,
+    outcome_of,
+)
+from wharfinger.stages.actuator.attempts import (
+    CHANGES_MAX,
+    FACT_S,
+    FORBIDDEN_S,
+    SECOND_US,
+    Attempts,
+)
+from wharfinger.stages.actuator.effects import Cause, Effect, EffectObject
+from wharfinger.stages.actuator.pacing import FIRST, LEAST, MOST, Concurrency
+from wharfinger.stages.actuator.plan import open_effects, reopened_by_hand
+from wharfinger.stages.actuator.requests import ApiRequest, NodeNow, node_request, pod_request
+from wharfinger.stages.actuator.state import ClusterWork
+
+CAUSE = Cause("cluster/oslo", 12, "d12")
+CLOSE = Effect("oslo", "close-node", EffectObject("Node", "", "n1", created_us=5), CAUSE)
+REOPEN = Effect("oslo", "reopen-node", EffectObject("Node", "", "n1", created_us=5))
+REMOVE = Effect("oslo", "remove-pod", EffectObject("Pod", "shop", "web", "u1"), CAUSE)
+OURS = "cluster/oslo:12"
+
+
+@pytest.mark.parametrize(
+    ("verb", "code", "outcome"),
+    [
+        ("evict", 200, Outcome.SENT),
+        ("evict", 201, Outcome.SENT),
+        ("evict", 404, Outcome.REPEATED),
+        ("evict", 409, Outcome.SUPERSEDED),
+        ("nodes", 404, Outcome.SUPERSEDED),
+        ("nodes", 409, Outcome.CHANGED),
+        *[
+            (verb, code, outcome)
+            for verb in VERBS
+            for code, outcome in (
+                (401, Outcome.FORBIDDEN),
+                (403, Outcome.FORBIDDEN),
+                (422, Outcome.REFUSED),
+                (418, Outcome.REFUSED),
+                (429, Outcome.SLOWED),
+                (500, Outcome.UNKNOWN),
+                (504, Outcome.UNKNOWN),
+                (NO_ANSWER, Outcome.UNKNOWN),
+            )
+        ],
+    ],
+)
+def test_what_an_answer_means(verb: Verb, code: int, outcome: Outcome) -> None:
+    assert outcome_of(verb, ApiAnswer(code)) is outcome
+
+
+def test_a_budget_blocks_and_too_many_requests_slow() -> None:
+    budget = ApiAnswer(429, "TooManyRequests", causes=(DISRUPTION_BUDGET,))
+    assert outcome_of("evict", budget) is Outcome.BLOCKED
+    attempts = Attempts()
+    pauses = []
+    for _ in range(6):
+        pauses.append(attempts.answered(REMOVE, budget, 0).due / SECOND_US)
+    assert pauses == [5, 10, 20, 40, 60, 60]
+
+
+def test_an_accepted_request_is_sent_again_only_where_no_fact_follows() -> None:
+    attempts = Attempts()
+    assert attempts.due([CLOSE], 0) == [CLOSE]
+    attempts.answered(CLOSE, ApiAnswer(200), 0)
+    assert attempts.due([CLOSE], int(FACT_S * SECOND_US) - 1) == []
+    assert attempts.due([CLOSE], int(FACT_S * SECOND_US)) == [CLOSE]
+
+
+def test_an_effect_that_was_done_and_is_open_again_is_sent_at_once() -> None:
+    attempts = Attempts()
+    attempts.answered(CLOSE, ApiAnswer(200), 0)
+    assert attempts.due([], 1) == []
+    assert attempts.due([CLOSE], 2) == [CLOSE]
+
+
+def test_a_missing_right_stops_the_verb_and_no_other() -> None:
+    attempts = Attempts()
+    attempts.answered(CLOSE, ApiAnswer(403), 0)
+    assert attempts.due([CLOSE, REOPEN, REMOVE], 1) == [REMOVE]
+    assert attempts.due([REOPEN], int(FORBIDDEN_S * SECOND_US)) == [REOPEN]
+
+
+def test_an_object_that_always_changes_is_refused() -> None:
+    attempts = Attempts()
+    outcomes = [attempts.answered(CLOSE, ApiAnswer(409), 0).outcome for _ in range(CHANGES_MAX + 1)]
+    assert outcomes == [Outcome.CHANGED] * CHANGES_MAX + [Outcome.REFUSED]
+    assert attempts.due([CLOSE], 1) == []
+
+
+def test_fewer_requests_are_under_way_after_too_many() -> None:
+    paced, at = Concurrency(), SECOND_US
+    paced.answered(Outcome.SLOWED, at)
+    assert paced.allowed == FIRST // 2
+    paced.answered(Outcome.SLOWED, at + 1)  # one of the same burst
+    assert paced.allowed == FIRST // 2
+    for second in range(2, 100):
+        paced.answered(Outcome.SLOWED, second * SECOND_US)
+    assert paced.allowed == LEAST
+    for second in range(100, 300):
+        paced.answered(Outcome.SENT, second * SECOND_US)
+    assert paced.allowed == MOST
+
+
+def test_a_pod_is_named_by_its_uid() -> None:
+    request = pod_request(REMOVE)
+    assert request.path == "/api/v1/namespaces/shop/pods/web/eviction"
+    assert request.body["deleteOptions"] == {"preconditions": {"uid": "u1"}}
+
+
+def test_a_node_is_changed_at_the_version_that_was_read() -> None:
+    request = node_request(CLOSE, NodeNow("77", 5, unschedulable=False, closed_by=""))
+    assert isinstance(request, ApiRequest)
+    assert request.body == {
+        "metadata": {"resourceVersion": "77", "annotations": {CLOSED_BY: OURS}},
+        "spec": {"unschedulable": True},
+    }
+
+
+@pytest.mark.parametrize(
+    ("effect", "now", "outcome"),
+    [
+        (CLOSE, NodeNow("77", 6, False, ""), Outcome.SUPERSEDED),  # another node of the name
+        (CLOSE, NodeNow("77", 5, True, ""), Outcome.REPEATED),  # by somebody else
+        (CLOSE, NodeNow("77", 5, False, OURS), Outcome.REPEATED),  # uncordoned by somebody else
+        (REOPEN, NodeNow("77", 5, True, ""), Outcome.REPEATED),
+        (REOPEN, NodeNow("77", 5, True, "cluster/other:12"), Outcome.REPEATED),
+    ],
+)
+def test_nothing_is_sent_for_a_node_that_others_have_changed(
+    effect: Effect, now: NodeNow, outcome: Outcome
+) -> None:
+    assert node_request(effect, now) is outcome
+
+
+def test_a_node_that_was_uncordoned_by_hand_only_loses_the_annotation() -> None:
+    request = node_request(REOPEN, NodeNow("77", 5, unschedulable=False, closed_by=OURS))
+    assert isinstance(request, ApiRequest)
+    assert "spec" not in request.body
+    assert request.body["metadata"]["annotations"] == {CLOSED_BY: None}
+
+
+def test_a_node_that_was_uncordoned_by_hand_is_not_cordoned_a_second_time() -> None:
+    work = ClusterWork("oslo")
+    node = Node("n1", {}, annotations={CLOSED_BY: OURS})
+    work.observe_nodes(NodesObserved("oslo", 0, 1, (node,)))
+    closed = AssignmentsDecided("oslo", "cluster/oslo", 12, (NodeClosed(12, "d12", "n1"),))
+    work.take(closed, 0)
+    assert open_effects(work, VERBS, 0) == []
+    assert reopened_by_hand(work) == ["n1"]
+
+
+def test_a_decision_about_a_node_ends_with_the_node() -> None:
+    work = ClusterWork("oslo")
+    work.observe_nodes(NodesObserved("oslo", 0, 1, (Node("n1", {}, created_us=5),)))
+    closed = AssignmentsDecided("oslo", "cluster/oslo", 12, (NodeClosed(12, "d12", "n1"),))
+    work.take(closed, 0)
+    assert [effect.action for effect in open_effects(work, VERBS, 0)] == ["close-node"]
+    work.observe_nodes(NodesObserved("oslo", 0, 1, ()))
+    work.observe_nodes(NodesObserved("oslo", 0, 1, (Node("n1", {}, created_us=9),)))
+    assert open_effects(work, VERBS, 0) == []
+
+
+def test_rights_grow_by_verb_and_hold_no_secret() -> None:
+    only_nodes: tuple[Verb, ...] = ("nodes",)
+    base = {str(rule) for rule in actuator_rules(())}
+    assert base < {str(rule) for rule in actuator_rules(only_nodes)}
+    for rule in [*actuator_rules(VERBS), *own_rules()]:
+        assert "secrets" not in rule["resources"]  # type: ignore[operator]
+        assert "*" not in str(rule)
