@@ -24,6 +24,7 @@ from wharfinger.answers import facts
 from wharfinger.answers.decisions import TYPES, Plain, as_line
 from wharfinger.answers.explanation import account_plain
 from wharfinger.answers.lineage import lineage_plain
+from wharfinger.answers.selection import Selection
 from wharfinger.answers.timeline import history_plain
 from wharfinger.domain.text import as_time
 from wharfinger.events.streams import INTAKE
@@ -82,6 +83,14 @@ At = Annotated[
 Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="Items of one page.")]
 After = Annotated[str, Query(max_length=65_536, description="What the page before gave as `next`.")]
 Names = Annotated[list[str], Query(default_factory=list, max_length=100)]
+Labels = Annotated[
+    list[str],
+    Query(
+        default_factory=list,
+        max_length=100,
+        description="key=value, key!=value, key or !key; all of them.",
+    ),
+]
 Namespace = Annotated[str, Path(max_length=253)]
 Name = Annotated[str, Path(max_length=253)]
 
@@ -268,6 +277,8 @@ def _fleet(app: FastAPI, api: Api) -> None:
         cluster: Names,
         policy: Names,
         outcome: Names,
+        state: Names,
+        label: Labels,
         fields: Names,
         group_by: Names,
         at: At = "",
@@ -276,14 +287,11 @@ def _fleet(app: FastAPI, api: Api) -> None:
     ) -> Response:
         """Bindings, and where they are."""
         asked, place = await api.asked(request, at, after)
-        wanted = {
-            "namespace": namespace,
-            "binding": binding,
-            "cluster": cluster,
-            "policy": policy,
-            "outcome": outcome,
-        }
-        found = await lists.bindings(asked.ledger, asked.principal)
+        wanted = {"binding": binding, "outcome": outcome}
+        found = lists.selected(
+            Selection(namespace, cluster, policy, state, label).bindings,
+            await lists.bindings(asked.ledger, asked.principal),
+        )
         if asked.typed:
             return asked.value(found, str)
         return _listed(
@@ -304,6 +312,8 @@ def _fleet(app: FastAPI, api: Api) -> None:
         cluster: Names,
         provider: Names,
         region: Names,
+        state: Names,
+        label: Labels,
         fields: Names,
         group_by: Names,
         at: At = "",
@@ -312,8 +322,11 @@ def _fleet(app: FastAPI, api: Api) -> None:
     ) -> Response:
         """Member clusters: what is known of them, and whether they are silent."""
         asked, place = await api.asked(request, at, after)
-        wanted = {"cluster": cluster, "provider": provider, "region": region}
-        found = await lists.clusters(asked.ledger, asked.principal)
+        wanted = {"provider": provider, "region": region}
+        found = lists.selected(
+            Selection((), cluster, (), state, label).cluster_list,
+            await lists.clusters(asked.ledger, asked.principal),
+        )
         if asked.typed:
             return asked.value(found, str)
         return _listed(
@@ -333,6 +346,8 @@ def _fleet(app: FastAPI, api: Api) -> None:
         request: Request,
         cluster: Names,
         node: Names,
+        state: Names,
+        label: Labels,
         fields: Names,
         group_by: Names,
         at: At = "",
@@ -341,8 +356,11 @@ def _fleet(app: FastAPI, api: Api) -> None:
     ) -> Response:
         """Nodes of all clusters, with the number of replicas on each."""
         asked, place = await api.asked(request, at, after)
-        wanted = {"cluster": cluster, "node": node}
-        found = await lists.nodes(asked.ledger, asked.principal)
+        wanted = {"node": node}
+        found = lists.selected(
+            Selection((), cluster, (), state, label).nodes,
+            await lists.nodes(asked.ledger, asked.principal),
+        )
         if asked.typed:
             return asked.value(found, str)
         return _listed(
@@ -371,8 +389,11 @@ def _fleet(app: FastAPI, api: Api) -> None:
     ) -> Response:
         """Policies, with the number of bindings that each places."""
         asked, place = await api.asked(request, at, after)
-        wanted = {"namespace": namespace, "policy": policy, "kind": kind}
-        found = await lists.policies(asked.ledger, asked.principal)
+        wanted = {"kind": kind}
+        found = lists.selected(
+            Selection(namespace, (), policy).policy_list,
+            await lists.policies(asked.ledger, asked.principal),
+        )
         if asked.typed:
             return asked.value(found, str)
         return _listed(

@@ -5,14 +5,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from wharfinger.answers import facts
 from wharfinger.answers.decisions import Plain
+from wharfinger.answers.selection import SelectionError
 from wharfinger.domain.policy import Policy
 from wharfinger.runtime.ledger import Ledger
 from wharfinger_api.access import Principal
 from wharfinger_api.problems import Problem
+
+T = TypeVar("T")
 
 Values = Callable[[Plain], Iterable[str]]
 """The values of an item by which it is chosen or counted."""
@@ -40,6 +43,14 @@ async def policies(ledger: Ledger, principal: Principal) -> list[tuple[Policy, i
         for p in found
         if not p.namespace or principal.sees(f"{p.namespace}/{p.name}")
     ]
+
+
+def selected(select: Callable[[Sequence[T]], list[T]], items: Sequence[T]) -> list[T]:
+    """Problem: a state or a label that cannot be."""
+    try:
+        return select(items)
+    except SelectionError as error:
+        raise Problem("invalid", str(error)) from None
 
 
 def _text(field: str) -> Values:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -22,6 +22,7 @@ app = typer.Typer(
     help="Places workloads on fleets of Kubernetes clusters, and keeps the book in which every "
     "placement stands.",
     no_args_is_help=True,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     context_settings=HELP,
 )
@@ -35,6 +36,11 @@ HISTORY = "Its history"
 
 OBJECTS = ("placements", "placementdecisions", "resourcebindings", "nodeannotations")
 """What `rendered` gets."""
+KINDS_HELP = (
+    "clusters, nodes, bindings, policies, nodepools, overlays, instance-types, nodeclaims, "
+    "placements, placementdecisions, resourcebindings or nodeannotations; singular and short "
+    "names too (cl, no, b, pol, np, it, nc, pl, pd, rb, na)."
+)
 NODES_TO_BE = ("nodepools", "overlays", "instance-types", "nodeclaims")
 """What `node_pools` gets."""
 
@@ -105,8 +111,26 @@ def wharfinger(
             "--token-file", metavar="FILE", envvar="WHARFINGER_TOKEN_FILE", help="The token for it."
         ),
     ] = None,
+    version: Annotated[bool, typer.Option("--version", help="Print the version, and end.")] = False,
 ) -> None:
-    context.obj = Request(data_dir, output or Format.TABLE, server, token_file, reason, revision)
+    if version:
+        from wharfinger import __version__
+
+        typer.echo(f"wharfinger {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        raise typer.BadParameter("expected a command; see `wharfinger --help`")
+    context.obj = replace(
+        Request(data_dir, Format.TABLE, server, token_file, reason, revision), **_looks(output)
+    )
+
+
+def _looks(output: Format | None) -> dict[str, Any]:
+    """What `--output` changes in a `Request`."""
+    if output is None:
+        return {}
+    wide = output is Format.WIDE
+    return {"format": Format.TABLE if wide else output, "wide": wide}
 
 
 def _request(
@@ -121,9 +145,9 @@ def _request(
     return replace(
         before,
         data_dir=data_dir or before.data_dir,
-        format=output or before.format,
         reason=reason or before.reason,
         revision=revision or before.revision,
+        **_looks(output),
     )
 
 
@@ -659,58 +683,97 @@ def generate_fleet(
 @app.command(rich_help_panel=ANSWERS)
 def get(
     context: typer.Context,
-    what: Annotated[
-        Literal[
-            "clusters",
-            "nodes",
-            "bindings",
-            "policies",
-            "nodepools",
-            "overlays",
-            "instance-types",
-            "nodeclaims",
-            "placements",
-            "placementdecisions",
-            "resourcebindings",
-            "nodeannotations",
-        ],
-        typer.Argument(),
-    ],
+    what: Annotated[str, typer.Argument(metavar="KIND", help=KINDS_HELP)],
     name: Annotated[str | None, typer.Argument(help="Only this one.")] = None,
     at: At = "",
     namespace: Annotated[
-        str,
-        typer.Option(
-            "--namespace", "-n", help="Of objects of other systems: those in this namespace."
-        ),
+        str, typer.Option("--namespace", "-n", metavar="NAME", help="Those in this namespace.")
     ] = "",
     placement: Annotated[
         str, typer.Option(help="Of placementdecisions: those of this placement.")
     ] = "",
-    cluster: Annotated[str, typer.Option(help="Of nodeannotations: nodes of this cluster.")] = "",
+    cluster: Annotated[
+        list[str] | None,
+        typer.Option("--cluster", metavar="NAME", help="Those in, or placed in, this cluster."),
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option("--policy", metavar="NAME", help="Bindings that this policy places."),
+    ] = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            help="Bindings: waiting, scheduled, refused, released, pending. "
+            "Clusters: ready, silent, leaving. Nodes: ready, cordoned.",
+        ),
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", "-l", metavar="KEY=VALUE", help="Or KEY!=VALUE, KEY, !KEY."),
+    ] = None,
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
-    """What the plane knows, and where its bindings are; now, or as it was. The last four as objects
-    of OCM, Karmada and crane."""
-    request = _request(context, data_dir, output)
+    """What the plane knows, and where its bindings are; now, or as it was. The last four kinds as
+    objects of OCM, Karmada and crane.
+
+    Examples: wharfinger get bindings -n shop --state refused
+    | wharfinger get b --cluster oslo -l app=web -o wide | wharfinger get nodes oslo --at 2h"""
+    from wharfinger_cli.kind_names import kind_meant
+
+    request, what = _request(context, data_dir, output), kind_meant(what)
     if what in OBJECTS:
         from wharfinger_cli import rendered
 
-        rendered.get(request, what, name, at, namespace, placement, cluster)
-    elif namespace or placement or cluster:
-        raise typer.BadParameter(
-            f"expected only with {', '.join(OBJECTS)}",
-            param_hint="--namespace, --placement, --cluster",
-        )
+        _not_with(what, {"--policy": policy, "--state": state, "--label": label})
+        if len(cluster or ()) > 1:
+            raise typer.BadParameter("expected once", param_hint="--cluster")
+        rendered.get(request, what, name, at, namespace, placement, "".join(cluster or ()))
     elif what in NODES_TO_BE:
         from wharfinger_cli import node_pools
 
+        _not_with(
+            what,
+            {
+                "--namespace": namespace,
+                "--placement": placement,
+                "--cluster": cluster,
+                "--policy": policy,
+                "--state": state,
+                "--label": label,
+            },
+        )
         node_pools.get(request, what, name, at)
     else:
+        from wharfinger.answers.selection import Selection
         from wharfinger_cli import facts
 
-        facts.get(request, what, name, at)
+        not_of: Mapping[str, Mapping[str, object]] = {
+            "bindings": {"--placement": placement},
+            "clusters": {"--placement": placement, "--namespace": namespace, "--policy": policy},
+            "nodes": {"--placement": placement, "--namespace": namespace, "--policy": policy},
+            "policies": {
+                "--placement": placement,
+                "--cluster": cluster,
+                "--state": state,
+                "--label": label,
+            },
+        }
+        _not_with(what, not_of[what])
+        wanted = Selection(
+            (namespace,) if namespace else (), cluster or (), policy or (), state or (), label or ()
+        )
+        facts.get(request, what, name, at, wanted)
+
+
+def _not_with(what: str, options: Mapping[str, object]) -> None:
+    """CommandError: one of them is given, and says nothing of this kind."""
+    from wharfinger_cli.failures import CommandError
+
+    if given := [option for option, value in options.items() if value]:
+        raise CommandError(f"{given[0]}: not an option of {what}")
 
 
 @app.command(rich_help_panel=ANSWERS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +20,8 @@ from rich.text import Text
 from wharfinger.answers.decisions import short_type
 from wharfinger.domain.binding import divided_quota
 from wharfinger.events.accepted import Accepted, Fact, accepted
-from wharfinger.events.bindings import BindingRequested
+from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
+from wharfinger.events.clusters import ClusterForgotten
 from wharfinger.events.codec import UndecodableError, decode
 from wharfinger.events.intake import (
     ANY,
@@ -31,21 +32,28 @@ from wharfinger.events.intake import (
     compile_deletions,
     compile_manifests,
 )
+from wharfinger.events.policies import PolicyRemoved
 from wharfinger.events.registry import type_of
 from wharfinger.events.streams import FLEET
 from wharfinger.manifests.parse import Loaded, Manifest, load_files, load_manifests
 from wharfinger.runtime.ledger import Ledger
 from wharfinger_cli.bulk import said
 from wharfinger_cli.connection import opened_ledger, reached, run
-from wharfinger_cli.facts import LatestFacts, known_facts
+from wharfinger_cli.facts import LatestFacts, Told, known_facts
 from wharfinger_cli.failures import CommandError
-from wharfinger_cli.output import DARK, GOOD, WARN, Plain, count, messages, new_table, show
+from wharfinger_cli.output import DARK, GOOD, WARN, Format, Plain, count, messages, new_table, show
 from wharfinger_cli.request import Request
 from wharfinger_cli.submit import Submitted, submit
 
 STDIN = "-"
 EVENTS_SUFFIX = ".jsonl"
 SHOWN_MAX = 50
+
+CREATED, CHANGED, UNCHANGED, DELETED = "created", "changed", "unchanged", "deleted"
+ENDS = (BindingWithdrawn, ClusterForgotten, PolicyRemoved)
+
+Results = Mapping[tuple[str, str], str]
+"""(short type, subject) -> what became of it."""
 
 Compile = Callable[[Sequence[Manifest], LatestFacts], Intake]
 
@@ -140,12 +148,16 @@ def _hand_in(
     manifests = loaded(names)
     if not manifests and not events:
         raise CommandError(f"{', '.join(names)}: expected at least one manifest, got none")
-    facts, submitted, intake = run(_submit(request, manifests, made_by, events, strict))
+    facts, results, submitted, intake = run(_submit(request, manifests, made_by, events, strict))
     kinds = Counter(short_type(type_of(fact.data)) for fact in facts)
     value: Plain = {
         "events": dict(kinds),
         "accepted": submitted.accepted,
         "unchanged": submitted.unchanged,
+        "objects": [
+            {"type": what, "subject": subject, "result": result}
+            for (what, subject), result in results.items()
+        ],
         "skipped": [
             {
                 "api_version": kind.api_version,
@@ -159,10 +171,14 @@ def _hand_in(
 
     def page() -> Iterator[RenderableType]:
         if facts:
-            yield _table(facts, submitted)
+            yield _table(results)
         yield said(submitted)
 
     show(request.format, value, [fact.key for fact in facts], page)
+    people = request.format is Format.TABLE and messages().is_terminal
+    if people and CHANGED in results.values():
+        hint = "`wharfinger plan -f` with the same files shows beforehand what would change"
+        messages().print(Text(hint, DARK), soft_wrap=True)
 
 
 async def _submit(
@@ -171,14 +187,37 @@ async def _submit(
     made_by: Compile,
     events: Sequence[Accepted],
     strict: bool,
-) -> tuple[list[Accepted], Submitted, Intake]:
+) -> tuple[list[Accepted], Results, Submitted, Intake]:
     async with opened_ledger(reached(request)) as ledger:
         known = await known_facts(ledger)
         intake = made_by(manifests, known)
         settle(intake, strict)
         facts = [*events, *intake.facts]
         await _refuse_what_shards_divide(ledger, facts)
-        return facts, await submit(ledger, facts, known), intake
+        places = [(fact.topic.name, fact.key) for fact in facts]
+        before = {place: known.latest[place] for place in places if place in known.latest}
+        submitted = await submit(ledger, facts, known)
+        return facts, results_of(facts, before, submitted.keys), submitted, intake
+
+
+def results_of(
+    facts: Sequence[Accepted], before: Mapping[tuple[str, str], Told], accepted: Collection[str]
+) -> Results:
+    """What became of each subject, however many facts say something about it. `before`: (topic,
+    key) -> what was known; `accepted`: the keys of the facts that said something new."""
+    found: dict[tuple[str, str], str] = {}
+    for fact in facts:
+        line = (short_type(type_of(fact.data)), fact.subject)
+        result = UNCHANGED
+        if fact.key in accepted:
+            told = before.get((fact.topic.name, fact.key))
+            ended = isinstance(fact.data, ENDS)
+            created = told is None or isinstance(told.data, ENDS)
+            result = DELETED if ended else CREATED if created else CHANGED
+        known = found.setdefault(line, result)
+        if result != known:  # one part of it is new, or says something new
+            found[line] = CHANGED
+    return found
 
 
 def settle(intake: Intake, strict: bool) -> None:
@@ -205,19 +244,14 @@ async def _refuse_what_shards_divide(ledger: Ledger, facts: Sequence[Accepted]) 
         refuse(divided)
 
 
-def _table(facts: Sequence[Accepted], submitted: Submitted) -> Table:
-    """One line a subject, however many events say something about it."""
-    changed: dict[tuple[str, str], bool] = {}
-    for fact in facts:
-        line = (short_type(type_of(fact.data)), fact.subject)
-        changed[line] = changed.get(line, False) or fact.key in submitted.keys
+def _table(results: Results) -> Table:
     table = new_table("what", "subject", "")
-    for (what, subject), new in list(changed.items())[:SHOWN_MAX]:
+    for (what, subject), result in list(results.items())[:SHOWN_MAX]:
         table.add_row(
-            Text(what, DARK), subject, Text("accepted", GOOD) if new else Text("unchanged", DARK)
+            Text(what, DARK), subject, Text(result, DARK if result == UNCHANGED else GOOD)
         )
-    if len(changed) > SHOWN_MAX:
-        table.add_row("", f"and {count(len(changed) - SHOWN_MAX, 'more subject')}", "")
+    if len(results) > SHOWN_MAX:
+        table.add_row("", f"and {count(len(results) - SHOWN_MAX, 'more subject')}", "")
     return table
 
 

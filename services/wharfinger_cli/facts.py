@@ -7,15 +7,14 @@ present facts, not with the history.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from rich.table import Table
 from rich.text import Text
 
-from wharfinger.answers.facts import LatestFacts as LatestFacts
-from wharfinger.answers.facts import Told as Told
 from wharfinger.answers.facts import (
+    BindingShown,
     binding_plain,
     bindings_now,
     bindings_then,
@@ -29,8 +28,18 @@ from wharfinger.answers.facts import (
     policies_then,
     policy_plain,
 )
+from wharfinger.answers.facts import LatestFacts as LatestFacts
+from wharfinger.answers.facts import Told as Told
 from wharfinger.answers.facts import known_facts as known_facts
 from wharfinger.answers.facts import plain as plain
+from wharfinger.answers.selection import (
+    CORDONED,
+    LEAVING,
+    SILENT,
+    Selection,
+    SelectionError,
+    cluster_state,
+)
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.resources import Device
 from wharfinger.domain.taints import Taint
@@ -39,14 +48,13 @@ from wharfinger.history.points import HistoryPoint, point_of
 from wharfinger.runtime.ledger import wall_clock
 from wharfinger_cli.connection import opened_ledger, reached, run
 from wharfinger_cli.decisions import styled_outcome
-from wharfinger_cli.failures import NotFoundError
+from wharfinger_cli.failures import CommandError, NotFoundError
 from wharfinger_cli.output import BAD, DARK, WARN, new_table, show_list
 from wharfinger_cli.request import Request
 
-if TYPE_CHECKING:
-    pass
-
 T = TypeVar("T")
+
+EVERYTHING = Selection()
 
 
 UNITS: Sequence[tuple[str, int]] = (
@@ -57,34 +65,57 @@ UNITS: Sequence[tuple[str, int]] = (
 )
 
 
-def get(request: Request, what: str, name: str | None, at: str = "") -> None:
+def get(
+    request: Request, what: str, name: str | None, at: str = "", wanted: Selection = EVERYTHING
+) -> None:
+    """CommandError: a state or a label that cannot be."""
     point = point_of(at, wall_clock()) if at else None
+    try:
+        _get(request, what, name, point, wanted)
+    except SelectionError as error:
+        raise CommandError(f"--{error}") from None
+
+
+def _get(
+    request: Request, what: str, name: str | None, point: HistoryPoint | None, wanted: Selection
+) -> None:
     match what:
         case "clusters":
-            run(_get_clusters(request, name, point))
+            run(_get_clusters(request, name, point, wanted))
         case "nodes":
-            run(_get_nodes(request, name, point))
+            run(_get_nodes(request, name, point, wanted))
         case "bindings":
-            run(_get_bindings(request, name, point))
+            run(_get_bindings(request, name, point, wanted))
         case _:
-            run(_get_policies(request, name, point))
+            run(_get_policies(request, name, point, wanted))
 
 
-def _asked(request: Request, what: str, point: HistoryPoint | None) -> list[Any]:
+def _asked(request: Request, what: str, point: HistoryPoint | None, wanted: Selection) -> list[Any]:
     """From the server, as it was then. It has filtered what the holder of the token may see."""
     from wharfinger_cli.remote import Remote
 
     at = "" if point is None else point.text
-    found = Remote.of(request).value(f"/v1/{what}", at=at.replace(":", "@") if "/" in at else at)
+    found = Remote.of(request).value(
+        f"/v1/{what}",
+        at=at.replace(":", "@") if "/" in at else at,
+        namespace=wanted.namespaces,
+        cluster=wanted.clusters,
+        policy=wanted.policies,
+        state=wanted.states,
+        label=wanted.labels,
+    )
     return list(found)
 
 
-async def _get_clusters(request: Request, name: str | None, point: HistoryPoint | None) -> None:
+async def _get_clusters(
+    request: Request, name: str | None, point: HistoryPoint | None, wanted: Selection
+) -> None:
     if request.server:
-        every = _asked(request, "clusters", point)
+        every = _asked(request, "clusters", point, wanted)
     else:
         async with opened_ledger(reached(request)) as ledger:
-            every = await (clusters_now(ledger) if point is None else clusters_then(ledger, point))
+            known = await (clusters_now(ledger) if point is None else clusters_then(ledger, point))
+        every = wanted.cluster_list(known)
     found = _named(every, name, "cluster", lambda c: c.cluster.name)
 
     def table() -> Table:
@@ -99,17 +130,12 @@ async def _get_clusters(request: Request, name: str | None, point: HistoryPoint 
             "gpus",
             "taints",
             "state",
+            *(("in zones", "labels") if request.wide else ()),
             right=("nodes", "cpu", "memory", "gpus"),
         )
         for shown in found:
             cluster, nodes = shown.cluster, shown.nodes
-            state = (
-                Text("silent", WARN)
-                if shown.silent
-                else Text("leaving", BAD)
-                if cluster.deleting
-                else ""
-            )
+            state = _CLUSTER_STATES.get(cluster_state(shown), "")
             out.add_row(
                 cluster.name,
                 cluster.provider,
@@ -121,6 +147,7 @@ async def _get_clusters(request: Request, name: str | None, point: HistoryPoint 
                 str(sum(len(n.devices) for n in nodes) or ""),
                 taints(cluster.taints),
                 state,
+                *((", ".join(cluster.zones), label_text(cluster.labels)) if request.wide else ()),
             )
         return out
 
@@ -130,13 +157,16 @@ async def _get_clusters(request: Request, name: str | None, point: HistoryPoint 
     )
 
 
-async def _get_nodes(request: Request, name: str | None, point: HistoryPoint | None) -> None:
+async def _get_nodes(
+    request: Request, name: str | None, point: HistoryPoint | None, wanted: Selection
+) -> None:
     """`name`: a node, or a cluster for all of its nodes."""
     if request.server:
-        every = _asked(request, "nodes", point)
+        every = _asked(request, "nodes", point, wanted)
     else:
         async with opened_ledger(reached(request)) as ledger:
-            every = await (nodes_now(ledger) if point is None else nodes_then(ledger, point))
+            known = await (nodes_now(ledger) if point is None else nodes_then(ledger, point))
+        every = wanted.nodes(known)
     found = [n for n in every if name is None or name in (n.cluster, n.node.name)]
     if name is not None and not found:
         raise NotFoundError(f"no node and no cluster with nodes is named {name}{_then(point)}")
@@ -151,7 +181,8 @@ async def _get_nodes(request: Request, name: str | None, point: HistoryPoint | N
             "replicas",
             "taints",
             "state",
-            right=("cpu", "memory", "replicas"),
+            *(("pods", "labels") if request.wide else ()),
+            right=("cpu", "memory", "replicas", "pods"),
         )
         for shown in found:
             node = shown.node
@@ -163,7 +194,12 @@ async def _get_nodes(request: Request, name: str | None, point: HistoryPoint | N
                 devices(node.devices),
                 str(shown.replicas or ""),
                 taints(node.taints),
-                Text("cordoned", WARN) if node.unschedulable else "",
+                Text(CORDONED, WARN) if node.unschedulable else "",
+                *(
+                    (str(node.allocatable.get("pods", "")), label_text(node.labels))
+                    if request.wide
+                    else ()
+                ),
             )
         return out
 
@@ -171,14 +207,17 @@ async def _get_nodes(request: Request, name: str | None, point: HistoryPoint | N
     show_list(request.format, items, [n.node.name for n in found], table, f"no nodes{_then(point)}")
 
 
-async def _get_bindings(request: Request, name: str | None, point: HistoryPoint | None) -> None:
+async def _get_bindings(
+    request: Request, name: str | None, point: HistoryPoint | None, wanted: Selection
+) -> None:
     if request.server:
-        every = _asked(request, "bindings", point)
+        every = _asked(request, "bindings", point, wanted)
     else:
         async with opened_ledger(reached(request)) as ledger:
-            every = await (
+            known = await (
                 bindings_now(ledger, name) if point is None else bindings_then(ledger, point)
             )
+        every = wanted.bindings(known)
     found = _named(every, name, "binding", lambda b: b.binding.name)
 
     def table() -> Table:
@@ -190,7 +229,8 @@ async def _get_bindings(request: Request, name: str | None, point: HistoryPoint 
             "policy",
             "fleet",
             "where",
-            right=("replicas", "on nodes"),
+            *(("cpu", "memory", "priority", "labels", "decision") if request.wide else ()),
+            right=("replicas", "on nodes", "cpu", "memory", "priority"),
         )
         for shown in found:
             binding, waiting = shown.binding, shown.outcome == WAITING
@@ -202,6 +242,7 @@ async def _get_bindings(request: Request, name: str | None, point: HistoryPoint 
                 Text(binding.policy.rpartition("/")[2], DARK),
                 Text(WAITING, WARN) if waiting else styled_outcome(shown.outcome),
                 shown.said,
+                *(_wide_binding(shown) if request.wide else ()),
             )
         return out
 
@@ -211,18 +252,21 @@ async def _get_bindings(request: Request, name: str | None, point: HistoryPoint 
     )
 
 
-async def _get_policies(request: Request, name: str | None, point: HistoryPoint | None) -> None:
+async def _get_policies(
+    request: Request, name: str | None, point: HistoryPoint | None, wanted: Selection
+) -> None:
     """`name`: the policy's own name or its whole key."""
     if request.server:
-        counted = _asked(request, "policies", point)
-        policies = [policy for policy, _ in counted]
-        used = Counter({policy.key: bindings for policy, bindings in counted})
+        counted = _asked(request, "policies", point, wanted)
     else:
         async with opened_ledger(reached(request)) as ledger:
             policies, bindings = await (
                 policies_now(ledger) if point is None else policies_then(ledger, point)
             )
-        used = Counter(binding.policy for binding in bindings)
+        bound = Counter(binding.policy for binding in bindings)
+        counted = wanted.policy_list([(policy, bound[policy.key]) for policy in policies])
+    used = {policy.key: bindings for policy, bindings in counted}
+    policies = [policy for policy, _ in counted]
     found = [p for p in policies if name is None or name in (p.name, p.key)]
     if name is not None and not found:
         raise NotFoundError(f"no policy is named {name}{_then(point)}")
@@ -241,6 +285,25 @@ async def _get_policies(request: Request, name: str | None, point: HistoryPoint 
 
     items = [policy_plain(p, used[p.key]) for p in found]
     show_list(request.format, items, [p.key for p in found], table, f"no policies{_then(point)}")
+
+
+_CLUSTER_STATES = {SILENT: Text(SILENT, WARN), LEAVING: Text(LEAVING, BAD)}
+
+
+def _wide_binding(shown: BindingShown) -> Sequence[str]:
+    binding = shown.binding
+    requests = binding.requirements.requests
+    return (
+        cores(requests["cpu"]) if "cpu" in requests else "",
+        amount(requests.get("memory", 0)),
+        str(binding.priority or ""),
+        label_text(binding.labels),
+        shown.decision or "",
+    )
+
+
+def label_text(labels: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
 def _then(point: HistoryPoint | None) -> str:

@@ -33,6 +33,7 @@ WARN = "yellow"
 
 class Format(StrEnum):
     TABLE = "table"
+    WIDE = "wide"
     JSON = "json"
     YAML = "yaml"
     NAME = "name"
@@ -48,9 +49,9 @@ def show_list(
     """A list of things: one JSON array, one YAML list, one name a line, or a table; `nothing` says
     that it is empty."""
     match format_:
-        case Format.TABLE if not items:
+        case Format.TABLE | Format.WIDE if not items:
             messages().print(nothing)
-        case Format.TABLE:
+        case Format.TABLE | Format.WIDE:
             print_parts([table()])
         case Format.JSON:
             write(as_json(items))
@@ -69,7 +70,7 @@ def show(
 ) -> None:
     """One thing: a JSON object, a YAML mapping, the names in it one a line, or a page of tables."""
     match format_:
-        case Format.TABLE:
+        case Format.TABLE | Format.WIDE:
             print_parts(page())
         case Format.JSON:
             write(as_json(value))

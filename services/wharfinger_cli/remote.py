@@ -95,7 +95,11 @@ class Remote:
         self, path: str, parameters: Mapping[str, object], accept: str = "application/json"
     ) -> httpx.Response:
         """CommandError: the server's one line, with 1 where the thing does not exist."""
-        given = {name: str(value) for name, value in parameters.items() if value not in ("", None)}
+        given = {
+            name: list(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            for name, value in parameters.items()
+            if value not in ("", None, (), [])
+        }
         try:
             answer = httpx.get(
                 f"{self._server}{path}",

@@ -12,7 +12,8 @@ from wharfinger_cli.output import Format
 class Request:
     """The options that all commands share. `data_dir` None: from the environment, or the
     default. `server`: the URL of an HTTP API that is asked instead of the database, with the token
-    in `token_file`. `reason`, `revision`: recorded with what is changed."""
+    in `token_file`. `reason`, `revision`: recorded with what is changed. `wide`: more
+    columns of a table; `format` is `table` then."""
 
     data_dir: Path | None
     format: Format
@@ -20,6 +21,7 @@ class Request:
     token_file: Path | None = None
     reason: str = ""
     revision: str = ""
+    wide: bool = False
 
     @property
     def flags(self) -> dict[str, object]:

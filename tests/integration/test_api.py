@@ -320,6 +320,10 @@ COMMANDS = (
     ("get", "clusters"),
     ("get", "nodes"),
     ("get", "policies"),
+    ("get", "b", "-n", "shop"),
+    ("get", "bindings", "--state", "scheduled", "--label", "!unknown"),
+    ("get", "pol", "--policy", "by-room"),
+    ("get", "no", "--cluster", "oslo", "--state", "ready"),
     ("decisions",),
     ("decisions", "--limit", "3"),
     ("decisions", "--stream", "fleet"),
@@ -336,7 +340,7 @@ def test_a_command_prints_the_same_over_a_server(
     served: tuple[str, Path], database: str, command: tuple[str, ...], capsys: Capture
 ) -> None:
     server, token_file = served
-    for output in ("table", "json", "name"):
+    for output in ("table", "wide", "json", "name"):
         here = printed(capsys, [*command, "-o", output], {"WHARFINGER_DATABASE": database})
         there = printed(
             capsys,

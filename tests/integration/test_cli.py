@@ -347,9 +347,10 @@ def test_a_change_taken_back_is_a_change(cli: Cli) -> None:
         (binding,) = cli.json("get", "bindings", "quay/web-deployment")
         return int(binding["replicas"])
 
-    for number in (2, 3, 2):
+    for number, result in ((2, "created"), (3, "changed"), (2, "changed")):
         said = cli.json("apply", "-f", "-", stdin=WEB.format(replicas=number))
         assert (said["accepted"], said["unchanged"]) == (1, 0)
+        assert [o["result"] for o in said["objects"]] == [result]
         assert replicas() == number
     assert cli.json("apply", "-f", "-", stdin=WEB.format(replicas=2))["accepted"] == 0
     assert cli.json("delete", "-f", "-", stdin=WEB.format(replicas=2))["accepted"] == 1

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.patience import PATIENCE_S
 
+from wharfinger import __version__
 from wharfinger.runtime.settings import ENV_PREFIX
 from wharfinger_cli.decisions import since_micros
 from wharfinger_cli.failures import CommandError
@@ -85,6 +86,10 @@ def test_help_lists_every_command() -> None:
     assert [name for name in COMMANDS if f" {name} " not in said] == []
 
 
+def test_the_version_is_said() -> None:
+    assert wharfinger("--version").stdout == f"wharfinger {__version__}\n"
+
+
 def test_help_loads_nothing_heavy() -> None:
     script = (
         "import sys\nsys.argv = ['wharfinger', '--help']\n"
@@ -130,6 +135,9 @@ def test_help_loads_nothing_heavy() -> None:
         (["migrate"], {}, "kafka: not set"),
         (["up"], {"WHARFINGER_KAFKA": "nowhere"}, "WHARFINGER_KAFKA: expected host:port"),
         (["up"], {"WHARFINGER_PROCESSES": "two"}, "WHARFINGER_PROCESSES: expected 'one' or 'each'"),
+        (["get", "clustr"], {}, "get: expected one of clusters, nodes, bindings, policies"),
+        (["get", "cl", "-n", "shop"], {}, "--namespace: not an option of clusters"),
+        (["get", "np", "--state", "ready"], {}, "--state: not an option of nodepools"),
         (["generate", "fleet"], {}, "generate fleet: expected one of --out FILE and --apply"),
         (["decisions", "--since", "noon"], {}, "--since: expected a time such as"),
         (

@@ -3,12 +3,26 @@ where they were told."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from wharfinger.answers.facts import BindingShown, ClusterShown, NodeShown
+from wharfinger.answers.selection import Selection, SelectionError
+from wharfinger.domain.binding import Binding, TargetCluster
+from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.node import Node
+from wharfinger.domain.value import Value
+from wharfinger.domain.workload import ObjectRef
+from wharfinger.events.accepted import Accepted
+from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.cluster_state import NodesObserved, into_buckets
 from wharfinger.events.envelope import derived_id
 from wharfinger.manifests.parse import load_manifests
-from wharfinger_cli.apply import compiled, compiled_away
+from wharfinger_cli.apply import compiled, compiled_away, results_of
 from wharfinger_cli.facts import LatestFacts, Told
+from wharfinger_cli.failures import CommandError
+from wharfinger_cli.kind_names import KIND_NAMES, kind_meant
 
 NODES = [Node(f"n-{i}", {"cpu": 1000}) for i in range(5)]
 NODE = """\
@@ -50,3 +64,115 @@ def test_applied_and_deleted_nodes_keep_the_cut_of_their_cluster() -> None:
         ).facts
     ]
     assert deleted == into_buckets("oslo", NODES[1:], 3)
+
+
+def fact(data: Value, subject: str, key: str) -> Accepted:
+    return Accepted(data, subject, key, key)
+
+
+def test_apply_says_of_each_object_what_became_of_it() -> None:
+    one, two = (
+        BindingRequested(Binding(f"shop/{name}", name, ObjectRef("v1", "Pod", name, "shop")))
+        for name in ("one", "two")
+    )
+    gone = BindingWithdrawn("shop/one")
+    facts = [fact(one, "shop/one", "one"), fact(two, "shop/two", "two")]
+    first = results_of(facts, {}, {"one", "two"})
+    assert list(first.values()) == ["created", "created"]
+    topic = facts[0].topic.name
+    before = {
+        (topic, key): Told(derived_id(key), data, 1) for key, data in (("one", one), ("two", two))
+    }
+    assert list(results_of(facts, before, {"two"}).values()) == ["unchanged", "changed"]
+    ended = {**before, (topic, "one"): Told(derived_id("gone"), gone, 2)}
+    assert list(results_of(facts, ended, {"one"}).values()) == ["created", "unchanged"]
+    deletion = [fact(gone, "shop/one", "one")]
+    assert list(results_of(deletion, before, {"one"}).values()) == ["deleted"]
+    assert list(results_of(deletion, ended, set()).values()) == ["unchanged"]
+
+
+def test_an_object_of_several_facts_has_one_result() -> None:
+    parts = [fact(part, "oslo", f"oslo/{part.bucket}") for part in into_buckets("oslo", NODES, 2)]
+    assert set(results_of(parts, {}, {p.key for p in parts}).values()) == {"created"}
+    assert list(results_of(parts, {}, {parts[0].key}).values()) == ["changed"]
+
+
+# --- what is listed
+
+
+def shown(name: str, outcome: str, placed: int, **more: Any) -> BindingShown:
+    binding = Binding(name, name, ObjectRef("v1", "Pod", name), 2, **more)
+    targets = (TargetCluster("oslo", 2),) if outcome == "scheduled" else ()
+    return BindingShown(binding, outcome, "", targets, placed)
+
+
+SHOWN = [
+    shown("shop/web", "scheduled", 2, policy="PropagationPolicy/shop/near", labels={"app": "web"}),
+    shown("shop/api", "scheduled", 1, labels={"app": "api"}),
+    shown("lab/big", "refused", 0, labels={"app": "big", "gpu": ""}),
+    shown("lab/new", "waiting", 0),
+]
+
+
+@pytest.mark.parametrize(
+    ("selection", "names"),
+    [
+        (Selection(), ["shop/web", "shop/api", "lab/big", "lab/new"]),
+        (Selection(namespaces=["shop"]), ["shop/web", "shop/api"]),
+        (Selection(namespaces=["lab"], states=["refused", "waiting"]), ["lab/big", "lab/new"]),
+        (Selection(states=["pending"]), ["shop/api"]),
+        (Selection(clusters=["oslo"], labels=["app!=web"]), ["shop/api"]),
+        (Selection(policies=["near"]), ["shop/web"]),
+        (Selection(policies=["PropagationPolicy/shop/near"]), ["shop/web"]),
+        (Selection(labels=["gpu"]), ["lab/big"]),
+        (Selection(labels=["!app"]), ["lab/new"]),
+        (Selection(labels=["app=web", "app=api"]), []),
+        (Selection(clusters=["bergen"]), []),
+    ],
+)
+def test_bindings_are_selected(selection: Selection, names: list[str]) -> None:
+    assert [item.binding.name for item in selection.bindings(SHOWN)] == names
+
+
+def test_nodes_and_clusters_are_selected_by_state_and_labels() -> None:
+    nodes = [
+        NodeShown("oslo", Node("a", {}, labels={"zone": "1"}), 0),
+        NodeShown("bergen", Node("b", {}, unschedulable=True), 0),
+    ]
+    assert Selection(states=["cordoned"]).nodes(nodes) == nodes[1:]
+    assert Selection(labels=["zone=1"]).nodes(nodes) == nodes[:1]
+    clusters = [
+        ClusterShown(Cluster("oslo", deleting=True), (), False),
+        ClusterShown(Cluster("bergen"), (), True),
+    ]
+    assert Selection(states=["leaving"]).cluster_list(clusters) == clusters[:1]
+    assert Selection(states=["silent"]).cluster_list(clusters) == clusters[1:]
+
+
+@pytest.mark.parametrize(
+    ("selection", "said"),
+    [
+        (Selection(states=["lost"]), "state: expected waiting, scheduled, refused, released"),
+        (Selection(labels=["=web"]), "label: expected key=value, key!=value, key or !key"),
+        (Selection(labels=["a b"]), "label: expected"),
+        (Selection(labels=["!a=b"]), "label: expected"),
+    ],
+)
+def test_what_cannot_be_selected_is_an_error(selection: Selection, said: str) -> None:
+    with pytest.raises(SelectionError, match=said):
+        selection.bindings(SHOWN)
+
+
+@pytest.mark.parametrize(
+    ("word", "kind"),
+    [("b", "bindings"), ("Cluster", "clusters"), ("rb", "resourcebindings"), ("np", "nodepools")],
+)
+def test_kinds_have_short_names(word: str, kind: str) -> None:
+    assert kind_meant(word) == kind
+
+
+def test_no_two_kinds_share_a_name() -> None:
+    words = [word for kind, others in KIND_NAMES.items() for word in (kind, *others)]
+    assert len(words) == len(set(words))
+    with pytest.raises(CommandError, match="did you mean cluster"):
+        kind_meant("clustr")

@@ -32,8 +32,6 @@ WRONG = [
     "bogus",
     "stats",
     "get",
-    "get bogus",
-    "get Clusters",
     "get clusters -o bogus",
     "get clusters -o JSON",
     "-o bogus status",
