@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from functools import cache
+from pathlib import Path
 
 import httpx
 import uvicorn
@@ -73,7 +74,7 @@ async def serving(database_url: str) -> AsyncIterator[ApiUnderTest]:
     past = PastDatabase(database_url, "tests")
     api, app = _made()
     api.past, api.identities, api.hub = past, Identities(past.present), Hub(past.present)
-    api.behind_s = 0.2
+    api.behind_s, api.data_dir = 0.2, None
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     try:
         async with httpx.AsyncClient(transport=transport, base_url=BASE) as http:
@@ -84,7 +85,9 @@ async def serving(database_url: str) -> AsyncIterator[ApiUnderTest]:
 
 
 @contextmanager
-def in_a_thread(database_url: str, *roles: str) -> Iterator[tuple[str, str]]:
+def in_a_thread(
+    database_url: str, *roles: str, data_dir: Path | None = None
+) -> Iterator[tuple[str, str]]:
     """The address of a server on a loopback port, and a token with the roles; without any, of a
     viewer."""
     listening = socket.socket()
@@ -98,7 +101,7 @@ def in_a_thread(database_url: str, *roles: str) -> Iterator[tuple[str, str]]:
             secret, _ = await make_token(
                 past.present, "cli", roles or ["viewer"], "tests", lifetime_s=3600
             )
-            app = create(Api(past, Identities(past.present), Hub(past.present)))
+            app = create(Api(past, Identities(past.present), Hub(past.present), data_dir))
             config = uvicorn.Config(app, log_config=None, lifespan="off")
             server.append(uvicorn.Server(config))
             found.set_result(secret)

@@ -34,10 +34,11 @@ from pathlib import Path
 
 from tests.patience import PATIENCE_S, until
 
+from wharfinger.answers.plane_status import PlaneStatus
 from wharfinger.runtime.plane import read_plane
 from wharfinger_cli.output import Format
 from wharfinger_cli.request import Request
-from wharfinger_cli.status import PlaneStatus, look
+from wharfinger_cli.status import look
 
 FENCE = "```"
 PROMPT = "$ "

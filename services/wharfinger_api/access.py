@@ -87,6 +87,7 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("GET", "/v1/policies"): _READ,
     ("GET", "/v1/decisions"): _READ,
     ("GET", "/v1/decisions/{decision}"): _READ,
+    ("GET", "/v1/status"): _READ_ALL,
     ("GET", "/v1/streams"): _READ_ALL,
     ("GET", "/v1/events"): _READ,
     ("POST", "/v1/apply"): _CHANGE,

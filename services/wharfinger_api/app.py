@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path as FilePath
 from typing import Annotated, Any
 from uuid import UUID, uuid4
 
@@ -22,11 +23,12 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from wharfinger.answers import facts
+from wharfinger.answers import facts, typed
 from wharfinger.answers.changes import compiled, compiled_away
 from wharfinger.answers.decisions import TYPES, Plain, as_line
 from wharfinger.answers.explanation import account_plain
 from wharfinger.answers.lineage import lineage_plain
+from wharfinger.answers.plane_status import NoPlaneError, status_of, status_plain, without_password
 from wharfinger.answers.selection import Selection
 from wharfinger.answers.timeline import history_plain
 from wharfinger.domain.text import as_time
@@ -35,9 +37,10 @@ from wharfinger.history.explain import account
 from wharfinger.history.lineage import lineage_of_binding, lineage_within
 from wharfinger.history.points import time_in
 from wharfinger.history.timeline import timeline
-from wharfinger.runtime.ledger import DecisionQuery, LedgerError, causality, feed
+from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerError, causality, feed
 from wharfinger.runtime.ledger.at_position import PastDatabase
 from wharfinger.runtime.ledger.feed import FeedFilter
+from wharfinger.runtime.plane import PlaneError
 from wharfinger_api import lists
 from wharfinger_api.access import Principal, allowed, check_table
 from wharfinger_api.asked import (
@@ -73,6 +76,7 @@ from wharfinger_api.models import (
     PolicyBody,
     ProblemBody,
     SecretBody,
+    StatusBody,
     StreamsBody,
     TokenList,
     WhoBody,
@@ -145,6 +149,9 @@ class Api:
     past: PastDatabase
     identities: Identities
     hub: Hub
+    data_dir: FilePath | None = None
+    """Of the plane, where it is on this machine."""
+
     behind_s: float = 5.0
     """How long a request waits for its `min_position`."""
 
@@ -315,6 +322,22 @@ def _plane(app: FastAPI, api: Api) -> None:
     async def openapi() -> dict[str, Any]:
         """This document."""
         return document(app)
+
+    @app.get("/v1/status", tags=["plane"], response_model=StatusBody)
+    async def status(request: Request) -> Response:
+        """The plane this moment: its processes and services, and where every stream stands."""
+        if api.data_dir is None:
+            raise Problem("not-found", "this server is not on the machine of a plane")
+        try:
+            found = await status_of(Ledger(api.past.present), api.data_dir.absolute())
+        except (NoPlaneError, PlaneError) as error:
+            raise Problem("not-found", str(error)) from None
+        found = without_password(found)
+        if typed.MEDIA_TYPE in request.headers.get("accept", ""):
+            return Response(typed.encoded(found), 200, _NOT_KEPT, typed.MEDIA_TYPE)
+        return Response(
+            msgspec.json.encode(status_plain(found)), 200, _NOT_KEPT, "application/json"
+        )
 
     @app.get("/v1/streams", tags=["plane"], response_model=StreamsBody)
     async def streams(request: Request, at: At) -> Response:
@@ -821,6 +844,9 @@ def _tokens(app: FastAPI, api: Api) -> None:
         await revoked(api.past.present, principal, token)
         api.identities.forget()
         return Response(status_code=204)
+
+
+_NOT_KEPT = {"Cache-Control": "no-store"}
 
 
 def _secret(secret: str, token: Any, status: int = 200) -> Response:

@@ -149,6 +149,21 @@ class StreamsBody(Out):
     items: list[StreamHeadBody]
 
 
+class StatusBody(Out):
+    """As `wharfinger status -o json` prints it. `database`: without its password."""
+
+    ready: bool
+    data_dir: str
+    kafka: str
+    database: str
+    processes: dict[str, Any]
+    services: dict[str, Any]
+    relay: dict[str, Any]
+    requests: dict[str, Any]
+    clock_skew_s: float
+    streams: dict[str, Any]
+
+
 class WhoBody(Out):
     type: str
     id: str

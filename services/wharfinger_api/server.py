@@ -77,7 +77,7 @@ async def _run(settings: Settings) -> int:
 
 async def _serve(settings: Settings, past: PastDatabase) -> int:
     hub = Hub(past.present)
-    app = create(Api(past, Identities(past.present), hub))
+    app = create(Api(past, Identities(past.present), hub, settings.data_dir))
     listening = _listening(settings.http_host, settings.http_port)
     port = int(listening.getsockname()[1])
     run_dir = settings.data_dir / RUN_DIR

@@ -28,6 +28,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
+from wharfinger.answers.plane_status import PlaneStatus as PlaneSeen
 from wharfinger.answers.submit import submit
 from wharfinger.domain.text import dollars, some
 from wharfinger.events.accepted import Accepted, accepted
@@ -85,7 +86,6 @@ from wharfinger_cli.output import DARK, GOOD, WARN, count, messages, new_table
 from wharfinger_cli.provide import LedgerProvider
 from wharfinger_cli.request import Request
 from wharfinger_cli.savings import savings_page
-from wharfinger_cli.status import PlaneStatus as PlaneSeen
 from wharfinger_cli.status import look
 from wharfinger_cli.whatif import whatif_page
 

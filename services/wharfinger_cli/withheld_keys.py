@@ -5,16 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from wharfinger.runtime.ledger import Ledger, Withheld
-from wharfinger.runtime.ledger.freshness import PUBLISHER
-from wharfinger_cli.output import Plain, count
+from wharfinger.answers.plane_status import withheld_now as withheld_now
+from wharfinger.answers.plane_status import withheld_plain as withheld_plain
+from wharfinger.runtime.ledger import Withheld
+from wharfinger_cli.output import count
 
 SHOWN_MAX = 3
-
-
-async def withheld_now(ledger: Ledger) -> dict[Withheld, int]:
-    """What is held back -> since which seq of its stream."""
-    return await ledger.withheld(PUBLISHER, max((await ledger.lives()).values(), default=0))
 
 
 def withheld_line(withheld: Mapping[Withheld, int]) -> str:
@@ -31,10 +27,3 @@ def withheld_line(withheld: Mapping[Withheld, int]) -> str:
         f"{count(len(kept), 'key')} held back: {shown}: refused by the broker, "
         "see `wharfinger dead-letters list`"
     )
-
-
-def withheld_plain(withheld: Mapping[Withheld, int]) -> list[Plain]:
-    return [
-        {"topic": w.topic, "key": w.key, "stream": w.stream, "since_seq": seq}
-        for w, seq in withheld.items()
-    ]

@@ -4,10 +4,13 @@ it is answered the same later."""
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
+import httpx
 import pytest
 import pytest_asyncio
 from fastapi.routing import APIRoute
@@ -18,6 +21,7 @@ from tests.told_plane import ToldPlane, a_binding, a_cluster, a_policy, nodes
 
 from wharfinger.domain.placement import Placement
 from wharfinger.runtime.backends import Backend
+from wharfinger.runtime.plane import Plane, write_plane
 from wharfinger_api.access import RULES, Role
 from wharfinger_api.app import create
 from wharfinger_cli.__main__ import main
@@ -360,7 +364,7 @@ def test_a_command_prints_the_same_over_a_server(
     [
         (("history", "nothing"), 1, "no binding is named nothing"),
         (("get", "bindings", "nothing"), 1, "no binding is named nothing"),
-        (("status",), 2, "needs the database"),
+        (("status",), 1, "not on the machine of a plane"),
         (("decisions", "--follow"), 2, "needs the database"),
     ],
 )
@@ -372,6 +376,39 @@ def test_what_a_server_has_not_is_one_line(
     assert found[0] == code
     assert said in found[2]
     assert len(found[2].splitlines()) == 1
+
+
+def test_status_is_the_same_over_a_server_and_has_no_password(
+    database: str, tmp_path: Path, capsys: Capture
+) -> None:
+    """All but what goes on meanwhile: the ages and the clock."""
+    data_dir, token = tmp_path / "plane", tmp_path / "token"
+    write_plane(data_dir, Plane("127.0.0.1:1", database, "memory", "b-1", os.getpid()))
+    token.touch(0o600)
+
+    def said(arguments: list[str]) -> dict[str, Any]:
+        code, out, err = printed(capsys, [*arguments, "status", "-o", "json"], {})
+        assert code == 0, err
+        found: dict[str, Any] = json.loads(out)
+        found.pop("clock_skew_s")
+        found["relay"].pop("oldest_waiting_s")
+        found["processes"]["supervisor"].pop("rss_bytes")
+        for stream in found["streams"].values():
+            stream.pop("snapshot_age_s", None)
+        return found
+
+    with in_a_thread(database, data_dir=data_dir) as (server, secret):
+        token.write_text(secret)
+        here = said(["--data-dir", str(data_dir)])
+        there = said(["--server", server, "--token-file", str(token)])
+        assert there == here
+        assert "fleet/0" in there["streams"]
+        secured = database.replace("postgres@", "postgres:secret@", 1)
+        assert secured != database
+        write_plane(data_dir, Plane("127.0.0.1:1", secured, "memory", "b-1", os.getpid()))
+        sent = httpx.get(f"{server}/v1/status", headers={"Authorization": f"Bearer {secret}"})
+        assert sent.status_code == 200
+        assert "secret@" not in sent.text
 
 
 def test_a_token_is_not_sent_where_it_could_be_seen(tmp_path: Path, capsys: Capture) -> None:

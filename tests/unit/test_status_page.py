@@ -4,17 +4,24 @@ of requests that wait."""
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
+import pytest
 from rich.text import Text
 
+from wharfinger.answers import typed
+from wharfinger.answers.plane_status import (
+    PlaneStatus,
+    open_requests_of,
+    status_plain,
+    without_password,
+)
 from wharfinger.domain.open_requests import NONE_OPEN, OpenRequests
+from wharfinger.kernel.round import Head
 from wharfinger.runtime.ledger import Freshness, Withheld
-from wharfinger.runtime.ledger.freshness import Unrelayed
+from wharfinger.runtime.ledger.freshness import SnapshotAge, Unrelayed
 from wharfinger.runtime.plane import Plane
 from wharfinger.runtime.process_status import Readiness, ServiceReport
 from wharfinger_cli import status
-from wharfinger_cli.status import PlaneStatus
 
 PLANE = Plane(
     "127.0.0.1:9092", "postgresql+asyncpg://postgres@/wharfinger?host=/run/pg", "memory", "b-1", 42
@@ -27,7 +34,7 @@ HELD = {
 
 def seen(withheld: dict[Withheld, int]) -> PlaneStatus:
     return PlaneStatus(
-        Path("/plane"), PLANE, {}, {}, [], Freshness(0, 0, Unrelayed(0, None), ()), withheld
+        "/plane", PLANE, {}, {}, [], Freshness(0, 0, Unrelayed(0, None), ()), withheld
     )
 
 
@@ -47,7 +54,7 @@ def test_keys_that_are_held_back_are_named_and_the_way_on() -> None:
 
 
 def test_programs_get_all_of_them() -> None:
-    relay = status._plain(seen(HELD))["relay"]
+    relay = status_plain(seen(HELD))["relay"]
     assert isinstance(relay, dict)
     assert relay["held_back"] == [
         {
@@ -62,7 +69,7 @@ def test_programs_get_all_of_them() -> None:
 
 def test_where_nothing_is_held_back_nothing_is_said_of_it() -> None:
     assert [line for line in lines(seen({})) if "held back" in line] == []
-    assert status._plain(seen({}))["relay"] == {
+    assert status_plain(seen({}))["relay"] == {
         "rows_waiting": 0,
         "oldest_waiting_s": 0.0,
         "held_back": [],
@@ -76,7 +83,7 @@ def of_requests(requests: OpenRequests | None) -> tuple[str, object]:
     """The line, and what programs get."""
     found = replace(seen({}), requests=requests)
     (line,) = [line for line in lines(found) if line.startswith("not decided: ")]
-    return line, status._plain(found)["requests"]
+    return line, status_plain(found)["requests"]
 
 
 def test_requests_that_wait_are_counted_and_the_oldest_is_dated() -> None:
@@ -93,7 +100,7 @@ def test_where_no_request_waits_it_says_so() -> None:
 
 
 def test_without_an_answer_it_is_not_known_how_many_wait() -> None:
-    silent = status._open_requests([Readiness(), None])
+    silent = open_requests_of([Readiness(), None])
     line, plain = of_requests(silent)
     assert line == "not decided: unknown, because a process gives no answer"
     assert plain == {"waiting": None, "oldest_since": None}
@@ -105,4 +112,31 @@ def test_the_requests_of_all_processes_are_counted_together() -> None:
         Readiness(True, {"publisher": ServiceReport()}),
         Readiness(True, {"scheduler-fleet": ServiceReport(requests=2, requests_since_us=10)}),
     ]
-    assert status._open_requests(answers) == OpenRequests(5, 10)
+    assert open_requests_of(answers) == OpenRequests(5, 10)
+
+
+def test_what_is_sent_is_what_was_seen() -> None:
+    found = replace(
+        seen(HELD),
+        processes={"api": (7, 4096)},
+        services={"api": ("api", ServiceReport(True, 3)), "publisher": ("main", None)},
+        heads=(Head("fleet/0", 3, 7, b"\x01", 2, 5, b""),),
+        freshness=Freshness(9, 1, Unrelayed(2, 4), (SnapshotAge("fleet/0", 2, None),)),
+    )
+    got = typed.decoded(typed.encoded(found))
+    assert status_plain(got) == status_plain(found)
+    assert lines(got)[0] == lines(found)[0]
+    assert got.withheld == found.withheld
+
+
+@pytest.mark.parametrize(
+    ("url", "sent"),
+    [
+        (PLANE.database_url, PLANE.database_url),
+        ("postgresql://ada:se@c:ret@db:5432/w", "postgresql://ada@db:5432/w"),
+        ("postgresql://db/w?user=ada&password=secret", "postgresql://db/w?user=ada"),
+    ],
+)
+def test_a_password_is_not_sent(url: str, sent: str) -> None:
+    found = without_password(replace(seen({}), plane=replace(PLANE, database_url=url)))
+    assert found.plane.database_url == sent

@@ -16,7 +16,6 @@ from uuid import UUID
 
 import msgspec
 
-from wharfinger.domain.value import Value
 from wharfinger.events.codec import decode
 from wharfinger.events.envelope import Event
 
@@ -26,6 +25,8 @@ MODULES = (
     "wharfinger.answers.",
     "wharfinger.history.",
     "wharfinger.runtime.ledger.",
+    "wharfinger.runtime.plane",
+    "wharfinger.runtime.process_status",
     "wharfinger.kernel.round",
     "wharfinger.rules.changes",
     "wharfinger.stages.cluster.trace",
@@ -77,9 +78,11 @@ def _plain(value: Any) -> Any:
             return {_MAP: [[_plain(key), _plain(item)] for key, item in value.items()]}
         case frozenset():
             return {_SET: [_plain(item) for item in sorted(value)]}
+        case tuple() if hasattr(value, "_fields"):
+            return {_CLASS: _name(value), "items": [_plain(item) for item in value]}
         case list() | tuple():
             return [_plain(item) for item in value]
-        case Value():
+        case msgspec.Struct():
             return {_CLASS: _name(value), "value": msgspec.to_builtins(value)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
@@ -106,7 +109,9 @@ def _value(found: Any) -> Any:
         case {"$map": list(items)}:
             return {_value(key): _value(item) for key, item in items}
         case {"$class": str(name), "value": value}:
-            return msgspec.convert(value, _class(name, Value))
+            return msgspec.convert(value, _class(name, msgspec.Struct))
+        case {"$class": str(name), "items": list(items)}:
+            return _class(name, tuple)(*[_value(item) for item in items])
         case {"$class": str(name), "fields": dict(fields)}:
             make: Any = _class(name, object)
             if not dataclasses.is_dataclass(make):
