@@ -37,10 +37,14 @@ async def a_context(
 
 @asynccontextmanager
 async def all_services(
-    backend: Backend, database_url: str, prefix: str, settings: Settings | None = None
+    backend: Backend,
+    database_url: str,
+    prefix: str,
+    settings: Settings | None = None,
+    names: Iterable[str] = tuple(BUILDERS),
 ) -> AsyncIterator[ServiceContext]:
-    """Every service of a plane, begun as a process begins them, on topics that are made where they
-    are missing."""
+    """Every service of a plane, or those of `names`, begun as a process begins them, on topics that
+    are made where they are missing."""
     ledger = await Ledger.open(database_url, "tests-services")
     try:
         settings = settings or Settings(fleet_shards=1)
@@ -51,7 +55,7 @@ async def all_services(
         context = ServiceContext(
             settings, backend, ledger, incarnations, counts, prefix, clock=ledger.clock
         )
-        async with running(*(build(context) for build in BUILDERS.values())):
+        async with running(*(BUILDERS[name](context) for name in names)):
             yield context
     finally:
         await ledger.close()

@@ -149,6 +149,7 @@ class ActuatorService:
         return await standing_decisions(
             self._context.ledger,
             lambda cluster: cluster in self._clusters and partition(cluster) in groups,
+            self._context.clock(),
         )
 
     def _turn(self, state: ActuatorState, at: Micros) -> None:

@@ -26,9 +26,10 @@ from wharfinger.runtime.kube.rights import LEASE, NAMESPACE, PAUSE
 from wharfinger.runtime.service import ServiceContext
 from wharfinger.stages.actuator import ActuatorState, open_effects
 from wharfinger.stages.actuator.answers import NO_ANSWER, ApiAnswer, Outcome
-from wharfinger.stages.actuator.attempts import SECOND_US, Attempts
+from wharfinger.stages.actuator.attempts import SECOND_US, Attempts, Key
 from wharfinger.stages.actuator.effects import Effect
 from wharfinger.stages.actuator.pacing import Concurrency
+from wharfinger.stages.actuator.plan import evicted_workloads
 from wharfinger.stages.actuator.requests import (
     ApiRequest,
     NodeNow,
@@ -40,6 +41,9 @@ from wharfinger.stages.actuator.requests import (
 
 FRESH_S = 60.0
 """Nothing is sent to a cluster that was not heard of for so long."""
+
+BATCH = 200
+"""Requests after which it is looked again whether writing is allowed, and what is open."""
 
 LOOK_S = 1.0
 """How often a writer that is not woken looks whether something is due."""
@@ -79,7 +83,7 @@ class Writer:
         self._identity = Identity(joined.name, joined.uid, self._another)
         self._wake = asyncio.Event()
         self._concurrency = Concurrency()
-        self._shown: set[tuple[str, object]] = set()
+        self._shown: set[Key] = set()
         self.attempts = Attempts()
         self.why = "not asked yet"
 
@@ -116,6 +120,14 @@ class Writer:
         work = known[0].get(self.joined.name)
         return [] if work is None else open_effects(work, self.joined.verbs_in_force, self._clock())
 
+    def _due(self, at: Micros) -> list[Effect]:
+        known = self._known()
+        work = None if known is None else known[0].get(self.joined.name)
+        if work is None:
+            return []
+        effects = open_effects(work, self.joined.verbs_in_force, at)
+        return self.attempts.due(effects, at, evicted_workloads(work))
+
     # --- nothing but words
 
     async def _show(self) -> None:
@@ -142,14 +154,14 @@ class Writer:
     async def _write(self, api: KubeApi, lease: KubeLease) -> None:
         while True:
             at = self._clock()
-            due = self.attempts.due(self.open(), at)
+            due = self._due(at)
             self.why = self._why_not(lease, at)
             if due and not self.why:
                 # Another server may have taken the place of the one that was joined.
                 await self._same(api)
                 self.why = self.why or await self._paused(api)
                 if not self.why:
-                    await self._send_all(api, lease, due)
+                    await self._send_all(api, lease, due[:BATCH])
                     continue
             if due:  # it is not looked more often because decisions come
                 await asyncio.sleep(LOOK_S)

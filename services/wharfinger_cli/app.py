@@ -366,7 +366,11 @@ def join(
     ] = False,
     verb: Annotated[
         list[str] | None,
-        typer.Option("--verb", metavar="evict|nodes", help="What may be changed in it (mode act)."),
+        typer.Option(
+            "--verb",
+            metavar="bind|evict|nodes",
+            help="What may be changed in it (mode act).  [default: bind]",
+        ),
     ] = None,
     write_kubeconfig: Annotated[
         Path | None,
@@ -481,7 +485,9 @@ def effects(
     verb: Annotated[
         list[str] | None,
         typer.Option(
-            "--verb", metavar="evict|nodes", help="As if it were enabled.  [default: as joined]"
+            "--verb",
+            metavar="bind|evict|nodes",
+            help="As if it were enabled.  [default: as joined]",
         ),
     ] = None,
     data_dir: Dir = None,

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import RenderableType
 from rich.text import Text
 
-from wharfinger.domain.actuation import MODES, VERBS, Mode, Verb
+from wharfinger.domain.actuation import DEFAULT_VERBS, MODES, VERBS, Mode, Verb
 from wharfinger.runtime.kube.api import KubeApi
 from wharfinger.runtime.kube.examination import Examination, KindRights, examine
 from wharfinger.runtime.kube.joined import (
@@ -152,6 +152,8 @@ def _verbs(mode: Mode, options: JoinOptions) -> tuple[Verb, ...]:
         if known is None:
             raise CommandError(f"--verb: expected {' or '.join(VERBS)}, got {named!r}")
         found.append(known)
+    if not options.verbs:
+        return DEFAULT_VERBS[mode]
     try:
         return checked_verbs(mode, found, "--verb")
     except JoinedError as error:

@@ -10,13 +10,13 @@ not know it, only has facts that are refused as outdated.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import msgspec
 import structlog
 
-from wharfinger.domain.cluster import Cluster
+from wharfinger.domain.cluster import Cluster, Places
 from wharfinger.domain.text import one_line
 from wharfinger.domain.time import Micros
 from wharfinger.events.accepted import Fact
@@ -56,6 +56,9 @@ STALE_S = 60.0
 """A watch that is broken for so long: the cluster's facts are not fresh any more."""
 
 log = structlog.get_logger(__name__)
+
+PLACES: Mapping[str, Places] = {"observe": "none", "shadow": "shadow", "fleet": "none"}
+"""Mode of a cluster -> what is placed on its nodes."""
 
 
 class Member:
@@ -249,4 +252,6 @@ def _cluster_of(joined: JoinedCluster, zones: tuple[str, ...], ready: bool = Tru
         zones=zones,
         lease_s=joined.lease_s or LEASE_S,
         conditions={"Ready": "True" if ready else "False"},
+        places=PLACES.get(joined.mode, ""),
+        scheduler=joined.scheduler,
     )

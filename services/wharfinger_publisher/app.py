@@ -33,7 +33,7 @@ from wharfinger_publisher.relay import Relay, RelaySettings
 
 NAME = "publisher"
 LAG_EVERY_S = 0.5
-LOCK_TRY_S = 5.0
+LOCK_TRY_S = 2.0
 AGAIN_S = 0.2
 PARTITIONS_EVERY_S = 3600.0
 
@@ -184,15 +184,26 @@ class PublisherService:
         while True:
             try:
                 lock = await self._context.ledger.partition_lock(f"{NAME}/{self._context.prefix}")
-                while not await lock.wait(LOCK_TRY_S):
-                    if lock.lost:
-                        break
-                    log.info("publisher.waits", why="another publisher holds the lock")
-                else:
-                    return lock
+                try:
+                    if await self._wait_for(lock):
+                        return lock
+                except BaseException:
+                    await asyncio.shield(lock.release())
+                    raise
             except Transient as error:
                 log.warning("ledger.away", service=NAME, why=str(error))
                 await asyncio.sleep(error.retry_after_s)
+
+    async def _wait_for(self, lock: PartitionLock) -> bool:
+        """Whether we hold it; False: the connection that waited is lost."""
+        if await lock.wait(LOCK_TRY_S):
+            return True
+        log.info("publisher.waits", why="another publisher holds the lock")
+        while not lock.lost:
+            await self._context.ledger.end_frozen(lock.group)
+            if await lock.wait(LOCK_TRY_S):
+                return True
+        return False
 
     async def _keep(self, lock: PartitionLock) -> None:
         """Without the lock another publisher may be at work: stop at once, begin again."""

@@ -18,7 +18,7 @@ import structlog
 from wharfinger.runtime.ledger import CorruptLedger, FeedAppender, Ledger, PartitionLock, Transient
 
 LOCK = "feed"
-LOCK_TRY_S = 5.0
+LOCK_TRY_S = 2.0
 AGAIN_S = 0.2
 CORRUPT_AGAIN_S = 5.0
 
@@ -54,7 +54,7 @@ class FeedLoop:
                 lock = await self._ledger.partition_lock(LOCK)
                 try:
                     while not await lock.wait(LOCK_TRY_S) and not lock.lost:
-                        pass
+                        await self._ledger.end_frozen(LOCK)
                     if not lock.lost:
                         await self._append_while(lock)
                 finally:

@@ -1,5 +1,8 @@
 """What nobody can read becomes one dead letter, row first; whoever met it goes on."""
 
+# mypy: allow-untyped-calls
+# (the drivers ship no types)
+
 from __future__ import annotations
 
 import asyncio
@@ -8,9 +11,11 @@ import json
 import resource
 import sys
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 import pytest_asyncio
+from aiokafka import AIOKafkaProducer
 from tests.apps import a_context, running, send, standing_on, until
 from tests.patience import in_patience
 
@@ -296,10 +301,10 @@ BOMB = """
 import asyncio, sys
 from aiokafka import AIOKafkaProducer
 
-async def main(bootstrap, topic):
+async def main(bootstrap, topic, codec):
     size = 200_000_000
     producer = AIOKafkaProducer(
-        bootstrap_servers=bootstrap, compression_type="gzip", max_request_size=2 * size
+        bootstrap_servers=bootstrap, compression_type=codec, max_request_size=2 * size
     )
     await producer.start()
     await producer.send_and_wait(topic, bytes(size), key=b"k", partition=0)
@@ -310,13 +315,21 @@ asyncio.run(main(*sys.argv[1:]))
 """One record of zeros, compressed by its producer, in a process of its own."""
 
 
-async def test_a_decompression_bomb_is_one_letter_on_every_reader(context: ServiceContext) -> None:
+@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+async def test_a_decompression_bomb_is_one_letter_on_every_reader(
+    context: ServiceContext, codec: str
+) -> None:
     """It is unpacked within bounds and beside the event loop."""
     services = every_service(context)
     async with running(*services):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         producing = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", BOMB, context.backend.bootstrap, context.wire(BINDINGS.name)
+            sys.executable,
+            "-c",
+            BOMB,
+            context.backend.bootstrap,
+            context.wire(BINDINGS.name),
+            codec,
         )
         await in_patience(producing.wait())
         await send(context, BINDINGS, [("k", binding("shop/well"))])
@@ -333,6 +346,30 @@ async def test_a_decompression_bomb_is_one_letter_on_every_reader(context: Servi
         (letter,) = await letters(context)
     assert "without compression" in letter.reason
     assert grown < 128 * 1024, f"{grown} KiB"
+
+
+async def test_a_producer_chooses_its_compression(context: ServiceContext) -> None:
+    names = {codec: f"shop/{codec}" for codec in ("gzip", "snappy", "lz4", "zstd")}
+    async with running(fleet_stage(context)):
+        for codec, name in names.items():
+            producer = AIOKafkaProducer(
+                bootstrap_servers=context.backend.bootstrap, compression_type=codec
+            )
+            await producer.start()
+            try:
+                await producer.send_and_wait(
+                    context.wire(BINDINGS.name), binding(name), key=name.encode(), partition=0
+                )
+            finally:
+                await producer.stop()
+
+        async def decided(name: str) -> bool:
+            query = DecisionQuery(subject=name)
+            return bool([row async for row in context.ledger.decisions(query)])
+
+        for name in names.values():
+            await until(partial(decided, name))
+        assert await letters(context) == []
 
 
 async def test_garbage_of_one_producer_is_counted_above_a_limit(context: ServiceContext) -> None:

@@ -175,11 +175,10 @@ async def test_half_of_an_event_holds_nothing_back_where_another_process_has_joi
     async with running(first):
         await _send_all(contexts[0], names, [each[:-1] for each in parts])
         await until(lambda: all(first._next.get(place, 0) > 1 for place in _places(contexts[0])))
-        await second.start()
-        await until(lambda: len(second.loop.owned()) == 2 and first.ready() and second.ready())
-        await _send_all(contexts[0], names, [each[-1:] for each in parts])
-        await until(lambda: _more_than(ledger, SHARDS - 1))
-        await second.stop()
+        async with running(second):
+            await until(lambda: len(second.loop.owned()) == 2 and first.ready() and second.ready())
+            await _send_all(contexts[0], names, [each[-1:] for each in parts])
+            await until(lambda: _more_than(ledger, SHARDS - 1))
         await until(lambda: len(first.loop.owned()) == SHARDS and first.ready())
         after = [withdrawn(SHARDS + n, name) for n, name in enumerate(names)]
         await _send_all(contexts[0], names, [[event.body] for event in after])

@@ -8,14 +8,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import cast
 
-from tests.apps import all_services
+from tests.apps import all_services, send
 from tests.kube.member import Json, Member
 
 from wharfinger.domain.actuation import Verb
 from wharfinger.domain.value import Value
+from wharfinger.events.assignments import AssignmentItem, AssignmentsDecided
 from wharfinger.events.codec import made
 from wharfinger.events.envelope import derived_id
-from wharfinger.events.streams import PROPOSALS
+from wharfinger.events.streams import ASSIGNMENTS, PROPOSALS
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.kube.joined import JoinedCluster, store_joined
 from wharfinger.runtime.kube.kubeconfig import read_kubeconfig
@@ -23,6 +24,7 @@ from wharfinger.runtime.kube.rights import Manifest, actuator_rights
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow, Submission
 from wharfinger.runtime.service import ServiceContext
 from wharfinger.runtime.settings import Settings
+from wharfinger_cli.one import BUILDERS
 
 WRITER = "actuator"
 """The user of the tests' servers with whose credentials a cluster is changed."""
@@ -57,11 +59,16 @@ def join_for_writing(
 
 @asynccontextmanager
 async def a_plane(
-    backend: Backend, database_url: str, prefix: str, directory: Path, **settings: object
+    backend: Backend,
+    database_url: str,
+    prefix: str,
+    directory: Path,
+    names: Sequence[str] = tuple(BUILDERS),
+    **settings: object,
 ) -> AsyncIterator[ServiceContext]:
-    """All services, with the clusters that were joined in the directory."""
+    """All services, or those of `names`, with the clusters that were joined in the directory."""
     chosen = Settings(fleet_shards=1, clusters=directory, **settings)  # type: ignore[arg-type]
-    async with all_services(backend, database_url, prefix, chosen) as context:
+    async with all_services(backend, database_url, prefix, chosen, names) as context:
         yield context
 
 
@@ -80,6 +87,20 @@ async def propose(ledger: Ledger, data: Value, stream: str) -> None:
 async def decided(ledger: Ledger, stream: str, outcome: str) -> list[LedgerRow]:
     query = DecisionQuery(stream=stream, outcomes=(outcome,))
     return [row async for row in ledger.decisions(query)]
+
+
+async def decide(context: ServiceContext, member: Member, items: Sequence[AssignmentItem]) -> None:
+    """As the publisher relays the decisions of the cluster's stream."""
+    stream = f"cluster/{member.name}"
+    data = AssignmentsDecided(member.name, stream, items[-1].seq, tuple(items))
+    event = made(
+        data,
+        id=derived_id("tests", stream, items[0].seq, items[-1].seq),
+        source=f"/wharfinger/{stream}",
+        subject=member.name,
+        key=member.name,
+    )
+    await send(context, ASSIGNMENTS, [(member.name, event.body)])
 
 
 class Audit:

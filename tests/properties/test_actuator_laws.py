@@ -15,7 +15,7 @@ from tests.cluster_world import event
 from tests.hunting import examples
 
 from wharfinger.domain.actuation import CLOSED_BY, VERBS
-from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.pod_traits import PodTraits
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import Requirements
@@ -25,11 +25,20 @@ from wharfinger.events.assignments import (
     Disrupted,
     Disrupting,
     NodeClosed,
+    Placed,
     PodsRemoved,
+    Released,
 )
-from wharfinger.events.cluster_state import FinishedPodsObserved, NodesObserved
+from wharfinger.events.cluster_state import (
+    FinishedPodsObserved,
+    NodesObserved,
+    PodsObserved,
+    WaitingPodsObserved,
+)
+from wharfinger.events.node_share import NodeShare
 from wharfinger.stages.actuator import ActuatorObserver, open_effects
 from wharfinger.stages.actuator.effects import Effect
+from wharfinger.stages.cluster.placing import SCALED_DOWN
 
 CLUSTER, STREAM = "oslo", "cluster/oslo"
 NODES = ("n1", "n2", "n3", "n4")
@@ -54,11 +63,22 @@ def node(name: str, unschedulable: bool, ours: bool) -> Node:
     return Node(name, {"cpu": 1000}, unschedulable=unschedulable, annotations=annotations)
 
 
+SHOP = Requirements({"cpu": 100}, pod=PodTraits(namespace="shop"))
+
+
+def a_pod(uid: str, on: str) -> Pod:
+    return Pod(uid, f"pod-{uid}", SHOP, on)
+
+
+def waiting(uid: str) -> WaitingPod:
+    return WaitingPod(uid, f"pod-{uid}", SHOP, "shop/web")
+
+
 @st.composite
 def some_decisions(draw: st.DrawFn) -> list[AssignmentItem]:
     items: list[AssignmentItem] = []
     for seq in range(1, draw(st.integers(0, 8)) + 1):
-        which = draw(st.sampled_from(("close", "disrupt", "end", "remove")))
+        which = draw(st.sampled_from(("close", "disrupt", "end", "remove", "place", "release")))
         nodes = tuple(draw(st.lists(st.sampled_from(NODES), max_size=2, unique=True)))
         if which == "close":
             items.append(NodeClosed(seq, f"d{seq}", draw(st.sampled_from(NODES))))
@@ -66,8 +86,19 @@ def some_decisions(draw: st.DrawFn) -> list[AssignmentItem]:
             items.append(Disrupting(seq, f"d{seq}", "c", "Empty", nodes))
         elif which == "end":
             items.append(Disrupted(seq, f"d{seq}", "c", "Empty", "rolled-back", nodes, ""))
+        elif which == "place":
+            uid, on = draw(st.sampled_from(PODS)), draw(st.sampled_from(NODES))
+            share = NodeShare(on, (PODS.index(uid),), pods=(uid,))
+            items.append(Placed(seq, f"d{seq}", "shop/web", (share,)))
+        elif which == "release":
+            uid, on = draw(st.sampled_from(PODS)), draw(st.sampled_from(NODES))
+            share = NodeShare(on, (PODS.index(uid),), pods=(uid,))
+            reason = draw(st.sampled_from(("Preempted", SCALED_DOWN, "")))
+            items.append(Released(seq, f"d{seq}", "shop/web", (share,), reason=reason))
         else:
-            uids = tuple(draw(st.lists(st.sampled_from(PODS), max_size=2, unique=True)))
+            uids = tuple(
+                f"f-{u}" for u in draw(st.lists(st.sampled_from(PODS), max_size=2, unique=True))
+            )
             items.append(PodsRemoved(seq, f"d{seq}", uids, draw(st.sampled_from((NOW, LATER)))))
     return items
 
@@ -84,8 +115,17 @@ def some_facts(draw: st.DrawFn) -> list[Value]:
         for on in NODES[:2]:
             uids = draw(st.lists(st.sampled_from(PODS), max_size=2, unique=True))
             traits = PodTraits(namespace="shop")
-            pods = [Pod(u, f"pod-{u}", Requirements({}, pod=traits), on) for u in sorted(uids)]
+            pods = [
+                Pod(f"f-{u}", f"pod-{u}", Requirements({}, pod=traits), on) for u in sorted(uids)
+            ]
             facts.append(FinishedPodsObserved(CLUSTER, on, tuple(pods)))
+        # Each pod waits, or is on one node: in the facts of this turn together.
+        where = {uid: draw(st.sampled_from(("", *NODES))) for uid in PODS}
+        for on in NODES:
+            there = [a_pod(uid, on) for uid in PODS if where[uid] == on]
+            facts.append(PodsObserved(CLUSTER, on, tuple(there)))
+        waits = [waiting(uid) for uid in PODS if not where[uid]]
+        facts.append(WaitingPodsObserved(CLUSTER, "shop", 0, 32, tuple(waits)))
     return facts
 
 
@@ -124,6 +164,7 @@ def test_done_is_what_is_observed(items: list[AssignmentItem], facts: list[Value
     effects = told(*ours, *facts)
     touched = {effect.object.name: effect.action for effect in effects if effect.verb == "nodes"}
     removed = {effect.object.uid for effect in effects if effect.verb == "evict"}
+    bound = {effect.object.uid: effect.target for effect in effects if effect.verb == "bind"}
     done: list[Value] = []
     for fact in facts:
         match fact:
@@ -138,6 +179,13 @@ def test_done_is_what_is_observed(items: list[AssignmentItem], facts: list[Value
             case FinishedPodsObserved(pods=pods):
                 left = tuple(pod for pod in pods if pod.uid not in removed)
                 done.append(FinishedPodsObserved(CLUSTER, fact.node, left))
+            case PodsObserved(node=on, pods=pods):
+                there = [pod for pod in pods if pod.uid not in removed and pod.uid not in bound]
+                there += [a_pod(uid, on) for uid, target in sorted(bound.items()) if target == on]
+                done.append(PodsObserved(CLUSTER, on, tuple(there)))
+            case WaitingPodsObserved(pods=waits):
+                still = tuple(pod for pod in waits if pod.uid not in bound)
+                done.append(WaitingPodsObserved(CLUSTER, "shop", 0, 32, still))
     assert told(*ours, *done) == []
 
 
@@ -157,6 +205,11 @@ def test_no_effect_without_a_decision(items: list[AssignmentItem], facts: list[V
                 assert effect.object.name == name
             case Disrupting(nodes=names):
                 assert effect.object.name in names
+            case Placed(placed=(share,)):
+                assert (effect.object.uid, effect.target) == (share.pods[0], share.node)
+            case Released(released=(share,), reason=reason):
+                assert effect.object.uid == share.pods[0]
+                assert reason == "Preempted"
             case PodsRemoved(pods=uids, until_us=until):
                 assert effect.object.uid in uids
                 assert until > NOW

@@ -296,6 +296,22 @@ def test_there_and_back_within_the_wait_is_no_fact() -> None:
     assert facts.due(3 * SECOND_US) == []
 
 
+def test_another_mode_reports_all_nodes_again() -> None:
+    facts = listed([node("n1"), node("n2")], [])
+    assert {nodes.places for nodes in _nodes(facts.due(SECOND_US))} == {""}
+    changed = msgspec.structs.replace(facts.cluster, places="none", scheduler="wharfinger")
+    facts.observe_cluster(changed, 2 * SECOND_US)
+    again = _nodes(facts.due(2 * SECOND_US))
+    assert {(nodes.places, nodes.scheduler) for nodes in again} == {("none", "wharfinger")}
+    assert [nodes.bucket for nodes in again] == list(range(again[0].buckets))
+    facts.observe_cluster(changed, 3 * SECOND_US)
+    assert _nodes(facts.due(4 * SECOND_US)) == []
+
+
+def _nodes(sighted: list[Sighted]) -> list[NodesObserved]:
+    return [said.fact.data for said in sighted if isinstance(said.fact.data, NodesObserved)]
+
+
 def test_taints_are_sent_at_once_and_labels_wait() -> None:
     facts = listed([node("n1"), node("n2")])
     facts.due(SECOND_US)

@@ -19,8 +19,10 @@ from wharfinger.stages.actuator.answers import (
 )
 from wharfinger.stages.actuator.attempts import (
     CHANGES_MAX,
+    EVICTIONS_A_MINUTE,
     FACT_S,
     FORBIDDEN_S,
+    MINUTE_US,
     SECOND_US,
     Attempts,
 )
@@ -40,6 +42,9 @@ OURS = "cluster/oslo:12"
 @pytest.mark.parametrize(
     ("verb", "code", "outcome"),
     [
+        ("bind", 201, Outcome.SENT),
+        ("bind", 404, Outcome.SUPERSEDED),
+        ("bind", 409, Outcome.SUPERSEDED),
         ("evict", 200, Outcome.SENT),
         ("evict", 201, Outcome.SENT),
         ("evict", 404, Outcome.REPEATED),
@@ -74,6 +79,29 @@ def test_a_budget_blocks_and_too_many_requests_slow() -> None:
     for _ in range(6):
         pauses.append(attempts.answered(REMOVE, budget, 0).due / SECOND_US)
     assert pauses == [5, 10, 20, 40, 60, 60]
+
+
+def test_a_pod_with_scheduling_gates_is_blocked() -> None:
+    gated = ApiAnswer(409, "Conflict", "pod web has non-empty .spec.schedulingGates")
+    assert outcome_of("bind", gated) is Outcome.BLOCKED
+
+
+def test_of_a_workload_one_pod_is_evicted_at_a_time_and_of_a_cluster_ten_a_minute() -> None:
+    def evict(name: str, workload: str) -> Effect:
+        named = EffectObject("Pod", "shop", name, name)
+        return Effect("oslo", "evict-pod", named, CAUSE, workload=workload)
+
+    web = [evict(f"web-{i}", "web") for i in range(3)]
+    attempts = Attempts()
+    assert attempts.due(web, 0) == web[:1]
+    assert attempts.due(web, 0, evicted={"web"}) == []
+    attempts.answered(web[0], ApiAnswer(201), 0)
+    assert attempts.due(web, 1) == []
+    # Gone: the next one.
+    assert attempts.due(web[1:], 2) == [web[1]]
+    others = [evict(f"other-{i}", f"other-{i}") for i in range(20)]
+    assert len(attempts.due(others, 3)) == EVICTIONS_A_MINUTE - 1
+    assert len(attempts.due(others, MINUTE_US)) == EVICTIONS_A_MINUTE
 
 
 def test_an_accepted_request_is_sent_again_only_where_no_fact_follows() -> None:
@@ -123,6 +151,28 @@ def test_a_pod_is_named_by_its_uid() -> None:
     request = pod_request(REMOVE)
     assert request.path == "/api/v1/namespaces/shop/pods/web/eviction"
     assert request.body["deleteOptions"] == {"preconditions": {"uid": "u1"}}
+
+
+def test_a_pod_is_bound_with_the_decision_in_the_same_write() -> None:
+    bind = Effect(
+        "oslo",
+        "bind-pod",
+        EffectObject("Pod", "shop", "web", "u1"),
+        CAUSE,
+        target="n1",
+        binding="shop/web-deployment",
+        ordinal=3,
+    )
+    request = pod_request(bind)
+    assert request.path == "/api/v1/namespaces/shop/pods/web/binding"
+    assert request.body["target"]["name"] == "n1"
+    assert request.body["metadata"]["uid"] == "u1"
+    assert request.body["metadata"]["annotations"] == {
+        "wharfinger.io/binding": "shop/web-deployment",
+        "wharfinger.io/ordinal": "3",
+        "wharfinger.io/decision": "d12",
+        "wharfinger.io/seq": OURS,
+    }
 
 
 def test_a_node_is_changed_at_the_version_that_was_read() -> None:

@@ -7,6 +7,7 @@ import gzip
 import tracemalloc
 from collections.abc import Sequence
 
+import cramjam
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
@@ -24,7 +25,7 @@ from wharfinger.runtime.unpacking import (
     unpacked,
 )
 
-GZIP = 1
+CODECS = GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 
 
 def batch(values: Sequence[bytes], codec: int = GZIP, base: int = 0) -> bytes:
@@ -75,7 +76,7 @@ def reason(raw: bytes) -> str:
 @given(
     st.lists(
         st.tuples(
-            st.lists(st.binary(max_size=300), min_size=1, max_size=5), st.sampled_from([0, 1])
+            st.lists(st.binary(max_size=300), min_size=1, max_size=5), st.sampled_from([0, *CODECS])
         ),
         max_size=5,
     ),
@@ -95,9 +96,10 @@ def test_unpacked_batches_hold_the_same_records(
     assert not is_compressed(after)
 
 
-def test_a_bomb_is_one_record_that_says_so() -> None:
-    packed = batch([b"\0" * 50_000_000], base=7)
-    assert len(packed) < 100_000
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_bomb_is_one_record_that_says_so(codec: int) -> None:
+    packed = batch([b"\0" * 50_000_000], codec, base=7)
+    assert len(packed) < 3_000_000
     tracemalloc.start()
     plain = unpacked(packed + batch([b"well"], base=8), Allowance())
     _, peak = tracemalloc.get_traced_memory()
@@ -117,16 +119,24 @@ def test_a_bomb_is_one_record_that_says_so() -> None:
         (gzip.compress(b"\xff" * 100, mtime=0), 1, "no records in it"),
         (gzip.compress(b"", mtime=0), 1, "no records in it"),
         (b"", 1, "no records in it"),
-        (b"anything", 2, "compressed with snappy; expected none or gzip"),
-        (b"anything", 3, "compressed with lz4"),
-        (b"anything", 4, "compressed with zstd"),
-        (b"anything", 7, "compressed with codec 7"),
+        (b"anything", SNAPPY, "not snappy"),
+        (b"\x82SNAPPY\x00" + b"\0\0\0\1" * 2 + b"\0\0\0\7abc", SNAPPY, "ends too early"),
+        (b"\xff\xff\xff\xff\x0f", SNAPPY, "more than"),
+        (b"anything", LZ4, "not lz4"),
+        (b"anything", ZSTD, "not zstd"),
+        (b"anything", 7, "compressed with codec 7; expected none, gzip, snappy, lz4 or zstd"),
     ],
 )
 def test_what_cannot_be_unpacked_is_one_record_with_the_reason(
     body: bytes, codec: int, expected: str
 ) -> None:
     assert expected in reason(unpacked(with_body(body, codec), Allowance()))
+
+
+def test_snappy_without_blocks_is_unpacked_too() -> None:
+    plain = batch([b"well"], 0)
+    body = bytes(cramjam.snappy.compress_raw(plain[61:]))
+    assert records(unpacked(with_body(body, SNAPPY), Allowance())) == [(0, b"key-0", b"well")]
 
 
 def test_a_response_is_unpacked_up_to_its_allowance_and_always_a_first_batch() -> None:

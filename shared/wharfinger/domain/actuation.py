@@ -12,17 +12,30 @@ from typing import Literal, get_args
 Mode = Literal["observe", "shadow", "fleet", "act"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
-Verb = Literal["evict", "nodes"]
+Verb = Literal["bind", "evict", "nodes"]
 VERBS: tuple[Verb, ...] = get_args(Verb)
-"""`evict`: pods through the eviction API. `nodes`: nodes are cordoned and uncordoned."""
+"""`bind`: waiting pods are bound to the nodes they were placed on. `evict`: pods are evicted, with
+regard to budgets. `nodes`: nodes are cordoned and uncordoned."""
 
 VERBS_OF: dict[Mode, tuple[Verb, ...]] = {
     "observe": (),
     "shadow": (),
     "fleet": (),
-    "act": ("evict", "nodes"),
+    "act": ("bind", "evict", "nodes"),
 }
 """Mode -> the verbs that can be enabled in it."""
+
+DEFAULT_VERBS: dict[Mode, tuple[Verb, ...]] = {
+    "observe": (),
+    "shadow": (),
+    "fleet": (),
+    "act": ("bind",),
+}
+"""Mode -> the verbs that are enabled where none is named."""
+
+ANNOTATION = "wharfinger.io/"
+"""Prefix of the annotations that a bound pod gets: `binding`, `ordinal`, `decision` (its id) and
+`seq` (stream and number, such as `cluster/oslo:1234`)."""
 
 CLOSED_BY = "wharfinger.io/closed-by"
 """Annotation of a node that was cordoned for a decision: its stream and seq, such as

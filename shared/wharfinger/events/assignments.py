@@ -58,11 +58,14 @@ class Refused(Value, frozen=True, tag="refused"):
 
 
 class Released(Value, frozen=True, tag="released"):
+    """`reason`: why; empty where it was not said, and in what goes to fleet shards."""
+
     seq: int
     decision: str
     binding: BindingName
     released: tuple[NodeShare, ...] = ()
     unbound: int = 0
+    reason: Word = ""
 
 
 class NodeClosed(Value, frozen=True, tag="node-closed"):

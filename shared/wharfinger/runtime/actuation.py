@@ -7,18 +7,40 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from wharfinger.domain.time import Micros
-from wharfinger.events.streams import CLUSTER_STATE, CLUSTERS
+from wharfinger.domain.value import Value
+from wharfinger.events.assignments import Released
+from wharfinger.events.envelope import Event
+from wharfinger.events.fanout import assignment_items
+from wharfinger.events.streams import CLUSTER, CLUSTER_STATE, CLUSTERS
 from wharfinger.events.versions import Versions
 from wharfinger.runtime.current_assignments import current_assignments
-from wharfinger.runtime.ledger import Ledger
+from wharfinger.runtime.ledger import DecisionQuery, Ledger
 from wharfinger.runtime.ledger.fact_events import event_of
 from wharfinger.runtime.observer_loop import Loaded
-from wharfinger.stages.actuator import ActuatorObserver, ActuatorState
+from wharfinger.stages.actuator import ActuatorObserver, ActuatorState, StandingRelease
+from wharfinger.stages.actuator.state import EVICTED_US
 
 
-async def standing_decisions(ledger: Ledger, mine: Callable[[str], bool]) -> list[Loaded]:
-    """Of the clusters that are `mine`, in the order in which they are to be folded."""
-    return await current_assignments(ledger, mine)
+async def standing_decisions(
+    ledger: Ledger, mine: Callable[[str], bool], at: Micros
+) -> list[Loaded]:
+    """Of the clusters that are `mine`, in the order in which they are to be folded: what is
+    assigned now, and the releases of the last hour. `at`: the present."""
+    return [*await current_assignments(ledger, mine), *await _releases(ledger, mine, at)]
+
+
+async def _releases(ledger: Ledger, mine: Callable[[str], bool], at: Micros) -> list[Loaded]:
+    found: list[Loaded] = []
+    query = DecisionQuery(stream=CLUSTER, since=at - EVICTED_US, outcomes=("released",))
+    async for row in ledger.decisions(query):
+        if not mine(row.stream.removeprefix(CLUSTER)):
+            continue
+        for cluster, item in assignment_items(row.seq, str(row.id), row.data()):
+            if isinstance(item, Released):
+                data = StandingRelease(cluster, row.stream, item)
+                event: Event[Value] = Event(row.id, "", row.stream, cluster, data, b"", b"")
+                found.append((event, row.at))
+    return found
 
 
 async def known_work(ledger: Ledger, clusters: Collection[str], at: Micros) -> ActuatorState:
@@ -26,7 +48,7 @@ async def known_work(ledger: Ledger, clusters: Collection[str], at: Micros) -> A
     names = frozenset(clusters)
     observer, versions = ActuatorObserver(names), Versions()
     state = observer.initial()
-    for event, when in await standing_decisions(ledger, names.__contains__):
+    for event, when in await standing_decisions(ledger, names.__contains__, at):
         observer.fold(state, event, when)
     for topic in (CLUSTERS, CLUSTER_STATE):
         async for fact in ledger.facts(topic.name):

@@ -17,10 +17,12 @@ behind the bound are left out of it, and the client fetches them again from wher
 from __future__ import annotations
 
 import asyncio
+import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import cramjam
 from aiokafka.record.default_records import DefaultRecordBase, DefaultRecordBatch
 from aiokafka.record.util import calc_crc32c, encode_varint
 
@@ -43,6 +45,10 @@ _CRC, _ATTRIBUTES = DefaultRecordBase.CRC_OFFSET, DefaultRecordBase.ATTRIBUTES_O
 _AFTER_LENGTH = DefaultRecordBase.AFTER_LEN_OFFSET
 _CODEC = DefaultRecordBase.CODEC_MASK
 _CODECS = {1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
+_XERIAL = b"\x82SNAPPY\x00"
+"""What the header of snappy in blocks begins with; two numbers of four bytes follow."""
+_TOO_SHORT = re.compile("whole buffer|smaller than required")
+"""In the codecs' errors where the output does not fit; they have no type of their own for it."""
 _LEGACY_ATTRIBUTES = 17
 """Offset of the attributes in a message of the formats before version 2."""
 _MAGIC = 16
@@ -165,27 +171,80 @@ def _without_compression(batch: bytes, codec: int, allowance: Allowance) -> byte
 
 
 def _decompressed(body: bytes, codec: int) -> bytes:
-    name = _CODECS.get(codec, f"codec {codec}")
-    if name != "gzip":
-        raise _RefusedError(f"compressed with {name}; expected none or gzip")
+    match _CODECS.get(codec):
+        case "gzip":
+            return _gunzipped(body)
+        case "snappy" if body.startswith(_XERIAL):
+            return _of_blocks(body)
+        case "snappy":
+            return _within_bounds(body, "snappy", cramjam.snappy.decompress_raw_into)
+        case "lz4":
+            return _within_bounds(body, "lz4", cramjam.lz4.decompress_into)
+        case "zstd":
+            return _within_bounds(body, "zstd", cramjam.zstd.decompress_into)
+        case _:
+            raise _RefusedError(
+                f"compressed with codec {codec}; expected none, gzip, snappy, lz4 or zstd"
+            )
+
+
+def _gunzipped(body: bytes) -> bytes:
     found: list[bytes] = []
-    left = BATCH_UNPACKED_MAX
+    left, size = BATCH_UNPACKED_MAX, len(body)
     try:
         while body:  # members may follow each other
             member = zlib.decompressobj(wbits=31)
             found.append(member.decompress(body, left + 1))
             left -= len(found[-1])
             if left < 0:
-                raise _RefusedError(
-                    f"a batch of {len(body):,} compressed bytes has more than "
-                    f"{BATCH_UNPACKED_MAX:,} without compression"
-                )
+                raise _too_large(size)
             if not member.eof:
                 raise _RefusedError("a gzip stream that ends too early")
             body = member.unused_data
     except zlib.error as error:
         raise _RefusedError(f"not gzip: {error}") from None
     return b"".join(found)
+
+
+def _within_bounds(
+    body: bytes, name: str, decompress_into: Callable[[bytes, bytearray], int], left: int = -1
+) -> bytes:
+    """What is unpacked of `body`, of `left` bytes at most (negative: of a batch's bound)."""
+    room = bytearray((BATCH_UNPACKED_MAX if left < 0 else left) + 1)
+    try:
+        size = decompress_into(body, room)
+    except cramjam.DecompressionError as error:
+        if _TOO_SHORT.search(str(error)):
+            raise _too_large(len(body)) from None
+        raise _RefusedError(f"not {name}: {error}") from None
+    if size == len(room):
+        raise _too_large(len(body))
+    return bytes(memoryview(room)[:size])
+
+
+def _of_blocks(body: bytes) -> bytes:
+    """Snappy as Java's producers write it: a header of 16 bytes, then blocks behind their sizes."""
+    found: list[bytes] = []
+    left, start = BATCH_UNPACKED_MAX, len(_XERIAL) + 8
+    while start < len(body):
+        end = start + 4 + int.from_bytes(body[start : start + 4], "big", signed=True)
+        if not start + 4 < end <= len(body):
+            raise _RefusedError("not snappy: a block that ends too early")
+        found.append(
+            _within_bounds(
+                body[start + 4 : end], "snappy", cramjam.snappy.decompress_raw_into, left
+            )
+        )
+        left -= len(found[-1])
+        start = end
+    return b"".join(found)
+
+
+def _too_large(compressed: int) -> _RefusedError:
+    return _RefusedError(
+        f"a batch of {compressed:,} compressed bytes has more than "
+        f"{BATCH_UNPACKED_MAX:,} without compression"
+    )
 
 
 def _batch(like: bytes, body: bytes, *, count: int | None = None) -> bytes:

@@ -25,8 +25,9 @@ from typing import assert_never
 
 import msgspec
 
+from wharfinger.domain.cluster import Places
 from wharfinger.domain.cluster_objects import ClusterObjects
-from wharfinger.domain.ids import BindingName, ClassKey, NamespaceName, PodUid
+from wharfinger.domain.ids import BindingName, ClassKey, NamespaceName, PodUid, PolicyName
 from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.resources import DEVICE_MILLI
 from wharfinger.domain.taints import Taint
@@ -61,6 +62,12 @@ _CLASSES_KNOWN = 4096
 
 ReplicaKey = tuple[str, int]
 """Binding and ordinal."""
+
+
+NodeTerms = tuple[Places, PolicyName]
+"""What is placed on the nodes of a bucket, and the name of the scheduler whose pods that are."""
+
+AS_ASSIGNED: NodeTerms = ("", "")
 
 
 WaitingBucket = tuple[NamespaceName, int]
@@ -185,6 +192,8 @@ class Occupancy:
         self.bucket_count = 0
         self.incoming: dict[int, dict[str, Node]] = {}
         self.incoming_count = 0
+        self.terms: dict[int, NodeTerms] = {}
+        self.incoming_terms: dict[int, NodeTerms] = {}
         self.images = NodeImages()
         self.nodes: dict[str, Node] = {}
         self.closed: set[str] = set()
@@ -209,6 +218,25 @@ class Occupancy:
     @property
     def known(self) -> bool:
         return self.bucket_count > 0 and len(self.buckets) == self.bucket_count
+
+    @property
+    def places(self) -> Places:
+        """Returns what is placed on the nodes of this cluster. "none" while its buckets disagree:
+        that changes, and was not reported of all of them yet."""
+        said = self._said_of_nodes()
+        return "none" if said is None else said[0]
+
+    @property
+    def scheduler(self) -> str:
+        """Returns the `schedulerName` of the pods that are placed where `places` is "pods"."""
+        said = self._said_of_nodes()
+        return "" if said is None else said[1]
+
+    def _said_of_nodes(self) -> NodeTerms | None:
+        if not self.terms:
+            return AS_ASSIGNED
+        said = {self.terms.get(bucket, AS_ASSIGNED) for bucket in self.buckets}
+        return said.pop() if len(said) == 1 else None
 
     def class_of(self, requirements: Requirements, terminating: bool = False) -> PodClass:
         """Returns the compiled class shared by all pods that are interchangeable on every node.
@@ -262,8 +290,9 @@ class Occupancy:
         if self.bucket_count in (0, event.buckets):
             self.bucket_count = event.buckets
             before = self.buckets.get(event.bucket)
+            said = self._take_terms(self.terms, event)
             if before == nodes:
-                return False
+                return said
             self._take_bucket(event.bucket, nodes)
             self._merge({*(before or ()), *nodes}, at)
             return True
@@ -280,9 +309,11 @@ class Occupancy:
         """
         if event.buckets != self.incoming_count:
             self.incoming.clear()
+            self.incoming_terms.clear()
             self.incoming_count = event.buckets
-        elif self.incoming.get(event.bucket) == nodes:
-            return False
+        changed = self._take_terms(self.incoming_terms, event)
+        if self.incoming.get(event.bucket) == nodes:
+            return changed
         self.incoming[event.bucket] = nodes
         if len(self.incoming) < event.buckets:
             return True
@@ -294,8 +325,18 @@ class Occupancy:
             names.update(said)
         self.incoming.clear()
         self.incoming_count = 0
+        self.terms, self.incoming_terms = self.incoming_terms, {}
         self._merge(names, at)
         return True
+
+    @staticmethod
+    def _take_terms(terms: dict[int, NodeTerms], event: NodesObserved) -> bool:
+        """Records what is placed on the nodes of a bucket. Returns whether that changed."""
+        said = event.places, event.scheduler
+        before = terms.pop(event.bucket, AS_ASSIGNED)
+        if said != AS_ASSIGNED:
+            terms[event.bucket] = said
+        return said != before
 
     def _take_bucket(self, bucket: int, nodes: dict[str, Node]) -> None:
         for name in self.buckets.get(bucket, ()):

@@ -71,7 +71,8 @@ class ReplicasReleased(Value, frozen=True):
         return f"from {shares_text(self.released) or 'no node'}{unbound}{reason}"
 
     def assignment_items(self, seq: int, decision: str) -> Iterator[ClusterItem]:
-        yield self.cluster, self._item(seq, decision)
+        item = Released(seq, decision, self.binding, self.released, self.unbound, self.reason)
+        yield self.cluster, item
 
     def outcome_item(self, seq: int, decision: str) -> ShardItem | None:
         return self.cluster, self.binding, self._item(seq, decision)

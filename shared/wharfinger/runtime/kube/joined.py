@@ -26,7 +26,7 @@ import msgspec
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from wharfinger.domain.actuation import VERBS_OF, Mode, Verb, verbs_in_force
+from wharfinger.domain.actuation import DEFAULT_VERBS, VERBS_OF, Mode, Verb, verbs_in_force
 from wharfinger.runtime.kube.kubeconfig import (
     Access,
     KubeconfigError,
@@ -112,7 +112,7 @@ class _JoinedEntry(msgspec.Struct, rename="camel", forbid_unknown_fields=True, k
     insecure: bool = False
     in_cluster: bool = False
     hub: bool = False
-    verbs: tuple[Verb, ...] = ()
+    verbs: tuple[Verb, ...] | None = None
     kubeconfig: dict[str, Any] | str | None = None
     context: str = ""
     write_kubeconfig: dict[str, Any] | str | None = None
@@ -159,7 +159,8 @@ def read_joined(file: Path) -> JoinedCluster:
     try:
         raw = YAML(typ="safe", pure=True).load(file.read_bytes())
         entry = msgspec.convert(raw if raw is not None else {}, _JoinedEntry)
-        verbs = checked_verbs(entry.mode, entry.verbs, str(file))
+        wanted = DEFAULT_VERBS[entry.mode] if entry.verbs is None else entry.verbs
+        verbs = checked_verbs(entry.mode, wanted, str(file))
         access, write_access = _access(entry, file), _write_access(entry, file)
     except OSError as error:
         raise JoinedError(f"{file}: {error.strerror or error}") from None
@@ -265,7 +266,7 @@ def entry_text(cluster: JoinedCluster) -> str:
         insecure=cluster.insecure,
         in_cluster=cluster.in_cluster,
         hub=cluster.hub,
-        verbs=cluster.verbs,
+        verbs=cluster.verbs if VERBS_OF[cluster.mode] else None,
         write_kubeconfig=kubeconfig_of(write, cluster.name) if write is not None else None,
         kubeconfig=None if cluster.in_cluster else kubeconfig_of(cluster.access, cluster.name),
     )

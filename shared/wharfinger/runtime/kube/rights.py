@@ -45,6 +45,7 @@ def actuator_rights(verbs: Collection[Verb], namespace: str = NAMESPACE) -> list
 
 
 _OF_VERB: dict[Verb, tuple[Manifest, ...]] = {
+    "bind": ({"apiGroups": [""], "resources": ["pods/binding"], "verbs": ["create"]},),
     "evict": ({"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},),
     "nodes": ({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]},),
 }

@@ -123,6 +123,12 @@ class Ledger:
 
         return await locks.ask(self._database, group, on_lost)
 
+    async def end_frozen(self, group: str) -> bool:
+        """As `locks.end_frozen`: for who waits for the lock of `group`."""
+        from wharfinger.runtime.ledger import locks
+
+        return await locks.end_frozen(self._database, group)
+
     # --- writing
 
     async def commit(

@@ -6,6 +6,10 @@ whether or not it has the lock: the old one's next commit is fenced. The lock li
 connection, which has its own heartbeat: an owner that cannot reach the database any more must know
 before another one starts. A server that is frozen closes nothing; the heartbeat that it does not
 answer in time is how its loss is noticed.
+
+A holder that is frozen (SIGSTOP, a paused machine) keeps its connection, and so the lock. A process
+that waits for the lock sees in the database that the heartbeat is missing (`end_frozen`), and ends
+that connection. What the holder sends when it goes on is refused by the broker or the ledger.
 """
 
 from __future__ import annotations
@@ -21,6 +25,16 @@ from wharfinger.runtime.ledger.errors import DATABASE_ERRORS, translate
 
 HEARTBEAT_S = 1.0
 HEARTBEAT_TIMEOUT_S = 5.0
+
+# An advisory lock of one bigint stands in pg_locks as two halves.
+_END_FROZEN = """
+select a.pid, pg_terminate_backend(a.pid) from pg_locks l join pg_stat_activity a using (pid)
+where l.locktype = 'advisory' and l.granted and l.objsubid = 1
+    and l.database = (select oid from pg_database where datname = current_database())
+    and l.classid::bigint = ($1::bigint >> 32) & 4294967295
+    and l.objid::bigint = $1::bigint & 4294967295
+    and a.state_change < clock_timestamp() - make_interval(secs => $2)
+"""
 
 log = structlog.get_logger(__name__)
 
@@ -100,6 +114,17 @@ async def ask(
 ) -> PartitionLock:
     """Stand in the queue for the lock of `group`; `wait` says when it is ours."""
     return PartitionLock(group, await database.dedicated(), on_lost, database.deadlines.lock_s)
+
+
+async def end_frozen(database: Database, group: str) -> bool:
+    """Whether the lock of `group` was held by a connection without a heartbeat, which is ended now.
+    It was silent for twice the time after which a holder that runs gives up."""
+    after_s = 2 * database.deadlines.lock_s
+    async with database.reading() as raw:
+        ended = await raw.fetch(_END_FROZEN, lock_key(group), after_s)
+    for pid, _ in ended:
+        log.warning("partition_lock.holder_frozen", group=group, backend=pid, silent_s=after_s)
+    return bool(ended)
 
 
 def lock_key(group: str) -> int:

@@ -18,6 +18,10 @@ DISRUPTION_BUDGET = "DisruptionBudget"
 """The cause that the server gives where a PodDisruptionBudget forbids an eviction."""
 
 
+SCHEDULING_GATES = "schedulingGates"
+"""In the message of the conflict where a pod with scheduling gates is to be bound."""
+
+
 class Outcome(StrEnum):
     """`SENT`: accepted; the fact will follow. `REPEATED`: it was so already. `SUPERSEDED`: the
     object is gone or another one, and what is open is worked out from later facts. `BLOCKED`: not
@@ -62,7 +66,9 @@ _SAME: dict[int, Outcome] = {
 """Code -> what it means for every verb."""
 
 _OF_VERB: dict[Verb, dict[int, Outcome]] = {
-    # A uid that differs is a conflict: another pod has the name now.
+    # A conflict: another pod has the name now, or this one is bound already. Either way the next
+    # fact says what is open.
+    "bind": {404: Outcome.SUPERSEDED, 409: Outcome.SUPERSEDED},
     "evict": {404: Outcome.REPEATED, 409: Outcome.SUPERSEDED},
     "nodes": {404: Outcome.SUPERSEDED, 409: Outcome.CHANGED},
 }
@@ -73,6 +79,8 @@ def outcome_of(verb: Verb, answer: ApiAnswer) -> Outcome:
     if 200 <= answer.code < 300:
         return Outcome.SENT
     if answer.code == 429 and DISRUPTION_BUDGET in answer.causes:
+        return Outcome.BLOCKED
+    if answer.code == 409 and SCHEDULING_GATES in answer.message:
         return Outcome.BLOCKED
     found = _OF_VERB[verb].get(answer.code) or _SAME.get(answer.code)
     if found is not None:

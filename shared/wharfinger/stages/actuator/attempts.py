@@ -27,10 +27,14 @@ REFUSED_S = 300.0
 FORBIDDEN_S = 300.0
 """Of all effects of the verb in this cluster."""
 
+MINUTE_US = 60 * SECOND_US
+EVICTIONS_A_MINUTE = 10
+"""Of running pods in one cluster. Of one workload one is evicted at a time."""
+
 CHANGES_MAX = 5
 """An object that changes under us so many times in a row counts as refused."""
 
-Key = tuple[str, EffectObject]
+Key = tuple[str, EffectObject, str]
 
 
 @dataclass(slots=True)
@@ -50,18 +54,39 @@ class Attempts:
     made: dict[Key, RequestAttempt] = field(default_factory=dict)
     stopped: dict[Verb, Micros] = field(default_factory=dict)
     """Verb -> until when none of its effects is sent, because a right is missing."""
+    evicted_at: list[Micros] = field(default_factory=list)
+    """When evictions of running pods were accepted, in the last minute."""
 
-    def due(self, effects: Iterable[Effect], at: Micros) -> list[Effect]:
-        """Of the open effects those that may be sent now. What is not open any more is
-        forgotten."""
+    def due(
+        self, effects: Iterable[Effect], at: Micros, evicted: Collection[str] = ()
+    ) -> list[Effect]:
+        """Of the open effects those that may be sent now. What is not open any more is forgotten.
+        `evicted`: workloads of which an evicted pod is still terminating."""
         found = list(effects)
         self._forget({effect.key for effect in found})
-        return [
-            effect
-            for effect in found
-            if self.stopped.get(effect.verb, 0) <= at
-            and ((made := self.made.get(effect.key)) is None or made.due <= at)
-        ]
+        busy = {*evicted}
+        for effect in found:
+            if effect.workload and self._sent(effect, at):
+                busy.add(effect.workload)
+        self.evicted_at = [when for when in self.evicted_at if at - when < MINUTE_US]
+        left = EVICTIONS_A_MINUTE - len(self.evicted_at)
+        due: list[Effect] = []
+        for effect in found:
+            made = self.made.get(effect.key)
+            if self.stopped.get(effect.verb, 0) > at or (made is not None and made.due > at):
+                continue
+            if effect.workload:
+                if effect.workload in busy or left <= 0:
+                    continue
+                busy.add(effect.workload)
+                left -= 1
+            due.append(effect)
+        return due
+
+    def _sent(self, effect: Effect, at: Micros) -> bool:
+        """Whether it was accepted and its fact may still come."""
+        made = self.made.get(effect.key)
+        return made is not None and made.outcome is Outcome.SENT and made.due > at
 
     def next_due(self, at: Micros) -> Micros | None:
         """When an effect that waits may be sent again."""
@@ -80,6 +105,8 @@ class Attempts:
             outcome = Outcome.REFUSED
         if outcome is Outcome.FORBIDDEN:
             self.stopped[effect.verb] = at + int(FORBIDDEN_S * SECOND_US)
+        if effect.workload and outcome is Outcome.SENT:
+            self.evicted_at.append(at)
         since = at if before is None else before.since
         due = at + int(_pause_s(outcome, count, answer.retry_after_s) * SECOND_US)
         made = RequestAttempt(outcome, answer, count, since, due)

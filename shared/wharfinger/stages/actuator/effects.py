@@ -10,13 +10,19 @@ from __future__ import annotations
 from typing import Literal
 
 from wharfinger.domain.actuation import Verb
-from wharfinger.domain.ids import ClusterName
+from wharfinger.domain.ids import BindingName, ClusterName, NodeName
 from wharfinger.domain.time import Micros
 from wharfinger.domain.value import Value
 
-Action = Literal["remove-pod", "close-node", "reopen-node"]
+Action = Literal["bind-pod", "evict-pod", "remove-pod", "close-node", "reopen-node"]
 
-VERB_OF: dict[Action, Verb] = {"remove-pod": "evict", "close-node": "nodes", "reopen-node": "nodes"}
+VERB_OF: dict[Action, Verb] = {
+    "bind-pod": "bind",
+    "evict-pod": "evict",
+    "remove-pod": "evict",
+    "close-node": "nodes",
+    "reopen-node": "nodes",
+}
 
 
 class EffectObject(Value, frozen=True, order=True):
@@ -47,18 +53,25 @@ class Cause(Value, frozen=True):
 
 
 class Effect(Value, frozen=True):
-    """`cause`: None for the end of a decision (a node that no decision closes any more)."""
+    """`cause`: None for the end of a decision (a node that no decision closes any more). `target`:
+    the node that a pod is bound to, as replica `ordinal` of `binding`. `workload`: of a pod that is
+    evicted, what it belongs to: one at a time is evicted of it."""
 
     cluster: ClusterName
     action: Action
     object: EffectObject
     cause: Cause | None = None
+    target: NodeName = ""
+    binding: BindingName = ""
+    ordinal: int = -1
+    priority: int = 0
+    workload: str = ""
 
     @property
     def verb(self) -> Verb:
         return VERB_OF[self.action]
 
     @property
-    def key(self) -> tuple[str, EffectObject]:
+    def key(self) -> tuple[str, EffectObject, str]:
         """By which attempts at the same effect are known."""
-        return self.action, self.object
+        return self.action, self.object, self.target

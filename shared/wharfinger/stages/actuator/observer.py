@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from wharfinger.domain.ids import ClusterName, StreamName
 from wharfinger.domain.value import Value
-from wharfinger.events.assignments import AssignmentsDecided
+from wharfinger.events.assignments import AssignmentsDecided, Released
 from wharfinger.events.cluster_state import (
     FinishedPodsObserved,
     NodesObserved,
@@ -23,6 +24,15 @@ from wharfinger.events.envelope import Event
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.observer import Failures, Publication
 from wharfinger.stages.actuator.state import ClusterWork
+
+
+class StandingRelease(Value, frozen=True):
+    """A release of the last hour, from the ledger: its pods may still be there."""
+
+    cluster: ClusterName
+    stream: StreamName
+    item: Released
+
 
 ActuatorState = dict[str, ClusterWork]
 """By name of the cluster."""
@@ -56,12 +66,16 @@ class ActuatorObserver:
             case FinishedPodsObserved() as finished if finished.cluster in state:
                 state[finished.cluster].observe_finished(finished)
                 state[finished.cluster].heard = at
-            case (
-                PodsObserved(cluster=name)
-                | WaitingPodsObserved(cluster=name)
-                | ObjectsObserved(cluster=name)
-                | QuotasObserved(cluster=name)
-            ) if name in state:
+            case PodsObserved() as pods if pods.cluster in state:
+                state[pods.cluster].observe_pods(pods)
+                state[pods.cluster].heard = at
+            case WaitingPodsObserved() as waiting if waiting.cluster in state:
+                state[waiting.cluster].observe_waiting(waiting)
+                state[waiting.cluster].heard = at
+            case StandingRelease() as released if released.cluster in state:
+                work = state[released.cluster]
+                work.release(released.stream, released.item, at)
+            case ObjectsObserved(cluster=name) | QuotasObserved(cluster=name) if name in state:
                 state[name].heard = at
             case _:
                 pass

@@ -12,19 +12,26 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from wharfinger.domain.actuation import CLOSED_BY, Verb, is_ours
-from wharfinger.domain.node import Node
+from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.time import Micros
 from wharfinger.stages.actuator.effects import Effect, EffectObject
-from wharfinger.stages.actuator.state import ClusterWork
+from wharfinger.stages.actuator.state import ClusterWork, Placement
+
+GATED = "SchedulingGated"
+"""Reason of the condition PodScheduled while a pod has scheduling gates: it cannot be bound."""
 
 
 def open_effects(work: ClusterWork, verbs: Collection[Verb], at: Micros) -> list[Effect]:
-    """Those of older decisions first; then by object. Ends of decisions come last."""
+    """Those of a higher priority first, then those of older decisions; then by object. Ends of
+    decisions come last."""
     found: list[Effect] = []
+    if "bind" in verbs:
+        found += _binds(work)
     if "nodes" in verbs:
         found += _nodes(work)
     if "evict" in verbs:
         found += _removals(work, at)
+        found += _evictions(work, at)
     return sorted(found, key=_order)
 
 
@@ -53,17 +60,81 @@ def _nodes(work: ClusterWork) -> Iterator[Effect]:
             yield Effect(work.name, "reopen-node", object)
 
 
+def _binds(work: ClusterWork) -> Iterator[Effect]:
+    """Never to a node that is not known: the server does not check whether it is there."""
+    if not work.placements:
+        return
+    nodes = work.nodes.nodes
+    for pod in work.waiting_pods():
+        placed = work.placements.get(pod.uid)
+        if placed is None or placed.node not in nodes or pod.condition == GATED:
+            continue
+        if work.on_node(pod.uid, placed.node):  # the fact that it waits is an older one
+            continue
+        yield Effect(
+            work.name,
+            "bind-pod",
+            _pod(pod),
+            placed.cause,
+            target=placed.node,
+            binding=placed.binding,
+            ordinal=placed.ordinal,
+            priority=pod.priority,
+        )
+
+
+def _evictions(work: ClusterWork, at: Micros) -> Iterator[Effect]:
+    """A pod that was placed again meanwhile stays."""
+    if not work.evictions:
+        return
+    for pod in work.running_pods():
+        cause = work.evictions.get(pod.uid)
+        if cause is None or at >= cause.until_us or pod.terminating or pod.uid in work.placements:
+            continue
+        workload = workload_of(pod)
+        yield Effect(work.name, "evict-pod", _pod(pod), cause, workload=workload)
+
+
+def evicted_workloads(work: ClusterWork) -> set[str]:
+    """Those of which a pod that was to be evicted is terminating."""
+    return {
+        workload_of(pod)
+        for pod in (work.running_pods() if work.evictions else ())
+        if pod.terminating and pod.uid in work.evictions
+    }
+
+
+def workload_of(pod: Pod) -> str:
+    """Its first owner, else its binding, else the pod alone."""
+    owners = pod.upkeep.owners if pod.upkeep is not None else ()
+    return owners[0].uid if owners and owners[0].uid else pod.binding or pod.uid
+
+
+def misplaced(work: ClusterWork) -> list[tuple[Pod, Placement]]:
+    """Pods that are on another node than they were placed on: somebody else has bound them. They
+    are never evicted for that."""
+    found = [
+        (pod, placed)
+        for pod in work.running_pods()
+        if (placed := work.placements.get(pod.uid)) is not None and placed.node != pod.node
+    ]
+    return sorted(found, key=lambda one: one[0].name)
+
+
+def _pod(pod: Pod | WaitingPod) -> EffectObject:
+    return EffectObject("Pod", pod.requirements.traits.namespace, pod.name, pod.uid)
+
+
 def _removals(work: ClusterWork, at: Micros) -> Iterator[Effect]:
     if not work.removals:
         return
     for pod in work.finished_pods():
         cause = work.removals.get(pod.uid)
         if cause is not None and at < cause.until_us and not pod.terminating:
-            namespace = pod.requirements.traits.namespace
-            named = EffectObject("Pod", namespace, pod.name, pod.uid)
-            yield Effect(work.name, "remove-pod", named, cause)
+            yield Effect(work.name, "remove-pod", _pod(pod), cause)
 
 
-def _order(effect: Effect) -> tuple[bool, int, EffectObject]:
+def _order(effect: Effect) -> tuple[bool, int, int, EffectObject]:
     cause = effect.cause
-    return cause is None, cause.seq if cause is not None else 0, effect.object
+    seq = cause.seq if cause is not None else 0
+    return cause is None, -effect.priority, seq, effect.object

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
-from wharfinger.domain.actuation import CLOSED_BY, is_ours
+from wharfinger.domain.actuation import ANNOTATION, CLOSED_BY, is_ours
 from wharfinger.domain.time import Micros
 from wharfinger.stages.actuator.answers import Outcome
 from wharfinger.stages.actuator.effects import Effect
@@ -64,8 +64,26 @@ def path_of(effect: Effect) -> str:
 
 
 def pod_request(effect: Effect) -> ApiRequest:
-    """The eviction of a pod. One that has finished is deleted by it without regard to budgets."""
+    """The binding of a pod, or its eviction. One that has finished is deleted by an eviction
+    without regard to budgets. The server writes node and annotations at once."""
     named = effect.object
+    if effect.action == "bind-pod":
+        return ApiRequest(
+            "POST",
+            f"{path_of(effect)}/binding",
+            {
+                "apiVersion": "v1",
+                "kind": "Binding",
+                "metadata": {
+                    "name": named.name,
+                    "namespace": named.namespace,
+                    "uid": named.uid,
+                    "annotations": _annotations(effect),
+                },
+                "target": {"apiVersion": "v1", "kind": "Node", "name": effect.target},
+            },
+            strict=True,
+        )
     return ApiRequest(
         "POST",
         f"{path_of(effect)}/eviction",
@@ -104,6 +122,14 @@ def shown_request(effect: Effect) -> ApiRequest:
     ours = f"cluster/{effect.cluster}:"
     now = NodeNow(READ_BEFORE, effect.object.created_us, not closing, "" if closing else ours)
     return cast(ApiRequest, node_request(effect, now))
+
+
+def _annotations(effect: Effect) -> dict[str, str]:
+    cause = effect.cause
+    said = {"binding": effect.binding, "ordinal": str(effect.ordinal)}
+    if cause is not None:
+        said |= {"decision": cause.decision, "seq": str(cause)}
+    return {f"{ANNOTATION}{key}": value for key, value in said.items()}
 
 
 def _patch(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from wharfinger.domain.cluster import FACTS_FRESH
-from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.time import Micros
 from wharfinger.events.assignments import (
     AssignmentItem,
@@ -18,19 +18,44 @@ from wharfinger.events.assignments import (
     Disrupted,
     Disrupting,
     NodeClosed,
+    Placed,
     PodsRemoved,
+    Released,
 )
-from wharfinger.events.cluster_state import FinishedPodsObserved, NodesObserved
+from wharfinger.events.cluster_state import (
+    FinishedPodsObserved,
+    NodesObserved,
+    PodsObserved,
+    WaitingPodsObserved,
+)
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.stages.actuator.effects import Cause
+from wharfinger.stages.cluster.placing import REQUIREMENTS_CHANGED, SCALED_DOWN
 from wharfinger.stages.node_buckets import NodeBuckets
+
+EVICTED_US = 3_600_000_000
+"""For so long after a release its pods are evicted. What a budget has kept for an hour is left."""
+
+LEFT_TO_OTHERS = ("", SCALED_DOWN, REQUIREMENTS_CHANGED)
+"""Reasons of releases after which the workload's own controller removes pods: it chooses which, and
+replaces those of an old template. A release without a reason is one of a time before it was
+said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    node: str
+    binding: str
+    ordinal: int
+    cause: Cause
 
 
 @dataclass(slots=True)
 class ClusterWork:
     """`heard`: when the cluster was last heard of; 0: never. `fresh`: its facts are complete and
     its watches unbroken. `closed`: node -> why it shall take nothing new. `removals`: uid of a
-    finished pod -> why its object may go."""
+    finished pod -> why its object may go. `placements`: uid of a pod -> where it was placed.
+    `evictions`: uid of a pod that was released from its node -> why."""
 
     name: str
     heard: Micros = 0
@@ -38,12 +63,30 @@ class ClusterWork:
     nodes: NodeBuckets = field(default_factory=NodeBuckets)
     closed: dict[str, Cause] = field(default_factory=dict)
     removals: dict[str, Cause] = field(default_factory=dict)
+    placements: dict[str, Placement] = field(default_factory=dict)
+    evictions: dict[str, Cause] = field(default_factory=dict)
+    _replicas: dict[tuple[str, int], str] = field(default_factory=dict)
+    """Binding and ordinal -> uid of the pod that was placed as this replica."""
+    _pods: dict[str, dict[str, Pod]] = field(default_factory=dict)
+    _waiting: dict[tuple[str, int], dict[str, WaitingPod]] = field(default_factory=dict)
     _finished: dict[str, dict[str, Pod]] = field(default_factory=dict)
     _through: dict[str, int] = field(default_factory=dict)
     """Stream -> the last decision that was folded."""
 
     def node_facts(self) -> Iterator[Node]:
         return (node for _, node in self.nodes.nodes.values())
+
+    def running_pods(self) -> Iterator[Pod]:
+        """Those on nodes that have not finished."""
+        for of_node in self._pods.values():
+            yield from of_node.values()
+
+    def on_node(self, uid: str, node: str) -> bool:
+        return uid in self._pods.get(node, ())
+
+    def waiting_pods(self) -> Iterator[WaitingPod]:
+        for of_bucket in self._waiting.values():
+            yield from of_bucket.values()
 
     def finished_pods(self) -> Iterator[Pod]:
         for of_node in self._finished.values():
@@ -65,6 +108,19 @@ class ClusterWork:
         else:
             self._finished.pop(told.node, None)
 
+    def observe_pods(self, told: PodsObserved) -> None:
+        if told.pods:
+            self._pods[told.node] = {pod.uid: pod for pod in told.pods}
+        else:
+            self._pods.pop(told.node, None)
+
+    def observe_waiting(self, told: WaitingPodsObserved) -> None:
+        key = told.namespace, told.bucket
+        if told.pods:
+            self._waiting[key] = {pod.uid: pod for pod in told.pods}
+        else:
+            self._waiting.pop(key, None)
+
     # --- decisions
 
     def take(self, decided: AssignmentsDecided, at: Micros) -> None:
@@ -72,13 +128,28 @@ class ClusterWork:
         stream, through = decided.stream, self._through.get(decided.stream, 0)
         for item in decided.items:
             if item.seq > through:
-                self._take(stream, item)
+                self._take(stream, item, at)
         self._through[stream] = max(through, decided.through)
-        for uid in [uid for uid, cause in self.removals.items() if cause.until_us <= at]:
-            del self.removals[uid]
+        for causes in (self.removals, self.evictions):
+            for uid in [uid for uid, cause in causes.items() if cause.until_us <= at]:
+                del causes[uid]
 
-    def _take(self, stream: str, item: AssignmentItem) -> None:
+    def release(self, stream: str, item: Released, at: Micros) -> None:
+        """The pods of a release may still be there. `at`: when it was decided."""
+        if item.reason in LEFT_TO_OTHERS:
+            return
+        cause = Cause(stream, item.seq, item.decision, at + EVICTED_US)
+        for share in item.released:
+            for uid in share.pods:
+                self.evictions[uid] = cause
+
+    def _take(self, stream: str, item: AssignmentItem, at: Micros) -> None:
         match item:
+            case Placed():
+                self._place(stream, item)
+            case Released():
+                self._unplace(item)
+                self.release(stream, item, at)
             case NodeClosed(node=node):
                 self.closed[node] = Cause(stream, item.seq, item.decision)
             case Disrupting(nodes=nodes):
@@ -92,3 +163,22 @@ class ClusterWork:
                     self.removals[uid] = Cause(stream, item.seq, item.decision, until)
             case _:
                 pass
+
+    def _place(self, stream: str, item: Placed) -> None:
+        """A replica that is placed again is another pod, or the same one on another node."""
+        cause = Cause(stream, item.seq, item.decision)
+        for share in item.placed:
+            for ordinal, uid in zip(share.ordinals, share.pods, strict=False):
+                self._forget_replica(item.binding, ordinal)
+                self._replicas[item.binding, ordinal] = uid
+                self.placements[uid] = Placement(share.node, item.binding, ordinal, cause)
+
+    def _unplace(self, item: Released) -> None:
+        for share in item.released:
+            for ordinal in share.ordinals:
+                self._forget_replica(item.binding, ordinal)
+
+    def _forget_replica(self, binding: str, ordinal: int) -> None:
+        uid = self._replicas.pop((binding, ordinal), None)
+        if uid is not None:
+            self.placements.pop(uid, None)

@@ -28,7 +28,7 @@ from wharfinger.stages.cluster.claims import in_words, name_of, price_of, reques
 from wharfinger.stages.cluster.cluster_snapshot import scene
 from wharfinger.stages.cluster.explain import cut
 from wharfinger.stages.cluster.node_search import extenders_of
-from wharfinger.stages.cluster.state import ClusterStageState
+from wharfinger.stages.cluster.state import ClusterStageState, left_alone
 from wharfinger.stages.cluster_snapshots import contents_of
 from wharfinger.stages.proposal_refusals import declined
 
@@ -82,6 +82,8 @@ def _why_not(state: ClusterStageState, proposed: DisruptionProposed, at: Micros)
         return "UnknownTarget", "the nodes are said to be in another cluster"
     if not book.known:
         return "UnknownTarget", "not all nodes of the cluster have been seen yet"
+    if (alone := left_alone(state)) is not None:
+        return alone
     if not proposed.nodes or len(set(proposed.nodes)) < len(proposed.nodes):
         return "UnknownTarget", "no node is named, or one twice"
     for name in proposed.nodes:

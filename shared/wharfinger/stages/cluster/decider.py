@@ -9,8 +9,8 @@ or is refused (`placing`, `provisioning`, `claims`). Then proposals are answered
 (`plans`).
 
 Nothing is decided about nodes before every bucket of them was received, because an unknown cluster
-is not an empty one. A fleet whose clusters have their own schedulers never reports nodes and gets
-no node decisions.
+is not an empty one. A cluster that keeps its own scheduler gets no node decisions: it reports no
+nodes, or says with them that nothing is placed there (`NodesObserved.places`).
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ from wharfinger.stages.cluster.state import (
     Nomination,
     dump,
     empty_state,
+    left_alone,
     load,
 )
 from wharfinger.stages.extender_calls import ExtenderCall
@@ -259,7 +260,7 @@ class ClusterDecider:
         return extenders.asks(state)
 
     def next_due(self, state: ClusterStageState) -> Micros | None:
-        if not state.book.known:
+        if not state.book.known or left_alone(state) is not None:
             return None
         if state.unfinished and not state.gathers(state.at):
             return state.at
@@ -300,10 +301,16 @@ def _by_the_rules(state: ClusterStageState, at: Micros) -> Iterator[Draft]:
 
     If the round reaches its bound of work (the maximum number of replicas in one round) while it
     places replicas, the remaining steps are made in the next round. After the stage has committed a
-    plan, the stage runs this function again.
+    plan, the stage runs this function again. In a cluster that keeps its own scheduler, proposals
+    are only answered, by refusals.
     """
     state.at = at
     state.tries.clear()
+    if left_alone(state) is not None:
+        yield from answer_proposals(state)
+        yield from answer_disruptions(state, at)
+        yield from answer_descheduling(state, at)
+        return
     if state.book.known:
         yield from release_no_execute(state, at)
         yield from release_from_shrunk(state)

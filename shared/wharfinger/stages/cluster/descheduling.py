@@ -28,7 +28,7 @@ from wharfinger.stages.cluster.group_members import group_of
 from wharfinger.stages.cluster.move_cooldown import barred, is_worn_out
 from wharfinger.stages.cluster.node_search import extenders_of
 from wharfinger.stages.cluster.replica_moves import DisruptionAllowance, may_move, moved, place_for
-from wharfinger.stages.cluster.state import ClusterStageState
+from wharfinger.stages.cluster.state import ClusterStageState, left_alone
 from wharfinger.stages.proposal_refusals import declined
 
 THOUSANDTHS = 1000
@@ -52,7 +52,10 @@ def answer_descheduling(state: ClusterStageState, at: Micros) -> Iterator[Draft]
         stays: list[No] = []
         ended: dict[str, list[FinishedPod]] = {}
         budgets, rested = DisruptionAllowance(state), dict(state.rested)
-        for unseating in proposed.unseatings if state.book.known else ():
+        alone = left_alone(state)
+        if alone is not None:
+            stays += [alone] * len(proposed.unseatings)
+        for unseating in proposed.unseatings if state.book.known and alone is None else ():
             if (pod := unseating.finished) is not None:
                 if (no := _why_not_removed(state, unseating.node, pod, ended)) is not None:
                     stays.append(no)

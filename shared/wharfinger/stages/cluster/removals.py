@@ -12,7 +12,7 @@ from wharfinger.events.envelope import uuid_of
 from wharfinger.events.proposals import NodeRemovalProposed
 from wharfinger.kernel.decider import Draft
 from wharfinger.stages.cluster.node_search import moves_to_come
-from wharfinger.stages.cluster.state import ClusterStageState
+from wharfinger.stages.cluster.state import ClusterStageState, left_alone
 from wharfinger.stages.proposal_refusals import declined
 
 
@@ -52,6 +52,8 @@ def _why_not_remove(
         return "UnknownTarget", "the node is said to be in another cluster"
     if not book.known:
         return "UnknownTarget", "not all nodes of the cluster have been seen yet"
+    if (alone := left_alone(state)) is not None:
+        return alone
     if name not in book.nodes:
         return "UnknownTarget", "no such node"
     if name in book.closed:

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import msgspec
 
+from wharfinger.domain.cluster import Places
 from wharfinger.domain.cluster_objects import ClusterObject
 from wharfinger.domain.ids import (
     BindingName,
@@ -33,6 +34,7 @@ from wharfinger.domain.instance_types import Catalogue
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.node_pool import DisruptionReason, NodeOverlay, NodePoolPolicy
 from wharfinger.domain.policy import LoadPolicy
+from wharfinger.domain.reasons import ProposalRefusal
 from wharfinger.domain.scheduler import SchedulerConfig
 from wharfinger.domain.value import Value, canonical
 from wharfinger.domain.workload import Requirements
@@ -40,7 +42,7 @@ from wharfinger.engine.devices.workload import ClusterDemand, DemandSeen
 from wharfinger.engine.load.annotations import written_of
 from wharfinger.engine.load.node_loads import LoadBook
 from wharfinger.engine.nodes.columns import Taken, Ties
-from wharfinger.engine.nodes.occupancy import Occupancy, Replica
+from wharfinger.engine.nodes.occupancy import AS_ASSIGNED, NodeTerms, Occupancy, Replica
 from wharfinger.events.cluster_state import (
     ImageOnNodes,
     NodeImagesObserved,
@@ -279,7 +281,21 @@ def may_provision(state: ClusterStageState) -> bool:
     return state.policies.known(state.cluster)
 
 
+def left_alone(state: ClusterStageState) -> tuple[ProposalRefusal, str] | None:
+    """Returns (reason, sentence) if nothing is decided about the nodes of the cluster, because it
+    keeps its own scheduler. None: decisions are made."""
+    if state.book.places in ("none", "shadow"):
+        return "Held", "the nodes and pods of this cluster are left to its own scheduler"
+    return None
+
+
 # --- the stored form
+
+
+class _BucketTerms(Value, frozen=True, array_like=True):
+    bucket: int
+    places: Places
+    scheduler: PolicyName
 
 
 class _Nodes(Value, frozen=True):
@@ -291,6 +307,8 @@ class _Nodes(Value, frozen=True):
     taint_since: dict[NodeName, dict[TaintName, Micros]]
     image_buckets: int = 0
     images: tuple[tuple[int, tuple[ImageOnNodes, ...]], ...] = ()
+    terms: tuple[_BucketTerms, ...] = ()
+    incoming_terms: tuple[_BucketTerms, ...] = ()
 
 
 class _Pods(Value, frozen=True):
@@ -449,6 +467,8 @@ def dump(state: ClusterStageState) -> dict[str, bytes]:
                 book.taint_since,
                 book.images.bucket_count,
                 tuple(sorted(book.images.buckets.items())),
+                _terms(book.terms),
+                _terms(book.incoming_terms),
             )
         ),
         "pods": canonical(_Pods(book.pods, tuple(book.waiting.facts()))),
@@ -538,6 +558,10 @@ def _buckets(buckets: Mapping[int, Mapping[str, Node]]) -> tuple[tuple[int, tupl
     )
 
 
+def _terms(terms: Mapping[int, NodeTerms]) -> tuple[_BucketTerms, ...]:
+    return tuple([_BucketTerms(bucket, *said) for bucket, said in sorted(terms.items())])
+
+
 def load(
     stream: str, sections: Mapping[str, bytes], profile: ClusterProfile, ties: Ties | None = None
 ) -> ClusterStageState:
@@ -611,10 +635,16 @@ def _load_facts(state: ClusterStageState, sections: Mapping[str, bytes]) -> _Bin
         book.observe_images(
             NodeImagesObserved(state.cluster, bucket, nodes.image_buckets, images), 0
         )
-    for bucket, said in nodes.buckets:
-        book.observe_nodes(NodesObserved(state.cluster, bucket, nodes.bucket_count, said), 0)
-    for bucket, said in nodes.incoming:
-        book.observe_nodes(NodesObserved(state.cluster, bucket, nodes.incoming_count, said), 0)
+    for count, buckets, saved_terms in (
+        (nodes.bucket_count, nodes.buckets, nodes.terms),
+        (nodes.incoming_count, nodes.incoming, nodes.incoming_terms),
+    ):
+        terms = {of.bucket: (of.places, of.scheduler) for of in saved_terms}
+        for bucket, said in buckets:
+            places, scheduler = terms.get(bucket, AS_ASSIGNED)
+            book.observe_nodes(
+                NodesObserved(state.cluster, bucket, count, said, places, scheduler), 0
+            )
     loads_written(state, list(book.nodes))
     for name in nodes.closed:
         book.close(name)

@@ -213,8 +213,11 @@ class ObservedCluster:
         }
         changed = msgspec.structs.replace(cluster, conditions={**cluster.conditions, **kept})
         if changed != self._cluster or not self._sent.get(self._cluster.name):
-            self._cluster = changed
+            before, self._cluster = self._cluster, changed
             self._due.mark(_CLUSTER, at)
+            if (before.places, before.scheduler) != (changed.places, changed.scheduler):
+                for bucket in range(self._buckets if "nodes" in self._listed else 0):
+                    self._due.mark(("nodes", str(bucket)), at)
 
     def condition(self, name: str, holds: bool, at: Micros) -> None:
         """Sets a condition of the cluster. A condition that holds is removed instead of set to
@@ -456,7 +459,14 @@ class ObservedCluster:
             case ("nodes", bucket):
                 members = self._members.get(int(bucket), {})
                 nodes = tuple([members[node] for node in sorted(members)])
-                return NodesObserved(name, int(bucket), self._buckets, nodes)
+                return NodesObserved(
+                    name,
+                    int(bucket),
+                    self._buckets,
+                    nodes,
+                    self._cluster.places,
+                    self._cluster.scheduler,
+                )
             case ("images", bucket):
                 return NodeImagesObserved(
                     name, int(bucket), self._image_buckets, self._images_in(int(bucket))
