@@ -747,7 +747,7 @@ def get(
         )
         node_pools.get(request, what, name, at)
     else:
-        from wharfinger.answers.selection import Selection
+        from wharfinger.answers.selection import ListSelection
         from wharfinger_cli import facts
 
         not_of: Mapping[str, Mapping[str, object]] = {
@@ -762,7 +762,7 @@ def get(
             },
         }
         _not_with(what, not_of[what])
-        wanted = Selection(
+        wanted = ListSelection(
             (namespace,) if namespace else (), cluster or (), policy or (), state or (), label or ()
         )
         facts.get(request, what, name, at, wanted)
