@@ -26,7 +26,7 @@ from wharfinger_cli.one import BUILDERS
 
 
 async def a_context(
-    backend: Backend, ledger: Ledger, prefix: str, *, life: int = 1, **settings: int
+    backend: Backend, ledger: Ledger, prefix: str, *, life: int = 1, **settings: object
 ) -> ServiceContext:
     """Topics are made where they are missing. `life`: the incarnation of all of them."""
     chosen = Settings(**{"fleet_shards": 1, **settings})  # type: ignore[arg-type]

@@ -1,5 +1,5 @@
 """The actuator as a service: an observer of decisions and facts, and one writer for each cluster
-that may be changed.
+or hub that may be changed.
 
 The directory of joined clusters is read again every few seconds, as by the collector. Until a
 cluster is joined in a mode that writes, the service does nothing but look there: it is in no
@@ -25,9 +25,13 @@ from wharfinger.runtime.observer_loop import Loaded
 from wharfinger.runtime.observer_service import ObserverService, Observing
 from wharfinger.runtime.service import Service, ServiceContext, end_tasks
 from wharfinger.stages.actuator import ActuatorObserver, ActuatorState
+from wharfinger_actuator.hub import HubWriter
 from wharfinger_actuator.writer import Writer
 
 NAME = "actuator"
+
+CLAIMS = "/claims"
+"""Behind the name of a cluster: the writer of its NodeClaims, beside that of its pods and nodes."""
 
 LOOK_S = 2.0
 """How often the directory is read."""
@@ -38,7 +42,7 @@ log = structlog.get_logger(__name__)
 @dataclass(slots=True)
 class _RunningWriter:
     joined: JoinedCluster
-    writer: Writer
+    writer: Writer | HubWriter
     task: asyncio.Task[None]
 
 
@@ -85,7 +89,7 @@ class ActuatorService:
     def failed(self) -> str:
         return self._failure or ("" if self._observer is None else self._observer.failed())
 
-    def writers(self) -> dict[str, Writer]:
+    def writers(self) -> dict[str, Writer | HubWriter]:
         return {name: running.writer for name, running in self._running.items()}
 
     async def _guarded(self, work: Awaitable[None]) -> None:
@@ -99,8 +103,9 @@ class ActuatorService:
         while True:
             found = await asyncio.to_thread(joined_clusters, self._context.settings.clusters_dir())
             writable = self._writable(found)
-            if frozenset(writable) != self._clusters:
-                await self._observe(frozenset(writable))
+            members = frozenset(name for name, one in writable.items() if not one.hub)
+            if members != self._clusters:
+                await self._observe(members)
             await self._follow(writable)
             self._looked = True
             await asyncio.sleep(LOOK_S)
@@ -118,8 +123,8 @@ class ActuatorService:
 
     async def _observe(self, clusters: frozenset[str]) -> None:
         """Begin again with these clusters, and with none end."""
-        await end_tasks([running.task for running in self._running.values()])
-        self._running.clear()
+        of_members = [name for name, running in self._running.items() if not running.joined.hub]
+        await end_tasks([self._running.pop(name).task for name in of_members])
         await self._stop_observer()
         self._clusters, self._caught_up_at = clusters, None
         if not clusters:
@@ -157,7 +162,8 @@ class ActuatorService:
         if self._caught_up_at is None:
             self._caught_up_at = at
         for running in self._running.values():
-            running.writer.wake()
+            if isinstance(running.writer, Writer):
+                running.writer.wake()
 
     def _known(self) -> tuple[ActuatorState, Micros] | None:
         """The state, and since when it is caught up; None: it is not."""
@@ -169,11 +175,13 @@ class ActuatorService:
 
     async def _follow(self, writable: dict[str, JoinedCluster]) -> None:
         groups = frozenset() if self._observer is None else self._observer.groups()
-        wanted = {
-            name: joined
-            for name, joined in writable.items()
-            if self._context.cluster_partition(name) in groups
-        }
+        wanted: dict[str, JoinedCluster] = {}
+        for name, joined in writable.items():
+            # Of a hub one process of all writes: the one that holds its Lease.
+            if joined.hub or self._context.cluster_partition(name) in groups:
+                wanted[name] = joined
+                if "claims" in joined.verbs_in_force:
+                    wanted[f"{name}{CLAIMS}"] = joined
         for name, running in list(self._running.items()):
             if running.task.done():
                 error = running.task.exception() if not running.task.cancelled() else None
@@ -184,12 +192,17 @@ class ActuatorService:
                 del self._running[name]
         for name in sorted(wanted.keys() - self._running.keys()):
             joined = wanted[name]
-            writer = Writer(joined, self._context, self._holder, self._known)
+            writer = self._writer_of(joined, name.endswith(CLAIMS))
             task = asyncio.create_task(writer.run(), name=f"write-{name}")
             self._running[name] = _RunningWriter(joined, writer, task)
             log.info(
                 "cluster.begun", cluster=name, mode=joined.mode, verbs=list(joined.verbs_in_force)
             )
+
+    def _writer_of(self, joined: JoinedCluster, claims: bool) -> Writer | HubWriter:
+        if joined.hub or claims:
+            return HubWriter(joined, self._context, self._holder)
+        return Writer(joined, self._context, self._holder, self._known)
 
 
 def build(context: ServiceContext) -> Service:

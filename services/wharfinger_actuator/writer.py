@@ -18,11 +18,11 @@ from wharfinger.domain.actuation import CLOSED_BY
 from wharfinger.domain.text import one_line
 from wharfinger.domain.time import Micros
 from wharfinger.manifests.model import micros
-from wharfinger.runtime.kube.api import ApiError, KubeApi
+from wharfinger.runtime.kube.api import KubeApi
 from wharfinger.runtime.kube.identity import AWAY, Identity, ReplacedError
 from wharfinger.runtime.kube.joined import JoinedCluster
 from wharfinger.runtime.kube.lease import KubeLease
-from wharfinger.runtime.kube.rights import LEASE, NAMESPACE, PAUSE
+from wharfinger.runtime.kube.rights import LEASE, NAMESPACE
 from wharfinger.runtime.service import ServiceContext
 from wharfinger.stages.actuator import ActuatorState, open_effects
 from wharfinger.stages.actuator.answers import NO_ANSWER, ApiAnswer, Outcome
@@ -38,12 +38,10 @@ from wharfinger.stages.actuator.requests import (
     pod_request,
     shown_request,
 )
+from wharfinger_actuator.sending import BATCH, answered, failed, paused
 
 FRESH_S = 60.0
 """Nothing is sent to a cluster that was not heard of for so long."""
-
-BATCH = 200
-"""Requests after which it is looked again whether writing is allowed, and what is open."""
 
 LOOK_S = 1.0
 """How often a writer that is not woken looks whether something is due."""
@@ -159,7 +157,7 @@ class Writer:
             if due and not self.why:
                 # Another server may have taken the place of the one that was joined.
                 await self._same(api)
-                self.why = self.why or await self._paused(api)
+                self.why = self.why or await paused(api)
                 if not self.why:
                     await self._send_all(api, lease, due[:BATCH])
                     continue
@@ -191,17 +189,6 @@ class Writer:
         except AWAY as error:
             self.why = one_line(error)
 
-    async def _paused(self, api: KubeApi) -> str:
-        """Why nothing may be written by the word of those who run the cluster."""
-        path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{PAUSE}"
-        try:
-            await api.request("GET", path)
-        except ApiError as error:
-            return "" if error.code == 404 else str(error)
-        except AWAY as error:
-            return one_line(error)
-        return f"paused by the ConfigMap {NAMESPACE}/{PAUSE}"
-
     async def _send_all(self, api: KubeApi, lease: KubeLease, due: list[Effect]) -> None:
         """Never more than allowed under way. Ends early where the Lease runs out."""
         waiting, under_way = list(reversed(due)), set[asyncio.Task[None]]()
@@ -218,27 +205,15 @@ class Writer:
                 task.cancel()
 
     async def _send(self, api: KubeApi, effect: Effect) -> None:
-        outcome: Outcome | None = None
         try:
             request = await self._request(api, effect)
-            if isinstance(request, Outcome):
-                outcome, answer = request, ApiAnswer(NO_ANSWER)
-            else:
-                await api.request(
-                    request.method,
-                    request.path,
-                    request.parameters,
-                    request.encoded(),
-                    request.content_type,
-                )
-                answer = ApiAnswer(200)
-        except ApiError as error:
-            answer = ApiAnswer(
-                error.code, error.reason, error.message, error.causes, error.retry_after_s
-            )
         except AWAY as error:
-            answer = ApiAnswer(NO_ANSWER, message=one_line(error))
-        self._note(effect, outcome, answer)
+            self._note(effect, None, failed(error))
+            return
+        if isinstance(request, Outcome):
+            self._note(effect, request, ApiAnswer(NO_ANSWER))
+        else:
+            self._note(effect, None, await answered(api, request))
 
     async def _request(self, api: KubeApi, effect: Effect) -> ApiRequest | Outcome:
         if effect.object.kind != "Node":

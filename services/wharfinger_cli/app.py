@@ -368,8 +368,8 @@ def join(
         list[str] | None,
         typer.Option(
             "--verb",
-            metavar="bind|evict|nodes",
-            help="What may be changed in it (mode act).  [default: bind]",
+            metavar="bind|evict|nodes|claims|karmada|ocm",
+            help="What may be changed in it (mode act), or in a hub (mode fleet).  [default: bind]",
         ),
     ] = None,
     write_kubeconfig: Annotated[

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import RenderableType
 from rich.text import Text
 
-from wharfinger.domain.actuation import DEFAULT_VERBS, MODES, VERBS, Mode, Verb
+from wharfinger.domain.actuation import MODES, VERBS, Mode, Verb, default_verbs
 from wharfinger.runtime.kube.api import KubeApi
 from wharfinger.runtime.kube.examination import Examination, KindRights, examine
 from wharfinger.runtime.kube.joined import (
@@ -153,9 +153,9 @@ def _verbs(mode: Mode, options: JoinOptions) -> tuple[Verb, ...]:
             raise CommandError(f"--verb: expected {' or '.join(VERBS)}, got {named!r}")
         found.append(known)
     if not options.verbs:
-        return DEFAULT_VERBS[mode]
+        return default_verbs(mode, options.hub)
     try:
-        return checked_verbs(mode, found, "--verb")
+        return checked_verbs(mode, found, options.hub, "--verb")
     except JoinedError as error:
         raise CommandError(str(error)) from None
 

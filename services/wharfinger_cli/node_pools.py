@@ -27,14 +27,12 @@ from wharfinger.domain.node_pool import (
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.resources import quantity_of
 from wharfinger.domain.text import dollars, some
-from wharfinger.events.decisions import NodeClaim, NodeClaimResult, effect_of, kinds_about
 from wharfinger.events.node_rendering import node_claim, node_overlay, node_pool
-from wharfinger.events.registry import types_of
 from wharfinger.events.rendering import Rendered
-from wharfinger.events.streams import CLUSTER
+from wharfinger.history.node_claims import OPEN, REGISTERED, RequestedClaim, requested_claims
 from wharfinger.history.objects import as_list
 from wharfinger.history.points import HistoryPoint, moment_of, point_of
-from wharfinger.runtime.ledger import DecisionQuery, Ledger, wall_clock
+from wharfinger.runtime.ledger import Ledger, wall_clock
 from wharfinger_cli.connection import opened_ledger, reached, run
 from wharfinger_cli.facts import amount, cores, devices, known_facts, plain
 from wharfinger_cli.failures import NotFoundError
@@ -54,9 +52,6 @@ from wharfinger_cli.request import Request
 
 POOLS, OVERLAYS, TYPES, CLAIMS = "nodepools", "overlays", "instance-types", "nodeclaims"
 KINDS = (POOLS, OVERLAYS, TYPES, CLAIMS)
-
-OPEN, REGISTERED = "open", "registered"
-_OF_CLAIMS = types_of(*kinds_about("claim"))
 
 
 def get(request: Request, what: str, name: str | None, at: str = "") -> None:
@@ -348,19 +343,10 @@ def _cheapest(kind: InstanceType, way: str) -> str:
 # --- claims
 
 
-@dataclass(frozen=True, slots=True)
-class _Claim:
-    claim: NodeClaim
-    ended: NodeClaimResult | None
-
-    @property
-    def state(self) -> str:
-        return self.ended.outcome if self.ended is not None else OPEN
-
-
 async def _get_claims(request: Request, name: str, point: HistoryPoint | None) -> None:
     async with opened_ledger(reached(request)) as ledger:
-        every = await _claims(ledger, point)
+        until = None if point is None else await moment_of(ledger, point)
+        every = await requested_claims(ledger, until=until)
     found = [shown for shown in every if name in ("", shown.claim.claim)]
     if request.format is not Format.TABLE:
         found = [shown for shown in found if shown.state in (OPEN, REGISTERED)]
@@ -369,24 +355,7 @@ async def _get_claims(request: Request, name: str, point: HistoryPoint | None) -
     _show(request, "node claim", name, point, objects, names, lambda: _claim_table(found))
 
 
-async def _claims(ledger: Ledger, point: HistoryPoint | None) -> list[_Claim]:
-    """Every claim that was asked for, in the order in which they were."""
-    until = None if point is None else await moment_of(ledger, point)
-    found: dict[tuple[str, str], _Claim] = {}
-    async for row in ledger.decisions(DecisionQuery(CLUSTER, types=_OF_CLAIMS)):
-        if until is not None and row.at > until:
-            continue
-        match effect_of(row.data()):
-            case NodeClaim() as claim:
-                found[claim.cluster, claim.claim] = _Claim(claim, None)
-            case NodeClaimResult() as ended if (ended.cluster, ended.claim) in found:
-                found[ended.cluster, ended.claim] = _Claim(
-                    found[ended.cluster, ended.claim].claim, ended
-                )
-    return list(found.values())
-
-
-def _claim_table(found: Sequence[_Claim]) -> Table:
+def _claim_table(found: Sequence[RequestedClaim]) -> Table:
     out = new_table(
         "claim",
         "cluster",

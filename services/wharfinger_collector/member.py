@@ -16,6 +16,7 @@ from functools import partial
 import msgspec
 import structlog
 
+from wharfinger.domain.actuation import Mode
 from wharfinger.domain.cluster import Cluster, Places
 from wharfinger.domain.text import one_line
 from wharfinger.domain.time import Micros
@@ -57,7 +58,12 @@ STALE_S = 60.0
 
 log = structlog.get_logger(__name__)
 
-PLACES: Mapping[str, Places] = {"observe": "none", "shadow": "shadow", "fleet": "none"}
+PLACES: Mapping[Mode, Places] = {
+    "observe": "none",
+    "shadow": "shadow",
+    "fleet": "none",
+    "act": "pods",
+}
 """Mode of a cluster -> what is placed on its nodes."""
 
 
@@ -252,6 +258,6 @@ def _cluster_of(joined: JoinedCluster, zones: tuple[str, ...], ready: bool = Tru
         zones=zones,
         lease_s=joined.lease_s or LEASE_S,
         conditions={"Ready": "True" if ready else "False"},
-        places=PLACES.get(joined.mode, ""),
+        places=PLACES[joined.mode],
         scheduler=joined.scheduler,
     )

@@ -6,6 +6,7 @@ and the server's audit log."""
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 from tests.apps import running
@@ -93,9 +94,12 @@ async def test_each_pod_is_bound_once_and_evicted_only_by_a_decision(
         assert said[f"{ANNOTATION}ordinal"] == str(number)
     for number in BY_HAND:
         assert there[names[number]]["spec"]["nodeName"] == NODES[(number + 1) % 3]
-    bound = sorted(name for _, name, code in audit.writes("pods/binding") if code == 201)
-    assert bound == ours  # each once
+    bound = Counter(name for _, name, code in audit.writes("pods/binding") if code == 201)
+    assert set(bound.values()) == {1}
     assert not {names[number] for number in (*BY_HAND, *DELETED)} & set(bound)
+    # Of a request whose sender ended before the answer the log does not say 201. All others do.
+    cut = {name for _, name, code in audit.writes("pods/binding") if code not in (201, 404, 409)}
+    assert set(ours) - set(bound) <= cut
 
 
 async def _evicted(context, member, audit, uids, names) -> None:  # type: ignore[no-untyped-def]

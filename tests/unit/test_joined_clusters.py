@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from wharfinger.domain.actuation import MODES, VERBS, Mode, Verb
+from wharfinger.domain.actuation import MODES, Mode, Verb, possible_verbs
 from wharfinger.runtime.kube.joined import (
     JoinedCluster,
     JoinedError,
@@ -57,10 +57,10 @@ def accesses(draw: st.DrawFn) -> Access:
     )
 
 
-modes_and_verbs = st.sampled_from(["observe", "shadow", "fleet", "act"]).flatmap(
+modes_and_verbs = st.sampled_from(MODES).flatmap(
     lambda mode: st.tuples(
-        st.just(mode), st.lists(st.sampled_from(VERBS), unique=True).map(tuple)
-    ).map(lambda both: both if both[0] == "act" else (both[0], ()))
+        st.just(mode), st.sets(st.sampled_from(possible_verbs(mode, False) or ("",))).map(tuple)
+    ).map(lambda both: (both[0], tuple(verb for verb in both[1] if verb)))
 )
 
 joined = st.builds(

@@ -12,16 +12,21 @@ from typing import Literal, get_args
 Mode = Literal["observe", "shadow", "fleet", "act"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
-Verb = Literal["bind", "evict", "nodes"]
+Verb = Literal["bind", "evict", "nodes", "claims", "karmada", "ocm"]
 VERBS: tuple[Verb, ...] = get_args(Verb)
 """`bind`: waiting pods are bound to the nodes they were placed on. `evict`: pods are evicted, with
-regard to budgets. `nodes`: nodes are cordoned and uncordoned."""
+regard to budgets. `nodes`: nodes are cordoned and uncordoned. `claims`:
+NodeClaims of Karpenter are made and deleted. `karmada`: the clusters of a hub's
+ResourceBindings are written, `ocm`: its PlacementDecisions."""
+
+HUB_VERBS: tuple[Verb, ...] = ("karmada", "ocm")
+"""Those of hubs; all others are those of member clusters."""
 
 VERBS_OF: dict[Mode, tuple[Verb, ...]] = {
     "observe": (),
     "shadow": (),
-    "fleet": (),
-    "act": ("bind", "evict", "nodes"),
+    "fleet": HUB_VERBS,
+    "act": VERBS,
 }
 """Mode -> the verbs that can be enabled in it."""
 
@@ -48,6 +53,16 @@ def is_ours(closed_by: str, cluster: str) -> bool:
     return closed_by.startswith(f"cluster/{cluster}:")
 
 
-def verbs_in_force(mode: Mode, enabled: Collection[Verb]) -> tuple[Verb, ...]:
+def possible_verbs(mode: Mode, hub: bool) -> tuple[Verb, ...]:
+    """Those that can be enabled for a hub or for a member cluster in this mode."""
+    return tuple(verb for verb in VERBS_OF[mode] if (verb in HUB_VERBS) is hub)
+
+
+def default_verbs(mode: Mode, hub: bool) -> tuple[Verb, ...]:
+    """Those that are enabled where none is named."""
+    return tuple(verb for verb in DEFAULT_VERBS[mode] if (verb in HUB_VERBS) is hub)
+
+
+def verbs_in_force(mode: Mode, enabled: Collection[Verb], hub: bool) -> tuple[Verb, ...]:
     """In their order. Example: mode `shadow` has none, whatever is enabled."""
-    return tuple(verb for verb in VERBS_OF[mode] if verb in enabled)
+    return tuple(verb for verb in possible_verbs(mode, hub) if verb in enabled)

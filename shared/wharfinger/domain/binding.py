@@ -82,7 +82,7 @@ class Binding(Value, frozen=True):
     came from. `replicas` 0 with empty requirements is an object without replicas: it goes to the
     chosen clusters as it is. `labels` are the workload's own, by which a policy that comes later
     finds it. `components`: of a workload with several kinds of pods; `replicas` is 0 then.
-    `scheduler`: whose it is; empty or `default-scheduler`: ours. `affinity_group`,
+    `scheduler`: whose it is; empty, `default-scheduler` or `wharfinger`: ours. `affinity_group`,
     `anti_affinity_group`: see `Placement.affinity_label`; compared within a namespace.
     `priority_class`: by which quotas may be scoped. `clusters`: where it already runs when it is
     first reported, for bindings taken over from another scheduler. `unacted`: the fields of the

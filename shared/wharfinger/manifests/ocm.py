@@ -41,11 +41,13 @@ from wharfinger.manifests.wharfinger import options
 REGION_CLAIM = "region.open-cluster-management.io"
 PLATFORM_CLAIM = "platform.open-cluster-management.io"
 DISABLED = "cluster.open-cluster-management.io/experimental-scheduling-disable"
-"""Annotation of a placement: while it says true, nothing is decided."""
+"""Annotation of a placement: while it says true, OCM decides nothing, and we do only where our own
+annotation says that we are its scheduler."""
+OURS = "wharfinger"
 
 EXPIRED_SCORES = options.PREFIX + "expired-scores"
 HYSTERESIS = options.PREFIX + "hysteresis"
-OF_PLACEMENTS = (EXPIRED_SCORES, HYSTERESIS, options.WINDOW_S, options.COMPAT)
+OF_PLACEMENTS = (EXPIRED_SCORES, HYSTERESIS, options.WINDOW_S, options.COMPAT, options.SCHEDULER)
 """What a placement may be annotated with beyond its API."""
 POINTS_MAX = 1_000_000
 
@@ -380,7 +382,7 @@ class PlacementManifest(Object):
             priorities=tuple(p.to_domain() for p in policy.configurations),
             per_group=groups.clusters_per_decision_group,
             groups=tuple(g.to_domain() for g in groups.decision_groups),
-            disabled=said.get(DISABLED) == "true",
+            disabled=said.get(DISABLED) == "true" and said.get(options.SCHEDULER) != OURS,
             deleting=self.metadata.deletion_timestamp is not None,
             expired_scores="unknown" if unknown else "zero",
             hysteresis=options.number(said, HYSTERESIS, 0, POINTS_MAX) or 0,

@@ -285,11 +285,13 @@ Reserved = Mapping[ClassKey, int]
 def counts(book: Occupancy, pod: WaitingPod) -> bool:
     """Whether the pod waits for a node as a pod of another scheduler: it has none yet, it is no
     replica of a binding that is assigned to this cluster, it has no scheduling gates, and no
-    DaemonSet made it for a node of its own."""
+    DaemonSet made it for a node of its own. Where waiting pods are placed, those of this scheduler
+    count as well until they have a place."""
     traits = pod.requirements.traits
+    by_pods = book.places == "pods"
     return (
         book.waits(pod)
-        and pod.binding not in book.held
+        and (pod.uid not in book.replica_of if by_pods else pod.binding not in book.held)
         and not traits.gates
         and traits.owner != "DaemonSet"
     )

@@ -10,9 +10,12 @@ from wharfinger.domain.placement import ANY_CLUSTER, ClusterAffinity, Placement
 SCHEDULER = "default-scheduler"
 """The scheduler name of the bindings that we decide. An empty name means the same."""
 
+OURS = "wharfinger"
+"""The scheduler name of the bindings that Karmada's own scheduler leaves to us."""
+
 
 def ours(scheduler: str) -> bool:
-    return scheduler in ("", SCHEDULER)
+    return scheduler in ("", SCHEDULER, OURS)
 
 
 def observed_term(placement: Placement, observed: str) -> ClusterAffinity | None:

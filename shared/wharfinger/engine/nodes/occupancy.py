@@ -11,6 +11,9 @@ to its node), *observed* (a pod with the same binding and ordinal on that node i
 and is not charged again; the devices it reports replace the planned ones). A pod of a released
 replica is charged until it is no longer reported.
 
+A replica may name its pod by uid (`NodeShare.pods`). That pod is then this replica as soon as it is
+observed on the node, no matter which binding and ordinal it reports; it need not report any.
+
 A pod that requests devices without reporting which it holds is charged, after all others, to the
 devices it would fit best. This is recomputed with each change of its node.
 
@@ -75,12 +78,14 @@ WaitingBucket = tuple[NamespaceName, int]
 
 
 class Replica(msgspec.Struct, frozen=True):
-    """A placed replica. `at`: the time of the placement, in the round's microseconds."""
+    """A placed replica. `at`: the time of the placement, in the round's microseconds. `pod`: uid of
+    the pod that it is; empty: it was placed before its pod existed."""
 
     node: str
     cls: PodClass
     devices: Taken
     at: int
+    pod: str = ""
 
 
 class WaitingPods:
@@ -119,6 +124,11 @@ class WaitingPods:
         for uid in dict.fromkeys(pod.uid for pod in (*before, *event.pods)):
             self._settle(uid)
         return True
+
+    def in_bucket(self, event: WaitingPodsObserved) -> tuple[WaitingPod, ...]:
+        """Returns the pods that the bucket of this report has now."""
+        known = self._buckets.get((event.namespace, event.bucket))
+        return () if known is None else known.pods
 
     def facts(self) -> Iterator[WaitingPodsObserved]:
         """Yields the reports that make up the present state, in order of namespace and bucket."""
@@ -179,10 +189,14 @@ class Occupancy:
     from them.
 
     `known`: all buckets of nodes were received. `version`: incremented by every change of columns
-    or unbound counts. `node_of`: uid of an observed pod -> its node. `waiting`: the pods without a
-    node. `lost`: nodes that hold replicas but do not exist (any more). `unsettled`:
-    bindings whose placed replicas differ from the desired ones. `unbound`: class key -> assigned
-    replicas that neither are placed nor have an observed pod. `ties`: see `NodeTable`.
+    or unbound counts. `reported`: the observed pods of each node as they were reported; `pods`: the
+    same with the binding and ordinal of the replicas that they are. `node_of`: uid of an observed
+    pod -> its node. `replica_of`: uid of a pod -> the replica that it is. `astray`: those of these
+    pods that neither wait nor are on the node of their replica. `without_pod`: number of placed
+    replicas that name no pod. `waiting`: the pods without a node. `lost`: nodes that hold replicas
+    but do not exist (any more). `unsettled`: bindings whose placed replicas differ from the desired
+    ones. `unbound`: class key -> assigned replicas that neither are placed nor have an observed
+    pod. `ties`: see `NodeTable`.
     """
 
     def __init__(self, ties: Ties | None = None) -> None:
@@ -199,7 +213,12 @@ class Occupancy:
         self.closed: set[str] = set()
         self.taint_since: dict[str, dict[str, int]] = {}
         self.pods: dict[str, tuple[Pod, ...]] = {}
+        self.reported: dict[str, tuple[Pod, ...]] = {}
         self.node_of: dict[str, str] = {}
+        self.replica_of: dict[PodUid, ReplicaKey] = {}
+        self.astray: dict[PodUid, None] = {}
+        self.without_pod = 0
+        self._by_uid = False
         self.waiting = WaitingPods()
         self.held: dict[str, HeldBinding] = {}
         self.on_node: dict[str, dict[ReplicaKey, Replica]] = {}
@@ -290,11 +309,13 @@ class Occupancy:
         if self.bucket_count in (0, event.buckets):
             self.bucket_count = event.buckets
             before = self.buckets.get(event.bucket)
-            said = self._take_terms(self.terms, event)
+            changed = self._take_terms(self.terms, event)
             if before == nodes:
-                return said
+                self._identify_pods()
+                return changed
             self._take_bucket(event.bucket, nodes)
             self._merge({*(before or ()), *nodes}, at)
+            self._identify_pods()
             return True
         return self._observe_rebucketed(event, nodes, at)
 
@@ -327,7 +348,17 @@ class Occupancy:
         self.incoming_count = 0
         self.terms, self.incoming_terms = self.incoming_terms, {}
         self._merge(names, at)
+        self._identify_pods()
         return True
+
+    def _identify_pods(self) -> None:
+        """Reads the reported pods of all nodes again if they are told apart in another way now: by
+        uid where waiting pods are placed, else by binding and ordinal."""
+        by_uid = self.places == "pods"
+        if by_uid != self._by_uid:
+            self._by_uid = by_uid
+            for name in sorted(self.reported):
+                self._take_pods(name)
 
     @staticmethod
     def _take_terms(terms: dict[int, NodeTerms], event: NodesObserved) -> bool:
@@ -392,6 +423,9 @@ class Occupancy:
         self.table.put(node, node.name in self.closed)
         self.lost.discard(node.name)
         self._write(node.name)
+        if self.replica_of:
+            here = self.on_node.get(node.name, {})
+            self._follow_pods([replica.pod for replica in here.values()])
 
     def _forget_node(self, name: str) -> None:
         if self.nodes.pop(name, None) is None:
@@ -401,6 +435,7 @@ class Occupancy:
         self.table.drop(name)
         if name in self.on_node:
             self.lost.add(name)
+            self._follow_pods([replica.pod for replica in self.on_node[name].values()])
         self.version += 1
 
     def close(self, name: str) -> None:
@@ -439,9 +474,22 @@ class Occupancy:
             return False
         # One pod per uid, in order of uid: the order of the report has no meaning.
         pods = tuple(sorted({pod.uid: pod for pod in event.pods}.values(), key=lambda pod: pod.uid))
-        before = self.pods.get(name, ())
-        if before == pods:
+        if self.reported.get(name, ()) == pods:
             return False
+        if pods:
+            self.reported[name] = pods
+        else:
+            del self.reported[name]
+        self._take_pods(name)
+        return True
+
+    def _take_pods(self, name: str, unsettled: str = "") -> None:
+        """Computes again what follows from the reported pods of a node and from the replicas that
+        name them. `unsettled`: a binding that the caller settles."""
+        before = self.pods.get(name, ())
+        pods = self.reported.get(name, ())
+        if self.replica_of or self._by_uid:
+            pods = tuple([self._as_replica(pod, name) for pod in pods])
         for pod in before:
             self._unsee(pod)
             if self.node_of.get(pod.uid) == name:
@@ -449,7 +497,7 @@ class Occupancy:
         if pods:
             self.pods[name] = pods
         else:
-            del self.pods[name]
+            self.pods.pop(name, None)
         own = {(pod.binding, pod.ordinal): pod for pod in pods if pod.binding and pod.ordinal >= 0}
         if own:
             self._own_pods[name] = own
@@ -459,14 +507,45 @@ class Occupancy:
             self._see(pod)
             self.node_of[pod.uid] = name
         for binding in sorted({pod.binding for pod in (*before, *pods) if pod.binding}):
-            self._settle(binding)
+            if binding != unsettled:
+                self._settle(binding)
         self._write(name)
-        return True
+        self._follow_pods([pod.uid for pod in (*before, *pods)])
+
+    def _as_replica(self, pod: Pod, node: str) -> Pod:
+        """Returns a pod reported on `node` with the binding and ordinal of the replica that it is.
+        One that no replica names is none, whatever ordinal it reports."""
+        key = self.replica_of.get(pod.uid)
+        if key is None or self.held[key[0]].placed[key[1]].node != node:
+            return pod if pod.ordinal < 0 else msgspec.structs.replace(pod, ordinal=-1)
+        if key == (pod.binding, pod.ordinal):
+            return pod
+        return msgspec.structs.replace(pod, binding=key[0], ordinal=key[1])
+
+    def _follow_pods(self, uids: Iterable[PodUid]) -> None:
+        """Updates `astray` for these pods."""
+        for uid in uids if self.replica_of else ():
+            key = self.replica_of.get(uid)
+            if key is not None and not self._is_there(uid, self.held[key[0]].placed[key[1]].node):
+                self.astray[uid] = None
+            else:
+                self.astray.pop(uid, None)
+
+    def _is_there(self, uid: PodUid, node: str) -> bool:
+        """Whether the pod is on `node`, or waits and the node exists."""
+        on = self.node_of.get(uid)
+        if on is None:
+            return uid in self.waiting.pods and (node in self.nodes or not self.known)
+        return on == node
 
     def observe_waiting(self, event: WaitingPodsObserved) -> bool:
         """Replaces the waiting pods of one bucket of a namespace. Returns whether anything changed.
         A waiting pod uses nothing."""
-        return self.waiting.observe(event)
+        before = self.waiting.in_bucket(event)
+        changed = self.waiting.observe(event)
+        if changed:
+            self._follow_pods([pod.uid for pod in (*before, *event.pods)])
+        return changed
 
     def waits(self, pod: WaitingPod) -> bool:
         """Whether the pod has no node. One that was bound is reported on its node first, and for a
@@ -654,6 +733,9 @@ class Occupancy:
         self, binding: str, held: HeldBinding, share: NodeShare, cls: PodClass, at: int
     ) -> None:
         devices: dict[int, Taken] = {}
+        pods = dict(zip(share.ordinals, share.pods, strict=False))
+        for uid in pods.values():
+            self._release_pod(uid, binding)
         for i, ordinal in enumerate(share.ordinals):
             devices.setdefault(ordinal, share.devices[i] if i < len(share.devices) else ())
             if ordinal in held.placed:  # placed again: it leaves its old node first
@@ -662,7 +744,12 @@ class Occupancy:
             return
         here = self.on_node.setdefault(share.node, {})
         for ordinal, taken in devices.items():
-            held.placed[ordinal] = here[(binding, ordinal)] = Replica(share.node, cls, taken, at)
+            replica = Replica(share.node, cls, taken, at, pods.get(ordinal, ""))
+            held.placed[ordinal] = here[(binding, ordinal)] = replica
+            if replica.pod:
+                self.replica_of[replica.pod] = binding, ordinal
+            else:
+                self.without_pod += 1
         row = self.table.rows.get(share.node)
         if row is None:
             self.lost.add(share.node)
@@ -676,6 +763,18 @@ class Occupancy:
             )
             self.table.charge(row, cls, len(devices), charged)
             self.version += 1
+        if pods:
+            if any(self.node_of.get(uid) == share.node for uid in pods.values()):
+                self._take_pods(share.node, binding)
+            self._follow_pods(pods.values())
+
+    def _release_pod(self, uid: PodUid, binding: str) -> None:
+        """Takes a pod off the replica that it is, before it becomes a replica of `binding`."""
+        key = self.replica_of.get(uid)
+        if key is not None:
+            self._remove(key[0], self.held[key[0]], key[1])
+            if key[0] != binding:
+                self._settle(key[0])
 
     def release(self, binding: str, shares: Iterable[NodeShare], unbound: int = 0) -> None:
         """Releases replicas of a binding. A replica is released if its ordinal is in `shares` and
@@ -707,6 +806,14 @@ class Occupancy:
         if not here:
             del self.on_node[replica.node]
             self.lost.discard(replica.node)
+        if not replica.pod:
+            self.without_pod -= 1
+        else:
+            del self.replica_of[replica.pod]
+            self.astray.pop(replica.pod, None)
+            if self.node_of.get(replica.pod) == replica.node:
+                self._take_pods(replica.node, binding)
+                return
         row = self.table.rows.get(replica.node)
         if row is None:
             return
@@ -805,13 +912,22 @@ def shares_of(placed: Mapping[int, Replica], ordinals: Iterable[int]) -> tuple[N
     for ordinal in ordinals:
         by_node.setdefault(placed[ordinal].node, []).append(ordinal)
     return tuple(
-        NodeShare(node, tuple(own), _devices([placed[o].devices for o in own]))
+        NodeShare(
+            node,
+            tuple(own),
+            _devices([placed[o].devices for o in own]),
+            _pods([placed[o].pod for o in own]),
+        )
         for node, own in by_node.items()
     )
 
 
 def _devices(taken: list[Taken]) -> tuple[Taken, ...]:
     return tuple(taken) if any(taken) else ()
+
+
+def _pods(pods: list[PodUid]) -> tuple[PodUid, ...]:
+    return tuple(pods) if any(pods) else ()
 
 
 def sane(devices: Taken) -> list[tuple[int, int]]:

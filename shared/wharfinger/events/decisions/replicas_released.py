@@ -28,7 +28,8 @@ from wharfinger.events.node_share import NodeShare
 
 
 class ReplicasReleased(Value, frozen=True):
-    """Replicas let go: from nodes (`released`) and not yet bound ones (`unbound`).
+    """Replicas let go: from nodes (`released`) and not yet bound ones (`unbound`). The pods that a
+    share names are to be evicted; it names none where they are gone or are to stay.
 
     `preemptor`: the binding for which they are preempted (reason `Preempted`); empty in events that
     were recorded before it was. `short`: of a node that shrank (reason `NodeShrank`), resource ->

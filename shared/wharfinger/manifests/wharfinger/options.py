@@ -43,6 +43,15 @@ STEADY = PREFIX + "steady-passes"
 COOLDOWN_S = PREFIX + "cooldown-s"
 RETURN_S = PREFIX + "return-s"
 
+SCHEDULER = PREFIX + "scheduler"
+"""Of a Placement whose own scheduler is switched off: `wharfinger` if we decide it instead."""
+WRITTEN = PREFIX + "written"
+"""Of a binding in a hub: a digest of the clusters that were written last. So a change by others is
+told from a new decision without a memory."""
+DRIFT = PREFIX + "drift"
+"""Of a binding in a hub: `restore` if a change of its clusters by others is to be undone; else it
+is accepted until the next decision."""
+
 OF_POLICIES = (
     REMAINDER,
     FAILOVER,
@@ -55,6 +64,8 @@ OF_POLICIES = (
     GAIN_PERCENT,
     BUDGET_PERCENT,
     COMPAT,
+    WRITTEN,
+    DRIFT,
 )
 """The annotations that a policy with replicas may have. Any other that begins with the prefix is
 reported as not acted on."""

@@ -26,7 +26,14 @@ import msgspec
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from wharfinger.domain.actuation import DEFAULT_VERBS, VERBS_OF, Mode, Verb, verbs_in_force
+from wharfinger.domain.actuation import (
+    VERBS_OF,
+    Mode,
+    Verb,
+    default_verbs,
+    possible_verbs,
+    verbs_in_force,
+)
 from wharfinger.runtime.kube.kubeconfig import (
     Access,
     KubeconfigError,
@@ -88,7 +95,7 @@ class JoinedCluster:
     @property
     def verbs_in_force(self) -> tuple[Verb, ...]:
         """What may be changed there; empty: nothing is."""
-        return () if self.hub else verbs_in_force(self.mode, self.verbs)
+        return verbs_in_force(self.mode, self.verbs, self.hub)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +136,9 @@ def checked_name(name: str) -> str:
     return name
 
 
-def checked_verbs(mode: Mode, verbs: Sequence[Verb], place: str) -> tuple[Verb, ...]:
-    """JoinedError: one of them does not go with the mode."""
-    possible = VERBS_OF[mode]
+def checked_verbs(mode: Mode, verbs: Sequence[Verb], hub: bool, place: str) -> tuple[Verb, ...]:
+    """JoinedError: one of them does not go with the mode, or not with a hub or member cluster."""
+    possible = possible_verbs(mode, hub)
     for verb in verbs:
         if verb not in possible:
             expected = f"{', '.join(possible)}" if possible else "none, since it writes nothing"
@@ -159,8 +166,8 @@ def read_joined(file: Path) -> JoinedCluster:
     try:
         raw = YAML(typ="safe", pure=True).load(file.read_bytes())
         entry = msgspec.convert(raw if raw is not None else {}, _JoinedEntry)
-        wanted = DEFAULT_VERBS[entry.mode] if entry.verbs is None else entry.verbs
-        verbs = checked_verbs(entry.mode, wanted, str(file))
+        wanted = default_verbs(entry.mode, entry.hub) if entry.verbs is None else entry.verbs
+        verbs = checked_verbs(entry.mode, wanted, entry.hub, str(file))
         access, write_access = _access(entry, file), _write_access(entry, file)
     except OSError as error:
         raise JoinedError(f"{file}: {error.strerror or error}") from None

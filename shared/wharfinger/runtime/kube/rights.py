@@ -47,6 +47,42 @@ def actuator_rights(verbs: Collection[Verb], namespace: str = NAMESPACE) -> list
 _OF_VERB: dict[Verb, tuple[Manifest, ...]] = {
     "bind": ({"apiGroups": [""], "resources": ["pods/binding"], "verbs": ["create"]},),
     "evict": ({"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},),
+    "claims": (
+        {
+            "apiGroups": ["karpenter.sh"],
+            "resources": ["nodeclaims"],
+            "verbs": ["create", "delete", "list", "watch"],
+        },
+    ),
+    "karmada": (
+        {
+            "apiGroups": ["work.karmada.io"],
+            "resources": ["clusterresourcebindings", "resourcebindings"],
+            "verbs": ["list", "patch", "watch"],
+        },
+        {
+            "apiGroups": ["work.karmada.io"],
+            "resources": ["clusterresourcebindings/status", "resourcebindings/status"],
+            "verbs": ["patch"],
+        },
+    ),
+    "ocm": (
+        {
+            "apiGroups": ["cluster.open-cluster-management.io"],
+            "resources": ["placementdecisions"],
+            "verbs": ["create", "delete", "list", "patch", "watch"],
+        },
+        {
+            "apiGroups": ["cluster.open-cluster-management.io"],
+            "resources": ["placements"],
+            "verbs": ["list", "watch"],
+        },
+        {
+            "apiGroups": ["cluster.open-cluster-management.io"],
+            "resources": ["placementdecisions/status", "placements/status"],
+            "verbs": ["patch"],
+        },
+    ),
     "nodes": ({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]},),
 }
 

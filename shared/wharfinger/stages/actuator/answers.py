@@ -70,6 +70,10 @@ _OF_VERB: dict[Verb, dict[int, Outcome]] = {
     # fact says what is open.
     "bind": {404: Outcome.SUPERSEDED, 409: Outcome.SUPERSEDED},
     "evict": {404: Outcome.REPEATED, 409: Outcome.SUPERSEDED},
+    # These objects are watched: the next version is compared.
+    "claims": {404: Outcome.SUPERSEDED, 409: Outcome.SUPERSEDED},
+    "karmada": {404: Outcome.SUPERSEDED, 409: Outcome.SUPERSEDED},
+    "ocm": {404: Outcome.SUPERSEDED, 409: Outcome.SUPERSEDED},
     "nodes": {404: Outcome.SUPERSEDED, 409: Outcome.CHANGED},
 }
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 from wharfinger.domain.actuation import Verb
 from wharfinger.domain.time import Micros
 from wharfinger.stages.actuator.answers import ApiAnswer, Outcome, outcome_of
-from wharfinger.stages.actuator.effects import Effect, EffectObject
+from wharfinger.stages.actuator.effects import EffectObject
 
 SECOND_US = 1_000_000
 
@@ -49,6 +50,23 @@ class RequestAttempt:
     due: Micros
 
 
+class Sendable(Protocol):
+    """What may be sent. `key`: by which attempts at the same are known; `workload`: as of an
+    effect."""
+
+    @property
+    def verb(self) -> Verb: ...
+
+    @property
+    def key(self) -> Key: ...
+
+    @property
+    def workload(self) -> str: ...
+
+
+T = TypeVar("T", bound=Sendable)
+
+
 @dataclass(slots=True)
 class Attempts:
     made: dict[Key, RequestAttempt] = field(default_factory=dict)
@@ -57,9 +75,7 @@ class Attempts:
     evicted_at: list[Micros] = field(default_factory=list)
     """When evictions of running pods were accepted, in the last minute."""
 
-    def due(
-        self, effects: Iterable[Effect], at: Micros, evicted: Collection[str] = ()
-    ) -> list[Effect]:
+    def due(self, effects: Iterable[T], at: Micros, evicted: Collection[str] = ()) -> list[T]:
         """Of the open effects those that may be sent now. What is not open any more is forgotten.
         `evicted`: workloads of which an evicted pod is still terminating."""
         found = list(effects)
@@ -70,7 +86,7 @@ class Attempts:
                 busy.add(effect.workload)
         self.evicted_at = [when for when in self.evicted_at if at - when < MINUTE_US]
         left = EVICTIONS_A_MINUTE - len(self.evicted_at)
-        due: list[Effect] = []
+        due: list[T] = []
         for effect in found:
             made = self.made.get(effect.key)
             if self.stopped.get(effect.verb, 0) > at or (made is not None and made.due > at):
@@ -83,7 +99,7 @@ class Attempts:
             due.append(effect)
         return due
 
-    def _sent(self, effect: Effect, at: Micros) -> bool:
+    def _sent(self, effect: Sendable, at: Micros) -> bool:
         """Whether it was accepted and its fact may still come."""
         made = self.made.get(effect.key)
         return made is not None and made.outcome is Outcome.SENT and made.due > at
@@ -93,11 +109,11 @@ class Attempts:
         dues = [*(made.due for made in self.made.values()), *self.stopped.values()]
         return min((due for due in dues if due > at), default=None)
 
-    def answered(self, effect: Effect, answer: ApiAnswer, at: Micros) -> RequestAttempt:
+    def answered(self, effect: Sendable, answer: ApiAnswer, at: Micros) -> RequestAttempt:
         return self.settled(effect, outcome_of(effect.verb, answer), answer, at)
 
     def settled(
-        self, effect: Effect, outcome: Outcome, answer: ApiAnswer, at: Micros
+        self, effect: Sendable, outcome: Outcome, answer: ApiAnswer, at: Micros
     ) -> RequestAttempt:
         before = self.made.get(effect.key)
         count = before.count + 1 if before is not None and before.outcome is outcome else 1

@@ -15,7 +15,7 @@ from wharfinger.domain.actuation import CLOSED_BY, Verb, is_ours
 from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.time import Micros
 from wharfinger.stages.actuator.effects import Effect, EffectObject
-from wharfinger.stages.actuator.state import ClusterWork, Placement
+from wharfinger.stages.actuator.state import ClusterWork, PlacedPod
 
 GATED = "SchedulingGated"
 """Reason of the condition PodScheduled while a pod has scheduling gates: it cannot be bound."""
@@ -110,7 +110,7 @@ def workload_of(pod: Pod) -> str:
     return owners[0].uid if owners and owners[0].uid else pod.binding or pod.uid
 
 
-def misplaced(work: ClusterWork) -> list[tuple[Pod, Placement]]:
+def misplaced(work: ClusterWork) -> list[tuple[Pod, PlacedPod]]:
     """Pods that are on another node than they were placed on: somebody else has bound them. They
     are never evicted for that."""
     found = [

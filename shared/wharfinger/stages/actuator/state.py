@@ -43,7 +43,7 @@ said."""
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class PlacedPod:
     node: str
     binding: str
     ordinal: int
@@ -63,7 +63,7 @@ class ClusterWork:
     nodes: NodeBuckets = field(default_factory=NodeBuckets)
     closed: dict[str, Cause] = field(default_factory=dict)
     removals: dict[str, Cause] = field(default_factory=dict)
-    placements: dict[str, Placement] = field(default_factory=dict)
+    placements: dict[str, PlacedPod] = field(default_factory=dict)
     evictions: dict[str, Cause] = field(default_factory=dict)
     _replicas: dict[tuple[str, int], str] = field(default_factory=dict)
     """Binding and ordinal -> uid of the pod that was placed as this replica."""
@@ -171,7 +171,7 @@ class ClusterWork:
             for ordinal, uid in zip(share.ordinals, share.pods, strict=False):
                 self._forget_replica(item.binding, ordinal)
                 self._replicas[item.binding, ordinal] = uid
-                self.placements[uid] = Placement(share.node, item.binding, ordinal, cause)
+                self.placements[uid] = PlacedPod(share.node, item.binding, ordinal, cause)
 
     def _unplace(self, item: Released) -> None:
         for share in item.released:

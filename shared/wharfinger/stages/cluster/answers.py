@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, islice
 from uuid import UUID
 
+from wharfinger.domain.ids import PodUid
 from wharfinger.domain.reasons import ReplicaReason, ReplicasRefusal
+from wharfinger.domain.workload import Requirements
 from wharfinger.engine.nodes.fit import most_common
 from wharfinger.engine.nodes.message import message
 from wharfinger.engine.nodes.occupancy import HeldBinding, shares_of
@@ -131,7 +133,7 @@ def placed(
     explanation = _why(state, binding, choices, seen)
     ordinals = lowest_free(held, len(choices))
     for start in range(0, len(choices), SHARE_MAX):
-        shares = _shares(choices[start : start + SHARE_MAX], ordinals[start : start + SHARE_MAX])
+        shares = shares_on(choices[start : start + SHARE_MAX], ordinals[start : start + SHARE_MAX])
         yield placed_draft(state, binding, shares, explanation, cause)
 
 
@@ -141,11 +143,15 @@ def placed_draft(
     shares: tuple[NodeShare, ...],
     why: Explanation,
     cause: UUID | None,
+    requirements: Requirements | None = None,
 ) -> Draft:
-    held = state.book.held[binding]
-    data = ReplicasPlaced(
-        state.cluster, binding, held.assignment, shares, held.cls.requirements, why
-    )
+    """Drafts the placement of replicas. `requirements`: of the pods that they are, for a binding
+    that need not be known yet; None: those of the binding."""
+    held = state.book.held.get(binding)
+    assignment = "" if held is None else held.assignment
+    if requirements is None:
+        requirements = state.book.held[binding].cls.requirements
+    data = ReplicasPlaced(state.cluster, binding, assignment, shares, requirements, why)
     return Draft(data, binding, "placed", cause)
 
 
@@ -169,7 +175,7 @@ def _why(
     if seen is None:
         with room_kept(state, binding):
             seen = PlacementContext(placer.diagnose(cls), placer.ranked(cls, NAMED + 1))
-    return explained(seen.diagnosis, choices, seen.ranked[1:], _unknown_load(state, placer))
+    return explained(seen.diagnosis, choices, seen.ranked[1:], unknown_load(state, placer))
 
 
 def lowest_free(held: HeldBinding, wanted: int) -> list[int]:
@@ -178,16 +184,22 @@ def lowest_free(held: HeldBinding, wanted: int) -> list[int]:
     return list(islice((i for i in count() if i not in held.placed), wanted))
 
 
-def _shares(choices: Sequence[NodeChoice], ordinals: Sequence[int]) -> tuple[NodeShare, ...]:
+def shares_on(
+    choices: Sequence[NodeChoice], ordinals: Sequence[int], pods: Sequence[PodUid] = ()
+) -> tuple[NodeShare, ...]:
     """Groups chosen nodes by node. Returns one `NodeShare` for each node: the ordinals of the
     replicas on it and, if the pods use devices, the devices of each replica. `choices[i]` is the
     node for the replica with `ordinals[i]`. Nodes are in the order in which they are chosen first.
-    Example: choices (a, b, a) and ordinals (0, 1, 2): a with (0, 2), b with (1)."""
+    `pods`: uid of the pod that each replica is; empty: they are not known. Example: choices (a, b,
+    a) and ordinals (0, 1, 2): a with (0, 2), b with (1)."""
     if len(choices) == 1:
         (choice,) = choices
         return (
             NodeShare(
-                choice.row.name, tuple(ordinals), (choice.devices,) if choice.devices else ()
+                choice.row.name,
+                tuple(ordinals),
+                (choice.devices,) if choice.devices else (),
+                tuple(pods),
             ),
         )
     by_node: dict[str, list[int]] = {}
@@ -198,6 +210,7 @@ def _shares(choices: Sequence[NodeChoice], ordinals: Sequence[int]) -> tuple[Nod
             name,
             tuple([ordinals[at] for at in chosen]),
             tuple([choices[at].devices for at in chosen]) if choices[chosen[0]].devices else (),
+            tuple([pods[at] for at in chosen]) if pods else (),
         )
         for name, chosen in by_node.items()
     )
@@ -235,7 +248,7 @@ def does_not_fit(state: ClusterStageState, binding: str, replicas: int, also: st
     with room_kept(state, binding):
         diagnosis = placer.diagnose(cls)
         note = _note(diagnosis) or message(placer, cls)
-    unknown = _unknown_load(state, placer)
+    unknown = unknown_load(state, placer)
     note = " ".join([said for said in (note, unknown, also) if said])
     return refused(state, binding, replicas, most_common(diagnosis.refused), note, diagnosis)
 
@@ -248,7 +261,7 @@ def _note(diagnosis: Diagnosis) -> str:
     return ""
 
 
-def _unknown_load(state: ClusterStageState, placer: Placer) -> str:
+def unknown_load(state: ClusterStageState, placer: Placer) -> str:
     """Returns a sentence with the metrics whose load is unknown and on how many nodes. Empty if all
     loads are known, or no load policy is in use."""
     if state.load.idle:

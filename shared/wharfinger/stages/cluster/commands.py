@@ -107,11 +107,18 @@ def _why_not(state: ClusterStageState, proposed: DisruptionProposed, at: Micros)
 
 
 def _extended(state: ClusterStageState, nodes: Sequence[str]) -> No | None:
-    """Refuses a command if extenders are interested in a replica on its nodes. Placing such a
-    replica takes several rounds, so it cannot be moved atomically. None: there is no such
-    replica."""
+    """Refuses a command if a replica on its nodes cannot be moved atomically: extenders are
+    interested in it, so that placing it takes several rounds, or it is a pod that exists, in whose
+    place the cluster makes another one only after its end. None: there is no such replica."""
     for name in nodes:
-        for binding, ordinal in sorted(state.book.on_node.get(name, {})):
+        for (binding, ordinal), replica in sorted(
+            state.book.on_node.get(name, {}).items(), key=lambda item: item[0]
+        ):
+            if replica.pod:
+                return (
+                    "Protected",
+                    f"{binding} #{ordinal} on node {name} is a pod that cannot be placed ahead",
+                )
             if extenders_of(state, state.book.held[binding]):
                 return (
                     "Protected",

@@ -71,6 +71,7 @@ from wharfinger.stages.cluster.move_cooldown import tidy
 from wharfinger.stages.cluster.no_execute import release_no_execute
 from wharfinger.stages.cluster.placing import settle
 from wharfinger.stages.cluster.plans import TRIAL, answer_plans, expectation
+from wharfinger.stages.cluster.pod_placing import settle_pods
 from wharfinger.stages.cluster.profile import ClusterProfile
 from wharfinger.stages.cluster.removals import answer_proposals, forget_proposal
 from wharfinger.stages.cluster.replica_moves import forget_motion, motion_due
@@ -83,6 +84,7 @@ from wharfinger.stages.cluster.state import (
     empty_state,
     left_alone,
     load,
+    places_pods,
 )
 from wharfinger.stages.extender_calls import ExtenderCall
 from wharfinger.stages.plans import plan_folds
@@ -234,7 +236,11 @@ class ClusterDecider:
         looked = state.book.known and not state.gathers(state.at) and not state.unfinished
         if looked and not state.gathers_for_nodes(state.at):
             other_pods.looked(state, state.at)
-        if looked and (state.members.stirred or state.groups):
+        if places_pods(state):
+            # groups are looked at whenever their pods wait
+            state.members.stirred.clear()
+            state.groups = {}
+        elif looked and (state.members.stirred or state.groups):
             state.groups = waiting_groups(state)
             state.members.stirred.clear()
         if state.nominated:
@@ -264,11 +270,9 @@ class ClusterDecider:
             return None
         if state.unfinished and not state.gathers(state.at):
             return state.at
-        dues = [
-            no_execute.next_due(state),
-            claims.next_due(state),
-            command_progress.next_due(state),
-        ]
+        dues = [claims.next_due(state), command_progress.next_due(state)]
+        if not places_pods(state):
+            dues.append(no_execute.next_due(state))
         dues += [motion_due(state), static_due(state, state.at), other_pods.due(state)]
         if state.gathering is not None and state.gathers(state.at) and state.book.unsettled:
             # nothing is placed, nor given up, before
@@ -302,7 +306,8 @@ def _by_the_rules(state: ClusterStageState, at: Micros) -> Iterator[Draft]:
     If the round reaches its bound of work (the maximum number of replicas in one round) while it
     places replicas, the remaining steps are made in the next round. After the stage has committed a
     plan, the stage runs this function again. In a cluster that keeps its own scheduler, proposals
-    are only answered, by refusals.
+    are only answered, by refusals. In a joined cluster that this scheduler places, waiting pods are
+    placed instead of replicas (`pod_placing`), and its own controllers evict under taints.
     """
     state.at = at
     state.tries.clear()
@@ -312,10 +317,14 @@ def _by_the_rules(state: ClusterStageState, at: Micros) -> Iterator[Draft]:
         yield from answer_descheduling(state, at)
         return
     if state.book.known:
-        yield from release_no_execute(state, at)
-        yield from release_from_shrunk(state)
-        yield from claims.follow_claims(state, at)
-        yield from settle(state, at)
+        if places_pods(state):
+            yield from claims.follow_claims(state, at)
+            yield from settle_pods(state, at)
+        else:
+            yield from release_no_execute(state, at)
+            yield from release_from_shrunk(state)
+            yield from claims.follow_claims(state, at)
+            yield from settle(state, at)
         if state.exhausted:
             return
         yield from claims.cancel_unneeded(state)
@@ -325,7 +334,8 @@ def _by_the_rules(state: ClusterStageState, at: Micros) -> Iterator[Draft]:
     yield from answer_descheduling(state, at)
     if state.book.known and state.running:
         yield from carry_out(state, at)
-        yield from settle(state, at)  # where a command was rolled back there is room again
+        # where a command was rolled back there is room again
+        yield from settle_pods(state, at) if places_pods(state) else settle(state, at)
 
 
 def _carry_out(state: ClusterStageState, steps: Sequence[Step], cause: UUID, at: Micros) -> None:

@@ -130,6 +130,8 @@ def _why_not(
         return "NothingToDo", f"{binding} #{ordinal}: node {node} goes anyway"
     if not may_move(held, ordinal):
         return "NothingToDo", f"{binding} #{ordinal} goes anyway"
+    if held.placed[ordinal].pod:
+        return "Protected", f"{binding} #{ordinal} is a pod that cannot be placed ahead"
     if extenders_of(state, held):
         return "Protected", f"extenders have a say about {binding} #{ordinal}"
     if group_of(held.cls) is not None:

@@ -7,12 +7,12 @@ pod counts as reported (`stages.cluster_snapshots.pods_of`). Closed nodes are ma
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
 import msgspec
 
-from wharfinger.domain.node import Node, Pod
+from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.engine.framework.snapshot import Snapshot
 from wharfinger.engine.load.node_loads import LoadView
 from wharfinger.engine.nodes.occupancy import HeldBinding
@@ -22,7 +22,9 @@ from wharfinger.stages.cluster.state import ClusterStageState
 from wharfinger.stages.cluster_snapshots import pods_of, replica_pod, reserved_pod, uid_of
 
 
-def pictured(state: ClusterStageState, promised_but_to: str | None = None) -> Snapshot:
+def pictured(
+    state: ClusterStageState, promised_but_to: str | None = None, pods: Sequence[WaitingPod] = ()
+) -> Snapshot:
     """Builds the snapshot of the cluster for the scheduling plugins: nodes with their pods, objects
     such as volumes, the measured load, and the most frequent requests of the replicas assigned so
     far.
@@ -30,13 +32,14 @@ def pictured(state: ClusterStageState, promised_but_to: str | None = None) -> Sn
     `promised_but_to`: the name of a binding. The snapshot then also has room that is reserved on
     nodes for replicas, as pods on those nodes. Room reserved for this binding by nominations is
     left out, because the binding may use it, and so is room for pods of other schedulers with a
-    lower priority. None: no reserved room is included.
+    lower priority. None: no reserved room is included. `pods`: the waiting pods that are placed as
+    replicas of this binding; their priority counts, and no room is kept from them for themselves.
     """
     book = state.book
     nodes = [_told(node, name in book.closed) for name, node in book.nodes.items()]
     snapshot = Snapshot.of(nodes, (*pods_of(state.book), *_besides(state)), state.objects.all)
     if promised_but_to is not None:
-        for pod in _promised(state, promised_but_to):
+        for pod in _promised(state, promised_but_to, pods):
             snapshot.add(pod)
     snapshot.demand = state.demand.workload
     if not state.load.idle:
@@ -62,10 +65,14 @@ def _besides(state: ClusterStageState) -> Iterator[Pod]:
         yield replica_pod(0, binding, ordinal, replica)
 
 
-def _promised(state: ClusterStageState, but: str) -> Iterator[Pod]:
+def _promised(state: ClusterStageState, but: str, waiting: Sequence[WaitingPod]) -> Iterator[Pod]:
     yield from nominated_pods(state, but)
     yield from moving_pods(state)
-    yield from other_reserved_pods(state, state.book.held[but].priority)
+    if waiting:
+        own = {pod.uid for pod in waiting} | {pod.requirements.pod_key for pod in waiting}
+        yield from other_reserved_pods(state, max(pod.priority for pod in waiting), own)
+    else:
+        yield from other_reserved_pods(state, state.book.held[but].priority)
 
 
 def nominated_pods(state: ClusterStageState, but: str = "") -> Iterator[Pod]:
@@ -102,11 +109,14 @@ def moving_pods(state: ClusterStageState) -> Iterator[Pod]:
             yield reserved_pod(move.requirements, name, move.node, move.priority)
 
 
-def other_reserved_pods(state: ClusterStageState, floor: int | None = None) -> Iterator[Pod]:
+def other_reserved_pods(
+    state: ClusterStageState, floor: int | None = None, but: Collection[str] = ()
+) -> Iterator[Pod]:
     """Yields the room that is kept for waiting pods of other schedulers, as pods on its nodes.
-    `floor`: only for pods of this priority or a higher one; None: for all."""
+    `floor`: only for pods of this priority or a higher one; None: for all. `but`: names of rooms
+    that are left out."""
     for room in reserved_rooms(state, floor):
-        for number in range(room.count):
+        for number in range(0 if room.name in but else room.count):
             yield reserved_pod(room.requirements, f"{room.name} {number}", room.node, room.priority)
 
 

@@ -7,12 +7,12 @@ charged to its node when its decision is folded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from wharfinger.domain.resources import DEVICE_MILLI
-from wharfinger.domain.scheduler import Extender
+from wharfinger.domain.scheduler import DEFAULT_SCHEDULER, Extender
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.framework import extenders
 from wharfinger.engine.nodes.classes import PodClass
@@ -46,7 +46,21 @@ def placer_of(state: ClusterStageState, binding: str) -> Placer:
     far. Raises AssertionError if the profile does not exist; callers refuse a binding without a
     profile before they call this function.
     """
-    placer = state.profiles.placer(state.book.held[binding].cls.requirements.traits.scheduler)
+    return placer_for(state, state.book.held[binding].cls.requirements.traits.scheduler)
+
+
+def profile_name(state: ClusterStageState, scheduler: str) -> str:
+    """Returns the name of the scheduler profile for pods that name this scheduler. Where waiting
+    pods are placed, it is the default profile if none has the name: the cluster's options say that
+    these pods are ours."""
+    if state.book.places == "pods" and state.profiles.profile(scheduler) is None:
+        return DEFAULT_SCHEDULER
+    return scheduler
+
+
+def placer_for(state: ClusterStageState, scheduler: str) -> Placer:
+    """Returns the placer as `placer_of` does, for pods that name this scheduler."""
+    placer = state.profiles.placer(profile_name(state, scheduler))
     assert placer is not None, "a binding whose scheduler is unknown is not placed"
     if not state.load.idle:
         loads = state.loads.columns(state.book.table, state.at, placer.profile.arguments.dynamic)
@@ -257,7 +271,11 @@ def moves_to_come(state: ClusterStageState) -> Iterator[PendingMove]:
 
 @contextmanager
 def room_kept(
-    state: ClusterStageState, *bindings: str, moving: ReplicaKey | None = None
+    state: ClusterStageState,
+    *bindings: str,
+    moving: ReplicaKey | None = None,
+    floor: int | None = None,
+    but: Collection[str] = (),
 ) -> Iterator[None]:
     """Subtracts reserved room from the free resources of nodes while the `with` block runs, and
     adds it again at the end. So the block, which searches nodes for `bindings`, does not use room
@@ -269,13 +287,18 @@ def room_kept(
     is not subtracted.
 
     `moving`: (binding, ordinal) of a move that is being carried out; its target is not subtracted.
+    `floor`: takes the place of the priority of `bindings`, for waiting pods. `but`: names of rooms
+    that are kept for these pods themselves, and so are not subtracted (`ReservedRoom.name`).
+
     No event or decision may be folded inside the block.
     """
-    kept = list(_kept(state, bindings)) if state.nominated else []
+    if floor is None:
+        floor = _floor(state, bindings)
+    kept = list(_kept(state, bindings, floor)) if state.nominated else []
     if state.expected or state.book.waiting.nominated:
-        kept += _kept_for_others(state, bindings)
+        kept += _kept_for_others(state, floor, but)
     if state.running:
-        kept += _kept_for_moves(state, bindings, moving)
+        kept += _kept_for_moves(state, floor, moving)
     for row, cls, replicas, devices in kept:
         charge(state, row, cls, replicas, devices)
     try:
@@ -286,10 +309,9 @@ def room_kept(
 
 
 def _kept(
-    state: ClusterStageState, bindings: Sequence[str]
+    state: ClusterStageState, bindings: Sequence[str], floor: int
 ) -> Iterator[tuple[NodeRow, PodClass, int, Taken]]:
     book = state.book
-    floor = _floor(state, bindings)
     for binding, nominations in sorted(state.nominated.items()):
         held = book.held.get(binding)
         if binding in bindings or held is None or held.priority < floor:
@@ -305,21 +327,20 @@ def _kept(
 
 
 def _kept_for_others(
-    state: ClusterStageState, bindings: Sequence[str]
+    state: ClusterStageState, floor: int, but: Collection[str]
 ) -> Iterator[tuple[NodeRow, PodClass, int, Taken]]:
     book = state.book
-    for room in reserved_rooms(state, _floor(state, bindings)):
+    for room in reserved_rooms(state, floor):
         row = book.table.rows.get(room.node)
-        if row is not None:
+        if row is not None and room.name not in but:
             cls = book.class_of(room.requirements)
             yield row, cls, room.count, _devices_to_keep(row, cls) * room.count
 
 
 def _kept_for_moves(
-    state: ClusterStageState, bindings: Sequence[str], moving: ReplicaKey | None
+    state: ClusterStageState, floor: int, moving: ReplicaKey | None
 ) -> Iterator[tuple[NodeRow, PodClass, int, Taken]]:
     book = state.book
-    floor = _floor(state, bindings)
     for move in moves_to_come(state):
         row = book.table.rows.get(move.node)
         if row is not None and move.priority >= floor and (move.binding, move.ordinal) != moving:

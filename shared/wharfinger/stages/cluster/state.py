@@ -42,7 +42,7 @@ from wharfinger.engine.devices.workload import ClusterDemand, DemandSeen
 from wharfinger.engine.load.annotations import written_of
 from wharfinger.engine.load.node_loads import LoadBook
 from wharfinger.engine.nodes.columns import Taken, Ties
-from wharfinger.engine.nodes.occupancy import AS_ASSIGNED, NodeTerms, Occupancy, Replica
+from wharfinger.engine.nodes.occupancy import AS_ASSIGNED, NodeTerms, Occupancy, Replica, ReplicaKey
 from wharfinger.events.cluster_state import (
     ImageOnNodes,
     NodeImagesObserved,
@@ -289,6 +289,12 @@ def left_alone(state: ClusterStageState) -> tuple[ProposalRefusal, str] | None:
     return None
 
 
+def places_pods(state: ClusterStageState) -> bool:
+    """Returns whether the pods that wait in the cluster are placed, instead of assigned
+    replicas."""
+    return state.book.places == "pods"
+
+
 # --- the stored form
 
 
@@ -339,11 +345,21 @@ class SavedHeld(Value, frozen=True):
     placed: tuple[_PlacedReplica, ...]
 
 
+class _PodOfReplica(Value, frozen=True, array_like=True):
+    """The pod that a placed replica is; apart from it, so that replicas without one are stored as
+    ever."""
+
+    binding: BindingName
+    ordinal: int
+    uid: PodUid
+
+
 class _Bindings(Value, frozen=True):
     arrivals: int
     classes: dict[ClassKey, Requirements]
     held: tuple[SavedHeld, ...]
     demand: DemandSeen = DemandSeen()
+    pods: tuple[_PodOfReplica, ...] = ()
 
 
 class WaitingPodGroup(Value, frozen=True, array_like=True):
@@ -471,8 +487,16 @@ def dump(state: ClusterStageState) -> dict[str, bytes]:
                 _terms(book.incoming_terms),
             )
         ),
-        "pods": canonical(_Pods(book.pods, tuple(book.waiting.facts()))),
-        "bindings": canonical(_Bindings(book.arrivals, classes, tuple(held), state.demand.seen())),
+        "pods": canonical(_Pods(book.reported, tuple(book.waiting.facts()))),
+        "bindings": canonical(
+            _Bindings(
+                book.arrivals,
+                classes,
+                tuple(held),
+                state.demand.seen(),
+                tuple([_PodOfReplica(*key, uid) for uid, key in sorted(book.replica_of.items())]),
+            )
+        ),
         "stream": canonical(
             _Stream(
                 state.seen,
@@ -577,8 +601,9 @@ def load(
     """
     state = empty_state(stream, profile, ties)
     bindings = _load_facts(state, sections)
+    pods = {(of.binding, of.ordinal): of.uid for of in bindings.pods}
     for h in bindings.held:
-        load_held(state.book, h, bindings.classes)
+        load_held(state.book, h, bindings.classes, pods)
     for name, held in state.book.held.items():
         state.members.follow(name, held)
     count_placed(state)
@@ -618,7 +643,7 @@ def load_apart(empty: ClusterStageState, sections: Mapping[str, bytes]) -> Apart
     """
     bindings = _load_facts(empty, sections)
     book = empty.book
-    occupied = book.pods or book.waiting.pods or book.taint_since or book.incoming
+    occupied = book.pods or bindings.pods or book.waiting.pods or book.taint_since or book.incoming
     if occupied or empty.shrunk or not book.known:
         return None
     return Apart(empty, bindings.held, bindings.classes)
@@ -740,9 +765,15 @@ def loads_written(state: ClusterStageState, names: Iterable[str]) -> None:
             load.written_on(name, None if node is None else written_of(node))
 
 
-def load_held(book: Occupancy, h: SavedHeld, classes: Mapping[str, Requirements]) -> None:
+def load_held(
+    book: Occupancy,
+    h: SavedHeld,
+    classes: Mapping[str, Requirements],
+    pods: Mapping[ReplicaKey, PodUid] = {},
+) -> None:
     for p in h.placed:
-        share = NodeShare(p.node, (p.ordinal,), (p.devices,))
+        uid = pods.get((h.binding, p.ordinal))
+        share = NodeShare(p.node, (p.ordinal,), (p.devices,), () if uid is None else (uid,))
         book.place(h.binding, (share,), classes[p.class_key], p.at)
     book.restore(
         h.binding,

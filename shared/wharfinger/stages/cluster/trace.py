@@ -13,7 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import get_args
 
-from wharfinger.domain.node import Node
+import msgspec
+
+from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.reasons import NodeReason, ReplicaReason
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.framework.cycle import CycleOutcome
@@ -27,7 +29,7 @@ from wharfinger.engine.nodes.profile_rules import reason_for
 from wharfinger.events.decisions import NodesAnswer
 from wharfinger.rules.changes import ChangeSet, size
 from wharfinger.stages.cluster.framework_view import pictured, wanted_pod
-from wharfinger.stages.cluster.node_search import placer_of, room_kept
+from wharfinger.stages.cluster.node_search import placer_for, profile_name, room_kept
 from wharfinger.stages.cluster.state import ClusterStageState
 
 
@@ -97,30 +99,46 @@ def trace(state: ClusterStageState, data: NodesAnswer) -> NodesTrace | None:
     """
     if data.refusal() in get_args(ReplicaReason):
         return None
-    held = state.book.held[data.binding]
+    cls, wanted, waiting = _asked(state, data)
     placed = {s.node: len(s.ordinals) for s in data.placed}
-    framework = state.profiles.framework(held.cls.requirements.traits.scheduler)
-    outcome = framework.run(
-        pictured(state, promised_but_to=data.binding), wanted_pod(held, data.binding)
-    )
-    with room_kept(state, data.binding):
+    scheduler = profile_name(state, cls.requirements.traits.scheduler)
+    framework = state.profiles.framework(scheduler)
+    outcome = framework.run(pictured(state, data.binding, waiting), wanted)
+    own = {pod.uid for pod in waiting} | ({cls.requirements.pod_key} if waiting else set())
+    floor = wanted.priority if waiting else None
+    with room_kept(state, data.binding, floor=floor, but=own):
         found = [
             _node(
                 state,
                 row,
                 state.book.nodes[name],
-                held.cls,
+                cls,
                 placed.get(name, 0),
                 outcome,
                 framework.plugins,
             )
             for name, row in sorted(state.book.table.rows.items())
         ]
-        ranked = placer_of(state, data.binding).ranked(held.cls, len(found))
+        ranked = placer_for(state, scheduler).ranked(cls, len(found))
     ranks = {choice.row.name: at for at, choice in enumerate(ranked)}
-    asked = held.cls.requirements
+    asked = cls.requirements
     found.sort(key=lambda n: (bool(n.refused), ranks.get(n.name, 0), _distance(n, asked), n.name))
     return NodesTrace(state.cluster, framework.profile.name, asked, tuple(found), outcome.message)
+
+
+def _asked(
+    state: ClusterStageState, data: NodesAnswer
+) -> tuple[PodClass, Pod, tuple[WaitingPod, ...]]:
+    """Returns what the decision is about: the class of its replicas, one of them as a pod, and the
+    waiting pods that it places. The last is empty if it places replicas without pods; these are of
+    the class of their binding."""
+    uids = {uid for share in data.placed for uid in share.pods}
+    waiting = tuple([pod for uid, pod in state.book.waiting.pods.items() if uid in uids])
+    if not waiting:
+        held = state.book.held[data.binding]
+        return held.cls, wanted_pod(held, data.binding), ()
+    pod = msgspec.structs.replace(waiting[0].on(""), binding=data.binding)
+    return state.book.class_of(pod.requirements), pod, waiting
 
 
 def _node(

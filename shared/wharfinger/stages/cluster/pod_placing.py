@@ -1,0 +1,306 @@
+"""Placement in a joined cluster: the unit is the pod that exists and waits for this scheduler.
+
+The cluster's controllers make the pods, and webhooks change them. So a pod is placed by its own
+requirements, and the replicas that the fleet assigned are not placed before their pods exist. A
+placed replica names its pod by uid. It is released when the pod is gone, runs on another node, or
+waits while its node does not exist any more; nothing else releases it: which pods of a workload go
+is the choice of the cluster's controllers.
+
+A pod belongs to the binding of its workload if the fleet has assigned that to this cluster, else to
+a binding of its own (`local_binding`). Its ordinal is its index in a StatefulSet or an indexed Job
+where that is free, else the lowest free one.
+
+A pod that fits nowhere waits; nodes are requested for it as for pods of other schedulers
+(`other_pods`). The pods of a group are placed when enough of them fit. Nothing is preempted for a
+waiting pod, and pods about which an extender has a say are not placed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+import msgspec
+
+from wharfinger.domain.ids import BindingName, PodUid
+from wharfinger.domain.node import WaitingPod
+from wharfinger.domain.scheduler import DEFAULT_SCHEDULER
+from wharfinger.engine.framework import extenders
+from wharfinger.engine.nodes.classes import PodClass
+from wharfinger.engine.nodes.message import message
+from wharfinger.engine.nodes.occupancy import shares_of
+from wharfinger.engine.nodes.place import NodeChoice, PlacementContext, Placer
+from wharfinger.events.envelope import uuid_of
+from wharfinger.kernel.decider import Draft, Micros
+from wharfinger.stages.cluster.answers import placed_draft, released_draft, shares_on, unknown_load
+from wharfinger.stages.cluster.explain import NAMED, explained
+from wharfinger.stages.cluster.group_members import Group, group_of
+from wharfinger.stages.cluster.node_search import charge, placer_for, profile_name, room_kept
+from wharfinger.stages.cluster.provisioning import provision
+from wharfinger.stages.cluster.state import ClusterStageState
+
+POD_GONE, NODE_GONE, BOUND_ELSEWHERE = "PodGone", "NodeGone", "BoundElsewhere"
+"""Reasons of a release."""
+
+KINDS_MAX = 500
+"""Maximum number of kinds of pods that are placed as one batch."""
+
+PODS_MAX = 2_000
+"""Maximum number of pods in one decision, so that it fits into one message with their uids."""
+
+
+@dataclass(slots=True)
+class _AlikePods:
+    """Waiting pods of one binding with equal requirements and priority, the oldest first."""
+
+    binding: BindingName
+    cls: PodClass
+    pods: list[WaitingPod] = field(default_factory=list)
+
+
+def settle_pods(state: ClusterStageState, at: Micros) -> Iterator[Draft]:
+    yield from _release_astray(state)
+    yield from _place_waiting(state)
+    if not state.exhausted and not state.gathers_for_nodes(at):
+        yield from provision(state, {}, at)
+
+
+# --- releases
+
+
+def _release_astray(state: ClusterStageState) -> Iterator[Draft]:
+    book = state.book
+    found: dict[tuple[BindingName, str], list[int]] = {}
+    for uid in sorted(book.astray):
+        binding, ordinal = book.replica_of[uid]
+        found.setdefault((binding, _why_released(state, uid)), []).append(ordinal)
+    if book.without_pod:
+        # the cluster was fed without pods before: nothing was made of these
+        for binding, held in sorted(book.held.items()):
+            ordinals = [ordinal for ordinal, replica in held.placed.items() if not replica.pod]
+            if ordinals:
+                found.setdefault((binding, POD_GONE), []).extend(ordinals)
+    for (binding, reason), ordinals in sorted(found.items()):
+        for start in range(0, len(ordinals), PODS_MAX):
+            if state.exhausted:
+                return
+            part = sorted(ordinals)[start : start + PODS_MAX]
+            # without their uids: a release that names pods is an order to evict them
+            shares = tuple(
+                [
+                    msgspec.structs.replace(share, pods=())
+                    for share in shares_of(book.held[binding].placed, part)
+                ]
+            )
+            cause = uuid_of(book.held[binding].assignment)
+            yield released_draft(state, binding, shares, reason, cause)
+
+
+def _why_released(state: ClusterStageState, uid: PodUid) -> str:
+    if uid in state.book.node_of:
+        return BOUND_ELSEWHERE
+    return NODE_GONE if uid in state.book.waiting.pods else POD_GONE
+
+
+# --- which pods, and whose
+
+
+def waits_for_us(state: ClusterStageState, pod: WaitingPod) -> bool:
+    """Whether the pod waits to be placed here: it names our scheduler, has no scheduling gates and
+    no node, and no place was decided for it."""
+    book, traits = state.book, pod.requirements.traits
+    return (
+        (traits.scheduler or DEFAULT_SCHEDULER) == (book.scheduler or DEFAULT_SCHEDULER)
+        and not traits.gates
+        and pod.uid not in book.replica_of
+        and book.waits(pod)
+    )
+
+
+def local_binding(pod: WaitingPod, cluster: str) -> BindingName:
+    """Returns the name of the binding of a pod whose workload the fleet does not know:
+    `<namespace>/<name>-<kind>@<cluster>`."""
+    workload = pod.binding or f"{pod.requirements.traits.home}/{pod.name}-pod"
+    return f"{workload}@{cluster}"
+
+
+def binding_of(state: ClusterStageState, pod: WaitingPod) -> BindingName:
+    """Returns the binding that the pod is a replica of."""
+    if pod.binding and pod.binding in state.book.held:
+        return pod.binding
+    return local_binding(pod, state.cluster)
+
+
+def _queue(state: ClusterStageState) -> list[WaitingPod]:
+    """Returns the pods that wait to be placed here: the highest priority first, then the oldest."""
+    pods = [pod for pod in state.book.waiting.pods.values() if waits_for_us(state, pod)]
+    pods.sort(key=lambda pod: (-pod.priority, pod.created_us, pod.uid))
+    return pods
+
+
+def _alike(state: ClusterStageState, pods: Sequence[WaitingPod]) -> list[_AlikePods]:
+    """Groups pods of one priority by binding and requirements, in the order of the first of
+    each."""
+    found: dict[tuple[str, str], _AlikePods] = {}
+    for pod in pods:
+        binding = binding_of(state, pod)
+        key = binding, pod.requirements.pod_key
+        if key not in found:
+            found[key] = _AlikePods(binding, state.book.class_of(pod.requirements))
+        found[key].pods.append(pod)
+    return list(found.values())
+
+
+# --- placements
+
+
+def _place_waiting(state: ClusterStageState) -> Iterator[Draft]:
+    """Places the waiting pods, one priority after the other: first those that are placed one by
+    one, then the groups. A lower priority gets what is left."""
+    pods = _queue(state)
+    while pods and not state.exhausted:
+        level = [pod for pod in pods if pod.priority == pods[0].priority]
+        pods = pods[len(level) :]
+        single: list[_AlikePods] = []
+        groups: dict[Group, list[_AlikePods]] = {}
+        for kind in _alike(state, level):
+            if _has_extender(state, kind.cls):
+                continue
+            group = group_of(kind.cls)
+            (single if group is None else groups.setdefault(group, [])).append(kind)
+        for start in range(0, len(single), KINDS_MAX):
+            yield from _place(state, _within(state, single[start : start + KINDS_MAX]))
+        for group, kinds in groups.items():
+            if not state.exhausted:
+                yield from _place(state, kinds, _missing_of(state, group, kinds))
+
+
+def _within(state: ClusterStageState, kinds: Sequence[_AlikePods]) -> list[_AlikePods]:
+    """Returns the kinds with no more pods than the round may still place."""
+    left = state.work_left
+    if left is None:
+        return list(kinds)
+    kept: list[_AlikePods] = []
+    for kind in kinds:
+        if left > 0:
+            kept.append(_AlikePods(kind.binding, kind.cls, kind.pods[:left]))
+            left -= len(kind.pods)
+    return kept
+
+
+def _missing_of(state: ClusterStageState, group: Group, kinds: Sequence[_AlikePods]) -> int:
+    """Returns how many pods of the group have to be placed now so that it reaches its minimum."""
+    least = max(kind.cls.requirements.traits.min_count for kind in kinds)
+    placed = sum(
+        group_of(replica.cls) == group
+        for name in state.members.by_group.get(group, ())
+        for replica in state.book.held[name].placed.values()
+    )
+    return max(0, least - placed)
+
+
+def _place(
+    state: ClusterStageState, kinds: Sequence[_AlikePods], least: int = 0
+) -> Iterator[Draft]:
+    """Places the pods as one batch; none of them if fewer than `least` fit."""
+    if not kinds:
+        return
+    placer = placer_for(state, kinds[0].cls.requirements.traits.scheduler)
+    plans = _planned(state, placer, kinds)
+    if sum(len(choices) for choices, _ in plans) < least:
+        return
+    for kind, (choices, seen) in zip(kinds, plans, strict=True):
+        for start in range(0, len(choices), PODS_MAX):
+            part = choices[start : start + PODS_MAX]
+            yield _placed(state, kind, kind.pods[start : start + len(part)], part, seen, placer)
+
+
+def _planned(
+    state: ClusterStageState, placer: Placer, kinds: Sequence[_AlikePods]
+) -> list[tuple[list[NodeChoice], PlacementContext]]:
+    """Chooses nodes for the pods of all kinds, with the situation before each kind was placed.
+    Leaves the nodes unchanged."""
+    priority = kinds[0].pods[0].priority
+    own = {kind.cls.requirements.pod_key for kind in kinds}
+    own |= {pod.uid for kind in kinds for pod in kind.pods}
+    wants = [(kind.cls, len(kind.pods)) for kind in kinds]
+    with room_kept(state, floor=priority, but=own):
+        if wants == [(kinds[0].cls, 1)]:
+            ranked = placer.ranked(kinds[0].cls, NAMED + 1)
+            return [(ranked[:1], PlacementContext(placer.diagnose(kinds[0].cls), ranked))]
+        plans: list[tuple[list[NodeChoice], PlacementContext]] = []
+        charged: list[tuple[PodClass, NodeChoice]] = []
+        for (cls, _), (choices, seen) in zip(
+            wants, placer.place_batch_seen(wants, None, NAMED + 1), strict=True
+        ):
+            if seen is None:
+                seen = PlacementContext(placer.diagnose(cls), placer.ranked(cls, NAMED + 1))
+            plans.append((choices, seen))
+            for choice in choices:
+                charged.append((cls, choice))
+                charge(state, choice.row, cls, 1, choice.devices)
+        for cls, choice in charged:
+            back = [(index, -milli) for index, milli in choice.devices]
+            charge(state, choice.row, cls, -1, back)
+    return plans
+
+
+def _placed(
+    state: ClusterStageState,
+    kind: _AlikePods,
+    pods: Sequence[WaitingPod],
+    choices: Sequence[NodeChoice],
+    seen: PlacementContext,
+    placer: Placer,
+) -> Draft:
+    held = state.book.held.get(kind.binding)
+    assignment = "" if held is None else held.assignment
+    ordinals = _ordinals(set() if held is None else set(held.placed), pods)
+    why = explained(seen.diagnosis, choices, seen.ranked[1:], unknown_load(state, placer))
+    shares = shares_on(choices, ordinals, [pod.uid for pod in pods])
+    return placed_draft(
+        state, kind.binding, shares, why, uuid_of(assignment), kind.cls.requirements
+    )
+
+
+def _ordinals(taken: set[int], pods: Sequence[WaitingPod]) -> list[int]:
+    """Returns the ordinal of each pod: its own index if that is free, else the lowest free one."""
+    own = {pod.index for pod in pods if pod.index >= 0} - taken
+    free = (number for number in count() if number not in taken and number not in own)
+    left = set(own)
+    found: list[int] = []
+    for pod in pods:
+        if pod.index in left:
+            left.discard(pod.index)
+            found.append(pod.index)
+        else:
+            found.append(next(free))
+    return found
+
+
+# --- why a pod waits
+
+
+def _has_extender(state: ClusterStageState, cls: PodClass) -> bool:
+    wants = cls.requirements
+    asked = state.profiles.extenders(profile_name(state, wants.traits.scheduler))
+    return any(extenders.interested(extender, wants) for extender in asked)
+
+
+def why_waits(state: ClusterStageState, pod: WaitingPod) -> str:
+    """Returns why the pod, which waits for this scheduler, has no node: a sentence; empty if it
+    would be placed in the next round."""
+    traits = pod.requirements.traits
+    if traits.gates:
+        return f"it waits for its scheduling gates: {', '.join(traits.gates)}"
+    cls = state.book.class_of(pod.requirements)
+    if _has_extender(state, cls):
+        return "an extender has a say about it, and none is asked about waiting pods"
+    placer = placer_for(state, traits.scheduler)
+    own = {pod.requirements.pod_key, pod.uid}
+    with room_kept(state, floor=pod.priority, but=own):
+        if not placer.ranked(cls, 1):
+            return message(placer, cls)
+    group = group_of(cls)
+    return f"too few pods of group {group[1]} have room" if group is not None else ""

@@ -1,0 +1,259 @@
+"""Laws of placing the pods that wait in a joined cluster, over what happens there: pods are made,
+bound, bound elsewhere, deleted; nodes come and go. The facts come as a collector sends them: the
+latest of each key, in any batches, delayed, repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.cluster_world import STREAM, Harness, a_node
+from tests.hunting import examples
+from tests.scenarios.test_pod_placing import OURS, WEB, joined, on, waiting, waits, wants
+
+from wharfinger.domain.node import WaitingPod
+from wharfinger.domain.value import Value
+from wharfinger.engine.nodes.occupancy import Occupancy
+from wharfinger.events.cluster_state import NodesObserved, PodsObserved, WaitingPodsObserved
+from wharfinger.events.decisions import ReplicasPlaced, ReplicasReleased
+from wharfinger.events.fanout import assignment_items
+from wharfinger.kernel.audit import audit
+from wharfinger.kernel.decider import Decision
+from wharfinger.kernel.step import empty_head
+from wharfinger.stages.cluster.pod_placing import waits_for_us
+
+NODES, CPU = ("a", "b", "c"), 2000
+CPUS = (300, 700, 1100)
+
+Step = tuple[str, int, int]
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(("make", "make", "bind", "bind", "delete", "deliver", "deliver"))
+        | st.sampled_from(("elsewhere", "lose", "again", "assign", "gate", "restart")),
+        st.integers(0, 7),
+        st.integers(0, 2),
+    ),
+    min_size=10,
+    max_size=40,
+)
+
+
+@dataclass
+class Cluster:
+    """What is true in the cluster, and which facts about it the stage has not been told yet.
+    `bound`: uid -> (node, pod). `chosen`: uid -> node, by the decisions that hold."""
+
+    plane: Harness = field(default_factory=Harness)
+    nodes: list[str] = field(default_factory=lambda: list(NODES))
+    waiting: dict[str, WaitingPod] = field(default_factory=dict)
+    bound: dict[str, tuple[str, WaitingPod]] = field(default_factory=dict)
+    chosen: dict[str, str] = field(default_factory=dict)
+    replicas: dict[tuple[str, int], str] = field(default_factory=dict)
+    untold: dict[str, None] = field(default_factory=dict)
+    sent: list[Value] = field(default_factory=list)
+    mirror: Occupancy = field(default_factory=Occupancy)
+    """What the estimator makes of the same facts, and of the decisions as they are sent to it."""
+    made: int = 0
+    foreign: bool = False
+
+    def __post_init__(self) -> None:
+        self.tell(["nodes"])
+
+    def step(self, what: str, number: int, more: int) -> None:
+        waiting, bound = sorted(self.waiting), sorted(self.bound)
+        match what:
+            case "make":
+                self.made += 1
+                uid = f"u{self.made:03}"
+                theirs = "" if number else "default-scheduler"
+                self.waiting[uid] = waits(
+                    uid,
+                    CPUS[more],
+                    theirs or OURS,
+                    binding=(WEB, "shop/job-job", "")[number % 3],
+                    priority=number % 2,
+                    created_us=self.made,
+                )
+                self.changed("waiting")
+            case "gate" if waiting:
+                uid = waiting[number % len(waiting)]
+                pod = self.waiting[uid]
+                gates = () if pod.requirements.traits.gates else ("quota",)
+                cpu = pod.requirements.requests["cpu"]
+                scheduler = pod.requirements.traits.scheduler
+                self.waiting[uid] = msgspec.structs.replace(
+                    pod, requirements=wants(cpu, scheduler, gates=gates)
+                )
+                self.changed("waiting")
+            case "bind" if self.chosen:
+                uid = sorted(self.chosen)[number % len(self.chosen)]
+                if uid in self.waiting and self.chosen[uid] in self.nodes:
+                    self.bind(uid, self.chosen[uid])
+            case "elsewhere" if waiting and self.nodes:
+                self.foreign = True
+                self.bind(waiting[number % len(waiting)], self.nodes[more % len(self.nodes)])
+            case "delete" if waiting or bound:
+                uid = (*waiting, *bound)[number % (len(waiting) + len(bound))]
+                self.waiting.pop(uid, None)
+                node, _ = self.bound.pop(uid, ("", None))
+                self.changed(f"on {node}" if node else "waiting")
+            case "lose":
+                name = NODES[more]
+                if name in self.nodes:
+                    self.nodes.remove(name)
+                    self.bound = {u: at for u, at in self.bound.items() if at[0] != name}
+                    self.changed(f"on {name}")
+                else:
+                    self.nodes.append(name)
+                self.changed("nodes")
+            case "deliver":
+                keys = list(self.untold)
+                self.tell(keys[: 1 + more] if number % 2 else keys[-1 - more :])
+            case "again" if self.sent:
+                latest = {self.key(fact): fact for fact in self.sent}
+                self.follow(self.plane.feed(*list(latest.values())[-1 - number :]))
+            case "assign":
+                self.assign(number % 5, CPUS[more])
+            case "restart":
+                decider = self.plane.decider
+                sections = decider.dump(self.plane.state)
+                self.plane.state = decider.load(STREAM, sections)
+                assert decider.dump(self.plane.state) == sections
+            case _:
+                pass
+
+    def assign(self, replicas: int, cpu: int) -> None:
+        wanted = self.plane.assigned((WEB, replicas, wants(cpu), 0))
+        self.mirror.take(wanted.items[0], 0)
+        self.follow(self.plane.feed(wanted))
+
+    def bind(self, uid: str, node: str) -> None:
+        self.bound[uid] = node, self.waiting.pop(uid)
+        self.changed(f"on {node}")
+        self.changed("waiting")
+
+    def changed(self, key: str) -> None:
+        self.untold.setdefault(key)
+
+    def fact(self, key: str) -> list[Value]:
+        if key == "nodes":
+            return [*joined(*[a_node(name, CPU) for name in sorted(self.nodes)])]
+        if key == "waiting":
+            return [waiting(*[pod for _, pod in sorted(self.waiting.items())])]
+        name = key.removeprefix("on ")
+        return [on(name, *[pod for _, (node, pod) in sorted(self.bound.items()) if node == name])]
+
+    @staticmethod
+    def key(fact: Value) -> str:
+        match fact:
+            case PodsObserved(node=node):
+                return f"on {node}"
+            case WaitingPodsObserved():
+                return "waiting"
+            case _:
+                return f"nodes {getattr(fact, 'bucket', '')}"
+
+    def tell(self, keys: Sequence[str]) -> None:
+        facts = [fact for key in keys for fact in self.fact(key)]
+        for key in keys:
+            self.untold.pop(key, None)
+        if facts:
+            self.sent += facts
+            for fact in facts:
+                match fact:
+                    case NodesObserved():
+                        self.mirror.observe_nodes(fact, 0)
+                    case PodsObserved():
+                        self.mirror.observe_pods(fact)
+                    case WaitingPodsObserved():
+                        self.mirror.observe_waiting(fact)
+                    case _:
+                        raise AssertionError(fact)
+            self.follow(self.plane.feed(*facts))
+
+    def follow(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            for _, item in assignment_items(decision.seq, str(decision.id), decision.data):
+                self.mirror.take(item, 0)
+            match decision.data:
+                case ReplicasPlaced() as placed:
+                    for share in placed.placed:
+                        for ordinal, uid in zip(share.ordinals, share.pods, strict=True):
+                            assert uid not in self.chosen, "placed once"
+                            self.chosen[uid] = share.node
+                            self.replicas[placed.binding, ordinal] = uid
+                case ReplicasReleased() as released:
+                    for share in released.released:
+                        assert share.pods == (), "no pod is to be evicted"
+                        for ordinal in share.ordinals:
+                            uid = self.replicas.pop((released.binding, ordinal))
+                            assert self.chosen.pop(uid) == share.node
+                case other:
+                    raise AssertionError(f"{other} is no decision about waiting pods")
+
+    def settle(self) -> None:
+        """All facts arrive, the collector's order: pods of nodes before waiting pods."""
+        self.tell([key for key in sorted(self.untold, reverse=True) if key != "waiting"])
+        self.tell(["waiting"])
+
+    def free(self, node: str) -> int:
+        """What is free by the truth: the pods that are there, and those that were promised room."""
+        used = [pod for where, pod in self.bound.values() if where == node]
+        used += [self.waiting[u] for u, n in self.chosen.items() if n == node and u in self.waiting]
+        return CPU - sum(pod.requirements.requests["cpu"] for pod in used)
+
+
+@given(steps)
+@settings(max_examples=examples(120), deadline=None)
+def test_what_is_placed_is_what_waits_or_runs(history: list[Step]) -> None:
+    cluster = Cluster()
+    for step in history:
+        cluster.step(*step)
+    cluster.settle()
+    book = cluster.plane.state.book
+    table = book.table
+    for name in cluster.nodes:
+        free = table.rows[name].free[table.resource_codes["cpu"]]
+        assert free == cluster.free(name), name
+        assert free >= 0 or cluster.foreign
+    for uid, node in cluster.chosen.items():
+        assert uid in cluster.waiting or cluster.bound[uid][0] == node
+    assert set(book.replica_of) == set(cluster.chosen)
+    most = max((cluster.free(name) for name in cluster.nodes), default=0)
+    for uid, pod in cluster.waiting.items():
+        if uid not in cluster.chosen and waits_for_us(cluster.plane.state, pod):
+            assert pod.requirements.requests["cpu"] > most, "it fits, and waits"
+    facts = [fact for key in ("nodes", "waiting") for fact in cluster.fact(key)]
+    assert cluster.plane.feed(*facts) == []
+    for name in cluster.nodes:
+        mirrored = cluster.mirror.table
+        assert mirrored.rows[name].free[mirrored.resource_codes["cpu"]] == cluster.free(name)
+    assert cluster.mirror.unbound == book.unbound
+
+
+@given(steps)
+@settings(max_examples=examples(60), deadline=None)
+def test_histories_replay_and_leave_nothing_behind(history: list[Step]) -> None:
+    """Every pod is deleted and every binding withdrawn: nothing is left in the book."""
+    cluster = Cluster()
+    for step in history:
+        cluster.step(*step)
+    for node, _ in list(cluster.bound.values()):
+        cluster.changed(f"on {node}")
+    cluster.waiting.clear()
+    cluster.bound.clear()
+    cluster.settle()
+    cluster.assign(0, 0)
+    book = cluster.plane.state.book
+    assert cluster.chosen == {}
+    assert not book.held
+    assert not book.on_node
+    assert not book.replica_of
+    assert not book.astray
+    assert book.unbound == {}
+    decider = cluster.plane.decider
+    replayed = audit(decider, decider.initial(STREAM), empty_head(STREAM), cluster.plane.rounds)
+    assert replayed.divergences == []
