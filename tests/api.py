@@ -73,6 +73,7 @@ async def serving(database_url: str) -> AsyncIterator[ApiUnderTest]:
     past = PastDatabase(database_url, "tests")
     api, app = _made()
     api.past, api.identities, api.hub = past, Identities(past.present), Hub(past.present)
+    api.behind_s = 0.2
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     try:
         async with httpx.AsyncClient(transport=transport, base_url=BASE) as http:
@@ -83,8 +84,9 @@ async def serving(database_url: str) -> AsyncIterator[ApiUnderTest]:
 
 
 @contextmanager
-def in_a_thread(database_url: str) -> Iterator[tuple[str, str]]:
-    """The address of a server on a loopback port, and a viewer's token."""
+def in_a_thread(database_url: str, *roles: str) -> Iterator[tuple[str, str]]:
+    """The address of a server on a loopback port, and a token with the roles; without any, of a
+    viewer."""
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     found: Future[str] = Future()
@@ -93,7 +95,9 @@ def in_a_thread(database_url: str) -> Iterator[tuple[str, str]]:
     async def serve() -> None:
         past = PastDatabase(database_url, "tests")
         try:
-            secret, _ = await make_token(past.present, "cli", ["viewer"], "tests", lifetime_s=3600)
+            secret, _ = await make_token(
+                past.present, "cli", roles or ["viewer"], "tests", lifetime_s=3600
+            )
             app = create(Api(past, Identities(past.present), Hub(past.present)))
             config = uvicorn.Config(app, log_config=None, lifespan="off")
             server.append(uvicorn.Server(config))

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from wharfinger.answers.submit import SOURCE, submission
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.node import Node
@@ -31,7 +32,6 @@ from wharfinger.runtime.ledger import Ledger, Submission
 from wharfinger.stages.fleet import FleetDecider
 from wharfinger.stages.world import World
 from wharfinger_cli.facts import Told
-from wharfinger_cli.submit import SOURCE, submission
 
 SECOND = 1_000_000
 START = 1_750_000_000 * SECOND  # 2025-06-15T15:06:40Z

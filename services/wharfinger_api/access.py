@@ -66,6 +66,9 @@ _OPEN = Rule()
 _READ = _roles(Role.VIEWER, Role.OPERATOR, Role.AUDITOR, within=True)
 _READ_ALL = _roles(Role.VIEWER, Role.OPERATOR, Role.AUDITOR)
 _ANYONE = _roles(*Role, within=True)
+# what is changed is held against the namespaces of the principal by `changing.within`
+_CHANGE = _roles(Role.OPERATOR, within=True)
+_TELL = _roles(Role.SERVICE, within=True)
 
 RULES: Mapping[tuple[str, str], Rule] = {
     ("GET", "/healthz"): _OPEN,
@@ -86,6 +89,9 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("GET", "/v1/decisions/{decision}"): _READ,
     ("GET", "/v1/streams"): _READ_ALL,
     ("GET", "/v1/events"): _READ,
+    ("POST", "/v1/apply"): _CHANGE,
+    ("POST", "/v1/delete"): _CHANGE,
+    ("POST", "/v1/facts"): _TELL,
     ("GET", "/v1/tokens"): _ANYONE,
     ("POST", "/v1/tokens"): _ANYONE,
     ("DELETE", "/v1/tokens/{token}"): _ANYONE,

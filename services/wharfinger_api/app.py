@@ -6,6 +6,7 @@ and then through `_authorised`, which looks at the one table of routes and roles
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -17,10 +18,12 @@ import msgspec
 from fastapi import Depends, FastAPI, Path, Query, Request
 from fastapi.openapi.utils import get_openapi
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from wharfinger.answers import facts
+from wharfinger.answers.changes import compiled, compiled_away
 from wharfinger.answers.decisions import TYPES, Plain, as_line
 from wharfinger.answers.explanation import account_plain
 from wharfinger.answers.lineage import lineage_plain
@@ -47,17 +50,23 @@ from wharfinger_api.asked import (
     known_parameters,
     page_of,
 )
+from wharfinger_api.changing import changed, once, posted
 from wharfinger_api.events import BATCH, LINES, SSE, EventStream, Hub, batch
 from wharfinger_api.figures import REQUEST_SECONDS, REQUESTS
 from wharfinger_api.identities import Identities
 from wharfinger_api.models import (
+    ApplyBody,
     BindingBody,
     BindingHistory,
+    ChangesBody,
     ClusterBody,
     DecisionBody,
     ExplanationBody,
+    FactsAccepted,
+    FactsBody,
     LineageGraph,
     LoginBody,
+    ManifestsBody,
     NewToken,
     NodeBody,
     PageBody,
@@ -68,18 +77,40 @@ from wharfinger_api.models import (
     TokenList,
     WhoBody,
 )
-from wharfinger_api.problems import MEDIA_TYPE, Problem, answer_problems, problem_of
+from wharfinger_api.problems import MEDIA_TYPE, RETRY_AFTER_S, Problem, answer_problems, problem_of
 from wharfinger_api.tokens import made_token, revoked, token_list
 
 VERSION = "v1"
 
-At = Annotated[
-    str,
-    Query(
-        description="As it was then: a time, an age such as 2h, or a round such as fleet/0@12.",
-        max_length=200,
-    ),
-]
+BEHIND_POLL_S = 0.05
+BODY_BYTES_MAX = 16_000_000
+"""Of a request: as much as one fact of a cluster may have."""
+
+
+def _place(
+    request: Request,
+    at: Annotated[
+        str,
+        Query(
+            description="As it was then: a time, an age such as 2h, a round such as fleet/0@12, or "
+            "a position such as position:12.",
+            max_length=200,
+        ),
+    ] = "",
+    min_position: Annotated[
+        int | None,
+        Query(
+            ge=0,
+            lt=1 << 62,
+            description="Answered when the feed has come so far: a reader sees its own writes.",
+        ),
+    ] = None,
+) -> str:
+    request.state.min_position = min_position
+    return at
+
+
+At = Annotated[str, Depends(_place)]
 Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="Items of one page.")]
 After = Annotated[str, Query(max_length=65_536, description="What the page before gave as `next`.")]
 Names = Annotated[list[str], Query(default_factory=list, max_length=100)]
@@ -91,6 +122,17 @@ Labels = Annotated[
         description="key=value, key!=value, key or !key; all of them.",
     ),
 ]
+_KEYED: dict[str, Any] = {
+    "parameters": [
+        {
+            "name": "Idempotency-Key",
+            "in": "header",
+            "required": False,
+            "description": "The same request under the same key is carried out once in 24 hours.",
+            "schema": {"type": "string", "maxLength": 200},
+        }
+    ]
+}
 Namespace = Annotated[str, Path(max_length=253)]
 Name = Annotated[str, Path(max_length=253)]
 
@@ -103,17 +145,34 @@ class Api:
     past: PastDatabase
     identities: Identities
     hub: Hub
+    behind_s: float = 5.0
+    """How long a request waits for its `min_position`."""
 
     async def asked(self, request: Request, at: str = "", after: str = "") -> tuple[Asked, Any]:
         """The place in history of a request, and that of the page; the page's own place is None
         for the first one."""
-        position = (await feed.head(self.past.present)).position
+        position = await self._reached(getattr(request.state, "min_position", None))
         cut, place = cursor_in(after) if after else (await cut_of(self.past, at), None)
         principal = request.state.principal
         if at or after:
             # a past may end before what was just read
             position = min(position, await self.past.position_of(cut))
         return Asked(request, principal, cut, self.past.at(cut), position), place
+
+    async def _reached(self, wanted: int | None) -> int:
+        """The position of the feed, at least `wanted`. Problem: it has not come so far."""
+        until = time.monotonic() + self.behind_s
+        while True:
+            position = (await feed.head(self.past.present)).position
+            if wanted is None or position >= wanted:
+                return position
+            if time.monotonic() >= until:
+                raise Problem(
+                    "behind",
+                    f"min_position: the feed is at {position}, {wanted} is still to come",
+                    headers={"Retry-After": str(RETRY_AFTER_S)},
+                )
+            await asyncio.sleep(BEHIND_POLL_S)
 
 
 def create(api: Api) -> FastAPI:
@@ -138,6 +197,7 @@ def create(api: Api) -> FastAPI:
     _bindings(app, api)
     _decisions(app, api)
     _events(app, api)
+    _changes(app, api)
     _tokens(app, api)
     check_table(app)
     app.add_middleware(_Edge)
@@ -187,6 +247,16 @@ class _Edge:
         request_id = scope["wharfinger.request_id"] = str(uuid4())
         began = time.perf_counter()
         status = 0
+        size = 0
+
+        async def bounded() -> Message:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > BODY_BYTES_MAX:
+                # of this kind, because FastAPI makes a 400 of any other
+                raise HTTPException(413, f"body: expected at most {BODY_BYTES_MAX:,} bytes")
+            return message
 
         async def answer(message: Message) -> None:
             nonlocal status
@@ -200,7 +270,7 @@ class _Edge:
             await send(message)
 
         try:
-            await self._app(scope, receive, answer)
+            await self._app(scope, bounded, answer)
         except Exception as error:
             if status:
                 raise
@@ -247,7 +317,7 @@ def _plane(app: FastAPI, api: Api) -> None:
         return document(app)
 
     @app.get("/v1/streams", tags=["plane"], response_model=StreamsBody)
-    async def streams(request: Request, at: At = "") -> Response:
+    async def streams(request: Request, at: At) -> Response:
         """Where every stream stands."""
         asked, _ = await api.asked(request, at)
         return asked.answer(
@@ -281,7 +351,7 @@ def _fleet(app: FastAPI, api: Api) -> None:
         label: Labels,
         fields: Names,
         group_by: Names,
-        at: At = "",
+        at: At,
         limit: Limit = 100,
         after: After = "",
     ) -> Response:
@@ -316,7 +386,7 @@ def _fleet(app: FastAPI, api: Api) -> None:
         label: Labels,
         fields: Names,
         group_by: Names,
-        at: At = "",
+        at: At,
         limit: Limit = 100,
         after: After = "",
     ) -> Response:
@@ -350,7 +420,7 @@ def _fleet(app: FastAPI, api: Api) -> None:
         label: Labels,
         fields: Names,
         group_by: Names,
-        at: At = "",
+        at: At,
         limit: Limit = 100,
         after: After = "",
     ) -> Response:
@@ -383,7 +453,7 @@ def _fleet(app: FastAPI, api: Api) -> None:
         kind: Names,
         fields: Names,
         group_by: Names,
-        at: At = "",
+        at: At,
         limit: Limit = 100,
         after: After = "",
     ) -> Response:
@@ -459,7 +529,7 @@ def _bindings(app: FastAPI, api: Api) -> None:
         raise Problem("not-found", f"no binding is named {full[:300]}")
 
     @app.get(prefix, tags=["bindings"], response_model=BindingBody)
-    async def binding(request: Request, namespace: Namespace, name: Name, at: At = "") -> Response:
+    async def binding(request: Request, namespace: Namespace, name: Name, at: At) -> Response:
         """One binding: what it asks for, and where it is."""
         asked, full = await known(request, namespace, name, at)
         for found in await lists.bindings(asked.ledger, asked.principal):
@@ -469,7 +539,7 @@ def _bindings(app: FastAPI, api: Api) -> None:
 
     @app.get(f"{prefix}/history", tags=["bindings"], response_model=BindingHistory)
     async def binding_history(
-        request: Request, namespace: Namespace, name: Name, at: At = "", limit: Limit = 50
+        request: Request, namespace: Namespace, name: Name, at: At, limit: Limit = 50
     ) -> Response:
         """Every decision about it, with what caused each."""
         asked, full = await known(request, namespace, name, at)
@@ -477,7 +547,7 @@ def _bindings(app: FastAPI, api: Api) -> None:
 
     @app.get(f"{prefix}/lineage", tags=["bindings"], response_model=LineageGraph)
     async def binding_lineage(
-        request: Request, namespace: Namespace, name: Name, at: At = ""
+        request: Request, namespace: Namespace, name: Name, at: At
     ) -> Response:
         """What led to its latest decisions, and what they led to."""
         asked, full = await known(request, namespace, name, at)
@@ -491,7 +561,7 @@ def _bindings(app: FastAPI, api: Api) -> None:
         request: Request,
         namespace: Namespace,
         name: Name,
-        at: At = "",
+        at: At,
         decision: UUID | None = None,
         every: bool = False,
     ) -> Response:
@@ -512,10 +582,10 @@ def _decisions(app: FastAPI, api: Api) -> None:
         binding: Names,
         type: Names,
         outcome: Names,
+        at: At,
         stream: Annotated[str, Query(max_length=253)] = "",
         since: Annotated[str, Query(max_length=64)] = "",
         until: Annotated[str, Query(max_length=64)] = "",
-        at: At = "",
         limit: Limit = 100,
         after: After = "",
     ) -> Response:
@@ -547,7 +617,7 @@ def _decisions(app: FastAPI, api: Api) -> None:
         return asked.answer(b'{"items":[' + shown + b'],"next":' + tail + b"}")
 
     @app.get("/v1/decisions/{decision}", tags=["decisions"], response_model=DecisionBody)
-    async def one_decision(request: Request, decision: UUID, at: At = "") -> Response:
+    async def one_decision(request: Request, decision: UUID, at: At) -> Response:
         """One decision, as it was recorded."""
         asked, _ = await api.asked(request, at)
         row = await asked.ledger.decision(decision)
@@ -664,6 +734,44 @@ async def _start(past: PastDatabase, text: str) -> int:
         return await checked_position(past, text)
     moment = _moment("after", text)
     return head.position if moment is None else await feed.position_at(past.present, moment)
+
+
+# --- what is changed
+
+
+def _changes(app: FastAPI, api: Api) -> None:
+    def said(model: type) -> dict[int | str, dict[str, Any]]:
+        return {200: {"model": model, "description": "What came of it."}}
+
+    @app.post("/v1/apply", tags=["changes"], responses=said(ChangesBody), openapi_extra=_KEYED)
+    async def apply(request: Request, body: ApplyBody) -> Response:
+        """Accept manifests, and facts, all or nothing. The same again changes nothing."""
+        database = api.past.present
+
+        async def work() -> Response:
+            return await changed(database, request, body, compiled)
+
+        return await once(database, request, work)
+
+    @app.post("/v1/delete", tags=["changes"], responses=said(ChangesBody), openapi_extra=_KEYED)
+    async def delete(request: Request, body: ManifestsBody) -> Response:
+        """Withdraw what the manifests name, all or nothing."""
+        database = api.past.present
+
+        async def work() -> Response:
+            return await changed(database, request, body, compiled_away)
+
+        return await once(database, request, work)
+
+    @app.post("/v1/facts", tags=["changes"], responses=said(FactsAccepted), openapi_extra=_KEYED)
+    async def post_facts(request: Request, body: FactsBody) -> Response:
+        """Tell facts of sources that the token names, all or nothing; durable when answered."""
+        database = api.past.present
+
+        async def work() -> Response:
+            return await posted(database, request, body)
+
+        return await once(database, request, work)
 
 
 # --- who asks

@@ -192,3 +192,76 @@ class TokenShown(Out):
 
 class TokenList(Out):
     items: list[TokenShown]
+
+
+class ManifestText(In):
+    """`name`: what errors call it, such as the name of a file. `text`: YAML or JSON, one or more
+    documents."""
+
+    name: Short
+    text: Annotated[str, Field(max_length=4_194_304)]
+
+
+OneLine = Annotated[str, Field(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
+
+
+class ManifestsBody(In):
+    """`dry_run`: what would come of it; nothing is accepted. `reason`, `revision`: recorded with
+    what is changed."""
+
+    manifests: Annotated[list[ManifestText], Field(max_length=1000)] = []
+    dry_run: bool = False
+    reason: OneLine = ""
+    revision: OneLine = ""
+
+
+class ApplyBody(ManifestsBody):
+    """`events`: facts as CloudEvents, as `generate fleet --out` writes them. `strict`: an object
+    that would be placed nowhere is wrong."""
+
+    events: Annotated[list[dict[str, Any]], Field(max_length=10_000)] = []
+    strict: bool = False
+
+
+class FactsBody(In):
+    """Facts as CloudEvents."""
+
+    events: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=10_000)]
+
+
+class ObjectResultBody(Out):
+    type: str
+    subject: str
+    result: Literal["created", "changed", "unchanged", "deleted"]
+
+
+class SkippedBody(Out):
+    api_version: str
+    kind: str
+    count: int
+    why: str
+
+
+class ChangesBody(Out):
+    """`events`: type of fact -> how many. `position`: everything that was accepted has this
+    position of the feed or an earlier one; null: the feed is behind, or nothing was accepted."""
+
+    events: dict[str, int]
+    accepted: int
+    unchanged: int
+    outdated: int
+    objects: list[ObjectResultBody]
+    skipped: list[SkippedBody]
+    unacted: list[str]
+    dry_run: bool
+    position: int | None
+
+
+class FactsAccepted(Out):
+    """Ids under which they are recorded: of what is new, what was posted before, and what is older
+    than the latest of its key, which was refused."""
+
+    accepted: list[str]
+    known: list[str]
+    outdated: list[str]
+    position: int | None

@@ -126,6 +126,8 @@ def problem_of(error: Exception) -> Problem:
             )
         case HTTPException(status_code=404):
             return Problem("not-found", "no such path; the document is /v1/openapi.json")
+        case HTTPException(status_code=413, detail=detail):
+            return Problem("too-large", detail)
         case HTTPException(status_code=status) if status < 500:
             return Problem("invalid", one_line(error))
         case _:

@@ -8,54 +8,42 @@ everything else is manifests.
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from wharfinger.answers.decisions import short_type
-from wharfinger.domain.binding import divided_quota
-from wharfinger.events.accepted import Accepted, Fact, accepted
-from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.clusters import ClusterForgotten
-from wharfinger.events.codec import UndecodableError, decode
-from wharfinger.events.intake import (
-    ANY,
-    NO_POLICY,
-    PLACEMENT,
-    Intake,
-    PolicyModel,
-    compile_deletions,
-    compile_manifests,
+from wharfinger.answers.changes import (
+    CHANGED,
+    SHOWN_MAX,
+    UNCHANGED,
+    AppliedChanges,
+    ChangeRefusedError,
+    Compile,
+    ObjectResult,
+    change,
+    changes_plain,
 )
-from wharfinger.events.policies import PolicyRemoved
-from wharfinger.events.registry import type_of
-from wharfinger.events.streams import FLEET
-from wharfinger.manifests.parse import Loaded, Manifest, load_files, load_manifests
-from wharfinger.runtime.ledger import Ledger
+from wharfinger.answers.changes import compiled as compiled
+from wharfinger.answers.changes import compiled_away as compiled_away
+from wharfinger.answers.submit import Submitted, submission
+from wharfinger.events.accepted import Accepted, Fact, accepted
+from wharfinger.events.codec import UndecodableError, decode
+from wharfinger.events.intake import ANY, NO_POLICY, PLACEMENT, Intake, PolicyModel, SkippedKind
+from wharfinger.manifests.errors import ManifestError
+from wharfinger.manifests.parse import Manifest, loaded_texts, read_texts
 from wharfinger_cli.bulk import said
 from wharfinger_cli.connection import opened_ledger, reached, run
-from wharfinger_cli.facts import LatestFacts, Told, known_facts
 from wharfinger_cli.failures import CommandError
-from wharfinger_cli.output import DARK, GOOD, WARN, Format, Plain, count, messages, new_table, show
+from wharfinger_cli.output import DARK, GOOD, WARN, Format, count, messages, new_table, show
 from wharfinger_cli.request import Request
-from wharfinger_cli.submit import Submitted, submit
 
 STDIN = "-"
 EVENTS_SUFFIX = ".jsonl"
-SHOWN_MAX = 50
-
-CREATED, CHANGED, UNCHANGED, DELETED = "created", "changed", "unchanged", "deleted"
-ENDS = (BindingWithdrawn, ClusterForgotten, PolicyRemoved)
-
-Results = Mapping[tuple[str, str], str]
-"""(short type, subject) -> what became of it."""
-
-Compile = Callable[[Sequence[Manifest], LatestFacts], Intake]
 
 
 def apply(request: Request, names: Sequence[str], *, strict: bool = False) -> None:
@@ -70,36 +58,6 @@ def delete(request: Request, names: Sequence[str]) -> None:
             "delete: expected manifests, got events: what they told cannot be untold as a whole"
         )
     _hand_in(request, names, compiled_away, ())
-
-
-def compiled(manifests: Sequence[Manifest], known: LatestFacts) -> Intake:
-    return compile_manifests(
-        manifests,
-        known.policies,
-        known.bindings,
-        known.nodes,
-        known.buckets,
-        known.quotas,
-        known.objects,
-        known.pods,
-        known.finished,
-        known.waiting,
-    )
-
-
-def compiled_away(manifests: Sequence[Manifest], known: LatestFacts) -> Intake:
-    return compile_deletions(
-        manifests,
-        known.policies,
-        known.bindings,
-        known.nodes,
-        known.buckets,
-        known.quotas,
-        known.objects,
-        known.pods,
-        known.finished,
-        known.waiting,
-    )
 
 
 def read_events(names: Sequence[str]) -> list[Accepted]:
@@ -133,7 +91,7 @@ def _fact(place: str, line: bytes) -> Accepted:
 def loaded(names: Sequence[str]) -> tuple[Manifest, ...]:
     """The manifests in those of `names` that hold manifests. CommandError: what cannot be read, all
     of it."""
-    found = _load([name for name in names if not name.endswith(EVENTS_SUFFIX)])
+    found = loaded_texts(_texts(names))
     refuse(found.errors)
     return found.manifests
 
@@ -145,78 +103,66 @@ def _hand_in(
     events: Sequence[Accepted],
     strict: bool = False,
 ) -> None:
-    manifests = loaded(names)
+    texts = _texts(names)
+    found = loaded_texts(texts)
+    refuse(found.errors)
+    manifests = found.manifests
     if not manifests and not events:
         raise CommandError(f"{', '.join(names)}: expected at least one manifest, got none")
-    facts, results, submitted, intake = run(_submit(request, manifests, made_by, events, strict))
-    kinds = Counter(short_type(type_of(fact.data)) for fact in facts)
-    value: Plain = {
-        "events": dict(kinds),
-        "accepted": submitted.accepted,
-        "unchanged": submitted.unchanged,
-        "objects": [
-            {"type": what, "subject": subject, "result": result}
-            for (what, subject), result in results.items()
-        ],
-        "skipped": [
-            {
-                "api_version": kind.api_version,
-                "kind": kind.kind,
-                "count": kind.count,
-                "why": kind.why,
-            }
-            for kind in intake.skipped_kinds
-        ],
-    }
+    if request.server:
+        changes = _over_server(request, texts, events, made_by is compiled_away, strict)
+    else:
+        changes = run(_change(request, manifests, made_by, events, strict))
+    for field in changes.unacted:
+        messages().print(Text(field, WARN), soft_wrap=True)
+    _say_skipped(changes.skipped)
 
     def page() -> Iterator[RenderableType]:
-        if facts:
-            yield _table(results)
-        yield said(submitted)
+        if changes.keys:
+            yield _table(changes.objects)
+        yield said(Submitted(changes.accepted, changes.unchanged, changes.outdated))
 
-    show(request.format, value, [fact.key for fact in facts], page)
+    show(request.format, changes_plain(changes), changes.keys, page)
     people = request.format is Format.TABLE and messages().is_terminal
-    if people and CHANGED in results.values():
+    if people and any(one.result == CHANGED for one in changes.objects):
         hint = "`wharfinger plan -f` with the same files shows beforehand what would change"
         messages().print(Text(hint, DARK), soft_wrap=True)
 
 
-async def _submit(
+async def _change(
     request: Request,
     manifests: Sequence[Manifest],
     made_by: Compile,
     events: Sequence[Accepted],
     strict: bool,
-) -> tuple[list[Accepted], Results, Submitted, Intake]:
+) -> AppliedChanges:
     async with opened_ledger(reached(request)) as ledger:
-        known = await known_facts(ledger)
-        intake = made_by(manifests, known)
-        settle(intake, strict)
-        facts = [*events, *intake.facts]
-        await _refuse_what_shards_divide(ledger, facts)
-        places = [(fact.topic.name, fact.key) for fact in facts]
-        before = {place: known.latest[place] for place in places if place in known.latest}
-        submitted = await submit(ledger, facts, known)
-        return facts, results_of(facts, before, submitted.keys), submitted, intake
+        try:
+            return await change(ledger, manifests, made_by, events, strict=strict)
+        except ChangeRefusedError as error:
+            raise CommandError(*error.lines) from None
 
 
-def results_of(
-    facts: Sequence[Accepted], before: Mapping[tuple[str, str], Told], accepted: Collection[str]
-) -> Results:
-    """What became of each subject, however many facts say something about it. `before`: (topic,
-    key) -> what was known; `accepted`: the keys of the facts that said something new."""
-    found: dict[tuple[str, str], str] = {}
-    for fact in facts:
-        line = (short_type(type_of(fact.data)), fact.subject)
-        result = UNCHANGED
-        if fact.key in accepted:
-            told = before.get((fact.topic.name, fact.key))
-            ended = isinstance(fact.data, ENDS)
-            created = told is None or isinstance(told.data, ENDS)
-            result = DELETED if ended else CREATED if created else CHANGED
-        known = found.setdefault(line, result)
-        if result != known:  # one part of it is new, or says something new
-            found[line] = CHANGED
+def _over_server(
+    request: Request,
+    texts: Sequence[tuple[str, str | ManifestError]],
+    events: Sequence[Accepted],
+    deleting: bool,
+    strict: bool,
+) -> AppliedChanges:
+    """The server reads the same texts under the same names, so that it finds the same."""
+    from wharfinger_cli.remote import Remote
+
+    body: dict[str, object] = {
+        "manifests": [{"name": name, "text": text} for name, text in texts],
+        "reason": request.reason,
+        "revision": request.revision,
+    }
+    if not deleting:
+        body["strict"] = strict
+        body["events"] = [msgspec.Raw(submission(fact, None).event.body) for fact in events]
+    found = Remote.of(request).change("/v1/delete" if deleting else "/v1/apply", body)
+    assert isinstance(found, AppliedChanges), "the route answers with its value"
     return found
 
 
@@ -226,41 +172,35 @@ def settle(intake: Intake, strict: bool) -> None:
     refuse(intake.refusals if strict else intake.errors)
     for field in intake.unacted:
         messages().print(Text(f"{field}", WARN), soft_wrap=True)
-    for kind in intake.skipped_kinds:
+    _say_skipped(intake.skipped_kinds)
+
+
+def _say_skipped(kinds: Sequence[SkippedKind]) -> None:
+    for kind in kinds:
         messages().print(Text(f"{kind}", WARN), soft_wrap=True)
-    if any(kind.why == NO_POLICY for kind in intake.skipped_kinds):
+    if any(kind.why == NO_POLICY for kind in kinds):
         hint = f"a policy that names a kind places it, and so does {PLACEMENT}: {ANY}"
         messages().print(Text(f"{hint}; --strict refuses what is skipped", DARK), soft_wrap=True)
 
 
-async def _refuse_what_shards_divide(ledger: Ledger, facts: Sequence[Accepted]) -> None:
-    """With one fleet shard, everything is kept."""
-    divided = [
-        why
-        for fact in facts
-        if isinstance(fact.data, BindingRequested) and (why := divided_quota(fact.data.binding))
-    ]
-    if divided and len(await ledger.heads(FLEET)) > 1:
-        refuse(divided)
-
-
-def _table(results: Results) -> Table:
+def _table(objects: Sequence[ObjectResult]) -> Table:
     table = new_table("what", "subject", "")
-    for (what, subject), result in list(results.items())[:SHOWN_MAX]:
+    for one in objects[:SHOWN_MAX]:
         table.add_row(
-            Text(what, DARK), subject, Text(result, DARK if result == UNCHANGED else GOOD)
+            Text(one.type, DARK),
+            one.subject,
+            Text(one.result, DARK if one.result == UNCHANGED else GOOD),
         )
-    if len(results) > SHOWN_MAX:
-        table.add_row("", f"and {count(len(results) - SHOWN_MAX, 'more subject')}", "")
+    if len(objects) > SHOWN_MAX:
+        table.add_row("", f"and {count(len(objects) - SHOWN_MAX, 'more subject')}", "")
     return table
 
 
-def _load(names: Sequence[str]) -> Loaded:
-    files = load_files([name for name in names if name != STDIN])
-    if STDIN not in names:
-        return files
-    piped = load_manifests(sys.stdin.read(), "standard input")
-    return Loaded((*files.manifests, *piped.manifests), (*files.errors, *piped.errors))
+def _texts(names: Sequence[str]) -> list[tuple[str, str | ManifestError]]:
+    """(name, what it holds or why it cannot be read), of those that hold manifests."""
+    wanted = [name for name in names if not name.endswith(EVENTS_SUFFIX)]
+    found = read_texts([name for name in wanted if name != STDIN])
+    return [*found, ("standard input", sys.stdin.read())] if STDIN in wanted else found
 
 
 def require_policies(manifests: Sequence[Manifest], hint: str = "") -> None:
@@ -272,9 +212,7 @@ def require_policies(manifests: Sequence[Manifest], hint: str = "") -> None:
             )
 
 
-def refuse(errors: Sequence[object]) -> None:
-    """Nothing is accepted when anything is wrong: half a change is worse than none."""
+def refuse(errors: Sequence[ManifestError | str]) -> None:
+    """Nothing is accepted when anything is wrong. CommandError: all of it."""
     if errors:
-        more = len(errors) - SHOWN_MAX
-        rest = [f"and {count(more, 'more error', 'more errors')}"] if more > 0 else []
-        raise CommandError(*(str(error) for error in errors[:SHOWN_MAX]), *rest)
+        raise CommandError(*ChangeRefusedError(errors).lines)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 
+from wharfinger.answers.submit import SOURCE, Submitted, submit
 from wharfinger.domain.value import digest
 from wharfinger.events.accepted import Accepted
 from wharfinger.events.codec import encode
@@ -19,7 +20,6 @@ from wharfinger_cli.failures import CommandError
 from wharfinger_cli.generate import FleetPlan, generate
 from wharfinger_cli.output import Plain, count, messages, show
 from wharfinger_cli.request import Request
-from wharfinger_cli.submit import SOURCE, Submitted, submit
 
 
 def import_openb(

@@ -43,7 +43,7 @@ def reached(request: Request) -> Reach:
     if request.server:
         raise CommandError(
             "--server: this command needs the database; over a server there are get, decisions, "
-            "history, lineage and explain"
+            "history, lineage, explain, apply -f and delete"
         )
     found = reach_of(request.data_dir)
     if found.database is None:

@@ -28,6 +28,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
+from wharfinger.answers.submit import submit
 from wharfinger.domain.text import dollars, some
 from wharfinger.events.accepted import Accepted, accepted
 from wharfinger.events.bindings import BindingRequested
@@ -86,7 +87,6 @@ from wharfinger_cli.request import Request
 from wharfinger_cli.savings import savings_page
 from wharfinger_cli.status import PlaneStatus as PlaneSeen
 from wharfinger_cli.status import look
-from wharfinger_cli.submit import submit
 from wharfinger_cli.whatif import whatif_page
 
 WIDTH = 100

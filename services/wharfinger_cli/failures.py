@@ -20,6 +20,7 @@ EXPECTED: tuple[tuple[str, str], ...] = (
     ("wharfinger.runtime.plane", "PlaneError"),
     ("wharfinger.runtime.backends", "BackendError"),
     ("wharfinger.runtime.ledger.errors", "LedgerError"),
+    ("wharfinger.answers.submit", "WrongFactError"),
     ("wharfinger.runtime.kube.joined", "JoinedError"),
     ("wharfinger.runtime.kube.kubeconfig", "KubeconfigError"),
     ("wharfinger.runtime.kube.credentials", "CredentialsError"),

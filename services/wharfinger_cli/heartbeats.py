@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from wharfinger.answers.submit import submit
 from wharfinger.events.accepted import accepted
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.runtime.children import open_log
@@ -28,7 +29,6 @@ from wharfinger.runtime.settings import ENV_PREFIX, load_settings
 from wharfinger_cli.connection import opened_ledger
 from wharfinger_cli.facts import known_facts
 from wharfinger_cli.failures import CommandError, expected_failure
-from wharfinger_cli.submit import submit
 
 BEAT_S = 0.5
 ANSWER_TIMEOUT_S = 300.0

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
+from wharfinger.answers.submit import Submitted, submit
 from wharfinger.domain.instance_types import Catalogue, InstanceType
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.quantities import QuantityError, parse_milli, parse_units
@@ -28,7 +29,6 @@ from wharfinger_cli.facts import LatestFacts, known_facts
 from wharfinger_cli.failures import CommandError, NotFoundError
 from wharfinger_cli.output import WARN, Plain, count, messages, show
 from wharfinger_cli.request import Request
-from wharfinger_cli.submit import Submitted, submit
 
 KIND = "InstanceTypes"
 PART_BYTES = 800_000

@@ -15,6 +15,7 @@ from typing import assert_never
 
 from rich.text import Text
 
+from wharfinger.answers.submit import submit
 from wharfinger.domain.instance_types import InstanceType
 from wharfinger.domain.node import Node
 from wharfinger.domain.node_pool import CLAIM_LABEL, POOL_LABEL
@@ -48,7 +49,6 @@ from wharfinger_cli.connection import opened_ledger, reached, run
 from wharfinger_cli.facts import LatestFacts, known_facts
 from wharfinger_cli.output import DARK, GOOD, WARN, count, messages
 from wharfinger_cli.request import Request
-from wharfinger_cli.submit import submit
 
 POLL_S = 0.25
 _TYPES = types_of(*kinds_about("claim", "node"))

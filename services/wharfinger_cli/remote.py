@@ -12,6 +12,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
+from uuid import uuid4
 
 import httpx
 import msgspec
@@ -43,6 +44,17 @@ class Remote:
         """A value of `wharfinger.history` or `wharfinger.answers`. CommandError: as `_answer`, or
         the server is of another version."""
         answer = self._answer(path, parameters, typed.MEDIA_TYPE)
+        try:
+            return typed.decoded(answer.content)
+        except typed.TypedError as error:
+            raise CommandError(f"{self._server}: {error}") from error
+
+    def change(self, path: str, body: Mapping[str, object]) -> Any:
+        """What came of it. Sent again after a broken connection under the same key, so that it
+        happens once. CommandError: every line that is wrong, or as `_answer`."""
+        key = {"Idempotency-Key": str(uuid4()), "Content-Type": "application/json"}
+        encoded = msgspec.json.encode(body)
+        answer = self._sent("POST", path, encoded, key, tries=2)
         try:
             return typed.decoded(answer.content)
         except typed.TypedError as error:
@@ -100,24 +112,44 @@ class Remote:
             for name, value in parameters.items()
             if value not in ("", None, (), [])
         }
-        try:
-            answer = httpx.get(
-                f"{self._server}{path}",
-                params=given,
-                headers={"Authorization": f"Bearer {self._token}", "Accept": accept},
-                timeout=TIMEOUT_S,
-                follow_redirects=False,
-            )
-        except httpx.HTTPError as error:
-            raise CommandError(
-                f"{self._server}: {' '.join(str(error).split()) or type(error).__name__}"
-            ) from error
-        if answer.status_code != 200:
-            raise CommandError(
-                _detail(self._server, answer),
-                code=DIFFERENCE if answer.status_code == 404 else FAILURE,
-            )
-        return answer
+        return self._sent("GET", path, None, {"Accept": accept}, given)
+
+    def _sent(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        parameters: Mapping[str, str | list[str]] | None = None,
+        tries: int = 1,
+    ) -> httpx.Response:
+        """CommandError: there is no answer, or it is a problem."""
+        why = ""
+        for _ in range(tries):
+            try:
+                answer = httpx.request(
+                    method,
+                    f"{self._server}{path}",
+                    params=parameters,
+                    content=body,
+                    headers={
+                        "Authorization": f"Bearer {self._token}",
+                        "Accept": typed.MEDIA_TYPE,
+                        **headers,
+                    },
+                    timeout=TIMEOUT_S,
+                    follow_redirects=False,
+                )
+            except httpx.HTTPError as error:
+                why = " ".join(str(error).split()) or type(error).__name__
+                continue
+            if answer.status_code != 200:
+                raise CommandError(
+                    *_details(self._server, answer),
+                    code=DIFFERENCE if answer.status_code == 404 else FAILURE,
+                )
+            return answer
+        raise CommandError(f"{self._server}: {why}")
 
 
 class _DecisionPage(msgspec.Struct):
@@ -133,12 +165,18 @@ def _path(binding: str) -> str:
     return f"/v1/bindings/{quote(namespace, safe='')}/{quote(name, safe='')}"
 
 
-def _detail(server: str, answer: httpx.Response) -> str:
+def _details(server: str, answer: httpx.Response) -> list[str]:
+    """The lines that the command over the database prints, or the one line of the problem."""
     try:
-        detail = answer.json()["detail"]
-    except (ValueError, KeyError, TypeError):
-        return f"{server}: answered {answer.status_code}, and not as the API of a plane does"
-    line = " ".join(str(detail).split())[:DETAIL_MAX]
+        body = answer.json()
+        lines = body.get("lines") or [body["detail"]]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return [f"{server}: answered {answer.status_code}, and not as the API of a plane does"]
+    return [_line(line) for line in lines]
+
+
+def _line(text: object) -> str:
+    line = " ".join(str(text).split())[:DETAIL_MAX]
     return "".join(character for character in line if character.isprintable())
 
 

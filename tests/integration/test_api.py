@@ -184,6 +184,9 @@ def concrete(path: str, binding: str = WEB) -> str:
 BODIES = {
     ("POST", "/v1/tokens"): {"name": "x", "roles": ["viewer"], "namespaces": ["none"]},
     ("POST", "/v1/login"): {"code": "x"},
+    ("POST", "/v1/apply"): {"manifests": [{"name": "a", "text": "kind: Nothing"}]},
+    ("POST", "/v1/delete"): {"manifests": [{"name": "a", "text": "kind: Nothing"}]},
+    ("POST", "/v1/facts"): {"events": [{"type": "nothing"}]},
 }
 
 

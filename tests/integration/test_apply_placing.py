@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from wharfinger.answers.submit import Submitted, submit
 from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.cluster_state import ObjectsObserved, PodsObserved
 from wharfinger.events.intake import Intake
@@ -16,7 +17,6 @@ from wharfinger.manifests.parse import Manifest, load_files, load_manifests
 from wharfinger.runtime.ledger import Ledger
 from wharfinger_cli.apply import compiled, compiled_away
 from wharfinger_cli.facts import LatestFacts, known_facts
-from wharfinger_cli.submit import Submitted, submit
 
 pytestmark = pytest.mark.integration
 

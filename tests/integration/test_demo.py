@@ -23,6 +23,7 @@ from tests.counter import Writer, withdrawn
 from tests.integration.test_cli import Cli, environment
 from tests.patience import until
 
+from wharfinger.answers.submit import submit
 from wharfinger.domain.cluster import Cluster
 from wharfinger.events.accepted import accepted
 from wharfinger.events.clusters import ClusterObserved
@@ -32,7 +33,6 @@ from wharfinger_cli.demo_waits import Patience, PlaneWaits, WaitProgress
 from wharfinger_cli.facts import known_facts
 from wharfinger_cli.failures import CommandError
 from wharfinger_cli.heartbeats import BEAT_S, heartbeats
-from wharfinger_cli.submit import submit
 
 pytestmark = pytest.mark.integration
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 from tests.apps import all_services, standing_on, until
 
+from wharfinger.answers.submit import submit
 from wharfinger.domain.binding import Binding, Component
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.node import Node
@@ -28,7 +29,6 @@ from wharfinger.events.streams import ASSIGNMENTS, CLUSTER, INTAKE, RECORD_BYTES
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.ledger import DecisionQuery, Ledger
 from wharfinger_cli.facts import known_facts
-from wharfinger_cli.submit import submit
 
 pytestmark = pytest.mark.integration
 

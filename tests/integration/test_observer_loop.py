@@ -17,6 +17,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from tests.apps import a_context, running, send, standing_on, until
 from tests.counter import withdrawn
 
+from wharfinger.answers.submit import submission
 from wharfinger.domain.value import Value
 from wharfinger.events.assignments import AssignmentsDecided
 from wharfinger.events.bindings import BindingWithdrawn
@@ -37,7 +38,6 @@ from wharfinger.runtime.service import ServiceContext
 from wharfinger_annotator import app as annotator
 from wharfinger_cli.dead_letters import letters_of
 from wharfinger_cli.generate import FleetPlan, generate
-from wharfinger_cli.submit import submission
 from wharfinger_descheduler import app as descheduler
 from wharfinger_estimator import app as estimator
 from wharfinger_publisher.app import PublisherService

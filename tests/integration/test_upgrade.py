@@ -25,6 +25,7 @@ from msgspec import structs
 from structlog.testing import capture_logs
 from tests.apps import all_services, standing_on, until
 
+from wharfinger.answers.submit import submit
 from wharfinger.events.accepted import accepted
 from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.codec import frame_of
@@ -40,7 +41,6 @@ from wharfinger.runtime.ledger.migration import config, migrate, run
 from wharfinger.runtime.replay import replay
 from wharfinger.runtime.service import ServiceContext
 from wharfinger_cli.facts import known_facts
-from wharfinger_cli.submit import submit
 
 pytestmark = pytest.mark.integration
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from wharfinger.answers.changes import ObjectResult, results_of
 from wharfinger.answers.facts import BindingShown, ClusterShown, NodeShown
 from wharfinger.answers.selection import ListSelection, ListSelectionError
 from wharfinger.domain.binding import Binding, TargetCluster
@@ -19,7 +20,7 @@ from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.cluster_state import NodesObserved, into_buckets
 from wharfinger.events.envelope import derived_id
 from wharfinger.manifests.parse import load_manifests
-from wharfinger_cli.apply import compiled, compiled_away, results_of
+from wharfinger_cli.apply import compiled, compiled_away
 from wharfinger_cli.facts import LatestFacts, Told
 from wharfinger_cli.failures import CommandError
 from wharfinger_cli.kind_names import KIND_NAMES, kind_meant
@@ -78,23 +79,27 @@ def test_apply_says_of_each_object_what_became_of_it() -> None:
     gone = BindingWithdrawn("shop/one")
     facts = [fact(one, "shop/one", "one"), fact(two, "shop/two", "two")]
     first = results_of(facts, {}, {"one", "two"})
-    assert list(first.values()) == ["created", "created"]
+    assert said(first) == ["created", "created"]
     topic = facts[0].topic.name
     before = {
         (topic, key): Told(derived_id(key), data, 1) for key, data in (("one", one), ("two", two))
     }
-    assert list(results_of(facts, before, {"two"}).values()) == ["unchanged", "changed"]
+    assert said(results_of(facts, before, {"two"})) == ["unchanged", "changed"]
     ended = {**before, (topic, "one"): Told(derived_id("gone"), gone, 2)}
-    assert list(results_of(facts, ended, {"one"}).values()) == ["created", "unchanged"]
+    assert said(results_of(facts, ended, {"one"})) == ["created", "unchanged"]
     deletion = [fact(gone, "shop/one", "one")]
-    assert list(results_of(deletion, before, {"one"}).values()) == ["deleted"]
-    assert list(results_of(deletion, ended, set()).values()) == ["unchanged"]
+    assert said(results_of(deletion, before, {"one"})) == ["deleted"]
+    assert said(results_of(deletion, ended, set())) == ["unchanged"]
+
+
+def said(results: tuple[ObjectResult, ...]) -> list[str]:
+    return [one.result for one in results]
 
 
 def test_an_object_of_several_facts_has_one_result() -> None:
     parts = [fact(part, "oslo", f"oslo/{part.bucket}") for part in into_buckets("oslo", NODES, 2)]
-    assert set(results_of(parts, {}, {p.key for p in parts}).values()) == {"created"}
-    assert list(results_of(parts, {}, {parts[0].key}).values()) == ["changed"]
+    assert set(said(results_of(parts, {}, {p.key for p in parts}))) == {"created"}
+    assert said(results_of(parts, {}, {parts[0].key})) == ["changed"]
 
 
 # --- what is listed

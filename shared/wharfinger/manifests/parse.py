@@ -9,7 +9,7 @@ has no group and another version than v1.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path as FilePath
@@ -84,9 +84,20 @@ class Loaded:
 
 def load_files(paths: Sequence[str | FilePath]) -> Loaded:
     """Files and folders (with all below them, in order of name)."""
-    loaded: list[Loaded] = []
-    for path in paths:
-        loaded += [_load_file(file) for file in _files(FilePath(path))]
+    return loaded_texts(read_texts(paths))
+
+
+def read_texts(paths: Sequence[str | FilePath]) -> list[tuple[str, str | ManifestError]]:
+    """(name, what it holds or why it cannot be read) of each file, also of those in folders."""
+    return [(str(file), _read(file)) for path in paths for file in _files(FilePath(path))]
+
+
+def loaded_texts(texts: Iterable[tuple[str, str | ManifestError]]) -> Loaded:
+    """All documents of all texts, in order."""
+    loaded = [
+        Loaded((), (text,)) if isinstance(text, ManifestError) else load_manifests(text, name)
+        for name, text in texts
+    ]
     return Loaded(
         tuple(m for x in loaded for m in x.manifests), tuple(e for x in loaded for e in x.errors)
     )
@@ -114,24 +125,24 @@ def _files(path: FilePath) -> Iterator[FilePath]:
         yield path
 
 
-def _load_file(path: FilePath) -> Loaded:
+def _read(path: FilePath) -> str | ManifestError:
     name = str(path)
     try:
         with path.open("rb") as file:
             content = file.read(BYTES_MAX + 1)
         if len(content) > BYTES_MAX:
             size = f"{path.stat().st_size / 2**20:.1f} MiB"
-            return _nothing(name, f"expected at most {BYTES_MAX >> 20} MiB, got {size}")
-        return load_manifests(content.decode("utf-8"), name)
+            return _unread(name, f"expected at most {BYTES_MAX >> 20} MiB, got {size}")
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        return _nothing(name, f"expected UTF-8, got the byte 0x{content[error.start]:02x}", line)
+        return _unread(name, f"expected UTF-8, got the byte 0x{content[error.start]:02x}", line)
     except OSError as error:
-        return _nothing(name, f"expected a file, got an error: {error.strerror or error}")
+        return _unread(name, f"expected a file, got an error: {error.strerror or error}")
 
 
-def _nothing(name: str, text: str, line: int = 1) -> Loaded:
-    return Loaded((), (ManifestError(name, line, "", text),))
+def _unread(name: str, text: str, line: int = 1) -> ManifestError:
+    return ManifestError(name, line, "", text)
 
 
 def _objects(document: Document) -> Iterator[tuple[object, Path]]:

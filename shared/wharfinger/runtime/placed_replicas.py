@@ -30,13 +30,13 @@ class _Held(msgspec.Struct):
     placed: tuple[_Placed, ...] = ()
 
 
-class _Bindings(msgspec.Struct):
+class _HeldBindings(msgspec.Struct):
     """The fields of the section that are needed here; `stages.cluster.state` has all of them."""
 
     held: tuple[_Held, ...] = ()
 
 
-_decode = msgspec.json.Decoder(_Bindings).decode
+_decode = msgspec.json.Decoder(_HeldBindings).decode
 
 
 async def replicas_on_nodes(ledger: Ledger) -> dict[tuple[str, str, int], str]:

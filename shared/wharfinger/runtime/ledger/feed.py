@@ -205,6 +205,19 @@ async def position_at(database: Database, at: Micros) -> int:
     return known.position if first is None else max(int(first), known.earliest) - 1
 
 
+async def position_of(database: Database, stream: str, seq: int) -> int | None:
+    """None: it has none yet."""
+    async with database.reading() as raw:
+        row = await raw.fetchrow(
+            "select f.first_position + $2 - f.first_seq from feed f "
+            "join stream s on s.id = f.stream "
+            "where s.name = $1 and f.first_seq <= $2 and f.first_seq + f.count > $2",
+            stream,
+            seq,
+        )
+    return None if row is None else int(row[0])
+
+
 async def places(database: Database, rows: Iterable[LedgerRow]) -> FeedPlaces:
     """The places of `rows`, those that have one."""
     ranges: dict[str, tuple[int, int]] = {}

@@ -286,6 +286,20 @@ token = Table(
     Column("once", Boolean, nullable=False),  # good for one exchange
 )
 
+idempotency = Table(
+    "idempotency",
+    metadata,
+    # The answer under a key that a client has chosen: see `idempotency`.
+    Column("actor", _Name, primary_key=True),
+    Column("key", _Name, primary_key=True),
+    Column("request", LargeBinary, nullable=False),  # SHA-256 of method, path and body
+    Column("holder", Uuid, nullable=False),  # who answers it
+    Column("at_us", BigInteger, nullable=False, index=True),
+    Column("status", Integer, nullable=False),  # 0: it is being answered
+    Column("media_type", Text, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+
 feed = Table(
     "feed",
     metadata,

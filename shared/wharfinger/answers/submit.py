@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+from wharfinger.answers.facts import LatestFacts, Told
 from wharfinger.domain.text import printable
 from wharfinger.domain.value import canonical, digest
 from wharfinger.events.accepted import Accepted
@@ -22,13 +23,17 @@ from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.codec import made
 from wharfinger.events.envelope import NO_VERSION, derived_id
 from wharfinger.events.names import wrong_name
+from wharfinger.events.origin import Origin
 from wharfinger.runtime.ledger import Ledger, Submission
-from wharfinger_cli.facts import LatestFacts, Told
-from wharfinger_cli.failures import CommandError
 
 SOURCE = "/wharfinger/command-line"
+API_SOURCE = "/wharfinger/api"
 CHUNK = 500
 PACE_S = 0.02  # with a rate: how often a few are sent
+
+
+class WrongFactError(ValueError):
+    """A name in a fact cannot be one; one line."""
 
 
 @dataclass(slots=True)
@@ -46,8 +51,9 @@ class Submitted:
         return self.accepted + self.unchanged + self.outdated
 
 
-def submission(fact: Accepted, before: Told | None) -> Submission:
-    """The event that says `fact`, after `before` under the same key."""
+def submission(fact: Accepted, before: Told | None, source: str = SOURCE) -> Submission:
+    """The event that says `fact`, after `before` under the same key. `source`: which way in; the
+    id does not depend on it."""
     said = () if fact.version == NO_VERSION else fact.version
     previous = str(before.id) if before is not None and not said else ""
     event = made(
@@ -55,7 +61,7 @@ def submission(fact: Accepted, before: Told | None) -> Submission:
         id=derived_id(
             "told", fact.topic.name, fact.key, previous, digest(fact.data, 64), *map(str, said)
         ),
-        source=SOURCE,
+        source=source,
         subject=fact.subject,
         key=fact.partition_key,
         version=fact.version,
@@ -70,22 +76,29 @@ async def submit(
     *,
     rate: float | None = None,
     again: bool = False,
+    source: str = SOURCE,
+    origin: Origin | None = None,
     told: Callable[[int], None] = lambda _: None,
 ) -> Submitted:
     """Accept `facts` in order, `rate` bindings a second (other facts as they come). `told` is
     called with the number handled.
 
     `again`: also what changes nothing is a message of its own (a cluster that says it is still
-    there). `known` is moved along, so that it may be used for the next call.
+    there). `known` is moved along, so that it may be used for the next call. `origin`: who hands it
+    in, where it is not whom the ledger was opened for.
+
+    WrongFactError: a name cannot be one.
     """
     done = Submitted()
     pace = _Pace(rate)
     for chunk in _chunks(facts, CHUNK if rate is None else max(1, int(rate * PACE_S))):
         await pace.wait_for(sum(isinstance(fact.data, BindingRequested) for fact in chunk))
         submissions = [
-            s for s in (_submission(fact, known, again=again) for fact in chunk) if s is not None
+            s
+            for s in (news_of(fact, known, again=again, source=source) for fact in chunk)
+            if s is not None
         ]
-        result = await ledger.accept(submissions)
+        result = await ledger.accept(submissions, origin)
         new = set(result.new)
         done.keys.update(s.key for s in submissions if s.event.id in new)
         done.accepted += len(result.new)
@@ -95,10 +108,13 @@ async def submit(
     return done
 
 
-def _submission(fact: Accepted, known: LatestFacts, *, again: bool) -> Submission | None:
-    """None: the last word under this key says the same."""
+def news_of(
+    fact: Accepted, known: LatestFacts, *, again: bool = False, source: str = SOURCE
+) -> Submission | None:
+    """None: the last word under this key says the same. `known` is moved along. WrongFactError: a
+    name cannot be one."""
     if wrong := wrong_name(fact.data):
-        raise CommandError(f"{printable(fact.key)}: {wrong}")
+        raise WrongFactError(f"{printable(fact.key)}: {wrong}")
     place = (fact.topic.name, fact.key)
     before = known.latest.get(place)
     same = (
@@ -108,7 +124,7 @@ def _submission(fact: Accepted, known: LatestFacts, *, again: bool) -> Submissio
     )
     if same and not again and fact.version == NO_VERSION:
         return None
-    made_now = submission(fact, before)
+    made_now = submission(fact, before, source)
     known.latest[place] = Told(made_now.event.id, fact.data, 0)
     return made_now
 
