@@ -5,7 +5,8 @@ A call is a value; `Client` and `AsyncClient` carry it out, with its answer type
     page = client(api.bindings(namespace=["shop"], state=["refused"]))
     page = await async_client(api.bindings(namespace=["shop"]))
 
-Parameters have the names that they have in the API (`docs/api.md`).
+Parameters have the names that they have in the API (`docs/api.md`). Calls that change something
+carry a key of their own, under which the server carries them out once, however often they are sent.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 from urllib.parse import quote
+from uuid import uuid4
 
 from wharfinger_client import models
 from wharfinger_client.events import Event, EventBatch, EventFilter
@@ -116,9 +118,11 @@ def openapi() -> Call[dict[str, Any]]:
 
 
 @_operation("GET", "/v1/streams")
-def streams(*, at: str = "") -> Call[models.Items[models.StreamHead]]:
+def streams(
+    *, at: str = "", min_position: int | None = None
+) -> Call[models.Items[models.StreamHead]]:
     """Where every stream stands."""
-    return _get("/v1/streams", at=at)
+    return _get("/v1/streams", at=at, min_position=min_position)
 
 
 # --- the fleet
@@ -137,6 +141,7 @@ def bindings(
     fields: Names = (),
     group_by: Names = (),
     at: str = "",
+    min_position: int | None = None,
     limit: int | None = None,
     after: str = "",
 ) -> Call[models.Page[models.Binding]]:
@@ -155,6 +160,7 @@ def clusters(
     fields: Names = (),
     group_by: Names = (),
     at: str = "",
+    min_position: int | None = None,
     limit: int | None = None,
     after: str = "",
 ) -> Call[models.Page[models.Cluster]]:
@@ -172,6 +178,7 @@ def nodes(
     fields: Names = (),
     group_by: Names = (),
     at: str = "",
+    min_position: int | None = None,
     limit: int | None = None,
     after: str = "",
 ) -> Call[models.Page[models.Node]]:
@@ -188,6 +195,7 @@ def policies(
     fields: Names = (),
     group_by: Names = (),
     at: str = "",
+    min_position: int | None = None,
     limit: int | None = None,
     after: str = "",
 ) -> Call[models.Page[models.Policy]]:
@@ -199,32 +207,49 @@ def policies(
 
 
 @_operation("GET", "/v1/bindings/{namespace}/{name}")
-def binding(namespace: str, name: str, *, at: str = "") -> Call[models.Binding]:
+def binding(
+    namespace: str, name: str, *, at: str = "", min_position: int | None = None
+) -> Call[models.Binding]:
     """NotFoundError: there is none of this name, or it is not visible."""
-    return _get(_path("bindings", namespace, name), at=at)
+    return _get(_path("bindings", namespace, name), at=at, min_position=min_position)
 
 
 @_operation("GET", "/v1/bindings/{namespace}/{name}/history")
 def binding_history(
-    namespace: str, name: str, *, at: str = "", limit: int | None = None
+    namespace: str,
+    name: str,
+    *,
+    at: str = "",
+    min_position: int | None = None,
+    limit: int | None = None,
 ) -> Call[models.History]:
     """Every decision about it, with what caused each."""
-    return _get(_path("bindings", namespace, name, "history"), at=at, limit=limit)
+    return _get(
+        _path("bindings", namespace, name, "history"), at=at, min_position=min_position, limit=limit
+    )
 
 
 @_operation("GET", "/v1/bindings/{namespace}/{name}/lineage")
-def binding_lineage(namespace: str, name: str, *, at: str = "") -> Call[models.Lineage]:
+def binding_lineage(
+    namespace: str, name: str, *, at: str = "", min_position: int | None = None
+) -> Call[models.Lineage]:
     """What led to its latest decisions, and what they led to."""
-    return _get(_path("bindings", namespace, name, "lineage"), at=at)
+    return _get(_path("bindings", namespace, name, "lineage"), at=at, min_position=min_position)
 
 
 @_operation("GET", "/v1/bindings/{namespace}/{name}/explain")
 def binding_explain(
-    namespace: str, name: str, *, at: str = "", decision: str = "", every: bool = False
+    namespace: str,
+    name: str,
+    *,
+    at: str = "",
+    min_position: int | None = None,
+    decision: str = "",
+    every: bool = False,
 ) -> Call[models.Explanation]:
     """Why it is where it is, why not elsewhere, and what would let it in there."""
     path = _path("bindings", namespace, name, "explain")
-    return _get(path, at=at, decision=decision, every=every)
+    return _get(path, at=at, min_position=min_position, decision=decision, every=every)
 
 
 # --- decisions and events
@@ -241,6 +266,7 @@ def decisions(
     since: str = "",
     until: str = "",
     at: str = "",
+    min_position: int | None = None,
     limit: int | None = None,
     after: str = "",
 ) -> Call[models.Page[models.Decision]]:
@@ -249,9 +275,11 @@ def decisions(
 
 
 @_operation("GET", "/v1/decisions/{decision}")
-def decision(decision: str, *, at: str = "") -> Call[models.Decision]:
+def decision(
+    decision: str, *, at: str = "", min_position: int | None = None
+) -> Call[models.Decision]:
     """One of them, by id."""
-    return _get(_path("decisions", decision), at=at)
+    return _get(_path("decisions", decision), at=at, min_position=min_position)
 
 
 @_operation("GET", "/v1/events")
@@ -290,6 +318,54 @@ def events_after(
 def _events(body: bytes, headers: Mapping[str, str]) -> EventBatch:
     found = tuple(Event.of(member) for member in json.loads(body))
     return EventBatch(found, int(headers["wharfinger-position"]))
+
+
+# --- what is changed
+
+
+@_operation("POST", "/v1/apply")
+def apply(
+    manifests: Mapping[str, str],
+    *,
+    events: Sequence[Mapping[str, Any]] = (),
+    strict: bool = False,
+    dry_run: bool = False,
+    reason: str = "",
+    revision: str = "",
+) -> Call[models.Changes]:
+    """Accept manifests, all or nothing. `manifests`: name, which errors call it by -> YAML or JSON.
+    `events`: facts as CloudEvents. InvalidError: what is wrong; nothing was accepted."""
+    body = _changing(manifests, dry_run, reason, revision)
+    return _once("/v1/apply", {**body, "events": list(events), "strict": strict})
+
+
+@_operation("POST", "/v1/delete")
+def delete(
+    manifests: Mapping[str, str], *, dry_run: bool = False, reason: str = "", revision: str = ""
+) -> Call[models.Changes]:
+    """Withdraw what the manifests name, all or nothing."""
+    return _once("/v1/delete", _changing(manifests, dry_run, reason, revision))
+
+
+@_operation("POST", "/v1/facts")
+def post_facts(events: Sequence[Mapping[str, Any]]) -> Call[models.FactsAccepted]:
+    """Tell facts, as CloudEvents, of sources that the token names; all or nothing."""
+    return _once("/v1/facts", {"events": list(events)})
+
+
+def _changing(
+    manifests: Mapping[str, str], dry_run: bool, reason: str, revision: str
+) -> dict[str, object]:
+    return {
+        "manifests": [{"name": name, "text": text} for name, text in manifests.items()],
+        "dry_run": dry_run,
+        "reason": reason,
+        "revision": revision,
+    }
+
+
+def _once(path: str, body: object) -> Call[Any]:
+    return Call("POST", path, _json, headers={"Idempotency-Key": str(uuid4())}, body=body)
 
 
 # --- who asks

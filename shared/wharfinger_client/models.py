@@ -112,6 +112,36 @@ class Explanation(TypedDict):
     total: int
 
 
+class ObjectResult(TypedDict):
+    type: str
+    subject: str
+    result: Literal["created", "changed", "unchanged", "deleted"]
+
+
+class Changes(TypedDict):
+    """`events`: type of fact -> how many. `position`: `min_position` of a read that shall see them;
+    None: nothing was accepted, or the feed is behind."""
+
+    events: dict[str, int]
+    accepted: int
+    unchanged: int
+    outdated: int
+    objects: list[ObjectResult]
+    skipped: list[dict[str, Any]]
+    unacted: list[str]
+    dry_run: bool
+    position: int | None
+
+
+class FactsAccepted(TypedDict):
+    """Ids: of what is new, what was posted before, and what is older than the latest of its key."""
+
+    accepted: list[str]
+    known: list[str]
+    outdated: list[str]
+    position: int | None
+
+
 class StreamHead(TypedDict):
     stream: str
     round: int

@@ -42,6 +42,7 @@ from wharfinger_client.client import NO_RETRIES, Retries
 from wharfinger_client.errors import (
     CursorTakenError,
     FilterChangedError,
+    ForbiddenError,
     InvalidError,
     UnauthenticatedError,
 )
@@ -131,6 +132,37 @@ def test_calls_are_answered_and_problems_are_exceptions(served: tuple[str, str])
             client(api.login("used-before"))
     with Client(server, made["secret"]) as revoked, pytest.raises(UnauthenticatedError):
         revoked(api.whoami())
+
+
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: tug, namespace: shop, annotations: {wharfinger.io/placement: any}}
+spec: {containers: [{name: tug, image: tug, resources: {requests: {cpu: 10m}}}]}
+"""
+
+
+async def test_what_is_changed_is_changed_once(backend: Backend, migrated_database: str) -> None:
+    """The same call sent again, as after a lost answer, has the first answer; a new one finds
+    nothing to do."""
+    with fresh_database(backend.database_url, template=migrated_database) as url:
+        await (await lived(url)).ledger.close()
+        with in_a_thread(url, "operator") as served:
+            async with AsyncClient(*served) as client:
+                tried = await client(api.apply({"tug.yaml": POD}, dry_run=True))
+                assert (tried["dry_run"], tried["accepted"]) == (True, 1)  # would be
+                call = api.apply({"tug.yaml": POD}, reason="a tug")
+                first = await client(call)
+                assert [o["result"] for o in first["objects"]] == ["created"]
+                assert await client(call) == first
+                again = await client(api.apply({"tug.yaml": POD}))
+                assert (again["accepted"], again["unchanged"]) == (0, 1)
+                gone = await client(api.delete({"tug.yaml": POD}))
+                assert [o["result"] for o in gone["objects"]] == ["deleted"]
+                with pytest.raises(InvalidError):
+                    await client(api.apply({"wrong.yaml": "kind: ["}))
+                with pytest.raises(ForbiddenError):
+                    await client(api.post_facts([{}]))
 
 
 async def test_calls_may_be_awaited(served: tuple[str, str]) -> None:
