@@ -500,6 +500,22 @@ def effects(
     module.show_effects(_request(context, data_dir, output), cluster, tuple(verb or ()))
 
 
+@app.command(rich_help_panel=CLUSTERS)
+def drift(
+    context: typer.Context,
+    cluster: Annotated[
+        str | None, typer.Argument(help="A joined cluster.  [default: all of them]")
+    ] = None,
+    data_dir: Dir = None,
+    output: Out = None,
+) -> None:
+    """Show where others have changed joined clusters since it was decided: pods on other nodes,
+    nodes uncordoned by hand. Ends with 1 when there is any."""
+    from wharfinger_cli import drift as module
+
+    module.show_drift(_request(context, data_dir, output), cluster)
+
+
 @app.command(rich_help_panel=INTAKE)
 def apply(
     context: typer.Context,

@@ -54,6 +54,7 @@ COMMANDS = [
     ("savings", 440, READS),
     # what an actuator knows is folded from snapshots of the stages
     ("effects", 1130, HEAVY | WRITING | {"httpx", "wharfinger.manifests.kubernetes.core"}),
+    ("drift", 1130, HEAVY | WRITING | {"httpx", "wharfinger.manifests.kubernetes.core"}),
     ("dead-letters list", 500, READS - {"structlog"}),
     ("get resourcebindings", 490, READS - {"pydantic"}),
     ("get nodepools", 495, READS - {"pydantic"}),
