@@ -29,7 +29,7 @@ from wharfinger.answers.decisions import TYPES, Plain, as_line
 from wharfinger.answers.explanation import account_plain
 from wharfinger.answers.lineage import lineage_plain
 from wharfinger.answers.plane_status import NoPlaneError, status_of, status_plain, without_password
-from wharfinger.answers.selection import Selection
+from wharfinger.answers.selection import ListSelection
 from wharfinger.answers.timeline import history_plain
 from wharfinger.domain.text import as_time
 from wharfinger.events.streams import INTAKE
@@ -382,7 +382,7 @@ def _fleet(app: FastAPI, api: Api) -> None:
         asked, place = await api.asked(request, at, after)
         wanted = {"binding": binding, "outcome": outcome}
         found = lists.selected(
-            Selection(namespace, cluster, policy, state, label).bindings,
+            ListSelection(namespace, cluster, policy, state, label).bindings,
             await lists.bindings(asked.ledger, asked.principal),
         )
         if asked.typed:
@@ -417,7 +417,7 @@ def _fleet(app: FastAPI, api: Api) -> None:
         asked, place = await api.asked(request, at, after)
         wanted = {"provider": provider, "region": region}
         found = lists.selected(
-            Selection((), cluster, (), state, label).cluster_list,
+            ListSelection((), cluster, (), state, label).cluster_list,
             await lists.clusters(asked.ledger, asked.principal),
         )
         if asked.typed:
@@ -451,7 +451,7 @@ def _fleet(app: FastAPI, api: Api) -> None:
         asked, place = await api.asked(request, at, after)
         wanted = {"node": node}
         found = lists.selected(
-            Selection((), cluster, (), state, label).nodes,
+            ListSelection((), cluster, (), state, label).nodes,
             await lists.nodes(asked.ledger, asked.principal),
         )
         if asked.typed:
@@ -484,7 +484,7 @@ def _fleet(app: FastAPI, api: Api) -> None:
         asked, place = await api.asked(request, at, after)
         wanted = {"kind": kind}
         found = lists.selected(
-            Selection(namespace, (), policy).policy_list,
+            ListSelection(namespace, (), policy).policy_list,
             await lists.policies(asked.ledger, asked.principal),
         )
         if asked.typed:
