@@ -324,8 +324,8 @@ def _notes(result: _Result) -> Iterator[str]:
 def _ending(result: _Result) -> Iterator[RenderableType]:
     name, found = result.cluster.name, result.found
     if not result.joined:
-        reads = [f"read {right.kind.qualified}" for right in found.blocking]
-        missing = ", ".join([*reads, *result.writes_missing])
+        reads = ", ".join(right.kind.qualified for right in found.blocking)
+        missing = ", ".join([*([f"read {reads}"] if reads else []), *result.writes_missing])
         yield Text(f"not joined: the right to {missing} is missing", BAD)
         flags = "--hub --print-rbac" if result.cluster.hub else "--print-rbac"
         if result.writes_missing:
