@@ -161,6 +161,10 @@ docs: setup ## Write docs/topics.md and docs/kinds.md from the tables and models
 	@$(BIN)/python -c 'import sys; from wharfinger.events.schema import topics_markdown; sys.stdout.write(topics_markdown())' > docs/topics.md
 	@$(BIN)/python -c 'import sys; from wharfinger.events.kinds_page import kinds_markdown; sys.stdout.write(kinds_markdown())' > docs/kinds.md
 
+.PHONY: openapi
+openapi: setup ## Write tests/contract/openapi.json, the frozen document of the HTTP API, again
+	@$(BIN)/python -m tests.openapi
+
 .PHONY: clean
 clean: ## Remove what these doors made, but not a plane's state
 	@rm -rf $(VENV) $(KERNELS) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
