@@ -27,7 +27,7 @@ from wharfinger.answers.changes import compiled, compiled_away
 from wharfinger.answers.decisions import TYPES, Plain, as_line
 from wharfinger.answers.explanation import account_plain
 from wharfinger.answers.lineage import lineage_plain
-from wharfinger.answers.selection import Selection
+from wharfinger.answers.selection import ListSelection
 from wharfinger.answers.timeline import history_plain
 from wharfinger.domain.text import as_time
 from wharfinger.events.streams import INTAKE
@@ -359,7 +359,7 @@ def _fleet(app: FastAPI, api: Api) -> None:
         asked, place = await api.asked(request, at, after)
         wanted = {"binding": binding, "outcome": outcome}
         found = lists.selected(
-            Selection(namespace, cluster, policy, state, label).bindings,
+            ListSelection(namespace, cluster, policy, state, label).bindings,
             await lists.bindings(asked.ledger, asked.principal),
         )
         if asked.typed:
@@ -394,7 +394,7 @@ def _fleet(app: FastAPI, api: Api) -> None:
         asked, place = await api.asked(request, at, after)
         wanted = {"provider": provider, "region": region}
         found = lists.selected(
-            Selection((), cluster, (), state, label).cluster_list,
+            ListSelection((), cluster, (), state, label).cluster_list,
             await lists.clusters(asked.ledger, asked.principal),
         )
         if asked.typed:
@@ -428,7 +428,7 @@ def _fleet(app: FastAPI, api: Api) -> None:
         asked, place = await api.asked(request, at, after)
         wanted = {"node": node}
         found = lists.selected(
-            Selection((), cluster, (), state, label).nodes,
+            ListSelection((), cluster, (), state, label).nodes,
             await lists.nodes(asked.ledger, asked.principal),
         )
         if asked.typed:
@@ -461,7 +461,7 @@ def _fleet(app: FastAPI, api: Api) -> None:
         asked, place = await api.asked(request, at, after)
         wanted = {"kind": kind}
         found = lists.selected(
-            Selection(namespace, (), policy).policy_list,
+            ListSelection(namespace, (), policy).policy_list,
             await lists.policies(asked.ledger, asked.principal),
         )
         if asked.typed:

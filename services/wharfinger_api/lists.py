@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from wharfinger.answers import facts
 from wharfinger.answers.decisions import Plain
-from wharfinger.answers.selection import SelectionError
+from wharfinger.answers.selection import ListSelectionError
 from wharfinger.domain.policy import Policy
 from wharfinger.runtime.ledger import Ledger
 from wharfinger_api.access import Principal
@@ -49,7 +49,7 @@ def selected(select: Callable[[Sequence[T]], list[T]], items: Sequence[T]) -> li
     """Problem: a state or a label that cannot be."""
     try:
         return select(items)
-    except SelectionError as error:
+    except ListSelectionError as error:
         raise Problem("invalid", str(error)) from None
 
 

@@ -763,7 +763,7 @@ def get(
         )
         node_pools.get(request, what, name, at)
     else:
-        from wharfinger.answers.selection import Selection
+        from wharfinger.answers.selection import ListSelection
         from wharfinger_cli import facts
 
         not_of: Mapping[str, Mapping[str, object]] = {
@@ -778,7 +778,7 @@ def get(
             },
         }
         _not_with(what, not_of[what])
-        wanted = Selection(
+        wanted = ListSelection(
             (namespace,) if namespace else (), cluster or (), policy or (), state or (), label or ()
         )
         facts.get(request, what, name, at, wanted)

@@ -36,8 +36,8 @@ from wharfinger.answers.selection import (
     CORDONED,
     LEAVING,
     SILENT,
-    Selection,
-    SelectionError,
+    ListSelection,
+    ListSelectionError,
     cluster_state,
 )
 from wharfinger.domain.policy import Policy
@@ -54,7 +54,7 @@ from wharfinger_cli.request import Request
 
 T = TypeVar("T")
 
-EVERYTHING = Selection()
+EVERYTHING = ListSelection()
 
 
 UNITS: Sequence[tuple[str, int]] = (
@@ -66,18 +66,18 @@ UNITS: Sequence[tuple[str, int]] = (
 
 
 def get(
-    request: Request, what: str, name: str | None, at: str = "", wanted: Selection = EVERYTHING
+    request: Request, what: str, name: str | None, at: str = "", wanted: ListSelection = EVERYTHING
 ) -> None:
     """CommandError: a state or a label that cannot be."""
     point = point_of(at, wall_clock()) if at else None
     try:
         _get(request, what, name, point, wanted)
-    except SelectionError as error:
+    except ListSelectionError as error:
         raise CommandError(f"--{error}") from None
 
 
 def _get(
-    request: Request, what: str, name: str | None, point: HistoryPoint | None, wanted: Selection
+    request: Request, what: str, name: str | None, point: HistoryPoint | None, wanted: ListSelection
 ) -> None:
     match what:
         case "clusters":
@@ -90,7 +90,9 @@ def _get(
             run(_get_policies(request, name, point, wanted))
 
 
-def _asked(request: Request, what: str, point: HistoryPoint | None, wanted: Selection) -> list[Any]:
+def _asked(
+    request: Request, what: str, point: HistoryPoint | None, wanted: ListSelection
+) -> list[Any]:
     """From the server, as it was then. It has filtered what the holder of the token may see."""
     from wharfinger_cli.remote import Remote
 
@@ -108,7 +110,7 @@ def _asked(request: Request, what: str, point: HistoryPoint | None, wanted: Sele
 
 
 async def _get_clusters(
-    request: Request, name: str | None, point: HistoryPoint | None, wanted: Selection
+    request: Request, name: str | None, point: HistoryPoint | None, wanted: ListSelection
 ) -> None:
     if request.server:
         every = _asked(request, "clusters", point, wanted)
@@ -158,7 +160,7 @@ async def _get_clusters(
 
 
 async def _get_nodes(
-    request: Request, name: str | None, point: HistoryPoint | None, wanted: Selection
+    request: Request, name: str | None, point: HistoryPoint | None, wanted: ListSelection
 ) -> None:
     """`name`: a node, or a cluster for all of its nodes."""
     if request.server:
@@ -208,7 +210,7 @@ async def _get_nodes(
 
 
 async def _get_bindings(
-    request: Request, name: str | None, point: HistoryPoint | None, wanted: Selection
+    request: Request, name: str | None, point: HistoryPoint | None, wanted: ListSelection
 ) -> None:
     if request.server:
         every = _asked(request, "bindings", point, wanted)
@@ -253,7 +255,7 @@ async def _get_bindings(
 
 
 async def _get_policies(
-    request: Request, name: str | None, point: HistoryPoint | None, wanted: Selection
+    request: Request, name: str | None, point: HistoryPoint | None, wanted: ListSelection
 ) -> None:
     """`name`: the policy's own name or its whole key."""
     if request.server:

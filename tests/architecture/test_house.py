@@ -98,7 +98,9 @@ def test_the_publisher_loads_no_more_modules() -> None:
 
 
 def test_classes_share_no_more_names() -> None:
-    assert house.class_share(library()) <= SHARED_CLASS_NAMES_MAX
+    """The client is a distribution of its own, whose readers know none of the library's names."""
+    ours = [source for source in library() if not source.module.startswith("wharfinger_client")]
+    assert house.class_share(ours) <= SHARED_CLASS_NAMES_MAX
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:

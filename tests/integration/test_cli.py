@@ -8,10 +8,12 @@ import json
 import os
 import pwd
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from wharfinger.events.envelope import derived_id
 from wharfinger.events.streams import BINDINGS, DEAD_LETTERS
 from wharfinger.runtime.ledger import Ledger, Submission
 from wharfinger.runtime.plane import read_plane
+from wharfinger_client import Client, api
 
 pytestmark = pytest.mark.integration
 
@@ -340,6 +343,91 @@ def test_a_binding_may_be_named_as_its_workload_is(cli: Cli) -> None:
     assert cli.json("explain", workload)["binding"] == full
     cli.run("explain", "no-such-workload", code=1)
     assert "--decision: expected the id" in cli.run("explain", full, "--decision", "seven", code=2)
+
+
+# --- programs that listen
+
+
+CONSUMERS = Path(__file__).parents[2] / "examples" / "consumer"
+
+
+def stored(database: Path, what: str = "id from decided") -> list[Any]:
+    if not database.exists():
+        return []
+    with sqlite3.connect(database) as own:
+        try:
+            return [row[0] for row in own.execute(f"select {what}")]
+        except sqlite3.OperationalError:  # the program has not made its tables yet
+            return []
+
+
+@contextmanager
+def listening(program: str, **options: object) -> Iterator[Callable[[], None]]:
+    """Killed at the end of the block, wherever it is then. What is given asserts that it lives."""
+    given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    process = subprocess.Popen(
+        [sys.executable, str(CONSUMERS / program), *given],
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+    def lives_on() -> None:
+        assert process.poll() is None, process.communicate()[1]
+
+    try:
+        yield lives_on
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_the_consumers_of_the_examples_have_every_decision_once(cli: Cli, tmp_path: Path) -> None:
+    """One is killed several times and goes on by another way each time; one reads Kafka alone."""
+    cli.settle()
+    token = tmp_path / "token"
+    cli.run("token", "create", "consumer", "--role", "viewer", "--out", str(token))
+    plane = read_plane(cli.data_dir)
+    assert plane is not None
+    ids = sorted(d["id"] for d in cli.decisions())
+    kafka = {"via": "kafka", "bootstrap": plane.bootstrap}
+    server = f"http://127.0.0.1:{plane.http_ports['api']}"
+    http = {"server": server, "token_file": token}
+    with Client(server, token.read_text().strip()) as client:
+        head = client(api.events(after="latest", limit=1)).through
+    own, alone = tmp_path / "own.db", tmp_path / "plain.db"
+
+    def reached(lives_on: Callable[[], None], condition: Callable[[], bool]) -> None:
+        def now() -> bool:
+            lives_on()
+            return condition()
+
+        until(now, lambda: f"{len(stored(own))} and {len(stored(alone))} of {len(ids)}")
+
+    with listening("plain_kafka.py", bootstrap=plane.bootstrap, database=alone) as plain:
+        for way in ({"via": "sse", **http}, {"via": "pull", **http}, kafka):
+            before = len(stored(own))
+            with listening("with_client.py", database=own, lease_s=0.5, **way) as client_lives:
+                more = min(len(ids), before + 1)
+                reached(client_lives, lambda more=more: len(stored(own)) >= more)  # type: ignore[misc]
+        with listening("with_client.py", database=own, lease_s=0.5, **kafka) as client_lives:
+            reached(client_lives, lambda: len(stored(own)) >= len(ids))
+        position = "position from wharfinger_cursor"
+        with listening(
+            "with_client.py", database=own, lease_s=0.5, via="sse", **http
+        ) as client_lives:
+            reached(client_lives, lambda: stored(own, position) >= [head])
+        assert sorted(stored(own)) == ids
+        reached(plain, lambda: len(stored(alone)) >= len(ids))
+    assert sorted(stored(alone)) == ids
+    with sqlite3.connect(own) as placed:
+        rows = placed.execute("select binding, cluster, replicas from placed").fetchall()
+    assert sorted(rows) == sorted(
+        (item["name"], target["cluster"], target["replicas"])
+        for item in cli.json("get", "bindings")
+        for target in item["targets"]
+    )
 
 
 def test_a_change_taken_back_is_a_change(cli: Cli) -> None:

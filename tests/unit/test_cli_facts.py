@@ -9,7 +9,7 @@ import pytest
 
 from wharfinger.answers.changes import ObjectResult, results_of
 from wharfinger.answers.facts import BindingShown, ClusterShown, NodeShown
-from wharfinger.answers.selection import Selection, SelectionError
+from wharfinger.answers.selection import ListSelection, ListSelectionError
 from wharfinger.domain.binding import Binding, TargetCluster
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.node import Node
@@ -122,20 +122,20 @@ SHOWN = [
 @pytest.mark.parametrize(
     ("selection", "names"),
     [
-        (Selection(), ["shop/web", "shop/api", "lab/big", "lab/new"]),
-        (Selection(namespaces=["shop"]), ["shop/web", "shop/api"]),
-        (Selection(namespaces=["lab"], states=["refused", "waiting"]), ["lab/big", "lab/new"]),
-        (Selection(states=["pending"]), ["shop/api"]),
-        (Selection(clusters=["oslo"], labels=["app!=web"]), ["shop/api"]),
-        (Selection(policies=["near"]), ["shop/web"]),
-        (Selection(policies=["PropagationPolicy/shop/near"]), ["shop/web"]),
-        (Selection(labels=["gpu"]), ["lab/big"]),
-        (Selection(labels=["!app"]), ["lab/new"]),
-        (Selection(labels=["app=web", "app=api"]), []),
-        (Selection(clusters=["bergen"]), []),
+        (ListSelection(), ["shop/web", "shop/api", "lab/big", "lab/new"]),
+        (ListSelection(namespaces=["shop"]), ["shop/web", "shop/api"]),
+        (ListSelection(namespaces=["lab"], states=["refused", "waiting"]), ["lab/big", "lab/new"]),
+        (ListSelection(states=["pending"]), ["shop/api"]),
+        (ListSelection(clusters=["oslo"], labels=["app!=web"]), ["shop/api"]),
+        (ListSelection(policies=["near"]), ["shop/web"]),
+        (ListSelection(policies=["PropagationPolicy/shop/near"]), ["shop/web"]),
+        (ListSelection(labels=["gpu"]), ["lab/big"]),
+        (ListSelection(labels=["!app"]), ["lab/new"]),
+        (ListSelection(labels=["app=web", "app=api"]), []),
+        (ListSelection(clusters=["bergen"]), []),
     ],
 )
-def test_bindings_are_selected(selection: Selection, names: list[str]) -> None:
+def test_bindings_are_selected(selection: ListSelection, names: list[str]) -> None:
     assert [item.binding.name for item in selection.bindings(SHOWN)] == names
 
 
@@ -144,27 +144,27 @@ def test_nodes_and_clusters_are_selected_by_state_and_labels() -> None:
         NodeShown("oslo", Node("a", {}, labels={"zone": "1"}), 0),
         NodeShown("bergen", Node("b", {}, unschedulable=True), 0),
     ]
-    assert Selection(states=["cordoned"]).nodes(nodes) == nodes[1:]
-    assert Selection(labels=["zone=1"]).nodes(nodes) == nodes[:1]
+    assert ListSelection(states=["cordoned"]).nodes(nodes) == nodes[1:]
+    assert ListSelection(labels=["zone=1"]).nodes(nodes) == nodes[:1]
     clusters = [
         ClusterShown(Cluster("oslo", deleting=True), (), False),
         ClusterShown(Cluster("bergen"), (), True),
     ]
-    assert Selection(states=["leaving"]).cluster_list(clusters) == clusters[:1]
-    assert Selection(states=["silent"]).cluster_list(clusters) == clusters[1:]
+    assert ListSelection(states=["leaving"]).cluster_list(clusters) == clusters[:1]
+    assert ListSelection(states=["silent"]).cluster_list(clusters) == clusters[1:]
 
 
 @pytest.mark.parametrize(
     ("selection", "said"),
     [
-        (Selection(states=["lost"]), "state: expected waiting, scheduled, refused, released"),
-        (Selection(labels=["=web"]), "label: expected key=value, key!=value, key or !key"),
-        (Selection(labels=["a b"]), "label: expected"),
-        (Selection(labels=["!a=b"]), "label: expected"),
+        (ListSelection(states=["lost"]), "state: expected waiting, scheduled, refused, released"),
+        (ListSelection(labels=["=web"]), "label: expected key=value, key!=value, key or !key"),
+        (ListSelection(labels=["a b"]), "label: expected"),
+        (ListSelection(labels=["!a=b"]), "label: expected"),
     ],
 )
-def test_what_cannot_be_selected_is_an_error(selection: Selection, said: str) -> None:
-    with pytest.raises(SelectionError, match=said):
+def test_what_cannot_be_selected_is_an_error(selection: ListSelection, said: str) -> None:
+    with pytest.raises(ListSelectionError, match=said):
         selection.bindings(SHOWN)
 
 

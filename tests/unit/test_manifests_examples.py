@@ -38,8 +38,9 @@ FOLDERS = (
     "descheduler",
     "rebalance",
 )
-APART = ("broken", "consolidation", "refused", "tide", "whatif")
-"""Read by themselves: what is wrong, one workload in several sizes, policies to compare with."""
+APART = ("broken", "consolidation", "consumer", "refused", "tide", "whatif")
+"""Read by themselves: what is wrong, one workload in several sizes, policies to compare with; and
+programs, which `integration/test_cli.py` runs."""
 
 
 @pytest.fixture(scope="module")

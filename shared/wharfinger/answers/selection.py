@@ -26,12 +26,12 @@ CLUSTER_STATES = (READY, SILENT, LEAVING)
 NODE_STATES = (READY, CORDONED)
 
 
-class SelectionError(ValueError):
+class ListSelectionError(ValueError):
     """One line: what was expected, and what was given."""
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class ListSelection:
     """Empty means all. Of `namespaces`, `clusters`, `policies` (name or key) and `states` an item
     has any; of `labels` (`key=value`, `key!=value`, `key`, `!key`) it meets all."""
 
@@ -42,7 +42,7 @@ class Selection:
     labels: Sequence[str] = ()
 
     def bindings(self, items: Sequence[BindingShown]) -> list[BindingShown]:
-        """SelectionError: a state or a label that cannot be."""
+        """ListSelectionError: a state or a label that cannot be."""
         _check("state", self.states, BINDING_STATES)
         labels = selector_of(self.labels)
         return [
@@ -56,14 +56,14 @@ class Selection:
         ]
 
     def cluster_list(self, items: Sequence[ClusterShown]) -> list[ClusterShown]:
-        """SelectionError: as `bindings`."""
+        """ListSelectionError: as `bindings`."""
         _check("state", self.states, CLUSTER_STATES)
         return self._of_fleet(
             items, lambda c: c.cluster.name, cluster_state, lambda c: c.cluster.labels
         )
 
     def nodes(self, items: Sequence[NodeShown]) -> list[NodeShown]:
-        """SelectionError: as `bindings`."""
+        """ListSelectionError: as `bindings`."""
         _check("state", self.states, NODE_STATES)
         return self._of_fleet(
             items,
@@ -104,7 +104,7 @@ def cluster_state(shown: ClusterShown) -> str:
 
 
 def selector_of(labels: Sequence[str]) -> LabelSelector:
-    """All of them together. SelectionError: one that says nothing of a label."""
+    """All of them together. ListSelectionError: one that says nothing of a label."""
     return LabelSelector(match_expressions=tuple(map(_requirement, labels)))
 
 
@@ -113,7 +113,9 @@ def _requirement(text: str) -> Requirement:
     unequal = key.endswith("!") if separator else key.startswith("!")
     name = key.strip("!")
     if not name or " " in text or (separator and key.startswith("!")):
-        raise SelectionError(f"label: expected key=value, key!=value, key or !key, got {text!r}")
+        raise ListSelectionError(
+            f"label: expected key=value, key!=value, key or !key, got {text!r}"
+        )
     if separator:
         return Requirement(name, "NotIn" if unequal else "In", (value.removeprefix("="),))
     return Requirement(name, "DoesNotExist" if unequal else "Exists")
@@ -126,7 +128,7 @@ def _any(wanted: Collection[str], has: Collection[str]) -> bool:
 def _check(what: str, given: Collection[str], known: Sequence[str]) -> None:
     for value in given:
         if value not in known:
-            raise SelectionError(f"{what}: expected {', '.join(known)}, got {value!r}")
+            raise ListSelectionError(f"{what}: expected {', '.join(known)}, got {value!r}")
 
 
 def _policy_names(key: str) -> list[str]:
