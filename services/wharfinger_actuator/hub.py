@@ -29,6 +29,7 @@ from wharfinger.runtime.kube.lease import KubeLease
 from wharfinger.runtime.kube.reflector import Reflector
 from wharfinger.runtime.kube.rights import LEASE, NAMESPACE
 from wharfinger.runtime.ledger import Ledger, LedgerError
+from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.service import ServiceContext
 from wharfinger.stages.actuator.attempts import Attempts
 from wharfinger.stages.actuator.hub import (
@@ -211,6 +212,7 @@ class HubWriter:
                 return
             answer = await answered(api, write.request)
             made = self.attempts.answered(write, answer, self._clock())
+            METRICS.effect_answers.labels(write.verb, str(made.outcome)).inc()
             log.info(
                 "effect.answered",
                 cluster=self.joined.name,

@@ -23,6 +23,7 @@ from wharfinger.runtime.kube.identity import AWAY, Identity, ReplacedError
 from wharfinger.runtime.kube.joined import JoinedCluster
 from wharfinger.runtime.kube.lease import KubeLease
 from wharfinger.runtime.kube.rights import LEASE, NAMESPACE
+from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.service import ServiceContext
 from wharfinger.stages.actuator import ActuatorState, open_effects
 from wharfinger.stages.actuator.answers import NO_ANSWER, ApiAnswer, Outcome
@@ -41,7 +42,8 @@ from wharfinger.stages.actuator.requests import (
 from wharfinger_actuator.sending import BATCH, answered, failed, paused
 
 FRESH_S = 60.0
-"""Nothing is sent to a cluster that was not heard of for so long."""
+"""Nothing is sent to a cluster that was not heard of for so long, or for its lease if that is
+longer."""
 
 LOOK_S = 1.0
 """How often a writer that is not woken looks whether something is due."""
@@ -124,6 +126,7 @@ class Writer:
         if work is None:
             return []
         effects = open_effects(work, self.joined.verbs_in_force, at)
+        METRICS.effects_open.labels(self.joined.name).set(len(effects))
         return self.attempts.due(effects, at, evicted_workloads(work))
 
     # --- nothing but words
@@ -178,8 +181,9 @@ class Writer:
         if work is None or not work.fresh:
             return "the facts of the cluster are not complete"
         # What was read from the beginning of a topic says nothing of the present.
-        if work.heard < max(caught_up_at, at - int(FRESH_S * SECOND_US)):
-            return f"not heard of for {FRESH_S:g} s"
+        fresh_s = max(FRESH_S, self.joined.lease_s or 0)
+        if work.heard < max(caught_up_at, at - int(fresh_s * SECOND_US)):
+            return f"not heard of for {fresh_s:g} s"
         return ""
 
     async def _same(self, api: KubeApi) -> None:
@@ -235,6 +239,7 @@ class Writer:
             self._concurrency.answered(made.outcome, at)
         else:
             made = self.attempts.settled(effect, outcome, answer, at)
+        METRICS.effect_answers.labels(effect.verb, str(made.outcome)).inc()
         log.info(
             "effect.answered",
             cluster=self.joined.name,

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from wharfinger.domain.actuation import MODES, VERBS, Mode, Verb, default_verbs
 from wharfinger.runtime.kube.api import KubeApi
-from wharfinger.runtime.kube.examination import Examination, KindRights, examine
+from wharfinger.runtime.kube.examination import Examination, KindRights, examine, missing_writes
 from wharfinger.runtime.kube.joined import (
     JoinedCluster,
     JoinedError,
@@ -90,11 +90,14 @@ def join(request: Request, name: str, options: JoinOptions) -> None:
     found = run(_examined(cluster.access, options.hub))
     cluster = replace(cluster, uid=found.uid, version=found.version)
     _refuse_another(directory, cluster)
-    joined = not found.blocking
+    missing = run(_missing_writes(cluster)) if cluster.verbs_in_force else []
+    joined = not found.blocking and not missing
     path = directory / f"{name}.yaml"
     if joined and not options.dry_run:
         path = store_joined(directory, cluster)
-    result = _Result(cluster, found, path, joined, options.dry_run, before is not None)
+    result = _Result(
+        cluster, found, path, joined, options.dry_run, before is not None, tuple(missing)
+    )
     show(request.format, _plain(result), [name] if joined else [], lambda: _page(result))
     if not joined:
         raise SystemExit(DIFFERENCE)
@@ -199,6 +202,11 @@ async def _examined(access: Access, hub: bool) -> Examination:
         return await examine(api, watched_of(hub))
 
 
+async def _missing_writes(cluster: JoinedCluster) -> list[str]:
+    async with KubeApi(cluster.write_access or cluster.access) as api:
+        return await missing_writes(api, cluster.verbs_in_force)
+
+
 def _joined_before(directory: Path, name: str) -> JoinedCluster | None:
     """A file that cannot be read is replaced by the new one."""
     return joined_clusters(directory).clusters.get(name)
@@ -233,6 +241,7 @@ class _Result:
     joined: bool
     dry_run: bool
     replaced: bool
+    writes_missing: tuple[str, ...] = ()
 
 
 def _plain(result: _Result) -> Plain:
@@ -242,6 +251,7 @@ def _plain(result: _Result) -> Plain:
         "joined": result.joined and not result.dry_run,
         "mode": result.cluster.mode,
         "verbs": list(result.cluster.verbs_in_force),
+        "writes_missing": list(result.writes_missing),
         "hub": result.cluster.hub,
         "server": result.cluster.access.server,
         "uid": found.uid,
@@ -314,9 +324,13 @@ def _notes(result: _Result) -> Iterator[str]:
 def _ending(result: _Result) -> Iterator[RenderableType]:
     name, found = result.cluster.name, result.found
     if not result.joined:
-        blocking = ", ".join(right.kind.qualified for right in found.blocking)
-        yield Text(f"not joined: the right to read {blocking} is missing", BAD)
+        reads = ", ".join(right.kind.qualified for right in found.blocking)
+        missing = ", ".join([*([f"read {reads}"] if reads else []), *result.writes_missing])
+        yield Text(f"not joined: the right to {missing} is missing", BAD)
         flags = "--hub --print-rbac" if result.cluster.hub else "--print-rbac"
+        if result.writes_missing:
+            verbs = "".join(f"--verb {verb} " for verb in result.cluster.verbs_in_force)
+            flags = f"--mode {result.cluster.mode} {verbs}{flags}"
         yield f"rights that are enough: wharfinger join {name} {flags} | kubectl apply -f -"
     elif result.dry_run:
         yield Text("it can be joined; nothing was stored (--dry-run)", GOOD)

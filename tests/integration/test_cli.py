@@ -209,6 +209,7 @@ def test_status_has_every_process_service_and_stream(cli: Cli) -> None:
         "scheduler-cluster",
         "descheduler",
         "annotator",
+        "actuator",
         "collector",
     }
     assert set(status["services"]) == {*expected, "api"}
@@ -696,7 +697,15 @@ def test_up_in_the_foreground_ends_with_ctrl_c_and_takes_everything_with_it(
     expected = (
         {"one"}
         if processes == "one"
-        else {"annotator", "collector", "estimator", "scheduler", "descheduler", "publisher"}
+        else {
+            "actuator",
+            "annotator",
+            "collector",
+            "estimator",
+            "scheduler",
+            "descheduler",
+            "publisher",
+        }
     )
     assert set(plane.http_ports) == {*expected, "api"}
     up.send_signal(signal.SIGINT)

@@ -23,6 +23,7 @@ from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.protocol import transaction
 from tests.patience import PATIENCE_S, eventually, in_patience
 
+from wharfinger.runtime import faust_app as faust_app_module
 from wharfinger.runtime import producer as producer_module
 from wharfinger.runtime.backends import DURABLE, MEMORY, Backend, BackendError, KafkaSecurity
 from wharfinger.runtime.broadcast import BroadcastConsumer, IncomingRecord, TopicShorterError
@@ -412,6 +413,49 @@ async def test_after_each_rebalance_reading_begins_where_the_service_says(
         await _stopped(first, *others)
     assert began, "no seek was waited for"
     assert gaps == []
+
+
+async def test_a_fetch_that_outlives_a_rebalance_takes_nothing_away(
+    backend: Backend, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waited for it is gone. What it takes once the partitions were sought has no reader."""
+    monkeypatch.setattr(faust_app_module, "FETCH_S", PATIENCE_S)
+    read: dict[tuple[int | None, int], set[int]] = {}
+
+    def handle(batch: list[Received]) -> None:
+        for record in batch:
+            read.setdefault((record.generation, record.partition), set()).add(record.offset)
+
+    async def from_the_beginning(
+        partitions: frozenset[tuple[str, int]],
+    ) -> dict[tuple[str, int], int]:
+        return {}
+
+    app = _reading("first", backend, f"{topic}-outlived", handle, topic)
+    other = _reading("other", backend, f"{topic}-outlived", lambda batch: None, topic)
+    app.read_from(from_the_beginning)
+    await _send(backend, topic, {f"k{n}": b"v" for n in range(40)})
+    await _started(app)
+    try:
+        await eventually(lambda: sum(map(len, read.values())) == 40)
+        there = {partition: offsets for (_, partition), offsets in read.items()}
+        sought = app.consumer.perform_seek
+
+        async def slowly() -> None:
+            await sought()
+            await asyncio.sleep(1.0)  # a busy machine: the flow is resumed later
+
+        monkeypatch.setattr(app.consumer, "perform_seek", slowly)
+        before = app.consumer_generation_id
+        await other.start()
+        await other.joined()
+        await eventually(lambda: app.ready and app.consumer_generation_id != before)
+        held = {(app.consumer_generation_id, tp.partition) for tp in app.consumer.assignment()}
+        await eventually(
+            lambda: all(read.get(place) == there[place[1]] for place in held), seen=lambda: read
+        )
+    finally:
+        await _stopped(app, other)
 
 
 async def test_a_seek_that_a_broker_fails_is_made_again(backend: Backend, topic: str) -> None:

@@ -176,7 +176,10 @@ async def test_half_of_an_event_holds_nothing_back_where_another_process_has_joi
         await _send_all(contexts[0], names, [each[:-1] for each in parts])
         await until(lambda: all(first._next.get(place, 0) > 1 for place in _places(contexts[0])))
         async with running(second):
-            await until(lambda: len(second.loop.owned()) == 2 and first.ready() and second.ready())
+            await until(
+                lambda: len(second.loop.owned()) == 2 and first.ready() and second.ready(),
+                seen=lambda: [_state(service) for service in (first, second)],
+            )
             await _send_all(contexts[0], names, [each[-1:] for each in parts])
             await until(lambda: _more_than(ledger, SHARDS - 1))
         await until(lambda: len(first.loop.owned()) == SHARDS and first.ready())
@@ -188,6 +191,14 @@ async def test_half_of_an_event_holds_nothing_back_where_another_process_has_joi
     for partition, each in enumerate(parts):
         life_and_next = bases[f"fleet/{partition}"][f"{BINDINGS.name}/{partition}"]
         assert life_and_next == (1, len(each) + 1)
+
+
+def _state(service: StageService[Counts]) -> str:
+    app = service._app
+    return (
+        f"owned {service.loop.owned()}, lag {service.lag()}, next {service._next}, "
+        f"ends {service._ends}, app {app is not None and app.ready}, loop {service.loop.ready()}"
+    )
 
 
 def _name_in(partition: int) -> str:

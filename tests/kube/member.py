@@ -50,10 +50,12 @@ class Member:
         self.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
 
     def audit(self, user: str) -> list[Json]:
-        """What a user called, in order, as the server's audit log has it."""
-        lines = (self.directory / "audit.log").read_text().splitlines()
+        """What a user called, in order, as the server's audit log has it. A request that was cut
+        off early has no user."""
+        # The last line may be half written.
+        lines = (self.directory / "audit.log").read_text().split("\n")[:-1]
         entries: list[Json] = [json.loads(line) for line in lines]
-        return [entry for entry in entries if entry["user"]["username"] == user]
+        return [entry for entry in entries if entry["user"].get("username") == user]
 
 
 def namespace(name: str) -> Json:

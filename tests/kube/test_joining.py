@@ -27,7 +27,7 @@ from wharfinger.runtime.kube.api import ApiError, KubeApi
 from wharfinger.runtime.kube.examination import examine
 from wharfinger.runtime.kube.joined import read_joined
 from wharfinger.runtime.kube.kubeconfig import Access, kubeconfig_of, read_kubeconfig
-from wharfinger.runtime.kube.rights import ACCOUNT, NAMESPACE
+from wharfinger.runtime.kube.rights import ACCOUNT, NAMESPACE, WRITER
 from wharfinger.runtime.kube.watched import WATCHED
 
 READ = frozenset({"get", "list", "watch"})
@@ -108,6 +108,28 @@ def test_a_cluster_is_joined_with_the_printed_rights_and_left(
     assert "no longer joined" in left.stderr
     assert not entry(tmp_path).exists()
     assert "no such cluster is joined" in wharfinger(tmp_path, "leave", "oslo", expect=1).stderr
+
+
+def test_a_cluster_is_changed_with_credentials_of_its_own_and_the_rights_of_its_verbs(
+    member: Member, account: Access, tmp_path: Path
+) -> None:
+    verbs = ("--mode", "act", "--verb", "bind", "--verb", "nodes")
+    arguments = ("--kubeconfig", str(kubeconfig(tmp_path, account)), *verbs)
+    refused = wharfinger(tmp_path, "join", "oslo", *arguments, expect=1).stdout
+    assert "create pods/binding, patch nodes, create leases" in " ".join(refused.split())
+    assert not entry(tmp_path).exists()
+    rights = printed_rights(tmp_path, "--kubeconfig", str(member.kubeconfig()), *verbs)
+    member.apply(*rights)
+    token = member.kubectl("create", "token", "-n", NAMESPACE, WRITER).strip()
+    writer = Access(account.server, account.authority, token=token)
+    write = kubeconfig(tmp_path, writer, "write")
+    done = wharfinger(tmp_path, "join", "oslo", *arguments, "--write-kubeconfig", str(write))
+    assert "joined in mode act: may be changed by bind, nodes" in done.stdout
+    assert token not in done.stdout + done.stderr
+    joined = read_joined(entry(tmp_path))
+    assert (joined.access, joined.write_access) == (account, writer)
+    assert joined.verbs_in_force == ("bind", "nodes")
+    member.kubectl("delete", "clusterrolebinding,clusterrole", WRITER)
 
 
 def test_only_reviews_are_posted_and_nothing_is_written(

@@ -18,7 +18,7 @@ from wharfinger.domain.node import WaitingPod
 from wharfinger.domain.value import Value
 from wharfinger.engine.nodes.occupancy import Occupancy
 from wharfinger.events.cluster_state import NodesObserved, PodsObserved, WaitingPodsObserved
-from wharfinger.events.decisions import ReplicasPlaced, ReplicasReleased
+from wharfinger.events.decisions import ReplicasPlaced, ReplicasRefused, ReplicasReleased
 from wharfinger.events.fanout import assignment_items
 from wharfinger.kernel.audit import audit
 from wharfinger.kernel.decider import Decision
@@ -32,7 +32,7 @@ Step = tuple[str, int, int]
 steps = st.lists(
     st.tuples(
         st.sampled_from(("make", "make", "bind", "bind", "delete", "deliver", "deliver"))
-        | st.sampled_from(("elsewhere", "lose", "again", "assign", "gate", "restart")),
+        | st.sampled_from(("elsewhere", "lose", "again", "assign", "gate", "restart", "time")),
         st.integers(0, 7),
         st.integers(0, 2),
     ),
@@ -57,6 +57,7 @@ class Cluster:
     mirror: Occupancy = field(default_factory=Occupancy)
     """What the estimator makes of the same facts, and of the decisions as they are sent to it."""
     made: int = 0
+    wanted: int = 0
     foreign: bool = False
 
     def __post_init__(self) -> None:
@@ -117,6 +118,8 @@ class Cluster:
                 self.follow(self.plane.feed(*list(latest.values())[-1 - number :]))
             case "assign":
                 self.assign(number % 5, CPUS[more])
+            case "time":
+                self.follow(self.plane.feed(seconds=(5, 25, 90)[more]))
             case "restart":
                 decider = self.plane.decider
                 sections = decider.dump(self.plane.state)
@@ -128,6 +131,7 @@ class Cluster:
     def assign(self, replicas: int, cpu: int) -> None:
         wanted = self.plane.assigned((WEB, replicas, wants(cpu), 0))
         self.mirror.take(wanted.items[0], 0)
+        self.wanted = replicas
         self.follow(self.plane.feed(wanted))
 
     def bind(self, uid: str, node: str) -> None:
@@ -191,6 +195,11 @@ class Cluster:
                         for ordinal in share.ordinals:
                             uid = self.replicas.pop((released.binding, ordinal))
                             assert self.chosen.pop(uid) == share.node
+                case ReplicasRefused() as back:
+                    assert back.binding == WEB
+                    self.wanted -= back.count
+                    placed_here = sum(binding == WEB for binding, _ in self.replicas)
+                    assert self.wanted >= placed_here, "given back although it has a place"
                 case other:
                     raise AssertionError(f"{other} is no decision about waiting pods")
 

@@ -18,11 +18,11 @@ from wharfinger.events.cluster_state import (
     PodsObserved,
     WaitingPodsObserved,
 )
-from wharfinger.events.decisions import ReplicasPlaced, ReplicasReleased
+from wharfinger.events.decisions import ReplicasPlaced, ReplicasRefused, ReplicasReleased
 from wharfinger.kernel.audit import audit
 from wharfinger.kernel.decider import Decision
 from wharfinger.kernel.step import empty_head
-from wharfinger.stages.cluster.pod_placing import why_waits
+from wharfinger.stages.cluster.pod_placing import UNPLACED_US, why_waits
 from wharfinger.stages.cluster.trace import trace
 
 OURS = "wharfinger"
@@ -287,3 +287,73 @@ def test_a_decision_can_be_derived_again_with_all_nodes(plane: Harness) -> None:
     assert shown.nodes[0].replicas == 1
     assert shown.nodes[0].score == placed.data.explanation.chosen[0].score
     assert "on " in placed.data.sentence()
+
+
+def test_a_replica_whose_pod_fits_nowhere_is_given_back(plane: Harness) -> None:
+    plane.assign(WEB, 3, wants(900))
+    pods = [waits(f"u{i}", 900) for i in range(3)]
+    assert outcomes(plane.feed(waiting(*pods))) == [("placed", WEB)]
+    due = plane.decider.next_due(plane.state)
+    assert due == plane.at + UNPLACED_US
+    assert plane.feed(seconds=19) == []
+    (back,) = plane.feed(seconds=2)
+    assert isinstance(back.data, ReplicasRefused)
+    assert (back.data.count, back.data.reason) == (1, "InsufficientResources")
+    assert back.data.explanation.note.startswith("u2: 0/2 nodes are available: 2 Insufficient cpu")
+    assert plane.decider.next_due(plane.state) is None
+    assert plane.feed(seconds=60) == [], "once"
+    assert sum(n for _, n in plane.state.book.unbound_classes()) == 0
+
+
+def test_it_is_placed_if_there_is_room_in_time(plane: Harness) -> None:
+    plane.assign(WEB, 3, wants(900))
+    plane.feed(waiting(*[waits(f"u{i}", 900) for i in range(3)]))
+    plane.feed(*joined(*[a_node(name, 1000) for name in "abc"]), seconds=15)
+    assert plane.feed(seconds=30) == []
+    assert len(plane.where(WEB)) == 3
+
+
+def test_the_surge_of_a_rollout_in_a_full_cluster_is_not_given_back(plane: Harness) -> None:
+    """Both nodes are full with the old pods. The first new pod waits, until the controller has
+    taken an old one away; every replica stays in this cluster."""
+    plane.assign(WEB, 2, wants(950))
+    old = waits("u1", 950), waits("u2", 950)
+    decided = places(plane.feed(waiting(*old)))
+    for pod in old:
+        plane.feed(on(decided[pod.uid][1], pod))
+    plane.assign(WEB, 2, wants(960))
+    new = [waits("v1", 960), waits("v2", 960)]
+    assert plane.feed(waiting(new[0])) == []
+    assert plane.feed(seconds=60) == []
+    first = plane.feed(on(decided["u1"][1]))
+    assert outcomes(first) == [("released", WEB), ("placed", WEB)]
+    plane.feed(on(decided["u1"][1], new[0]), waiting(new[1]))
+    assert plane.feed(seconds=60) == []
+    second = plane.feed(on(decided["u2"][1]))
+    assert outcomes(second) == [("released", WEB), ("placed", WEB)]
+    assert len(plane.where(WEB)) == 2
+
+
+def test_pods_that_the_fleet_does_not_know_only_wait(plane: Harness) -> None:
+    plane.feed(waiting(waits("u1", 5000)))
+    assert plane.decider.next_due(plane.state) is None
+    assert plane.feed(seconds=60) == []
+
+
+def test_taking_over_a_cluster_moves_nothing(plane: Harness) -> None:
+    """All pods run already when the cluster is joined and the binding is assigned; one more waits.
+    What is free is what the cluster has."""
+    plane = Harness()
+    there = [waits(f"u{i}", 300) for i in range(4)]
+    facts: list[Value] = [
+        *joined(a_node("a", 1000), a_node("b", 1000)),
+        on("a", *there[:3]),
+        on("b", there[3], waits("theirs", 200, "default-scheduler", binding="x/y-deployment")),
+    ]
+    assert plane.feed(*facts, plane.assigned((WEB, 5, wants(300), 0))) == []
+    assert (free(plane, "a"), free(plane, "b")) == (100, 500)
+    assert sum(n for _, n in plane.state.book.unbound_classes()) == 1
+    decided = plane.feed(waiting(waits("u4", 300)))
+    assert outcomes(decided) == [("placed", WEB)]
+    assert (free(plane, "a"), free(plane, "b")) == (100, 200)
+    assert plane.state.book.unbound == {}

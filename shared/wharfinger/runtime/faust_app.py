@@ -116,6 +116,25 @@ class _ConsumerThread(AIOKafkaConsumerThread):
     async def _thread_keepalive(self) -> None:
         """As `_keepalive2`, for the thread's own loop."""
 
+    async def _fetch_records(
+        self,
+        consumer: Any,
+        active_partitions: Any,
+        timeout: float | None = None,
+        max_records: int | None = None,
+    ) -> Any:
+        """A rebalance cancels who waits for a fetch, and not the fetch, which goes on in this
+        thread. What it takes after the partitions were sought has no reader: it is put back, or it
+        would never be read."""
+        assert isinstance(self.consumer, _Consumer), "this transport is made by ServiceApp only"
+        stops = self.consumer.flow_stops
+        fetched = await super()._fetch_records(consumer, active_partitions, timeout, max_records)
+        if stops == self.consumer.flow_stops:
+            return fetched
+        for partition, records in fetched.items():
+            consumer.seek(partition, records[0].offset)
+        return {}
+
     async def seek_to_committed(self) -> Any:
         """What was fetched while the flow stood still in a rebalance is let fall, since it is read
         again from the committed offset. Where nothing was committed yet there is nothing to go back
@@ -191,6 +210,12 @@ class _Consumer(Consumer):
         """The offset behind the last record that was acknowledged since the last commit."""
         self._sought_in = 0
         """The rebalance whose assignment was sought last."""
+        self.flow_stops = 0
+        """How often the flow was stopped: who waited for a fetch then is gone."""
+
+    def stop_flow(self) -> None:
+        self.flow_stops += 1
+        super().stop_flow()
 
     async def perform_seek(self) -> None:
         """Set the positions of what is assigned, and wait for a broker that is away. Were that left

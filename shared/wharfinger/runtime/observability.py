@@ -170,6 +170,18 @@ class Metrics:
         self._divergences = self._gauge(
             "divergences", "Streams whose rounds a snapshot's replay decided otherwise"
         )
+        self.effect_answers = Counter(
+            "wharfinger_effect_answers_total",
+            "Answers of API servers to what was decided, by verb and by what they mean",
+            ["verb", "outcome"],
+            registry=registry,
+        )
+        self.effects_open = Gauge(
+            "wharfinger_effects_open",
+            "What was decided about a cluster and is not observed there yet",
+            ["cluster"],
+            registry=registry,
+        )
         self.loop_silent = Gauge(
             "wharfinger_event_loop_silent_seconds",
             "Since the services' event loop last ran",

@@ -10,13 +10,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from itertools import product
+from typing import cast
 
 import msgspec
 
+from wharfinger.domain.actuation import Verb
 from wharfinger.runtime.kube.api import ApiError, KubeApi, UnreachableError
+from wharfinger.runtime.kube.rights import NAMESPACE, actuator_rules, own_rules
 from wharfinger.runtime.kube.watched import NON_RESOURCE, WATCHED, WatchedKind
 
 REVIEWS_AT_ONCE = 8
@@ -183,6 +187,28 @@ async def _rights(
         for kind in kinds
     ]
     return rights, tuple(path for path in NON_RESOURCE if not next(answers))
+
+
+async def missing_writes(api: KubeApi, verbs: Collection[Verb]) -> list[str]:
+    """What the verbs need and these credentials may not do, such as `create pods/binding`, in the
+    order in which it is printed as rights. ApiError, UnreachableError, CredentialsError."""
+    asked: list[tuple[str, dict[str, object]]] = []
+    for namespace, rules in (("", actuator_rules(verbs)), (NAMESPACE, own_rules())):
+        for rule in cast(list[dict[str, list[str]]], rules):
+            for verb, resource in product(rule["verbs"], rule["resources"]):
+                name, _, part = resource.partition("/")
+                attributes: dict[str, object] = {
+                    "group": rule["apiGroups"][0],
+                    "resource": name,
+                    "subresource": part,
+                    "verb": verb,
+                    "namespace": namespace,
+                    "name": rule.get("resourceNames", [""])[0],
+                }
+                asked.append((f"{verb} {resource}", {"resourceAttributes": attributes}))
+    limit = asyncio.Semaphore(REVIEWS_AT_ONCE)
+    answers = await asyncio.gather(*(_allowed(api, spec, limit) for _, spec in asked))
+    return [what for (what, _), allowed in zip(asked, answers, strict=True) if not allowed]
 
 
 async def _allowed(api: KubeApi, spec: dict[str, object], limit: asyncio.Semaphore) -> bool:

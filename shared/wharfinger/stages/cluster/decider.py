@@ -71,7 +71,7 @@ from wharfinger.stages.cluster.move_cooldown import tidy
 from wharfinger.stages.cluster.no_execute import release_no_execute
 from wharfinger.stages.cluster.placing import settle
 from wharfinger.stages.cluster.plans import TRIAL, answer_plans, expectation
-from wharfinger.stages.cluster.pod_placing import settle_pods
+from wharfinger.stages.cluster.pod_placing import follow_unplaced, given_back_next, settle_pods
 from wharfinger.stages.cluster.profile import ClusterProfile
 from wharfinger.stages.cluster.removals import answer_proposals, forget_proposal
 from wharfinger.stages.cluster.replica_moves import forget_motion, motion_due
@@ -220,6 +220,7 @@ class ClusterDecider:
         - Drops extender calls of bindings without missing or surplus replicas.
         - Drops records of moves whose time limit has passed, or whose replica is no longer on the
           target node, and drops expired cool-downs after moves.
+        - Where waiting pods are placed, records since when those of assigned bindings fit nowhere.
         - Sets when nodes are requested next for waiting pods of other schedulers, and drops expired
           reservations for them.
         - Drops the records of nodes that became smaller, because the round has examined them.
@@ -237,6 +238,7 @@ class ClusterDecider:
         if looked and not state.gathers_for_nodes(state.at):
             other_pods.looked(state, state.at)
         if places_pods(state):
+            follow_unplaced(state)
             # groups are looked at whenever their pods wait
             state.members.stirred.clear()
             state.groups = {}
@@ -271,7 +273,9 @@ class ClusterDecider:
         if state.unfinished and not state.gathers(state.at):
             return state.at
         dues = [claims.next_due(state), command_progress.next_due(state)]
-        if not places_pods(state):
+        if places_pods(state):
+            dues.append(given_back_next(state))
+        else:
             dues.append(no_execute.next_due(state))
         dues += [motion_due(state), static_due(state, state.at), other_pods.due(state)]
         if state.gathering is not None and state.gathers(state.at) and state.book.unsettled:

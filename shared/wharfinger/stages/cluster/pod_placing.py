@@ -11,8 +11,10 @@ a binding of its own (`local_binding`). Its ordinal is its index in a StatefulSe
 where that is free, else the lowest free one.
 
 A pod that fits nowhere waits; nodes are requested for it as for pods of other schedulers
-(`other_pods`). The pods of a group are placed when enough of them fit. Nothing is preempted for a
-waiting pod, and pods about which an extender has a say are not placed.
+(`other_pods`). After `UNPLACED_US` its replica is given back to the fleet, which makes the workload
+here smaller; a pod above the assigned number, such as the surge of a rollout, only waits. The pods
+of a group are placed when enough of them fit. Nothing is preempted for a waiting pod, and pods
+about which an extender has a say are not placed.
 """
 
 from __future__ import annotations
@@ -25,15 +27,23 @@ import msgspec
 
 from wharfinger.domain.ids import BindingName, PodUid
 from wharfinger.domain.node import WaitingPod
+from wharfinger.domain.reasons import ReplicasRefusal
 from wharfinger.domain.scheduler import DEFAULT_SCHEDULER
 from wharfinger.engine.framework import extenders
 from wharfinger.engine.nodes.classes import PodClass
+from wharfinger.engine.nodes.fit import most_common
 from wharfinger.engine.nodes.message import message
 from wharfinger.engine.nodes.occupancy import shares_of
 from wharfinger.engine.nodes.place import NodeChoice, PlacementContext, Placer
 from wharfinger.events.envelope import uuid_of
 from wharfinger.kernel.decider import Draft, Micros
-from wharfinger.stages.cluster.answers import placed_draft, released_draft, shares_on, unknown_load
+from wharfinger.stages.cluster.answers import (
+    placed_draft,
+    refused,
+    released_draft,
+    shares_on,
+    unknown_load,
+)
 from wharfinger.stages.cluster.explain import NAMED, explained
 from wharfinger.stages.cluster.group_members import Group, group_of
 from wharfinger.stages.cluster.node_search import charge, placer_for, profile_name, room_kept
@@ -42,6 +52,9 @@ from wharfinger.stages.cluster.state import ClusterStageState
 
 POD_GONE, NODE_GONE, BOUND_ELSEWHERE = "PodGone", "NodeGone", "BoundElsewhere"
 """Reasons of a release."""
+
+UNPLACED_US: Micros = 20 * 1_000_000
+"""After this time the replica of a pod that fits nowhere is given back to the fleet."""
 
 KINDS_MAX = 500
 """Maximum number of kinds of pods that are placed as one batch."""
@@ -62,8 +75,11 @@ class _AlikePods:
 def settle_pods(state: ClusterStageState, at: Micros) -> Iterator[Draft]:
     yield from _release_astray(state)
     yield from _place_waiting(state)
-    if not state.exhausted and not state.gathers_for_nodes(at):
+    if state.exhausted:
+        return
+    if not state.gathers_for_nodes(at):
         yield from provision(state, {}, at)
+    yield from _give_back(state, at)
 
 
 # --- releases
@@ -277,6 +293,54 @@ def _ordinals(taken: set[int], pods: Sequence[WaitingPod]) -> list[int]:
         else:
             found.append(next(free))
     return found
+
+
+# --- what is given back
+
+
+def _unplaced(state: ClusterStageState) -> dict[BindingName, list[WaitingPod]]:
+    """Returns the waiting pods of assigned bindings that have no place, in the order of the queue.
+    Left out are those for whose requirements a node was requested."""
+    asked = {key for claim in state.pools.claims.values() for key in claim.others}
+    found: dict[BindingName, list[WaitingPod]] = {}
+    for pod in _queue(state):
+        held = state.book.held.get(pod.binding)
+        if held is not None and held.desired and pod.requirements.pod_key not in asked:
+            found.setdefault(pod.binding, []).append(pod)
+    return found
+
+
+def follow_unplaced(state: ClusterStageState) -> None:
+    """Records since when each of these pods has had no place, at the end of a round."""
+    since = state.unplaced
+    uids = sorted(pod.uid for pods in _unplaced(state).values() for pod in pods)
+    state.unplaced = {uid: since.get(uid, state.at) for uid in uids}
+
+
+def given_back_next(state: ClusterStageState) -> Micros | None:
+    """Returns when the replica of another waiting pod is given back; None: not without news."""
+    dues = [since + UNPLACED_US for since in state.unplaced.values()]
+    return min((due for due in dues if due > state.at), default=None)
+
+
+def _give_back(state: ClusterStageState, at: Micros) -> Iterator[Draft]:
+    """Gives the replicas of pods that have fitted nowhere for `UNPLACED_US` back to the fleet. Of a
+    binding no more than it lacks: replicas that are wanted here and have no pod on a node."""
+    if not state.unplaced:
+        return
+    for binding, pods in sorted(_unplaced(state).items()):
+        late = [p for p in pods if state.unplaced.get(p.uid, at) + UNPLACED_US <= at]
+        held = state.book.held[binding]
+        count = min(len(late), held.counted_unbound)
+        if count <= 0:
+            continue
+        cls = state.book.class_of(late[0].requirements)
+        own = {late[0].requirements.pod_key, *(pod.uid for pod in late)}
+        with room_kept(state, floor=late[0].priority, but=own):
+            diagnosis = placer_for(state, cls.requirements.traits.scheduler).diagnose(cls)
+        reason: ReplicasRefusal = most_common(diagnosis.refused) if diagnosis.refused else "Gated"
+        note = f"{late[0].name}: {why_waits(state, late[0])}"
+        yield refused(state, binding, count, reason, note, diagnosis)
 
 
 # --- why a pod waits

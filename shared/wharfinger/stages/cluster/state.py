@@ -179,6 +179,7 @@ class ClusterStageState:
     is reserved for waiting pods of other schedulers. `others_due`: when nodes are requested for
     such pods next; None: not without news. `shrunk`: nodes that became smaller under replicas and
     were not examined yet. `displaced`: binding -> its missing replicas that had a node before.
+    `unplaced`: uid of a waiting pod of an assigned binding that fits on no node -> since when.
     `named`: number of names given to claims and commands.
     `incarnations`: each time the ledger lost its last decisions.
 
@@ -220,6 +221,7 @@ class ClusterStageState:
     others_due: Micros | None = None
     shrunk: dict[str, Shrunk] = field(default_factory=dict)
     displaced: dict[str, tuple[DisplacedReplicas, ...]] = field(default_factory=dict)
+    unplaced: dict[PodUid, Micros] = field(default_factory=dict)
     named: int = 0
     unfinished: bool = False
     incarnations: Incarnations = ()
@@ -424,6 +426,7 @@ class _Upkeep(Value, frozen=True):
     others_due: Micros | None = None
     shrunk: dict[NodeName, Shrunk] = {}
     displaced: dict[BindingName, tuple[DisplacedReplicas, ...]] = {}
+    unplaced: dict[PodUid, Micros] = {}
 
 
 class _FactVersions(Value, frozen=True):
@@ -561,6 +564,7 @@ def _upkeep(state: ClusterStageState) -> _Upkeep:
         state.others_due,
         state.shrunk,
         state.displaced,
+        state.unplaced,
     )
 
 
@@ -748,6 +752,7 @@ def _load_pools(state: ClusterStageState, sections: Mapping[str, bytes]) -> None
     state.removals = dict(told.removals)
     state.expected, state.others_due = dict(told.expected), told.others_due
     state.shrunk, state.displaced = dict(told.shrunk), dict(told.displaced)
+    state.unplaced = dict(told.unplaced)
 
 
 def objects_changed(state: ClusterStageState) -> None:
