@@ -15,6 +15,7 @@ from uuid import UUID
 import msgspec
 
 from wharfinger.domain.binding import Binding, TargetCluster
+from wharfinger.domain.drain import drained_cluster, drained_node
 from wharfinger.domain.placement import ClusterAffinity, Placement, ReplicaScheduling
 from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.value import Value
@@ -25,15 +26,7 @@ from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.codec import decode, made
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.proposals import RescheduleProposed
-from wharfinger.history.planning import (
-    HORIZON_US,
-    Plan,
-    drained_cluster,
-    drained_node,
-    fact_event,
-    planned,
-    request_event,
-)
+from wharfinger.history.planning import HORIZON_US, Plan, fact_event, planned, request_event
 from wharfinger.kernel.decider import Decision
 from wharfinger.kernel.recover import RecordedRound, recover
 from wharfinger.stages.fleet.state import FleetState

@@ -189,6 +189,22 @@ def status(context: typer.Context, data_dir: Dir = None, output: Out = None) -> 
 
 
 @app.command(rich_help_panel=PLANE)
+def logs(
+    context: typer.Context,
+    process: Annotated[str, typer.Argument(help="As `status` names it, or supervisor.")] = "one",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines.")] = False,
+    lines: Annotated[int, typer.Option("--lines", min=0, help="The last so many.")] = 100,
+    data_dir: Dir = None,
+) -> None:
+    """What a process of the plane on this machine has written.
+
+    Example: wharfinger logs api --lines 20"""
+    from wharfinger_cli import service_logs
+
+    service_logs.logs(_request(context, data_dir), process, lines, follow=follow)
+
+
+@app.command(rich_help_panel=PLANE)
 def doctor(context: typer.Context, data_dir: Dir = None, output: Out = None) -> None:
     """Check everything the plane needs, one line each. Ends with 1 when something is wrong."""
     from wharfinger_cli import doctor as module
@@ -561,6 +577,65 @@ def delete(
     from wharfinger_cli import apply as module
 
     module.delete(_request(context, data_dir, output, reason, revision), filename)
+
+
+@app.command(rich_help_panel=INTAKE)
+def scale(
+    context: typer.Context,
+    binding: Annotated[
+        str, typer.Argument(help="namespace/name, or the name where only one binding has it.")
+    ],
+    replicas: Annotated[int, typer.Argument(min=0)],
+    data_dir: Dir = None,
+    output: Out = None,
+    reason: Reason = "",
+    revision: Revision = "",
+) -> None:
+    """Ask for so many replicas of a binding. `plan scale` shows beforehand what comes of it; the
+    next `apply` of its manifest overrides it.
+
+    Example: wharfinger scale shop/web 5 --reason 'sale'"""
+    from wharfinger_cli import upkeep
+
+    upkeep.scale(_request(context, data_dir, output, reason, revision), binding, replicas)
+
+
+WHAT = "A cluster, or a node as cluster/node or node."
+
+
+@app.command(rich_help_panel=INTAKE)
+def drain(
+    context: typer.Context,
+    what: Annotated[str, typer.Argument(metavar="CLUSTER|NODE", help=WHAT)],
+    data_dir: Dir = None,
+    output: Out = None,
+    reason: Reason = "",
+    revision: Revision = "",
+) -> None:
+    """Have everything leave a cluster or a node. `plan drain` shows beforehand where it would go.
+    What a collector reports of a joined cluster overrides it: drain nodes of such a cluster there.
+
+    Example: wharfinger drain oslo/oslo-0003"""
+    from wharfinger_cli import upkeep
+
+    upkeep.drain(_request(context, data_dir, output, reason, revision), what)
+
+
+@app.command(rich_help_panel=INTAKE)
+def undrain(
+    context: typer.Context,
+    what: Annotated[str, typer.Argument(metavar="CLUSTER|NODE", help=WHAT)],
+    data_dir: Dir = None,
+    output: Out = None,
+    reason: Reason = "",
+    revision: Revision = "",
+) -> None:
+    """Let a drained cluster or node take replicas again.
+
+    Example: wharfinger undrain oslo/oslo-0003"""
+    from wharfinger_cli import upkeep
+
+    upkeep.undrain(_request(context, data_dir, output, reason, revision), what)
 
 
 imports = typer.Typer(help="Read a fleet and its workloads from elsewhere.", no_args_is_help=True)

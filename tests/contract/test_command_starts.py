@@ -52,6 +52,10 @@ COMMANDS = [
     ("history web", 440, READS),
     ("lineage web", 440, READS),
     ("savings", 440, READS),
+    ("scale web 3", 440, READS),
+    ("drain oslo", 440, READS),
+    ("undrain oslo", 440, READS),
+    ("logs", 440, HEAVY | ENGINE | WRITING),
     # what an actuator knows is folded from snapshots of the stages
     ("effects", 1130, HEAVY | WRITING | {"httpx", "wharfinger.manifests.kubernetes.core"}),
     ("drift", 1130, HEAVY | WRITING | {"httpx", "wharfinger.manifests.kubernetes.core"}),

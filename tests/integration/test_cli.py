@@ -431,6 +431,26 @@ def test_the_consumers_of_the_examples_have_every_decision_once(cli: Cli, tmp_pa
     )
 
 
+def test_a_binding_is_scaled_and_a_cluster_is_drained_and_comes_back(cli: Cli) -> None:
+    item = next(i for i in cli.json("get", "b", "--state", "scheduled") if i["replicas"])
+    name, replicas = item["name"], item["replicas"]
+    for number, result in ((replicas + 1, "changed"), (replicas + 1, "unchanged")):
+        assert cli.json("scale", name, str(number)) == {"subject": name, "result": result}
+    assert cli.json("get", "b", name)[0]["replicas"] == replicas + 1
+    cli.run("scale", "atlantis/web", "2", code=1)
+    assert cli.json("scale", name, str(replicas))["result"] == "changed"
+    assert cli.json("drain", "bergen")["result"] == "changed"
+    assert [t["key"] for t in cli.json("get", "cl", "bergen")[0]["taints"]] == [
+        "wharfinger.io/drain"
+    ]
+    assert cli.json("undrain", "bergen")["result"] == "changed"
+    assert not cli.json("get", "cl", "bergen")[0].get("taints")
+    cli.run("drain", "atlantis", code=1)
+    assert cli.run("logs", "supervisor", "--lines", "3").count("\n") == 3
+    cli.run("logs", "atlantis", code=1)
+    cli.settle()
+
+
 def test_a_change_taken_back_is_a_change(cli: Cli) -> None:
     def replicas() -> int:
         (binding,) = cli.json("get", "bindings", "quay/web-deployment")

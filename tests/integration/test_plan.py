@@ -13,13 +13,14 @@ import pytest_asyncio
 from msgspec.structs import replace
 from tests.plan_world import Plane, a_plane, after
 
+from wharfinger.domain.drain import drained_cluster
 from wharfinger.domain.value import canonical
 from wharfinger.events.accepted import accepted
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.streams import INTAKE, PROPOSALS
 from wharfinger.history import plan as plans
 from wharfinger.history.plan import Applied, Plan, PlanRefusal
-from wharfinger.history.planning import drained_cluster, request_event
+from wharfinger.history.planning import request_event
 from wharfinger.kernel.recover import RecordedRound
 from wharfinger.runtime.ledger import Ledger, LedgerError, Submission
 

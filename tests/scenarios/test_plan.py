@@ -29,6 +29,7 @@ from tests.scenarios.fleet_plane import (
 )
 
 from wharfinger.domain.binding import TargetCluster
+from wharfinger.domain.drain import drained_node
 from wharfinger.domain.node import Node
 from wharfinger.domain.placement import ClusterAffinity, Placement, SpreadConstraint
 from wharfinger.domain.taints import Taint, Toleration
@@ -50,7 +51,6 @@ from wharfinger.events.decisions import (
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.plans import PlanRequested, Step, StepData, step_of
 from wharfinger.events.proposals import NodeRemovalProposed, RescheduleProposed
-from wharfinger.history.planning import drained_node
 from wharfinger.kernel.decider import Decision, Micros
 from wharfinger.kernel.recover import recover
 from wharfinger.kernel.step import number

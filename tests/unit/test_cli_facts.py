@@ -10,16 +10,21 @@ import pytest
 from wharfinger.answers.changes import ObjectResult, results_of
 from wharfinger.answers.facts import BindingShown, ClusterShown, NodeShown
 from wharfinger.answers.selection import ListSelection, ListSelectionError
+from wharfinger.answers.upkeep import drained, scaled, undrained
 from wharfinger.domain.binding import Binding, TargetCluster
 from wharfinger.domain.cluster import Cluster
+from wharfinger.domain.drain import DRAIN
 from wharfinger.domain.node import Node
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import ObjectRef
 from wharfinger.events.accepted import Accepted
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.cluster_state import NodesObserved, into_buckets
+from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.envelope import derived_id
+from wharfinger.history.names import UnknownNameError
 from wharfinger.manifests.parse import load_manifests
+from wharfinger.runtime.ledger import LedgerError
 from wharfinger_cli.apply import compiled, compiled_away
 from wharfinger_cli.facts import LatestFacts, Told
 from wharfinger_cli.failures import CommandError
@@ -100,6 +105,53 @@ def test_an_object_of_several_facts_has_one_result() -> None:
     parts = [fact(part, "oslo", f"oslo/{part.bucket}") for part in into_buckets("oslo", NODES, 2)]
     assert set(said(results_of(parts, {}, {p.key for p in parts}))) == {"created"}
     assert said(results_of(parts, {}, {parts[0].key})) == ["changed"]
+
+
+# --- one fact
+
+
+def known_plane() -> LatestFacts:
+    facts = LatestFacts()
+    told(facts, into_buckets("oslo", NODES, 2), at=1)
+    for name in ("oslo", "bergen"):
+        data = ClusterObserved(Cluster(name))
+        facts.latest["wharfinger.clusters", name] = Told(derived_id(name), data, 1)
+    for name, replicas in (("shop/web-deployment", 2), ("shop/web-configmap", 0)):
+        binding = Binding(name, name, ObjectRef("apps/v1", "Deployment", name, "shop"), replicas)
+        facts.latest["wharfinger.bindings", name] = Told(
+            derived_id(name), BindingRequested(binding), 1
+        )
+    return facts
+
+
+def test_a_binding_is_scaled_by_as_much_of_its_name_as_only_one_has() -> None:
+    data = scaled(known_plane(), "web-deployment", 5).data
+    assert isinstance(data, BindingRequested)
+    assert (data.binding.name, data.binding.replicas) == ("shop/web-deployment", 5)
+    with pytest.raises(LedgerError, match="expected one binding, got"):
+        scaled(known_plane(), "web", 5)
+    with pytest.raises(LedgerError, match="has no replicas"):
+        scaled(known_plane(), "shop/web-configmap", 5)
+    with pytest.raises(UnknownNameError, match="no binding is named"):
+        scaled(known_plane(), "bank/web", 5)
+
+
+def test_what_was_drained_is_undrained() -> None:
+    known = known_plane()
+    fact = drained(known, "oslo/n-3")
+    assert isinstance(fact.data, NodesObserved)
+    assert [n.name for n in fact.data.nodes if n.unschedulable and DRAIN in n.taints] == ["n-3"]
+    known.latest["wharfinger.cluster-state", fact.key] = Told(derived_id("d"), fact.data, 2)
+    back = undrained(known, "n-3").data
+    assert isinstance(back, NodesObserved)
+    assert not [n for n in back.nodes if n.unschedulable or n.taints]
+    cluster = drained(known, "bergen").data
+    assert isinstance(cluster, ClusterObserved)
+    assert cluster.cluster.taints == (DRAIN,)
+    known.latest["wharfinger.clusters", "bergen"] = Told(derived_id("b"), cluster, 2)
+    assert undrained(known, "bergen").data == ClusterObserved(Cluster("bergen"))
+    with pytest.raises(UnknownNameError, match="no cluster and no node is called atlantis"):
+        drained(known, "atlantis")
 
 
 # --- what is listed

@@ -20,6 +20,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 
+from wharfinger.domain.drain import drained_cluster, drained_node
 from wharfinger.domain.node import Node
 from wharfinger.domain.value import canonical
 from wharfinger.events.accepted import Accepted, accepted
@@ -39,8 +40,6 @@ from wharfinger.history.planning import (
     PlannedRefusal,
     Proposed,
     SelectionMove,
-    drained_cluster,
-    drained_node,
     fact_event,
     in_turn,
     planned,

@@ -22,14 +22,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-import msgspec
-
 from wharfinger.domain.binding import TargetCluster
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.ids import ClusterName
 from wharfinger.domain.node import Node
 from wharfinger.domain.resources import Amounts
-from wharfinger.domain.taints import Taint
 from wharfinger.domain.value import Value, canonical
 from wharfinger.engine.fleet.objective import price_micro
 from wharfinger.events.accepted import Accepted, Fact, accepted
@@ -72,9 +69,6 @@ AMENDED_MAX = 4
 """At most so many times a plan is amended, so that no cluster has to refuse a part of it."""
 
 AMENDED = "where its clusters can hold it"
-
-DRAIN = Taint("wharfinger.io/drain", "NoExecute")
-"""The taint of a drained cluster or node. Remove it to undo the drain."""
 
 SOURCE = "/wharfinger/plan"
 
@@ -729,16 +723,3 @@ def _cpu(nodes: Iterable[Node]) -> int:
 
 
 # --- the changes that have a command of their own
-
-
-def drained_cluster(cluster: Cluster) -> Cluster:
-    return (
-        cluster
-        if DRAIN in cluster.taints
-        else msgspec.structs.replace(cluster, taints=(*cluster.taints, DRAIN))
-    )
-
-
-def drained_node(node: Node) -> Node:
-    taints = node.taints if DRAIN in node.taints else (*node.taints, DRAIN)
-    return msgspec.structs.replace(node, taints=taints, unschedulable=True)
