@@ -161,6 +161,10 @@ class Cluster:
                 return f"nodes {getattr(fact, 'bucket', '')}"
 
     def tell(self, keys: Sequence[str]) -> None:
+        if "waiting" in keys:
+            # the collector never says that a pod does not wait before it says where it is
+            on_nodes = [key for key in self.untold if key.startswith("on ")]
+            keys = [*on_nodes, *(key for key in keys if key not in on_nodes)]
         facts = [fact for key in keys for fact in self.fact(key)]
         for key in keys:
             self.untold.pop(key, None)
