@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.api import ApiUnderTest, serving
 from tests.backends import fresh_database, in_a_loop
+from tests.hunting import examples
 from tests.integration.test_api import WEB, lived
 from tests.openapi import FROZEN
 
@@ -140,7 +141,10 @@ def test_no_request_leads_to_a_fault_of_the_server(database: str) -> None:
                 assert answer.json() is not None
 
         @settings(
-            max_examples=120, deadline=None, suppress_health_check=list(HealthCheck), database=None
+            max_examples=examples(120),
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            database=None,
         )
         @given(requests())
         def ask(request: tuple[str, str, Any, Any]) -> None:
