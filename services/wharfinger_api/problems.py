@@ -16,7 +16,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from wharfinger.domain.text import one_line
+from wharfinger.domain.text import one_line, printable
 from wharfinger.history.names import UnknownNameError
 from wharfinger.history.points import PointError
 from wharfinger.runtime.ledger import LedgerError, LedgerUnavailable, Transient
@@ -61,6 +61,8 @@ class Problem(Exception):  # noqa: N818  (a value of the protocol, raised)
         headers: Mapping[str, str] | None = None,
         more: Mapping[str, object] | None = None,
     ) -> None:
+        # it may hold what a client has sent, which may hold anything
+        detail = printable(detail)
         super().__init__(detail)
         self.kind = kind
         self.status, self.title = TITLES[kind]

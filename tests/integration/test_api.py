@@ -155,6 +155,7 @@ async def test_a_client_that_has_it_gets_304(api: ApiUnderTest) -> None:
         ("/v1/bindings?at=fleet/0@99999", 400, "there is no round 99999"),
         ("/v1/bindings?at=9999-01-01", 400, "still to come"),
         ("/v1/bindings?limit=0", 400, "limit"),
+        ("/v1/bindings?%0A=1", 400, "unknown parameter"),
         ("/v1/bindings?after=x", 400, "after: expected"),
         ("/v1/bindings?limit=1&limit=2", 400, "expected once"),
         ("/v1/bindings?group_by=colour", 400, "group_by: expected"),
