@@ -125,7 +125,13 @@ class Audit:
             if call["verb"] in ("get", "list", "watch") or named == "leases":
                 continue
             if not resource or named == resource:
-                found.append((call["verb"], of.get("name", ""), call.get("responseStatus", {}).get("code", 0)))
+                found.append(
+                    (
+                        call["verb"],
+                        of.get("name", ""),
+                        call.get("responseStatus", {}).get("code", 0),
+                    )
+                )
         return found
 
     def unused(self, rules: Iterable[Manifest]) -> list[tuple[str, str, str]]:
