@@ -4,7 +4,7 @@ cache.
 `go.mod` names etcd, the API server, the controller manager, the scheduler and kubectl of one
 release; `kwok/go.mod` names KWOK, which needs other versions of the same libraries. A build is kept
 under a hash of both files, their sums and Go's version, so another version never overwrites it. The
-first build takes about ten minutes of processor time.
+first build takes about ten minutes of processor time. Helm is built apart, where charts are tested.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def without_go() -> str:
 def programs() -> Path:
     """The directory with all programs, and KWOK's stages in `stages.yaml`. Built where they are not
     there yet."""
-    directory = _cache() / _version()
+    directory = _cache() / _version(HERE, HERE / "kwok")
     if (directory / "complete").exists():
         return directory
     with _alone(directory):
@@ -59,6 +59,16 @@ def programs() -> Path:
             (directory / "stages.yaml").write_text(_stages())
             (directory / "complete").touch()
     return directory
+
+
+def helm() -> Path:
+    """Helm's command, built where it is not there yet: some two minutes of processor time."""
+    module = HERE.parent / "helm"
+    directory = _cache() / f"helm-{_version(module)}"
+    with _alone(directory):
+        if not (directory / "helm").exists():
+            _build(directory / "helm", module, "helm.sh/helm/v3/cmd/helm")
+    return directory / "helm"
 
 
 def _build(target: Path, module: Path, package: str) -> None:
@@ -102,9 +112,10 @@ def _stages() -> str:
     return "\n---\n".join(file.read_text() for file in files)
 
 
-def _version() -> str:
+def _version(*folders: Path) -> str:
+    """Of what is built there: modules, their sums, Go."""
     go = subprocess.run(["go", "version"], capture_output=True, check=True).stdout
-    files = sorted(file for folder in (HERE, HERE / "kwok") for file in folder.glob("go.*"))
+    files = sorted(file for folder in folders for file in folder.glob("go.*"))
     digest = hashlib.sha256(go)
     for file in files:
         digest.update(file.read_bytes())

@@ -1,0 +1,265 @@
+"""The Helm charts: what they render is accepted by a real API server, strictly and under its
+strictest pod security, and gives exactly the rights that `join --print-rbac` prints."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.kube.charts import (
+    CHARTS,
+    MEMBER,
+    NAMESPACE,
+    PLANE,
+    HelmError,
+    key,
+    pods,
+    rendered,
+    run_helm,
+    values_file,
+)
+from tests.kube.member import Json, Member, namespace
+from tests.kube.test_joining import printed_rights
+
+from wharfinger.runtime.kube.joined import JoinedCluster, joined_clusters
+from wharfinger.runtime.kube.kubeconfig import Access
+from wharfinger.runtime.settings import Settings, load_settings, unknown_environment
+
+CASES = {
+    "the plane by default": ("wharfinger", {}),
+    "the plane with everything": ("wharfinger", PLANE),
+    "a member by default": ("member", {}),
+    "a member with processes": ("member", MEMBER),
+}
+SECRET = {"url": "postgresql://w:p@database.example/w", "username": "u", "password": "p"}
+"""Key of a Secret -> what it holds here."""
+
+cases = pytest.mark.parametrize(("chart", "values"), CASES.values(), ids=CASES.keys())
+
+
+@pytest.fixture(scope="module")
+def strict(member: Member) -> Iterator[Member]:
+    """A cluster in whose namespace pods have to keep the restricted standard."""
+    restricted = namespace(NAMESPACE)
+    label = "pod-security.kubernetes.io/enforce"
+    restricted["metadata"]["labels"] = {label: "restricted"}
+    member.apply(restricted)
+    definition = Path(__file__).parent / "crds" / "monitoring.yaml"
+    member.kubectl("apply", "-f", str(definition))
+    member.kubectl("wait", "--for=condition=Established", "-f", str(definition))
+    yield member
+    member.kubectl("delete", "-f", str(definition))
+    member.kubectl("label", "namespace", NAMESPACE, f"{label}-")
+
+
+# --- charts and server
+
+
+@cases
+def test_a_chart_passes_helms_own_check(
+    member: Member, tmp_path: Path, chart: str, values: Json
+) -> None:
+    file = values_file(tmp_path, values)
+    said = run_helm("lint", "--strict", f"--values={file}", str(CHARTS / chart))
+    assert "0 chart(s) failed" in said
+
+
+@cases
+def test_every_object_is_accepted_by_the_server(
+    strict: Member, tmp_path: Path, chart: str, values: Json
+) -> None:
+    manifests = rendered(chart, tmp_path, values)
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests})
+    said = strict.kubectl(
+        "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text
+    )
+    assert len(said.splitlines()) == len(manifests)
+    if values is PLANE:
+        assert any(one["kind"] == "ServiceMonitor" for one in manifests)
+
+
+def test_a_field_that_the_server_does_not_know_is_refused(strict: Member, tmp_path: Path) -> None:
+    manifests = rendered("wharfinger", tmp_path, {})
+    deployment = next(one for one in manifests if one["kind"] == "Deployment")
+    deployment["spec"]["template"]["spec"]["readOnly"] = True
+    with pytest.raises(RuntimeError, match="readOnly"):
+        strict.kubectl(
+            "apply",
+            "--server-side",
+            "--dry-run=server",
+            "--validate=strict",
+            "-f",
+            "-",
+            stdin=json.dumps(deployment),
+        )
+
+
+@cases
+def test_every_pod_keeps_the_restricted_standard(
+    strict: Member, tmp_path: Path, chart: str, values: Json
+) -> None:
+    manifests = rendered(chart, tmp_path, values)
+    accounts = [one for one in manifests if one["kind"] == "ServiceAccount"]
+    default = {"metadata": {"name": "default", "namespace": NAMESPACE}}
+    strict.apply(*accounts, {"apiVersion": "v1", "kind": "ServiceAccount", **default})
+    for name, template in pods(manifests):
+        pod = {"apiVersion": "v1", "kind": "Pod", **template}
+        pod["metadata"] = {**template["metadata"], "name": name, "namespace": NAMESPACE}
+        said = strict.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
+        assert "created" in said
+        (container,) = template["spec"]["containers"]
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["resources"]["requests"]
+        assert container["resources"]["limits"]["memory"]
+
+
+# --- what the processes are told
+
+
+@cases
+def test_processes_are_told_settings_that_there_are(
+    member: Member, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chart: str, values: Json
+) -> None:
+    manifests = rendered(chart, tmp_path, values)
+    for _, template in pods(manifests):
+        (container,) = template["spec"]["containers"]
+        environment = {one["name"]: _value(one) for one in container["env"]}
+        assert len(environment) == len(container["env"])
+        assert unknown_environment(environment) == []
+        with monkeypatch.context() as patch:
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            settings = load_settings()
+        assert settings.backend().bootstrap == settings.kafka
+        _assert_mounted(settings, container, template)
+        if container["command"][0] == "python":
+            assert importlib.util.find_spec(container["command"][2]) is not None
+            assert settings.http_port == container["ports"][0]["containerPort"]
+    if values is PLANE:
+        assert (settings.take_max, settings.batch_idle_s) == (1_000_000, 0.5)
+
+
+def _value(variable: Json) -> str:
+    if "value" in variable:
+        return str(variable["value"])
+    return SECRET.get(variable["valueFrom"]["secretKeyRef"]["key"], "t")
+
+
+def _assert_mounted(settings: Settings, container: Json, template: Json) -> None:
+    """Each file or directory that is named lies in a volume of the pod."""
+    volumes = {one["name"] for one in template["spec"]["volumes"]}
+    mounts = [Path(one["mountPath"]) for one in container["volumeMounts"]]
+    assert volumes == {one["name"] for one in container["volumeMounts"]}
+    named = [settings.data_dir, settings.clusters, settings.kafka_ca_file, settings.kafka_key_file]
+    for path in named:
+        assert path is None or any(path.is_relative_to(mount) for mount in mounts)
+
+
+def test_every_service_runs_unless_it_is_left_out(member: Member, tmp_path: Path) -> None:
+    folders = CHARTS.parents[1].glob("services/wharfinger_*")
+    services = {folder.name.removeprefix("wharfinger_") for folder in folders} - {"cli"}
+
+    def running(values: Json) -> dict[str, int]:
+        found = rendered("wharfinger", tmp_path, values)
+        return {
+            one["metadata"]["labels"]["app.kubernetes.io/component"]: one["spec"]["replicas"]
+            for one in found
+            if one["kind"] == "Deployment"
+        }
+
+    assert running({}).keys() == services
+    with_everything = running(PLANE)
+    assert with_everything.keys() == services - {"estimator"}
+    assert with_everything["scheduler"] == 5
+
+
+def test_the_cluster_of_a_member_is_joined_as_its_values_say(
+    member: Member, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifests = rendered("member", tmp_path, MEMBER)
+    (kept,) = [one for one in manifests if one["kind"] == "ConfigMap"]
+    directory = tmp_path / "clusters"
+    directory.mkdir()
+    for name, text in kept["data"].items():
+        (directory / name).write_text(text)
+    access = Access("https://10.0.0.1:443", token="t")
+    monkeypatch.setattr("wharfinger.runtime.kube.joined.in_cluster", lambda: access)
+    joined = joined_clusters(directory)
+    assert joined.errors == {}
+    expected = JoinedCluster("oslo", access, "act", labels={"tier": "production"}, in_cluster=True)
+    assert joined.clusters == {
+        "oslo": replace(
+            expected, provider="metal", region="north", lease_s=40, verbs=("bind", "nodes")
+        )
+    }
+
+
+# --- rights
+
+RIGHTS = {
+    "observe": ("observe", (), False),
+    "shadow": ("shadow", (), False),
+    "act, its default": ("act", (), False),
+    "act, all verbs": ("act", ("claims", "nodes", "evict", "bind"), False),
+    "act, one verb": ("act", ("nodes",), False),
+    "a hub": ("observe", (), True),
+    "a hub, fleet": ("fleet", ("ocm", "karmada"), True),
+}
+
+
+@pytest.mark.parametrize(("mode", "verbs", "hub"), RIGHTS.values(), ids=RIGHTS.keys())
+def test_a_member_gives_the_printed_rights(
+    member: Member, tmp_path: Path, mode: str, verbs: tuple[str, ...], hub: bool
+) -> None:
+    cluster = {"mode": mode, "verbs": list(verbs), "hub": hub}
+    found = rendered("member", tmp_path, {"cluster": cluster})
+    flags = [f"--verb={verb}" for verb in verbs] + (["--hub"] if hub else [])
+    printed = printed_rights(tmp_path, f"--mode={mode}", *flags)
+    assert sorted(found, key=key) == sorted(printed, key=key)
+
+
+# --- wrong values
+
+WRONG = {
+    "an unknown value": ("wharfinger", {"replica": 2}, "replica"),
+    "a setting that the chart gives": ("wharfinger", {"settings": {"kafka": "a:1"}}, "kafka"),
+    "no broker": ("wharfinger", {"kafka": {"bootstrap": "broker"}}, "bootstrap"),
+    "SASL without a Secret": (
+        "wharfinger",
+        {"kafka": {"security": "SASL_SSL"}},
+        "kafka.credentials.secretName: expected one with security SASL_SSL",
+    ),
+    "no database": (
+        "wharfinger",
+        {"database": {"secretName": ""}},
+        "database: expected secretName or url",
+    ),
+    "a verb that the mode does not have": (
+        "member",
+        {"cluster": {"mode": "shadow", "verbs": ["bind"]}},
+        "cluster.verbs: bind of a member in mode shadow: expected none, since it writes nothing",
+    ),
+    "a verb of hubs": (
+        "member",
+        {"cluster": {"mode": "act", "verbs": ["ocm"]}},
+        "cluster.verbs: ocm of a member in mode act: expected bind, evict, nodes, claims",
+    ),
+    "processes of a cluster without a name": (
+        "member",
+        {"processes": {"enabled": True}},
+        "cluster.name: expected",
+    ),
+}
+
+
+@pytest.mark.parametrize(("chart", "values", "why"), WRONG.values(), ids=WRONG.keys())
+def test_a_wrong_value_is_refused_by_name(
+    member: Member, tmp_path: Path, chart: str, values: Json, why: str
+) -> None:
+    with pytest.raises(HelmError) as refused:
+        rendered(chart, tmp_path, values)
+    assert why in str(refused.value)
