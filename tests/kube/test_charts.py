@@ -177,6 +177,16 @@ def test_every_service_runs_unless_it_is_left_out(member: Member, tmp_path: Path
     assert with_everything["scheduler"] == 5
 
 
+def test_a_new_publisher_does_not_wait_for_the_old_one(member: Member, tmp_path: Path) -> None:
+    """It is not ready while another one holds the lock, so a rolling update would never end."""
+    found = {key(one): one for one in rendered("wharfinger", tmp_path, {})}
+    publisher = found["Deployment", NAMESPACE, "wharfinger-publisher"]["spec"]
+    assert publisher["strategy"] == {"type": "Recreate"}
+    assert publisher["replicas"] == 1
+    with pytest.raises(HelmError, match="publisher"):
+        rendered("wharfinger", tmp_path, {"services": {"publisher": {"replicas": 2}}})
+
+
 def test_the_cluster_of_a_member_is_joined_as_its_values_say(
     member: Member, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
