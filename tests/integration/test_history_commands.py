@@ -569,7 +569,6 @@ def test_nodes_are_shown_with_what_cranes_scheduler_reads_on_them(asked: Any) ->
     assert asked("get", "nodeannotations", "nobody")[1] == 1
     assert asked("get", "nodeannotations", "--cluster", "nowhere")[1] == 2
     assert asked("get", "nodeannotations", "--namespace", "shop")[1] == 2
-    assert asked("get", "nodes", "--cluster", "oslo")[1] == 2
     assert asked("get", "placements", "--cluster", "oslo")[1] == 2
 
 

@@ -301,6 +301,6 @@ def test_no_setting_is_without_a_reader() -> None:
     idle = {
         name for name in Settings.model_fields if not re.search(rf"(settings|self)\.{name}\b", text)
     }
-    # The first names the file itself, and is read before there are settings. The others are read
-    # from the environment with the options of a command, which needs no settings.
-    assert idle == {"config", "server", "token_file"}
+    # The first names the file itself, and is read before there are settings. The other is read from
+    # the environment with the options of a command, which needs no settings.
+    assert idle == {"config", "token_file"}
