@@ -107,7 +107,7 @@ house: setup ## Print the structure of the sources in figures (ARGS=kinds, rules
 # stay whole. `tests/conftest.py` puts those first that take longest.
 JOBS := 4
 LONG_JOBS := 2
-KAFKA_JOBS := 2
+KAFKA_JOBS := 3
 PYTEST = WHARFINGER_TEST_TARGET=$@ $(if $(SEED),WHARFINGER_TEST_SEED=$(SEED)) $(BIN)/python -m pytest
 
 .PHONY: test

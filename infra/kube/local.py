@@ -1,6 +1,6 @@
 """Real Kubernetes control planes on this machine, without Docker and without root.
 
-    # build the programs, print their directory
+    # build the programs and Helm, print the programs' directory
     python -m infra.kube.local build
     # start one, print its kubeconfig
     python -m infra.kube.local start build/kube/oslo --with controllers
@@ -24,7 +24,7 @@ import sys
 from pathlib import Path
 
 from infra.kube import cluster
-from infra.kube.programs import KubeError, programs, without_go
+from infra.kube.programs import KubeError, helm, programs, without_go
 
 VARIABLE = "WHARFINGER_TEST_KUBE"
 
@@ -58,6 +58,7 @@ def main(arguments: list[str]) -> int:
         match options.action:
             case "build":
                 print(programs())
+                helm()
             case "start":
                 print(cluster.start(options.directory.resolve(), wanted).kubeconfig())
             case "stop":
