@@ -64,5 +64,5 @@ def default_verbs(mode: Mode, hub: bool) -> tuple[Verb, ...]:
 
 
 def verbs_in_force(mode: Mode, enabled: Collection[Verb], hub: bool) -> tuple[Verb, ...]:
-    """In their order. Example: mode `shadow` has none, whatever is enabled."""
+    """In their order. Example: mode `shadow` has none, even where some are enabled."""
     return tuple(verb for verb in possible_verbs(mode, hub) if verb in enabled)

@@ -514,7 +514,7 @@ class Occupancy:
 
     def _as_replica(self, pod: Pod, node: str) -> Pod:
         """Returns a pod reported on `node` with the binding and ordinal of the replica that it is.
-        One that no replica names is none, whatever ordinal it reports."""
+        One that no replica names is none, with any ordinal."""
         key = self.replica_of.get(pod.uid)
         if key is None or self.held[key[0]].placed[key[1]].node != node:
             return pod if pod.ordinal < 0 else msgspec.structs.replace(pod, ordinal=-1)

@@ -333,7 +333,7 @@ def claim_writes(
         decided = claims.removed.get(node, "")
         goes = name in claims.ended or metadata["creationTimestamp"] <= decided
         if ours and goes and not _deleted(now):
-            # Its uid is enough: whatever its status says by now, this one is to go.
+            # Its uid is enough: this one is to go, with any status it has by now.
             conditions = {"uid": metadata["uid"]}
             body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
             request = ApiRequest("DELETE", path_of(now), body)
