@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 from tests.apps import a_context, running
 from tests.kube.acting import Audit, grant, join_for_writing
 from tests.kube.member import Json, Member
 from tests.kube.test_hub import CRDS
-from tests.patience import eventually
+from tests.patience import eventually, until
 from tests.told_plane import ToldPlane, a_binding, a_cluster, a_policy, nodes
 
 from wharfinger.domain.actuation import Verb
@@ -26,6 +27,7 @@ from wharfinger.manifests.parse import load_files
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.kube.rights import actuator_rules, own_rules
 from wharfinger_actuator.app import ActuatorService
+from wharfinger_actuator.hub import HubWriter
 from wharfinger_cli.catalogue_files import read
 from wharfinger_cli.catalogue_terms import CatalogueTerms
 from wharfinger_cli.instance_types import parts_of
@@ -77,11 +79,31 @@ async def _ask(plane: ToldPlane, cluster: str) -> set[str]:
     return {one.claim.claim for one in found if one.state == OPEN}
 
 
+def _has_listed(service: ActuatorService) -> bool:
+    """It has seen the claims that are there: only then a deletion is one to it."""
+    sinks = [
+        sink
+        for one in service._running.values()
+        if isinstance(one.writer, HubWriter)
+        for sink in one.writer._sinks
+    ]
+    return bool(sinks) and all(sink.listed for sink in sinks)
+
+
+@pytest.fixture
+def _karpenter(member: Member) -> Iterator[None]:
+    """The server has Karpenter's kinds while the test runs."""
+    member.kubectl("apply", "--server-side", "-f", str(CRDS / "karpenter.yaml"))
+    member.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    yield
+    member.kubectl("delete", "-f", str(CRDS / "karpenter.yaml"))
+    until(lambda: "karpenter.sh" not in member.kubectl("api-versions"))
+
+
+@pytest.mark.usefixtures("_karpenter")
 async def test_a_claim_is_made_once_and_goes_when_it_ends(
     member: Member, backend: Backend, topic_prefix: str, plane: ToldPlane, tmp_path: Path
 ) -> None:
-    member.kubectl("apply", "--server-side", "-f", str(CRDS / "karpenter.yaml"))
-    member.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
     grant(member, VERBS)
     member.apply(a_claim(THEIRS))
     join_for_writing(tmp_path, member, VERBS)
@@ -95,8 +117,10 @@ async def test_a_claim_is_made_once_and_goes_when_it_ends(
     async with running(ActuatorService(context)):
         await eventually(lambda: audit.writes("nodeclaims"))
     # Ended in between; another one begins with nothing.
-    async with running(ActuatorService(context)):
+    second = ActuatorService(context)
+    async with running(second):
         await eventually(lambda: claims(member).keys() == {*asked, THEIRS})
+        await eventually(lambda: _has_listed(second))
         one = claims(member)[min(asked)]
         assert one["metadata"]["labels"]["wharfinger.io/node-claim"] == min(asked)
         assert one["spec"]["nodeClassRef"]["kind"] == "KWOKNodeClass"
