@@ -207,10 +207,13 @@ def _gunzipped(body: bytes) -> bytes:
 
 
 def _within_bounds(
-    body: bytes, name: str, decompress_into: Callable[[bytes, bytearray], int], left: int = -1
+    body: bytes,
+    name: str,
+    decompress_into: Callable[[bytes, bytearray], int],
+    left: int = BATCH_UNPACKED_MAX,
 ) -> bytes:
-    """What is unpacked of `body`, of `left` bytes at most (negative: of a batch's bound)."""
-    room = bytearray((BATCH_UNPACKED_MAX if left < 0 else left) + 1)
+    """What is unpacked of `body`, of `left` bytes at most."""
+    room = bytearray(left + 1)
     try:
         size = decompress_into(body, room)
     except cramjam.DecompressionError as error:
