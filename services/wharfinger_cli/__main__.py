@@ -15,13 +15,15 @@ from typing import NoReturn
 
 from wharfinger_cli.failures import FAILURE, CommandError, expected_failure
 
-INTERRUPTED = 130  # 128 + SIGINT, as shells count
+SIGNALLED = 128  # exit codes above it name a signal, as shells count
+INTERRUPTED = 130  # SIGINT
 
 
 def program() -> NoReturn:
     """The command as a process: it ends here, with the exit code."""
     code = main()
-    _end_beside_threads(code)
+    if code > SIGNALLED or _threads_go_on():
+        _end_at_once(code)
     sys.exit(code)
 
 
@@ -53,19 +55,24 @@ def main() -> int:
     return 0
 
 
-def _end_beside_threads(code: int) -> None:
-    """Where a thread in the background still computes, end the process at once.
-
-    An orderly exit destroys libraries under such a thread: a library that is computing then ends
-    the process with SIGABRT, after all has been done and printed."""
-    if any(
+def _threads_go_on() -> bool:
+    """A thread in the background still computes. An orderly exit destroys libraries under it: a
+    library that is computing then ends the process with SIGABRT, after all has been done and
+    printed."""
+    return any(
         thread.daemon and thread is not threading.current_thread()
         for thread in threading.enumerate()
-    ):
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(BrokenPipeError, ValueError):
-                stream.flush()
-        os._exit(code)
+    )
+
+
+def _end_at_once(code: int) -> NoReturn:
+    """Without the interpreter's own end. That one ends `python -m` by SIGINT, with any exit
+    code, where the KeyboardInterrupt came while text was executed (which is how `dataclass` and
+    `namedtuple` make classes during an import) although it was caught."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(BrokenPipeError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def _heard_enough() -> int:
