@@ -126,6 +126,13 @@ EMBEDDED_ONLY := $(addprefix --ignore=tests/integration/,test_cli.py test_superv
   test_test_backends.py test_prometheus.py test_node_load.py test_demo.py test_idle_live.py test_plane_gone.py \
   test_database_frozen.py test_ledger_connections.py test_retired_redelivery.py)
 
+# Histories of one seed each; SEED=N alone repeats one of them.
+SEEDS := 1000
+
+.PHONY: sim
+sim: setup ## The whole plane on a simulated clock, log and ledger that fail: 1,000 seeds (SEED=N: that one; SEEDS=N: so many)
+	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
 .PHONY: test-kafka
 test-kafka: setup ## The integration tests against a real Apache Kafka (needs Java 17 and Maven)
 	@$(BIN)/python infra/kafka/local.py run $(KAFKA_DIR) -- $(BIN)/python infra/postgres/local.py -- \
