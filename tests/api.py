@@ -21,6 +21,7 @@ from wharfinger.runtime.ledger.tokens import make_token
 from wharfinger_api.app import Api, create
 from wharfinger_api.events import Hub
 from wharfinger_api.identities import Identities
+from wharfinger_api.recording import AccessRecorder
 
 BASE = "http://api"
 
@@ -74,6 +75,7 @@ async def serving(database_url: str) -> AsyncIterator[ApiUnderTest]:
     past = PastDatabase(database_url, "tests")
     api, app = _made()
     api.past, api.identities, api.hub = past, Identities(past.present), Hub(past.present)
+    api.recorder = AccessRecorder(past.present)
     api.behind_s, api.data_dir = 0.2, None
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     try:
@@ -81,6 +83,7 @@ async def serving(database_url: str) -> AsyncIterator[ApiUnderTest]:
             yield ApiUnderTest(past, http, api)
     finally:
         await api.hub.stop()
+        await api.recorder.stop()
         await past.close()
 
 
@@ -101,7 +104,9 @@ def in_a_thread(
             secret, _ = await make_token(
                 past.present, "cli", roles or ["viewer"], "tests", lifetime_s=3600
             )
-            app = create(Api(past, Identities(past.present), Hub(past.present), data_dir))
+            recorder = AccessRecorder(past.present)
+            hub = Hub(past.present)
+            app = create(Api(past, Identities(past.present), hub, recorder, data_dir))
             config = uvicorn.Config(app, log_config=None, lifespan="off")
             server.append(uvicorn.Server(config))
             found.set_result(secret)
