@@ -159,11 +159,11 @@ class Plan(Value, frozen=True):
     """`facts`: what is handed in once the streams have committed. `parts`: what each stream is
     asked, and expects. `horizon_us`: how far ahead the plan looked; `within_us`: when the last of
     it happens, if all goes well. `stuck`: what stays on drained clusters and nodes. `declined`:
-    proposals that would be refused. Both are lines for people. `unsure`: bindings that end elsewhere than
-    the streams commit to, because a cluster gives something back or room becomes free later, and
-    bindings that wait for room: who gets it depends on moments, so it is shown as it looks now, and
-    is not promised. `selections`: Placements that would select other clusters or have another
-    condition."""
+    proposals that would be refused. Both are lines for people. `unsure`: bindings that end
+    elsewhere than the streams commit to, because a cluster gives something back or room becomes
+    free later, and bindings that wait for room. Who gets it depends on moments, so that is shown as
+    it looks now, and is not promised. `selections`: Placements that would select other clusters or
+    have another condition."""
 
     id: UUID
     made_at: Micros
