@@ -1171,6 +1171,30 @@ def audit_checkpoint(
     audit.checkpoint(_request(context, data_dir, output), key, out)
 
 
+@audits.command("access")
+def audit_access(
+    context: typer.Context,
+    actor: Annotated[
+        list[str] | None, typer.Option("--actor", metavar="WHO", help="Such as token:ci.")
+    ] = None,
+    outcome: Annotated[
+        list[str] | None, typer.Option("--outcome", help="allowed or refused.")
+    ] = None,
+    since: Annotated[
+        str, typer.Option("--since", metavar="TIME", help="A time, or an age such as 10m.")
+    ] = "",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 100,
+    data_dir: Dir = None,
+    output: Out = None,
+) -> None:
+    """Who wrote over the HTTP API, was refused, or read what belongs to others; the newest
+    first."""
+    from wharfinger_cli import accesses
+
+    request = _request(context, data_dir, output)
+    accesses.access(request, actor or [], outcome or [], since, limit)
+
+
 @audits.command("key")
 def audit_key(path: Annotated[Path, typer.Argument(metavar="FILE")]) -> None:
     """Make a key to sign checkpoints with: FILE, for you alone, and FILE.pub, for everybody."""
