@@ -144,10 +144,11 @@ def _is_sure(
 ) -> bool:
     if len(targets) > CLUSTERS_MAX:
         return True
-    held = question.held
+    held, certain = question.held, _certain(state, record)
+    known, clusters = state.column(record).values, state.clusters
     return all(
         n <= held.get(name, 0)
-        or (more := n - held.get(name, 0)) <= surely(state, record, name)
+        or (more := n - held.get(name, 0)) <= certain(name, int(known[clusters[name].position]))
         or _gives_way(state, record, question, name, more)
         for name, n in targets.items()
     )
