@@ -213,12 +213,27 @@ def doctor(context: typer.Context, data_dir: Dir = None, output: Out = None) -> 
 
 
 @app.command(rich_help_panel=PLANE)
-def migrate(context: typer.Context, data_dir: Dir = None) -> None:
+def migrate(
+    context: typer.Context,
+    roles: Annotated[
+        bool,
+        typer.Option(
+            "--roles", help="Also make the database's roles for services, with their rights."
+        ),
+    ] = False,
+    print_roles: Annotated[
+        bool, typer.Option("--print-roles", help="Print the SQL of these roles, and do nothing.")
+    ] = False,
+    data_dir: Dir = None,
+) -> None:
     """Bring schema and topics of the named database and broker to this version. `up` does it by
     itself."""
     from wharfinger_cli import lifecycle
 
-    lifecycle.migrate(_request(context, data_dir))
+    if print_roles:
+        lifecycle.print_roles()
+    else:
+        lifecycle.migrate(_request(context, data_dir), roles=roles)
 
 
 credentials = typer.Typer(help="Who may use the HTTP API.", no_args_is_help=True)
