@@ -21,6 +21,7 @@ from wharfinger.runtime.ledger.tokens import make_token
 from wharfinger_api.app import Api, create
 from wharfinger_api.events import Hub
 from wharfinger_api.identities import Identities
+from wharfinger_api.limits import RequestLimits
 from wharfinger_api.recording import AccessRecorder
 
 BASE = "http://api"
@@ -75,7 +76,7 @@ async def serving(database_url: str) -> AsyncIterator[ApiUnderTest]:
     past = PastDatabase(database_url, "tests")
     api, app = _made()
     api.past, api.identities, api.hub = past, Identities(past.present), Hub(past.present)
-    api.recorder = AccessRecorder(past.present)
+    api.recorder, api.limits = AccessRecorder(past.present), RequestLimits(1e6, 1_000_000)
     api.behind_s, api.data_dir = 0.2, None
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     try:
@@ -89,7 +90,10 @@ async def serving(database_url: str) -> AsyncIterator[ApiUnderTest]:
 
 @contextmanager
 def in_a_thread(
-    database_url: str, *roles: str, data_dir: Path | None = None
+    database_url: str,
+    *roles: str,
+    data_dir: Path | None = None,
+    limits: RequestLimits | None = None,
 ) -> Iterator[tuple[str, str]]:
     """The address of a server on a loopback port, and a token with the roles; without any, of a
     viewer."""
@@ -106,7 +110,9 @@ def in_a_thread(
             )
             recorder = AccessRecorder(past.present)
             hub = Hub(past.present)
-            app = create(Api(past, Identities(past.present), hub, recorder, data_dir))
+            bounds = limits or RequestLimits(100.0, 500)
+            api = Api(past, Identities(past.present), hub, recorder, bounds, data_dir)
+            app = create(api)
             config = uvicorn.Config(app, log_config=None, lifespan="off")
             server.append(uvicorn.Server(config))
             found.set_result(secret)

@@ -59,6 +59,7 @@ from wharfinger_api.changing import changed, once, posted
 from wharfinger_api.events import BATCH, LINES, SSE, EventStream, Hub, batch
 from wharfinger_api.figures import REQUEST_SECONDS, REQUESTS
 from wharfinger_api.identities import Identities, principal_of
+from wharfinger_api.limits import RequestLimits
 from wharfinger_api.models import (
     AccessPage,
     ApplyBody,
@@ -161,6 +162,7 @@ class Api:
     identities: Identities
     hub: Hub
     recorder: AccessRecorder
+    limits: RequestLimits
     data_dir: FilePath | None = None
     """Of the plane, where it is on this machine."""
 
@@ -241,16 +243,27 @@ def document(app: FastAPI) -> dict[str, Any]:
         )
         components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
         found["security"] = [{"bearer": []}]
+        for path, methods in found["paths"].items():
+            for method, operation in methods.items():
+                rule = RULES[method.upper(), path]
+                operation["x-roles"] = sorted(rule.roles)
+                operation["x-namespaced"] = rule.within
+                if not rule.roles:
+                    operation["security"] = []
         app.openapi_schema = found
     return app.openapi_schema
 
 
 def _authorised(api: Api) -> Callable[[Request], Awaitable[None]]:
     async def authorised(request: Request) -> None:
-        principal = await api.identities.of(request.headers.get("authorization", ""))
+        credential = request.headers.get("authorization", "")
+        principal = await api.identities.of(credential)
         request.state.principal = principal
+        rule = RULES[request.method, request.scope["route"].path]
+        if principal is not None and rule.roles:
+            api.limits.take(credential)
         allowed(request.method, request.scope["route"].path, principal)
-        if RULES[request.method, request.scope["route"].path].recorded:
+        if rule.recorded:
             await _recorded(api, _access_of(request, "allowed"))
 
     return authorised
@@ -893,7 +906,11 @@ def _tokens(app: FastAPI, api: Api) -> None:
     async def new_token(request: Request, body: NewToken) -> Response:
         """Make a token with rights that the caller has. Its secret is shown this once."""
         principal: Principal = request.state.principal
-        return _secret(*await made_token(api.past.present, principal, body), status=201)
+        secret, token = await made_token(api.past.present, principal, body)
+        made = f"{request.url.path}/{token.id} {token.name}: {', '.join(token.roles)}"
+        # who has given which right, before anyone can use it
+        await _recorded(api, msgspec.structs.replace(_access_of(request, "allowed"), target=made))
+        return _secret(secret, token, status=201)
 
     @app.delete("/v1/tokens/{token}", tags=["access"], status_code=204)
     async def delete_token(request: Request, token: UUID) -> Response:

@@ -32,6 +32,7 @@ from wharfinger_api.access import Role
 from wharfinger_api.app import Api, create
 from wharfinger_api.events import Hub
 from wharfinger_api.identities import Identities
+from wharfinger_api.limits import RequestLimits
 from wharfinger_api.recording import AccessRecorder
 
 NAME = "api"
@@ -79,7 +80,8 @@ async def _run(settings: Settings) -> int:
 async def _serve(settings: Settings, past: PastDatabase) -> int:
     hub = Hub(past.present)
     recorder = AccessRecorder(past.present)
-    app = create(Api(past, Identities(past.present), hub, recorder, settings.data_dir))
+    limits = RequestLimits(settings.api_requests_per_s, settings.api_requests_burst)
+    app = create(Api(past, Identities(past.present), hub, recorder, limits, settings.data_dir))
     listening = _listening(settings.http_host, settings.http_port)
     port = int(listening.getsockname()[1])
     run_dir = settings.data_dir / RUN_DIR

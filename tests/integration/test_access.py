@@ -121,6 +121,7 @@ async def test_a_secret_stands_in_no_record(database_url: str) -> None:
         assert secret.removeprefix("whf_") not in json.dumps(found)
         targets = {r["target"] for r in found}
         assert {"/v1/tokens/whf_...", f"/v1/tokens/{made['id']}"} <= targets
+        assert f"/v1/tokens/{made['id']} x: viewer" in targets  # who has given which right
 
 
 async def test_refusals_are_counted_and_cannot_fill_the_disk(database_url: str) -> None:
