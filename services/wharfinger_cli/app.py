@@ -237,7 +237,7 @@ def migrate(
     """Bring schema and topics of the named database and broker to this version. `up` does it by
     itself.
 
-    Example: wharfinger migrate"""
+    Examples: wharfinger migrate | wharfinger migrate --roles"""
     from wharfinger_cli import lifecycle
 
     if print_roles:
