@@ -30,15 +30,19 @@ from wharfinger.stages.actuator.answers import NO_ANSWER, ApiAnswer, Outcome
 from wharfinger.stages.actuator.attempts import SECOND_US, Attempts, Key
 from wharfinger.stages.actuator.effects import Effect
 from wharfinger.stages.actuator.pacing import Concurrency
-from wharfinger.stages.actuator.plan import evicted_workloads
+from wharfinger.stages.actuator.plan import changed_marks, evicted_workloads
 from wharfinger.stages.actuator.requests import (
+    POD_SCHEDULED,
     ApiRequest,
     NodeNow,
+    PodNow,
+    mark_request,
     node_request,
     path_of,
     pod_request,
     shown_request,
 )
+from wharfinger_actuator.pod_events import PodEvents
 from wharfinger_actuator.sending import BATCH, answered, failed, paused
 
 FRESH_S = 60.0
@@ -68,6 +72,44 @@ class _NodeObject(msgspec.Struct):
     spec: _CordonSpec = msgspec.field(default_factory=_CordonSpec)
 
 
+class _PodCondition(msgspec.Struct, rename="camel"):
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+class _PodMeta(msgspec.Struct, rename="camel"):
+    uid: str
+    resource_version: str
+
+
+class _PodSpec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+
+
+class _PodStatus(msgspec.Struct):
+    conditions: list[_PodCondition] | None = None
+
+
+class _PodObject(msgspec.Struct):
+    metadata: _PodMeta
+    spec: _PodSpec
+    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+
+    @property
+    def now(self) -> PodNow:
+        meta, node = self.metadata, self.spec.node_name
+        for said in self.status.conditions or ():
+            if said.type == POD_SCHEDULED and said.status == "False":
+                since = said.last_transition_time or ""
+                return PodNow(
+                    meta.resource_version, meta.uid, node, said.reason, said.message, since
+                )
+        return PodNow(meta.resource_version, meta.uid, node)
+
+
 class Writer:
     """`known`: the state of the observer and since when it is caught up. `attempts`: what was
     answered lately. `why`: why nothing is written; "": it is."""
@@ -84,6 +126,8 @@ class Writer:
         self._wake = asyncio.Event()
         self._concurrency = Concurrency()
         self._shown: set[Key] = set()
+        self._marked: dict[str, str] = {}
+        self._events = PodEvents(joined.name, holder, context.clock)
         self.attempts = Attempts()
         self.why = "not asked yet"
 
@@ -104,6 +148,7 @@ class Writer:
                     async with asyncio.TaskGroup() as group:
                         group.create_task(lease.keep(), name=f"{self.joined.name}-lease")
                         group.create_task(self._write(api, lease), name=f"{self.joined.name}-write")
+                        group.create_task(self._events.run(api), name=f"{self.joined.name}-events")
                 except* ReplacedError:
                     pass
                 finally:
@@ -125,8 +170,12 @@ class Writer:
         work = None if known is None else known[0].get(self.joined.name)
         if work is None:
             return []
-        effects = open_effects(work, self.joined.verbs_in_force, at)
+        verbs = self.joined.verbs_in_force
+        effects = open_effects(work, verbs, at)
         METRICS.effects_open.labels(self.joined.name).set(len(effects))
+        if work.unplaced or self._marked:
+            self._marked = {uid: said for uid, said in self._marked.items() if uid in work.unplaced}
+            effects += changed_marks(work, verbs, self._marked)
         return self.attempts.due(effects, at, evicted_workloads(work))
 
     # --- nothing but words
@@ -220,6 +269,9 @@ class Writer:
             self._note(effect, None, await answered(api, request))
 
     async def _request(self, api: KubeApi, effect: Effect) -> ApiRequest | Outcome:
+        if effect.action == "mark-pod":
+            pod = await api.get(path_of(effect), _PodObject)
+            return mark_request(effect, pod.now, self._clock())
         if effect.object.kind != "Node":
             return pod_request(effect)
         found = await api.get(path_of(effect), _NodeObject)
@@ -239,6 +291,8 @@ class Writer:
             self._concurrency.answered(made.outcome, at)
         else:
             made = self.attempts.settled(effect, outcome, answer, at)
+        if made.outcome in (Outcome.SENT, Outcome.REPEATED):
+            self._carried_out(effect)
         METRICS.effect_answers.labels(effect.verb, str(made.outcome)).inc()
         log.info(
             "effect.answered",
@@ -250,6 +304,11 @@ class Writer:
             code=answer.code,
             why=answer.message,
         )
+
+    def _carried_out(self, effect: Effect) -> None:
+        if effect.action == "mark-pod":
+            self._marked[effect.object.uid] = effect.message
+        self._events.offer(effect)
 
     async def _rest(self, due: Micros | None) -> None:
         """Until woken, until `due`, or for `LOOK_S`."""

@@ -52,6 +52,7 @@ from wharfinger.events.assignments import (
     Refused,
     Released,
     Silenced,
+    Unplaced,
 )
 from wharfinger.events.cluster_state import (
     NodeImagesObserved,
@@ -599,7 +600,7 @@ class Occupancy:
             case Disrupted():
                 for node in item.reopened:
                     self.reopen(node)
-            case Silenced() | Recovered() | Claimed() | ClaimEnded() | PodsRemoved():
+            case Silenced() | Recovered() | Claimed() | ClaimEnded() | PodsRemoved() | Unplaced():
                 pass
             case _:
                 assert_never(item)
