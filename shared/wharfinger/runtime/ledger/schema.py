@@ -300,6 +300,34 @@ idempotency = Table(
     Column("body", LargeBinary, nullable=False),
 )
 
+access = Table(
+    "access",
+    metadata,
+    # Who wrote, was refused, or read what belongs to others: see `access`. Each row has the hash of
+    # the one before in its own.
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("at_us", BigInteger, nullable=False),
+    Column("actor", _Name, nullable=False),
+    Column("action", _Name, nullable=False),
+    Column("target", _Name, nullable=False),
+    Column("outcome", _Name, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("request", _Name, nullable=False),
+    Column("count", BigInteger, nullable=False),
+    Column("hash", LargeBinary, nullable=False),
+    Index(None, "actor", "seq"),
+)
+
+access_head = Table(
+    "access_head",
+    metadata,
+    # One row, locked by who appends.
+    Column("one", SmallInteger, primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, nullable=False),  # of the last; 0: there is none
+    Column("hash", LargeBinary, nullable=False),
+    Column("at_us", BigInteger, nullable=False),
+)
+
 feed = Table(
     "feed",
     metadata,

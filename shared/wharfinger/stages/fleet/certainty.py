@@ -126,12 +126,12 @@ def waits_for_count(state: FleetState, record: BindingState) -> bool:
     return record.refused not in ("", EXCEEDED) and not record.shrunk
 
 
-def next_limit(record: BindingState, clock: Micros, patience_us: Micros) -> Micros:
-    """Return the next time after `clock` at which a time limit of a waiting request ends, in
-    microseconds. Its limits are `EARLY_S`, a third of the patience, and the patience. Where all of
-    them are over, return the last one."""
+def next_limit(asked_at: Micros, clock: Micros, patience_us: Micros) -> Micros:
+    """Return the next time after `clock` at which a time limit of a request ends that was made at
+    `asked_at` and waits, in microseconds. Its limits are `EARLY_S`, a third of the patience, and
+    the patience. Where all of them are over, return the last one."""
     limits = (EARLY_S * SECOND, patience_us // 3, patience_us)
-    ends = [record.asked_at + min(limit, patience_us) for limit in limits]
+    ends = [asked_at + min(limit, patience_us) for limit in limits]
     return next((end for end in sorted(ends) if end > clock), ends[-1])
 
 
@@ -163,16 +163,19 @@ def _gives_way(
     return more > state.fits(record, state.clusters[name]) and question.beyond(name) > 0
 
 
-def surely(state: FleetState, record: BindingState, name: str) -> int:
+def surely(state: FleetState, record: BindingState, name: str, estimate: int | None = None) -> int:
     """Return how many more of the binding's replicas certainly fit in the cluster. Where the
-    cluster's pools can add nodes, return the number of all its replicas."""
+    cluster's pools can add nodes, return the number of all its replicas. `estimate`: that of the
+    cluster for the binding, where it is known already."""
     if name in state.cluster_index.provisioning:
         return record.spec.replicas
     demand = state.estimates.demand_of(record)
     cluster = state.clusters[name]
     young = record.asked and _is_younger(state, record, state.patience_us // 3)
     proportions = state.estimates.proportions
-    return cluster.surely(record.class_key, demand, proportions, record.claim, placed=young)
+    return cluster.surely(
+        record.class_key, demand, proportions, record.claim, placed=young, estimate=estimate
+    )
 
 
 class SureTerms:
@@ -186,9 +189,13 @@ class SureTerms:
         return len(self._terms)
 
     def __getitem__(self, place: int, /) -> Term:
-        term = self._terms[place]
+        state, record, term = self._state, self._record, self._terms[place]
+        known = state.column(record).values
+        clusters = state.clusters
         estimates = [
-            min(int(fits), surely(self._state, self._record, name)) if fits > 0 else int(fits)
+            min(int(fits), surely(state, record, name, int(known[clusters[name].position])))
+            if fits > 0
+            else int(fits)
             for name, fits in zip(term.feasible.names, term.estimates, strict=True)
         ]
         if isinstance(term.estimates, np.ndarray):
