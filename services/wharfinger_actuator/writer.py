@@ -11,14 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import msgspec
 import structlog
 
-from wharfinger.domain.actuation import CLOSED_BY
 from wharfinger.domain.text import one_line
 from wharfinger.domain.time import Micros
-from wharfinger.manifests.model import micros
 from wharfinger.runtime.kube.api import KubeApi
+from wharfinger.runtime.kube.changed_objects import NodeObject, PodObject
 from wharfinger.runtime.kube.identity import AWAY, Identity, ReplacedError
 from wharfinger.runtime.kube.joined import JoinedCluster
 from wharfinger.runtime.kube.lease import KubeLease
@@ -32,10 +30,7 @@ from wharfinger.stages.actuator.effects import Effect
 from wharfinger.stages.actuator.pacing import Concurrency
 from wharfinger.stages.actuator.plan import changed_marks, evicted_workloads
 from wharfinger.stages.actuator.requests import (
-    POD_SCHEDULED,
     ApiRequest,
-    NodeNow,
-    PodNow,
     mark_request,
     node_request,
     path_of,
@@ -55,59 +50,6 @@ LOOK_S = 1.0
 Known = Callable[[], tuple[ActuatorState, Micros] | None]
 
 log = structlog.get_logger(__name__)
-
-
-class _NodeMeta(msgspec.Struct, rename="camel"):
-    resource_version: str
-    creation_timestamp: str = ""
-    annotations: dict[str, str] | None = None
-
-
-class _CordonSpec(msgspec.Struct):
-    unschedulable: bool = False
-
-
-class _NodeObject(msgspec.Struct):
-    metadata: _NodeMeta
-    spec: _CordonSpec = msgspec.field(default_factory=_CordonSpec)
-
-
-class _PodCondition(msgspec.Struct, rename="camel"):
-    type: str
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str | None = None
-
-
-class _PodMeta(msgspec.Struct, rename="camel"):
-    uid: str
-    resource_version: str
-
-
-class _PodSpec(msgspec.Struct, rename="camel"):
-    node_name: str = ""
-
-
-class _PodStatus(msgspec.Struct):
-    conditions: list[_PodCondition] | None = None
-
-
-class _PodObject(msgspec.Struct):
-    metadata: _PodMeta
-    spec: _PodSpec
-    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
-
-    @property
-    def now(self) -> PodNow:
-        meta, node = self.metadata, self.spec.node_name
-        for said in self.status.conditions or ():
-            if said.type == POD_SCHEDULED and said.status == "False":
-                since = said.last_transition_time or ""
-                return PodNow(
-                    meta.resource_version, meta.uid, node, said.reason, said.message, since
-                )
-        return PodNow(meta.resource_version, meta.uid, node)
 
 
 class Writer:
@@ -270,19 +212,12 @@ class Writer:
 
     async def _request(self, api: KubeApi, effect: Effect) -> ApiRequest | Outcome:
         if effect.action == "mark-pod":
-            pod = await api.get(path_of(effect), _PodObject)
+            pod = await api.get(path_of(effect), PodObject)
             return mark_request(effect, pod.now, self._clock())
         if effect.object.kind != "Node":
             return pod_request(effect)
-        found = await api.get(path_of(effect), _NodeObject)
-        meta = found.metadata
-        now = NodeNow(
-            meta.resource_version,
-            micros(meta.creation_timestamp) if meta.creation_timestamp else 0,
-            found.spec.unschedulable,
-            (meta.annotations or {}).get(CLOSED_BY, ""),
-        )
-        return node_request(effect, now)
+        node = await api.get(path_of(effect), NodeObject)
+        return node_request(effect, node.now)
 
     def _note(self, effect: Effect, outcome: Outcome | None, answer: ApiAnswer) -> None:
         at = self._clock()

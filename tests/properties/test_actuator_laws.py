@@ -29,7 +29,7 @@ from wharfinger.events.assignments import (
     Placed,
     PodsRemoved,
     Released,
-    Unplaced,
+    UnplacedPods,
 )
 from wharfinger.events.cluster_state import (
     FinishedPodsObserved,
@@ -100,7 +100,7 @@ def some_decisions(draw: st.DrawFn) -> list[AssignmentItem]:
         elif which == "unplaced":
             uids = tuple(draw(st.lists(st.sampled_from(PODS), max_size=2, unique=True)))
             why = draw(st.sampled_from(("0/4 nodes fit", "0/5 nodes fit")))
-            items.append(Unplaced(seq, f"d{seq}", "shop/web", uids, "NodeAffinity", why))
+            items.append(UnplacedPods(seq, f"d{seq}", "shop/web", uids, "NodeAffinity", why))
         elif which == "release":
             uid, on = draw(st.sampled_from(PODS)), draw(st.sampled_from(NODES))
             share = NodeShare(on, (PODS.index(uid),), pods=(uid,))
@@ -210,9 +210,16 @@ def test_done_is_what_is_observed(items: list[AssignmentItem], facts: list[Value
 def test_no_effect_without_a_decision(items: list[AssignmentItem], facts: list[Value]) -> None:
     """Nodes are closed and pods removed only by a decision that names them; and reopened only where
     the annotation says that we closed them, and no decision does any more."""
+    closed_ever = {
+        name
+        for item in items
+        if isinstance(item, NodeClosed | Disrupting)
+        for name in ((item.node,) if isinstance(item, NodeClosed) else item.nodes)
+    }
     for effect in told(*decisions(items), *facts):
         if effect.action == "reopen-node":
             assert effect.cause is None
+            assert effect.object.name in closed_ever, "another ledger has closed it"
             continue
         assert effect.cause is not None
         item = items[effect.cause.seq - 1]
@@ -223,7 +230,7 @@ def test_no_effect_without_a_decision(items: list[AssignmentItem], facts: list[V
                 assert effect.object.name in names
             case Placed(placed=(share,)):
                 assert (effect.object.uid, effect.target) == (share.pods[0], share.node)
-            case Unplaced(pods=uids, message=message):
+            case UnplacedPods(pods=uids, message=message):
                 assert effect.object.uid in uids
                 assert effect.message == message
             case Released(released=(share,), reason=reason):

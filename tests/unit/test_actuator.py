@@ -3,17 +3,23 @@ sent at all."""
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import msgspec
 import pytest
+from tests.cluster_world import event
 
 from wharfinger.domain.actuation import CLOSED_BY, VERBS, Verb
 from wharfinger.domain.node import Node, WaitingPod
 from wharfinger.domain.pod_traits import PodTraits
+from wharfinger.domain.value import Value
 from wharfinger.domain.workload import Requirements
-from wharfinger.events.assignments import AssignmentsDecided, NodeClosed, Placed, Unplaced
+from wharfinger.events.assignments import AssignmentsDecided, NodeClosed, Placed, UnplacedPods
 from wharfinger.events.cluster_state import NodesObserved, WaitingPodsObserved
+from wharfinger.events.envelope import Event
 from wharfinger.events.node_share import NodeShare
 from wharfinger.runtime.kube.rights import actuator_rules, own_rules
+from wharfinger.stages.actuator import ActuatorObserver, StandingClosures
 from wharfinger.stages.actuator.answers import (
     DISRUPTION_BUDGET,
     NO_ANSWER,
@@ -36,6 +42,7 @@ from wharfinger.stages.actuator.plan import (
     UNSCHEDULABLE,
     WAITING_FOR_NODE,
     changed_marks,
+    closed_by_another_ledger,
     open_effects,
     reopened_by_hand,
 )
@@ -160,9 +167,26 @@ def test_a_pod_that_cannot_be_marked_keeps_no_other_from_being_bound() -> None:
     assert attempts.due([MARK, BIND], 1) == [BIND]
 
 
+def test_a_node_that_another_ledger_has_closed_is_left() -> None:
+    """Its annotation names the cluster as we do; no decision of ours ever closed it."""
+    observer = ActuatorObserver(frozenset({"oslo"}))
+    state = observer.initial()
+    cordoned = Node("n1", {"cpu": 1000}, unschedulable=True, annotations={CLOSED_BY: OURS})
+    observer.fold(state, event(NodesObserved("oslo", 0, 1, (cordoned,))), 1)
+    work = state["oslo"]
+    assert open_effects(work, VERBS, 1) == []
+    assert closed_by_another_ledger(work) == [cordoned]
+    data: Value = StandingClosures("oslo", ("n1",))
+    closed = Event(UUID(int=1), "", "", "", data, b"", b"")
+    observer.fold(state, closed, 1)
+    (reopened,) = open_effects(work, VERBS, 1)
+    assert reopened.action == "reopen-node"
+    assert closed_by_another_ledger(work) == []
+
+
 def test_a_waiting_pod_is_marked_with_what_was_said_of_it_and_only_when_that_changes() -> None:
     work = ClusterWork("oslo")
-    said = Unplaced(1, "d1", "shop/web", ("u1",), "InsufficientResources", "0/2 nodes fit")
+    said = UnplacedPods(1, "d1", "shop/web", ("u1",), "InsufficientResources", "0/2 nodes fit")
     work.take(AssignmentsDecided("oslo", "cluster/oslo", 1, (said,)), 0)
     assert open_effects(work, BINDS, 0) == [], "no fact has it"
     waits = WaitingPod("u1", "web-1", Requirements(pod=PodTraits(namespace="shop")), "shop/web")

@@ -149,7 +149,7 @@ class PodsRemoved(Value, frozen=True, tag="pods-removed"):
     until_us: int
 
 
-class Unplaced(Value, frozen=True, tag="unplaced"):
+class UnplacedPods(Value, frozen=True, tag="unplaced"):
     """The waiting pods fit on no node at present. `message`: why, as a sentence for people."""
 
     seq: int
@@ -173,7 +173,7 @@ AssignmentItem = (
     | Disrupting
     | Disrupted
     | PodsRemoved
-    | Unplaced
+    | UnplacedPods
 )
 
 

@@ -54,7 +54,7 @@ from wharfinger.events.assignments import (
     Refused,
     Released,
     Silenced,
-    Unplaced,
+    UnplacedPods,
 )
 from wharfinger.events.capacity import QuotaRoom
 from wharfinger.events.decisions import (
@@ -627,7 +627,7 @@ SPECIAL_FIELDS = {
             Silenced,
             Recovered,
             PodsRemoved,
-            Unplaced,
+            UnplacedPods,
         )
     ),
 }

@@ -10,7 +10,7 @@ from wharfinger.domain.ids import BindingName, ClusterName, PodUid, Remark
 from wharfinger.domain.reasons import ReplicasRefusal
 from wharfinger.domain.text import count
 from wharfinger.domain.value import Value
-from wharfinger.events.assignments import Unplaced
+from wharfinger.events.assignments import UnplacedPods
 from wharfinger.events.decisions.explanation import Explanation
 from wharfinger.events.decisions.kind import (
     About,
@@ -65,7 +65,7 @@ class PodsUnplaced(Value, frozen=True):
     def assignment_items(self, seq: int, decision: str) -> Iterator[ClusterItem]:
         yield (
             self.cluster,
-            Unplaced(seq, decision, self.binding, self.pods, self.reason, self.message),
+            UnplacedPods(seq, decision, self.binding, self.pods, self.reason, self.message),
         )
 
     answered_proposal = no_proposal

@@ -55,6 +55,21 @@ def reopened_by_hand(work: ClusterWork) -> list[str]:
     )
 
 
+def closed_by_another_ledger(work: ClusterWork) -> list[Node]:
+    """Nodes with the annotation of this cluster that no decision of this ledger has closed: those
+    of a plane that was here before. They are left as they are."""
+    return sorted(
+        (
+            node
+            for node in work.node_facts()
+            if closed_by_us(work.name, node)
+            and node.name not in work.closed
+            and node.name not in work.ours
+        ),
+        key=lambda node: node.name,
+    )
+
+
 def closed_by_us(cluster: str, node: Node) -> bool:
     """Whether it was cordoned for a decision about this cluster, by its annotation."""
     return is_ours(node.annotations.get(CLOSED_BY, ""), cluster)
@@ -66,7 +81,7 @@ def _nodes(work: ClusterWork) -> Iterator[Effect]:
         cause, ours = work.closed.get(node.name), closed_by_us(work.name, node)
         if cause is not None and not node.unschedulable and not ours:
             yield Effect(work.name, "close-node", object, cause)
-        elif cause is None and ours:
+        elif cause is None and ours and node.name in work.ours:
             yield Effect(work.name, "reopen-node", object)
 
 

@@ -21,7 +21,7 @@ from wharfinger.events.assignments import (
     Placed,
     PodsRemoved,
     Released,
-    Unplaced,
+    UnplacedPods,
 )
 from wharfinger.events.cluster_state import (
     FinishedPodsObserved,
@@ -65,7 +65,8 @@ class UnplacedPod:
 @dataclass(slots=True)
 class ClusterWork:
     """`heard`: when the cluster was last heard of; 0: never. `fresh`: its facts are complete and
-    its watches unbroken. `closed`: node -> why it shall take nothing new. `removals`: uid of a
+    its watches unbroken. `closed`: node -> why it shall take nothing new. `ours`: nodes that a
+    decision of this ledger has closed, as far as they were read. `removals`: uid of a
     finished pod -> why its object may go. `placements`: uid of a pod -> where it was placed.
     `evictions`: uid of a pod that was released from its node -> why. `unplaced`: uid of a pod that
     fits nowhere -> why, as it was said last."""
@@ -75,6 +76,7 @@ class ClusterWork:
     fresh: bool = True
     nodes: NodeBuckets = field(default_factory=NodeBuckets)
     closed: dict[str, Cause] = field(default_factory=dict)
+    ours: set[str] = field(default_factory=set)
     removals: dict[str, Cause] = field(default_factory=dict)
     placements: dict[str, PlacedPod] = field(default_factory=dict)
     evictions: dict[str, Cause] = field(default_factory=dict)
@@ -165,8 +167,10 @@ class ClusterWork:
                 self._unplace(item)
                 self.release(stream, item, at)
             case NodeClosed(node=node):
+                self.ours.add(node)
                 self.closed[node] = Cause(stream, item.seq, item.decision)
             case Disrupting(nodes=nodes):
+                self.ours.update(nodes)
                 for node in nodes:
                     self.closed[node] = Cause(stream, item.seq, item.decision)
             case Disrupted(reopened=reopened):
@@ -175,7 +179,7 @@ class ClusterWork:
             case PodsRemoved(pods=uids, until_us=until):
                 for uid in uids:
                     self.removals[uid] = Cause(stream, item.seq, item.decision, until)
-            case Unplaced(pods=uids, message=message):
+            case UnplacedPods(pods=uids, message=message):
                 cause = Cause(stream, item.seq, item.decision)
                 for uid in uids:
                     self.unplaced[uid] = UnplacedPod(message, cause)

@@ -14,14 +14,14 @@ from wharfinger.events.assignments import (
     NodeClosed,
     Placed,
     PodsRemoved,
-    Unplaced,
+    UnplacedPods,
 )
 from wharfinger.events.decisions import NodeShare
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.step import decision_id
 from wharfinger.stages.cluster.state import ClusterStageState, RunningCommand, said_of_pods
 
-Standing = Placed | NodeClosed | Claimed | Disrupting | PodsRemoved | Unplaced
+Standing = Placed | NodeClosed | Claimed | Disrupting | PodsRemoved | UnplacedPods
 
 
 def current_items(state: ClusterStageState, seq: int) -> Iterator[Standing]:
@@ -97,7 +97,7 @@ def current_items_at(state: ClusterStageState, seq: int) -> Iterator[tuple[Micro
     for (binding, reason, message), pods in said.items():
         number += 1
         decision = str(decision_id(state.stream, number))
-        yield 0, Unplaced(number, decision, binding, tuple(pods), reason, message)
+        yield 0, UnplacedPods(number, decision, binding, tuple(pods), reason, message)
 
 
 def _still_there(running: RunningCommand) -> Iterator[str]:

@@ -22,7 +22,7 @@ from wharfinger.events.assignments import (
     Refused,
     Released,
     Silenced,
-    Unplaced,
+    UnplacedPods,
 )
 from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved
 from wharfinger.kernel.decider import Micros
@@ -84,7 +84,7 @@ def fold_item(
         case PodsRemoved(pods=uids, until_us=until):
             cluster.finished.removal_decided(uids, until)
             return
-        case Assigned() | Refused() | Unplaced():
+        case Assigned() | Refused() | UnplacedPods():
             return
         case Placed() if not cluster.pool_of:
             return
