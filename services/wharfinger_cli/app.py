@@ -496,6 +496,39 @@ def leave(
 
 
 @app.command(rich_help_panel=CLUSTERS)
+def release(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Of the cluster.")],
+    annotations: Annotated[
+        bool,
+        typer.Option("--annotations", help="Remove ours from pods, too. Needs the right to patch."),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be given back. Nothing is changed.")
+    ] = False,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(
+            "--kubeconfig",
+            metavar="FILE",
+            help="With which credentials it is changed.  [default: those that write]",
+        ),
+    ] = None,
+    kube_context: Annotated[
+        str, typer.Option("--context", help="Of that kubeconfig.  [default: the current one]")
+    ] = "",
+    data_dir: Dir = None,
+    output: Out = None,
+) -> None:
+    """Give a cluster back: its mode becomes observe, and nodes that were cordoned for decisions are
+    uncordoned. Nothing that runs is touched. Ends with 1 when something is left."""
+    from wharfinger_cli import release as module
+
+    options = module.ReleaseOptions(annotations, dry_run, kubeconfig, kube_context)
+    module.release(_request(context, data_dir, output), name, options)
+
+
+@app.command(rich_help_panel=CLUSTERS)
 def shadow(
     context: typer.Context,
     cluster: Annotated[str, typer.Argument(help="Whose scheduler is compared with ours.")],
