@@ -521,7 +521,9 @@ def release(
     output: Out = None,
 ) -> None:
     """Give a cluster back: its mode becomes observe, and nodes that were cordoned for decisions are
-    uncordoned. Nothing that runs is touched. Ends with 1 when something is left."""
+    uncordoned. Nothing that runs is touched. Ends with 1 when something is left.
+
+    Examples: wharfinger release oslo --dry-run | wharfinger release oslo"""
     from wharfinger_cli import release as module
 
     options = module.ReleaseOptions(annotations, dry_run, kubeconfig, kube_context)
