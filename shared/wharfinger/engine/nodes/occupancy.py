@@ -52,6 +52,7 @@ from wharfinger.events.assignments import (
     Refused,
     Released,
     Silenced,
+    UnplacedPods,
 )
 from wharfinger.events.cluster_state import (
     NodeImagesObserved,
@@ -599,7 +600,9 @@ class Occupancy:
             case Disrupted():
                 for node in item.reopened:
                     self.reopen(node)
-            case Silenced() | Recovered() | Claimed() | ClaimEnded() | PodsRemoved():
+            case (
+                Silenced() | Recovered() | Claimed() | ClaimEnded() | PodsRemoved() | UnplacedPods()
+            ):
                 pass
             case _:
                 assert_never(item)
