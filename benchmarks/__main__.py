@@ -30,7 +30,7 @@ from benchmarks import (
     replay,
 )
 from benchmarks.growth import growth
-from benchmarks.history import Figure, record
+from benchmarks.history import Figure, commit_now, record
 from benchmarks.idle import processor_seconds
 from benchmarks.latency import latency
 from benchmarks.openb import data_directory, openb
@@ -58,9 +58,10 @@ def main() -> int:
         )
         return 2
     figures: list[Figure] = []
+    commit = None if options.no_record else commit_now()  # the tree may change while it runs
     if options.only:
         measure_only(options.only, figures, options.processes)
-        finish(figures, keep=not options.no_record)
+        finish(figures, commit)
         return 0
     with a_plane() as plane:
         asyncio.run(measure(plane, figures, options.processes, not options.skip_latency))
@@ -72,7 +73,7 @@ def main() -> int:
     solved = measure_provisioning(figures)
     emptied = measure_consolidation(figures, data)
     refused = measure_refusals(figures)
-    finish(figures, keep=not options.no_record)
+    finish(figures, commit)
     console = Console(width=210 if not sys.stdout.isatty() else None)
     console.print(fleet.table(costs))
     console.print(placement.table(selections))
@@ -104,11 +105,11 @@ async def _measure_part(plane: PlaneUnderTest, figures: list[Figure], part: str)
         await measure_latency(plane, figures)
 
 
-def finish(figures: list[Figure], *, keep: bool) -> None:
-    """Print the figures, and record them."""
+def finish(figures: list[Figure], commit: str | None) -> None:
+    """Print the figures, and record them; None: keep no record."""
     show(figures)
-    if keep:
-        print(f"recorded in {record(figures, machine())}", file=sys.stderr)
+    if commit is not None:
+        print(f"recorded in {record(figures, machine(), commit)}", file=sys.stderr)
 
 
 def measure_idle(figures: list[Figure], processes: str) -> None:

@@ -45,12 +45,15 @@ class Figure:
 
 
 def record(
-    figures: Sequence[Figure], machine: str, directory: Path = DIRECTORY, at_s: float | None = None
+    figures: Sequence[Figure],
+    machine: str,
+    commit: str,
+    directory: Path = DIRECTORY,
+    at_s: float | None = None,
 ) -> Path:
-    """Write the figures of one run; the name of the file begins with its time (UTC). `at_s`:
-    seconds since 1970, by default now."""
+    """Write the figures of one run; the name of the file begins with its time (UTC). `commit`: of
+    the code that ran, see `commit_now`. `at_s`: seconds since 1970, by default now."""
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_s))
-    commit = _commit()
     run = {
         "at": at,
         "commit": commit,
@@ -80,7 +83,7 @@ def _plain(figure: Figure) -> dict[str, Any]:
     return plain
 
 
-def _commit() -> str:
+def commit_now() -> str:
     """The commit of this tree, with `-changed` where files differ from it; empty: not a
     repository."""
     git = ["git", "-C", str(HERE)]

@@ -17,8 +17,8 @@ def test_a_record_has_the_figures_beside_the_raw_limits_of_the_same_run(tmp_path
         Figure("openb: decisions", 1530.25, "/s", 8000, processor_us={"services": 250.04}),
         Figure("idle: broker", 0.5, "%", 2, higher=False),
     ]
-    path = record(figures, "2 cores", tmp_path, AT_S)
-    assert path.name.startswith("202701150800-")
+    path = record(figures, "2 cores", "0123abcde", tmp_path, AT_S)
+    assert path.name == "202701150800-0123abcde.json"
     found = json.loads(path.read_text())
     assert found["at"] == "2027-01-15T08:00:00Z"
     assert found["machine"] == "2 cores"
