@@ -108,6 +108,7 @@ house: setup ## Print the structure of the sources in figures (ARGS=kinds, rules
 JOBS := 4
 LONG_JOBS := 2
 KAFKA_JOBS := 3
+KUBE_JOBS := 2
 PYTEST = WHARFINGER_TEST_TARGET=$@ $(if $(SEED),WHARFINGER_TEST_SEED=$(SEED)) $(BIN)/python -m pytest
 
 .PHONY: test
@@ -139,11 +140,11 @@ test-kafka: setup ## The integration tests against a real Apache Kafka (needs Ja
 	  env $(PYTEST) -m "integration and not long and not chaos and not data" $(EMBEDDED_ONLY) \
 	  -n $(KAFKA_JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-# Three clusters at once: a hub and two members. The first run builds the programs.
+# Three clusters at once, a hub and two members, for each job. The first run builds the programs.
 .PHONY: test-kube
 test-kube: setup ## The tests against real Kubernetes API servers (needs Go; skipped by name without)
-	@$(BIN)/python -m infra.kube.local run build/kube --clusters bergen,hamburg,oslo --with controllers,kwok -- \
-	  env $(PYTEST) tests/kube $(ARGS)
+	@$(BIN)/python -m infra.kube.local run build/kube --clusters bergen,hamburg,oslo --sets $(KUBE_JOBS) --with controllers,kwok -- \
+	  env $(PYTEST) tests/kube -n $(KUBE_JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: bench-kube
 bench-kube: setup ## How fast real API servers are read, beside raw list and watch (needs Go)

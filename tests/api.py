@@ -21,6 +21,8 @@ from wharfinger.runtime.ledger.tokens import make_token
 from wharfinger_api.app import Api, create
 from wharfinger_api.events import Hub
 from wharfinger_api.identities import Identities
+from wharfinger_api.limits import RequestLimits
+from wharfinger_api.recording import AccessRecorder
 
 BASE = "http://api"
 
@@ -74,6 +76,7 @@ async def serving(database_url: str) -> AsyncIterator[ApiUnderTest]:
     past = PastDatabase(database_url, "tests")
     api, app = _made()
     api.past, api.identities, api.hub = past, Identities(past.present), Hub(past.present)
+    api.recorder, api.limits = AccessRecorder(past.present), RequestLimits(1e6, 1_000_000)
     api.behind_s, api.data_dir = 0.2, None
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     try:
@@ -81,12 +84,16 @@ async def serving(database_url: str) -> AsyncIterator[ApiUnderTest]:
             yield ApiUnderTest(past, http, api)
     finally:
         await api.hub.stop()
+        await api.recorder.stop()
         await past.close()
 
 
 @contextmanager
 def in_a_thread(
-    database_url: str, *roles: str, data_dir: Path | None = None
+    database_url: str,
+    *roles: str,
+    data_dir: Path | None = None,
+    limits: RequestLimits | None = None,
 ) -> Iterator[tuple[str, str]]:
     """The address of a server on a loopback port, and a token with the roles; without any, of a
     viewer."""
@@ -101,7 +108,11 @@ def in_a_thread(
             secret, _ = await make_token(
                 past.present, "cli", roles or ["viewer"], "tests", lifetime_s=3600
             )
-            app = create(Api(past, Identities(past.present), Hub(past.present), data_dir))
+            recorder = AccessRecorder(past.present)
+            hub = Hub(past.present)
+            bounds = limits or RequestLimits(100.0, 500)
+            api = Api(past, Identities(past.present), hub, recorder, bounds, data_dir)
+            app = create(api)
             config = uvicorn.Config(app, log_config=None, lifespan="off")
             server.append(uvicorn.Server(config))
             found.set_result(secret)

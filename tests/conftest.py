@@ -68,6 +68,10 @@ def pytest_report_header() -> str:
 
 
 LONGEST_FIRST = (
+    "tests/kube/test_collector.py",
+    "tests/kube/test_heartbeats.py",
+    "tests/kube/test_joining.py",
+    "tests/kube/test_actuator.py",
     "tests/integration/test_transcripts.py",
     "tests/integration/test_cli.py",
     "tests/integration/test_supervisor.py",

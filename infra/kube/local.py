@@ -8,9 +8,10 @@
     python -m infra.kube.local run build/kube --clusters oslo,bergen -- pytest tests/kube
 
 `run` starts one control plane a name, sets WHARFINGER_TEST_KUBE to the directory that has one
-directory for each, and hands the exit code of the command on. The other halves: `programs.py`
-builds, `cluster.py` starts one, `certificates.py` signs. Needs Go; `run` says so and succeeds where
-it is missing, so that a machine without Go can still run all other tests.
+directory for each, and hands the exit code of the command on. With `--sets N` it starts so many of
+each, in directories `set-0`, `set-1`, ... of it, so that N jobs share none. The other halves:
+`programs.py` builds, `cluster.py` starts one, `certificates.py` signs. Needs Go; `run` says so and
+succeeds where it is missing, so that a machine without Go can still run all other tests.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ def main(arguments: list[str]) -> int:
     run_action.add_argument(
         "--with", dest="wanted", default="", help=f"of {','.join(cluster.OPTIONAL)}"
     )
+    run_action.add_argument("--sets", type=int, default=1, help="how many clusters of each name")
     # All behind the first -- is the command of run.
     own = arguments.index("--") if "--" in arguments else len(arguments)
     options, command = parser.parse_args(arguments[:own]), arguments[own + 1 :]
@@ -66,9 +68,10 @@ def main(arguments: list[str]) -> int:
             case "run":
                 if not command:
                     parser.error("run needs a command after --")
-                return run(
-                    options.directory.resolve(), options.clusters.split(","), wanted, command
-                )
+                names = options.clusters.split(",")
+                if options.sets > 1:
+                    names = [f"set-{i}/{name}" for i in range(options.sets) for name in names]
+                return run(options.directory.resolve(), names, wanted, command)
     except KubeError as error:
         print(f"kube: {error}", file=sys.stderr)
         return 2

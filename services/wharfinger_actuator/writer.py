@@ -11,14 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import msgspec
 import structlog
 
-from wharfinger.domain.actuation import CLOSED_BY
 from wharfinger.domain.text import one_line
 from wharfinger.domain.time import Micros
-from wharfinger.manifests.model import micros
 from wharfinger.runtime.kube.api import KubeApi
+from wharfinger.runtime.kube.changed_objects import NodeObject, PodObject
 from wharfinger.runtime.kube.identity import AWAY, Identity, ReplacedError
 from wharfinger.runtime.kube.joined import JoinedCluster
 from wharfinger.runtime.kube.lease import KubeLease
@@ -30,15 +28,16 @@ from wharfinger.stages.actuator.answers import NO_ANSWER, ApiAnswer, Outcome
 from wharfinger.stages.actuator.attempts import SECOND_US, Attempts, Key
 from wharfinger.stages.actuator.effects import Effect
 from wharfinger.stages.actuator.pacing import Concurrency
-from wharfinger.stages.actuator.plan import evicted_workloads
+from wharfinger.stages.actuator.plan import changed_marks, evicted_workloads
 from wharfinger.stages.actuator.requests import (
     ApiRequest,
-    NodeNow,
+    mark_request,
     node_request,
     path_of,
     pod_request,
     shown_request,
 )
+from wharfinger_actuator.pod_events import PodEvents
 from wharfinger_actuator.sending import BATCH, answered, failed, paused
 
 FRESH_S = 60.0
@@ -51,21 +50,6 @@ LOOK_S = 1.0
 Known = Callable[[], tuple[ActuatorState, Micros] | None]
 
 log = structlog.get_logger(__name__)
-
-
-class _NodeMeta(msgspec.Struct, rename="camel"):
-    resource_version: str
-    creation_timestamp: str = ""
-    annotations: dict[str, str] | None = None
-
-
-class _CordonSpec(msgspec.Struct):
-    unschedulable: bool = False
-
-
-class _NodeObject(msgspec.Struct):
-    metadata: _NodeMeta
-    spec: _CordonSpec = msgspec.field(default_factory=_CordonSpec)
 
 
 class Writer:
@@ -84,6 +68,8 @@ class Writer:
         self._wake = asyncio.Event()
         self._concurrency = Concurrency()
         self._shown: set[Key] = set()
+        self._marked: dict[str, str] = {}
+        self._events = PodEvents(joined.name, holder, context.clock)
         self.attempts = Attempts()
         self.why = "not asked yet"
 
@@ -104,6 +90,7 @@ class Writer:
                     async with asyncio.TaskGroup() as group:
                         group.create_task(lease.keep(), name=f"{self.joined.name}-lease")
                         group.create_task(self._write(api, lease), name=f"{self.joined.name}-write")
+                        group.create_task(self._events.run(api), name=f"{self.joined.name}-events")
                 except* ReplacedError:
                     pass
                 finally:
@@ -125,8 +112,12 @@ class Writer:
         work = None if known is None else known[0].get(self.joined.name)
         if work is None:
             return []
-        effects = open_effects(work, self.joined.verbs_in_force, at)
+        verbs = self.joined.verbs_in_force
+        effects = open_effects(work, verbs, at)
         METRICS.effects_open.labels(self.joined.name).set(len(effects))
+        if work.unplaced or self._marked:
+            self._marked = {uid: said for uid, said in self._marked.items() if uid in work.unplaced}
+            effects += changed_marks(work, verbs, self._marked)
         return self.attempts.due(effects, at, evicted_workloads(work))
 
     # --- nothing but words
@@ -220,17 +211,13 @@ class Writer:
             self._note(effect, None, await answered(api, request))
 
     async def _request(self, api: KubeApi, effect: Effect) -> ApiRequest | Outcome:
+        if effect.action == "mark-pod":
+            pod = await api.get(path_of(effect), PodObject)
+            return mark_request(effect, pod.now, self._clock())
         if effect.object.kind != "Node":
             return pod_request(effect)
-        found = await api.get(path_of(effect), _NodeObject)
-        meta = found.metadata
-        now = NodeNow(
-            meta.resource_version,
-            micros(meta.creation_timestamp) if meta.creation_timestamp else 0,
-            found.spec.unschedulable,
-            (meta.annotations or {}).get(CLOSED_BY, ""),
-        )
-        return node_request(effect, now)
+        node = await api.get(path_of(effect), NodeObject)
+        return node_request(effect, node.now)
 
     def _note(self, effect: Effect, outcome: Outcome | None, answer: ApiAnswer) -> None:
         at = self._clock()
@@ -239,6 +226,8 @@ class Writer:
             self._concurrency.answered(made.outcome, at)
         else:
             made = self.attempts.settled(effect, outcome, answer, at)
+        if made.outcome in (Outcome.SENT, Outcome.REPEATED):
+            self._carried_out(effect)
         METRICS.effect_answers.labels(effect.verb, str(made.outcome)).inc()
         log.info(
             "effect.answered",
@@ -250,6 +239,11 @@ class Writer:
             code=answer.code,
             why=answer.message,
         )
+
+    def _carried_out(self, effect: Effect) -> None:
+        if effect.action == "mark-pod":
+            self._marked[effect.object.uid] = effect.message
+        self._events.offer(effect)
 
     async def _rest(self, due: Micros | None) -> None:
         """Until woken, until `due`, or for `LOOK_S`."""

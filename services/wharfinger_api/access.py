@@ -52,14 +52,17 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`roles` empty: open to all. `within`: what is answered can be filtered by namespace."""
+    """`roles` empty: open to all. `within`: what is answered can be filtered by namespace.
+    `recorded`: what is allowed stands in the access records: every write, and every read of what
+    belongs to others."""
 
     roles: frozenset[Role] = frozenset()
     within: bool = False
+    recorded: bool = False
 
 
-def _roles(*roles: Role, within: bool = False) -> Rule:
-    return Rule(frozenset(roles), within)
+def _roles(*roles: Role, within: bool = False, recorded: bool = False) -> Rule:
+    return Rule(frozenset(roles), within, recorded)
 
 
 _OPEN = Rule()
@@ -67,8 +70,10 @@ _READ = _roles(Role.VIEWER, Role.OPERATOR, Role.AUDITOR, within=True)
 _READ_ALL = _roles(Role.VIEWER, Role.OPERATOR, Role.AUDITOR)
 _ANYONE = _roles(*Role, within=True)
 # what is changed is held against the namespaces of the principal by `changing.within`
-_CHANGE = _roles(Role.OPERATOR, within=True)
-_TELL = _roles(Role.SERVICE, within=True)
+_CHANGE = _roles(Role.OPERATOR, within=True, recorded=True)
+_TELL = _roles(Role.SERVICE, within=True, recorded=True)
+_OWN = _roles(*Role, within=True, recorded=True)
+_WATCH = _roles(Role.AUDITOR, Role.ADMIN, recorded=True)
 
 RULES: Mapping[tuple[str, str], Rule] = {
     ("GET", "/healthz"): _OPEN,
@@ -93,9 +98,10 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("POST", "/v1/apply"): _CHANGE,
     ("POST", "/v1/delete"): _CHANGE,
     ("POST", "/v1/facts"): _TELL,
-    ("GET", "/v1/tokens"): _ANYONE,
-    ("POST", "/v1/tokens"): _ANYONE,
-    ("DELETE", "/v1/tokens/{token}"): _ANYONE,
+    ("GET", "/v1/tokens"): _OWN,
+    ("POST", "/v1/tokens"): _OWN,
+    ("DELETE", "/v1/tokens/{token}"): _OWN,
+    ("GET", "/v1/access"): _WATCH,
 }
 
 

@@ -24,6 +24,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from wharfinger.answers import facts, typed
+from wharfinger.answers.accesses import access_plain
 from wharfinger.answers.changes import compiled, compiled_away
 from wharfinger.answers.decisions import TYPES, Plain, as_line
 from wharfinger.answers.explanation import account_plain
@@ -38,11 +39,12 @@ from wharfinger.history.lineage import lineage_of_binding, lineage_within
 from wharfinger.history.points import time_in
 from wharfinger.history.timeline import timeline
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerError, causality, feed
+from wharfinger.runtime.ledger.access import Access, AccessQuery, Outcome, access_records
 from wharfinger.runtime.ledger.at_position import PastDatabase
 from wharfinger.runtime.ledger.feed import FeedFilter
 from wharfinger.runtime.plane import PlaneError
 from wharfinger_api import lists
-from wharfinger_api.access import Principal, allowed, check_table
+from wharfinger_api.access import RULES, Principal, allowed, check_table
 from wharfinger_api.asked import (
     LIMIT_MAX,
     Asked,
@@ -56,8 +58,10 @@ from wharfinger_api.asked import (
 from wharfinger_api.changing import changed, once, posted
 from wharfinger_api.events import BATCH, LINES, SSE, EventStream, Hub, batch
 from wharfinger_api.figures import REQUEST_SECONDS, REQUESTS
-from wharfinger_api.identities import Identities
+from wharfinger_api.identities import Identities, principal_of
+from wharfinger_api.limits import RequestLimits
 from wharfinger_api.models import (
+    AccessPage,
     ApplyBody,
     BindingBody,
     BindingHistory,
@@ -81,7 +85,15 @@ from wharfinger_api.models import (
     TokenList,
     WhoBody,
 )
-from wharfinger_api.problems import MEDIA_TYPE, RETRY_AFTER_S, Problem, answer_problems, problem_of
+from wharfinger_api.problems import (
+    MEDIA_TYPE,
+    RETRY_AFTER_S,
+    Problem,
+    answer_problems,
+    problem_of,
+    request_id_of,
+)
+from wharfinger_api.recording import AccessRecorder, actor_of
 from wharfinger_api.tokens import made_token, revoked, token_list
 
 VERSION = "v1"
@@ -149,6 +161,8 @@ class Api:
     past: PastDatabase
     identities: Identities
     hub: Hub
+    recorder: AccessRecorder
+    limits: RequestLimits
     data_dir: FilePath | None = None
     """Of the plane, where it is on this machine."""
 
@@ -198,7 +212,7 @@ def create(api: Api) -> FastAPI:
             }
         },
     )
-    answer_problems(app)
+    answer_problems(app, _refusing(api))
     _plane(app, api)
     _fleet(app, api)
     _bindings(app, api)
@@ -206,6 +220,7 @@ def create(api: Api) -> FastAPI:
     _events(app, api)
     _changes(app, api)
     _tokens(app, api)
+    _access(app, api)
     check_table(app)
     app.add_middleware(_Edge)
     return app
@@ -228,17 +243,65 @@ def document(app: FastAPI) -> dict[str, Any]:
         )
         components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
         found["security"] = [{"bearer": []}]
+        for path, methods in found["paths"].items():
+            for method, operation in methods.items():
+                rule = RULES[method.upper(), path]
+                operation["x-roles"] = sorted(rule.roles)
+                operation["x-namespaced"] = rule.within
+                if not rule.roles:
+                    operation["security"] = []
         app.openapi_schema = found
     return app.openapi_schema
 
 
 def _authorised(api: Api) -> Callable[[Request], Awaitable[None]]:
     async def authorised(request: Request) -> None:
-        principal = await api.identities.of(request.headers.get("authorization", ""))
+        credential = request.headers.get("authorization", "")
+        principal = await api.identities.of(credential)
         request.state.principal = principal
+        rule = RULES[request.method, request.scope["route"].path]
+        if principal is not None and rule.roles:
+            api.limits.take(credential)
         allowed(request.method, request.scope["route"].path, principal)
+        if rule.recorded:
+            await _recorded(api, _access_of(request, "allowed"))
 
     return authorised
+
+
+async def _recorded(api: Api, access: Access) -> None:
+    """Problem: it is not, so nothing may be carried out."""
+    try:
+        await api.recorder.allowed(access)
+    except LedgerError as error:
+        raise Problem(
+            "away",
+            f"the access could not be recorded: {error}",
+            headers={"Retry-After": str(RETRY_AFTER_S)},
+        ) from error
+
+
+def _refusing(api: Api) -> Callable[[Request, Problem], None]:
+    def refused(request: Request, problem: Problem) -> None:
+        access = _access_of(request, "refused", problem.refusal)
+        api.recorder.refused(access, "hidden" if problem.hidden else problem.kind)
+
+    return refused
+
+
+def _access_of(
+    request: Request, outcome: Outcome, reason: str = "", principal: Principal | None = None
+) -> Access:
+    """`principal`: who it turned out to be, where the request has no credential."""
+    route = getattr(request.scope.get("route"), "path", "")
+    return Access(
+        actor_of(principal or getattr(request.state, "principal", None)),
+        f"{request.method} {route}",
+        request.url.path,
+        outcome,
+        reason,
+        request_id_of(request),
+    )
 
 
 class _Edge:
@@ -545,11 +608,14 @@ def _bindings(app: FastAPI, api: Api) -> None:
         """Problem: there is no such binding, or it is not theirs, which is not told apart."""
         asked, _ = await api.asked(request, at)
         full = f"{namespace}/{name}"
-        if asked.principal.sees(full):
-            database = asked.ledger.database
-            if await causality.decided_about(database, full, ""):
-                return asked, full
-        raise Problem("not-found", f"no binding is named {full[:300]}")
+        sees = asked.principal.sees(full)
+        if sees and await causality.decided_about(asked.ledger.database, full, ""):
+            return asked, full
+        raise Problem(
+            "not-found",
+            f"no binding is named {full[:300]}",
+            hidden="" if sees else "needs a grant for that namespace",
+        )
 
     @app.get(prefix, tags=["bindings"], response_model=BindingBody)
     async def binding(request: Request, namespace: Namespace, name: Name, at: At) -> Response:
@@ -645,7 +711,11 @@ def _decisions(app: FastAPI, api: Api) -> None:
         asked, _ = await api.asked(request, at)
         row = await asked.ledger.decision(decision)
         if row is None or not asked.principal.sees(row.subject):
-            raise Problem("not-found", f"no decision has the id {decision}")
+            raise Problem(
+                "not-found",
+                f"no decision has the id {decision}",
+                hidden="" if row is None else "needs a grant for its namespace",
+            )
         return asked.answer(as_line(row).encode())
 
 
@@ -823,6 +893,7 @@ def _tokens(app: FastAPI, api: Api) -> None:
         found = await api.identities.exchange(body.code)
         if found is None:
             raise Problem("unauthenticated", "code: expected one that was not used before")
+        await _recorded(api, _access_of(request, "allowed", principal=principal_of(found[1])))
         return _secret(*found)
 
     @app.get("/v1/tokens", tags=["access"], response_model=TokenList)
@@ -835,7 +906,11 @@ def _tokens(app: FastAPI, api: Api) -> None:
     async def new_token(request: Request, body: NewToken) -> Response:
         """Make a token with rights that the caller has. Its secret is shown this once."""
         principal: Principal = request.state.principal
-        return _secret(*await made_token(api.past.present, principal, body), status=201)
+        secret, token = await made_token(api.past.present, principal, body)
+        made = f"{request.url.path}/{token.id} {token.name}: {', '.join(token.roles)}"
+        # who has given which right, before anyone can use it
+        await _recorded(api, msgspec.structs.replace(_access_of(request, "allowed"), target=made))
+        return _secret(secret, token, status=201)
 
     @app.delete("/v1/tokens/{token}", tags=["access"], status_code=204)
     async def delete_token(request: Request, token: UUID) -> Response:
@@ -844,6 +919,41 @@ def _tokens(app: FastAPI, api: Api) -> None:
         await revoked(api.past.present, principal, token)
         api.identities.forget()
         return Response(status_code=204)
+
+
+# --- who asked
+
+
+def _access(app: FastAPI, api: Api) -> None:
+    @app.get("/v1/access", tags=["access"], response_model=AccessPage)
+    async def access(
+        request: Request,
+        actor: Names,
+        outcome: Names,
+        since: Annotated[str, Query(max_length=64)] = "",
+        until: Annotated[str, Query(max_length=64)] = "",
+        limit: Limit = 100,
+        after: Annotated[str, Query(max_length=20, pattern="^[0-9]*$")] = "",
+    ) -> Response:
+        """Who wrote, was refused, or read what belongs to others; the newest first."""
+        query = AccessQuery(
+            tuple(actor),
+            tuple(outcome),
+            _moment("since", since) or 0,
+            _moment("until", until) or 0,
+            min(int(after or 0), (1 << 62) - 1),
+            limit + 1,
+        )
+        found = await access_records(api.past.present, query)
+        shown, more = found[:limit], len(found) > limit
+        if typed.MEDIA_TYPE in request.headers.get("accept", ""):
+            return Response(typed.encoded(shown), 200, _NOT_KEPT, typed.MEDIA_TYPE)
+        return _private(
+            {
+                "items": [access_plain(record) for record in shown],
+                "next": str(shown[-1].seq) if more else None,
+            }
+        )
 
 
 _NOT_KEPT = {"Cache-Control": "no-store"}

@@ -209,6 +209,29 @@ class TokenList(Out):
     items: list[TokenShown]
 
 
+class AccessBody(Out):
+    """`action`: method and path of the route, or the command. `reason`: why it was refused.
+    `count`: this one and those like it that have no record of their own. `request`: `X-Request-Id`
+    of the answer."""
+
+    seq: int
+    time: str
+    actor: str
+    action: str
+    target: str
+    outcome: Literal["allowed", "refused"]
+    reason: str
+    request: str
+    count: int
+
+
+class AccessPage(Out):
+    """`next`: `after` of the page behind this one."""
+
+    items: list[AccessBody]
+    next: str | None
+
+
 class ManifestText(In):
     """`name`: what errors call it, such as the name of a file. `text`: YAML or JSON, one or more
     documents."""

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -45,12 +45,15 @@ TITLES: Mapping[str, tuple[int, str]] = {
     "internal": (500, "This is a fault of the server"),
 }
 
+REFUSALS = ("unauthenticated", "forbidden", "too-many")
+
 log = structlog.get_logger(__name__)
 
 
 class Problem(Exception):  # noqa: N818  (a value of the protocol, raised)
     """`kind`: of `TITLES`. `errors`: each with `pointer`, `expected` and `got`, or file and line.
-    `more`: further members."""
+    `more`: further members. `hidden`: why it was refused, where the answer must not say that it
+    was; for the access records only."""
 
     def __init__(
         self,
@@ -60,6 +63,7 @@ class Problem(Exception):  # noqa: N818  (a value of the protocol, raised)
         errors: Sequence[Mapping[str, object]] = (),
         headers: Mapping[str, str] | None = None,
         more: Mapping[str, object] | None = None,
+        hidden: str = "",
     ) -> None:
         # it may hold what a client has sent, which may hold anything
         detail = printable(detail)
@@ -70,6 +74,12 @@ class Problem(Exception):  # noqa: N818  (a value of the protocol, raised)
         self.errors = tuple(errors)
         self.headers = dict(headers or {})
         self.more = dict(more or {})
+        self.hidden = hidden
+
+    @property
+    def refusal(self) -> str:
+        """Why the caller may not; empty: something else is wrong."""
+        return self.hidden or (self.detail if self.kind in REFUSALS else "")
 
     def response(self, request_id: str) -> Response:
         body: dict[str, object] = {
@@ -94,14 +104,18 @@ def request_id_of(request: Request) -> str:
     return str(request.scope.get("wharfinger.request_id", ""))
 
 
-def answer_problems(app: FastAPI) -> None:
-    """Every error of a route becomes a problem."""
+def answer_problems(app: FastAPI, refused: Callable[[Request, Problem], None]) -> None:
+    """Every error of a route becomes a problem. `refused` is called with those that say that the
+    caller may not."""
+
+    async def answered(request: Request, error: Exception) -> Response:
+        problem = problem_of(error)
+        if problem.refusal:
+            refused(request, problem)
+        return problem.response(request_id_of(request))
+
     for kind in (Problem, LedgerError, HTTPException, RequestValidationError):
-        app.add_exception_handler(kind, _answered)
-
-
-async def _answered(request: Request, error: Exception) -> Response:
-    return problem_of(error).response(request_id_of(request))
+        app.add_exception_handler(kind, answered)
 
 
 def problem_of(error: Exception) -> Problem:

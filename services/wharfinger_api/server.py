@@ -32,6 +32,8 @@ from wharfinger_api.access import Role
 from wharfinger_api.app import Api, create
 from wharfinger_api.events import Hub
 from wharfinger_api.identities import Identities
+from wharfinger_api.limits import RequestLimits
+from wharfinger_api.recording import AccessRecorder
 
 NAME = "api"
 LOGIN_FILE = "api.login"
@@ -77,7 +79,9 @@ async def _run(settings: Settings) -> int:
 
 async def _serve(settings: Settings, past: PastDatabase) -> int:
     hub = Hub(past.present)
-    app = create(Api(past, Identities(past.present), hub, settings.data_dir))
+    recorder = AccessRecorder(past.present)
+    limits = RequestLimits(settings.api_requests_per_s, settings.api_requests_burst)
+    app = create(Api(past, Identities(past.present), hub, recorder, limits, settings.data_dir))
     listening = _listening(settings.http_host, settings.http_port)
     port = int(listening.getsockname()[1])
     run_dir = settings.data_dir / RUN_DIR
@@ -105,6 +109,7 @@ async def _serve(settings: Settings, past: PastDatabase) -> int:
         (run_dir / LOGIN_FILE).unlink(missing_ok=True)
         watching.cancel()
         await hub.stop()
+        await recorder.stop()
     if watching.done() and not watching.cancelled():
         watching.result()
     log.info("process.stopped", process=NAME)

@@ -165,7 +165,9 @@ def up(
     data_dir: Dir = None,
 ) -> None:
     """Start the plane: broker, database and services, whatever of it is not named by the
-    environment."""
+    environment.
+
+    Example: wharfinger up --detach"""
     from wharfinger_cli import lifecycle
 
     lifecycle.up(_request(context, data_dir), detach=detach, processes=processes)
@@ -174,7 +176,9 @@ def up(
 @app.command(rich_help_panel=PLANE)
 def down(context: typer.Context, data_dir: Dir = None) -> None:
     """Stop the plane, all of it, also when its supervisor was killed. What it knows stays in the
-    data directory."""
+    data directory.
+
+    Example: wharfinger down"""
     from wharfinger_cli import lifecycle
 
     lifecycle.down(_request(context, data_dir))
@@ -182,7 +186,9 @@ def down(context: typer.Context, data_dir: Dir = None) -> None:
 
 @app.command(rich_help_panel=PLANE)
 def status(context: typer.Context, data_dir: Dir = None, output: Out = None) -> None:
-    """Who runs, who is ready, how far behind, and where every stream stands."""
+    """Who runs, who is ready, how far behind, and where every stream stands.
+
+    Example: wharfinger status -o json"""
     from wharfinger_cli import status as module
 
     module.status(_request(context, data_dir, output))
@@ -206,19 +212,38 @@ def logs(
 
 @app.command(rich_help_panel=PLANE)
 def doctor(context: typer.Context, data_dir: Dir = None, output: Out = None) -> None:
-    """Check everything the plane needs, one line each. Ends with 1 when something is wrong."""
+    """Check everything the plane needs, one line each. Ends with 1 when something is wrong.
+
+    Example: wharfinger doctor"""
     from wharfinger_cli import doctor as module
 
     module.doctor(_request(context, data_dir, output))
 
 
 @app.command(rich_help_panel=PLANE)
-def migrate(context: typer.Context, data_dir: Dir = None) -> None:
+def migrate(
+    context: typer.Context,
+    roles: Annotated[
+        bool,
+        typer.Option(
+            "--roles", help="Also make the database's roles for services, with their rights."
+        ),
+    ] = False,
+    print_roles: Annotated[
+        bool, typer.Option("--print-roles", help="Print the SQL of these roles, and do nothing.")
+    ] = False,
+    data_dir: Dir = None,
+) -> None:
     """Bring schema and topics of the named database and broker to this version. `up` does it by
-    itself."""
+    itself.
+
+    Examples: wharfinger migrate | wharfinger migrate --roles"""
     from wharfinger_cli import lifecycle
 
-    lifecycle.migrate(_request(context, data_dir))
+    if print_roles:
+        lifecycle.print_roles()
+    else:
+        lifecycle.migrate(_request(context, data_dir), roles=roles)
 
 
 credentials = typer.Typer(help="Who may use the HTTP API.", no_args_is_help=True)
@@ -247,7 +272,9 @@ def token_create(
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
-    """Make a token of the HTTP API. Its secret is shown this once."""
+    """Make a token of the HTTP API. Its secret is shown this once.
+
+    Example: wharfinger token create console --role viewer --namespace shop --out console.token"""
     from wharfinger_cli import tokens
 
     tokens.create(
@@ -263,7 +290,9 @@ def token_create(
 
 @credentials.command("list")
 def token_list(context: typer.Context, data_dir: Dir = None, output: Out = None) -> None:
-    """All tokens, without their secrets."""
+    """All tokens, without their secrets.
+
+    Example: wharfinger token list"""
     from wharfinger_cli import tokens
 
     tokens.list_tokens(_request(context, data_dir, output))
@@ -275,7 +304,9 @@ def token_revoke(
     token: Annotated[str, typer.Argument(metavar="ID", help="As `token list` shows it.")],
     data_dir: Dir = None,
 ) -> None:
-    """Refuse a token from now on."""
+    """Refuse a token from now on.
+
+    Example: wharfinger token revoke console"""
     from wharfinger_cli import tokens
 
     tokens.revoke(_request(context, data_dir), token)
@@ -293,7 +324,9 @@ def provide(
     data_dir: Dir = None,
 ) -> None:
     """Stand in for whoever makes nodes: claims become nodes in what the plane is told, removed
-    nodes vanish from it."""
+    nodes vanish from it.
+
+    Example: wharfinger provide --delay 30"""
     from wharfinger_cli import provide as module
 
     module.provide(_request(context, data_dir), delay, once=once)
@@ -311,7 +344,9 @@ def demo(
     data_dir: Dir = None,
 ) -> None:
     """See it work in a minute: schedule a fleet, lose a cluster, explain, prove, and replay it
-    under another policy."""
+    under another policy.
+
+    Example: wharfinger demo --keep"""
     from wharfinger_cli import demo as module
 
     module.demo(_request(context, data_dir), keep=keep, report=report)
@@ -414,7 +449,9 @@ def join(
 ) -> None:
     """Join a running cluster: check server, rights, clock and schedulers, say what will be read,
     and keep how it is reached. Joining writes nothing to it. Ends with 1 when a right is
-    missing."""
+    missing.
+
+    Example: wharfinger join oslo --kubeconfig oslo.config --mode shadow"""
     from wharfinger_cli import join as module
 
     options = module.JoinOptions(
@@ -450,10 +487,47 @@ def leave(
     name: Annotated[str, typer.Argument(help="Of the cluster.")],
     data_dir: Dir = None,
 ) -> None:
-    """Forget how a joined cluster is reached. Nothing in it has to be undone."""
+    """Forget how a joined cluster is reached. Nothing in it has to be undone.
+
+    Example: wharfinger leave oslo"""
     from wharfinger_cli import join as module
 
     module.leave(_request(context, data_dir), name)
+
+
+@app.command(rich_help_panel=CLUSTERS)
+def release(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Of the cluster.")],
+    annotations: Annotated[
+        bool,
+        typer.Option("--annotations", help="Remove ours from pods, too. Needs the right to patch."),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be given back. Nothing is changed.")
+    ] = False,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(
+            "--kubeconfig",
+            metavar="FILE",
+            help="With which credentials it is changed.  [default: those that write]",
+        ),
+    ] = None,
+    kube_context: Annotated[
+        str, typer.Option("--context", help="Of that kubeconfig.  [default: the current one]")
+    ] = "",
+    data_dir: Dir = None,
+    output: Out = None,
+) -> None:
+    """Give a cluster back: its mode becomes observe, and nodes that were cordoned for decisions are
+    uncordoned. Nothing that runs is touched. Ends with 1 when something is left.
+
+    Examples: wharfinger release oslo --dry-run | wharfinger release oslo"""
+    from wharfinger_cli import release as module
+
+    options = module.ReleaseOptions(annotations, dry_run, kubeconfig, kube_context)
+    module.release(_request(context, data_dir, output), name, options)
 
 
 @app.command(rich_help_panel=CLUSTERS)
@@ -485,7 +559,9 @@ def shadow(
     output: Out = None,
 ) -> None:
     """Compare what a cluster's own scheduler did with what we decide on the same facts. Ends with 1
-    when it placed a pod on a node that we refuse."""
+    when it placed a pod on a node that we refuse.
+
+    Example: wharfinger shadow oslo --since 1d --report shadow.html"""
     from wharfinger_cli import shadow as module
 
     options = module.ShadowOptions(since, to, tuple(scheduler or ()), release, report)
@@ -510,7 +586,9 @@ def effects(
     output: Out = None,
 ) -> None:
     """Show what was decided about joined clusters and is not done there yet, with the requests that
-    the actuator sends for it. Sends nothing."""
+    the actuator sends for it. Sends nothing.
+
+    Example: wharfinger effects oslo --verb bind"""
     from wharfinger_cli import effects as module
 
     module.show_effects(_request(context, data_dir, output), cluster, tuple(verb or ()))
@@ -526,7 +604,9 @@ def drift(
     output: Out = None,
 ) -> None:
     """Show where others have changed joined clusters since it was decided: pods on other nodes,
-    nodes uncordoned by hand. Ends with 1 when there is any."""
+    nodes uncordoned by hand. Ends with 1 when there is any.
+
+    Example: wharfinger drift oslo"""
     from wharfinger_cli import drift as module
 
     module.show_drift(_request(context, data_dir, output), cluster)
@@ -551,7 +631,9 @@ def apply(
     revision: Revision = "",
 ) -> None:
     """Accept manifests (Karmada, OCM, crane, Karpenter, Kubernetes), all or nothing; or carry out a
-    plan. Objects of any kind are placed where a policy selects them; others are skipped."""
+    plan. Objects of any kind are placed where a policy selects them; others are skipped.
+
+    Example: wharfinger apply -f shop/ --reason 'release 12'"""
     request = _request(context, data_dir, output, reason, revision)
     names = filename or []
     if plan:
@@ -573,7 +655,9 @@ def delete(
     reason: Reason = "",
     revision: Revision = "",
 ) -> None:
-    """Withdraw what the manifests name."""
+    """Withdraw what the manifests name.
+
+    Example: wharfinger delete -f shop/web.yaml"""
     from wharfinger_cli import apply as module
 
     module.delete(_request(context, data_dir, output, reason, revision), filename)
@@ -668,7 +752,9 @@ def import_openb(
     revision: Revision = "",
 ) -> None:
     """The public Alibaba openb trace: nodes as clusters, one binding a pod in order of arrival.
-    Repeatable."""
+    Repeatable.
+
+    Example: wharfinger import openb --nodes nodes.csv --pods pods.csv --rate 100"""
     from wharfinger_cli import bulk
 
     request = _request(context, data_dir, output, reason, revision)
@@ -726,7 +812,9 @@ def import_instance_types(
     revision: Revision = "",
 ) -> None:
     """What nodes can be bought, and for how much: Karpenter's KWOK types, price lists of AWS, Azure
-    and Google, or a plain CSV."""
+    and Google, or a plain CSV.
+
+    Example: wharfinger import instance-types aws.csv --name aws --region eu-north-1"""
     from wharfinger_cli import instance_types as module
 
     options = module.ImportOptions(
@@ -759,7 +847,9 @@ def generate_fleet(
     reason: Reason = "",
     revision: Revision = "",
 ) -> None:
-    """A fleet with regions, zones, clouds, taints and GPUs, and bindings of every placement."""
+    """A fleet with regions, zones, clouds, taints and GPUs, and bindings of every placement.
+
+    Example: wharfinger generate fleet --clusters 6 --nodes 180 --bindings 300 --seed 2 --apply"""
     from wharfinger_cli import bulk
     from wharfinger_cli.generate import FleetPlan
 
@@ -885,7 +975,9 @@ def decisions(
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
-    """Every decision from the beginning, in the order of its stream. With -o json one a line."""
+    """Every decision from the beginning, in the order of its stream. With -o json one a line.
+
+    Example: wharfinger decisions --stream fleet --since 1h"""
     from wharfinger_cli import decisions as module
 
     module.decisions(
@@ -910,7 +1002,9 @@ def explain(
     output: Out = None,
 ) -> None:
     """Why it is where it is, why not elsewhere, and what the smallest change is that would let it
-    in there."""
+    in there.
+
+    Example: wharfinger explain shop/web --at 10m"""
     from wharfinger_cli import explain as module
 
     module.explain(_request(context, data_dir, output), binding, at, decision, every=every)
@@ -926,7 +1020,9 @@ def history(
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
-    """Every decision about a binding, in all streams, with what caused it."""
+    """Every decision about a binding, in all streams, with what caused it.
+
+    Example: wharfinger history shop/web --limit 20"""
     from wharfinger_cli import timeline
 
     timeline.history(_request(context, data_dir, output), binding, limit)
@@ -943,7 +1039,9 @@ def lineage(
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
-    """What led to it and what it led to, from service to service, with the ids of the events."""
+    """What led to it and what it led to, from service to service, with the ids of the events.
+
+    Example: wharfinger lineage shop/web"""
     from wharfinger_cli import lineage as module
 
     module.lineage(_request(context, data_dir, output), binding, decision, event)
@@ -959,7 +1057,9 @@ def diff(
     output: Out = None,
 ) -> None:
     """What changed between two moments: clusters, bindings, replicas, nodes. Ends with 1 when
-    something did."""
+    something did.
+
+    Example: wharfinger diff 1h now"""
     from wharfinger_cli import diff as module
 
     module.diff(_request(context, data_dir, output), a, b, stream)
@@ -978,7 +1078,9 @@ def savings(
     output: Out = None,
 ) -> None:
     """What each consolidation promised and what came of it, moves per saved dollar, and moves that
-    were taken back."""
+    were taken back.
+
+    Example: wharfinger savings --since 7d"""
     from wharfinger_cli import savings as module
 
     module.show_savings(_request(context, data_dir, output), cluster, since)
@@ -986,7 +1088,7 @@ def savings(
 
 plans = typer.Typer(
     help="See what would happen before it does. Ends with 0 when nothing would, "
-    "with 1 when something would.",
+    "with 1 when something would.\n\nExample: wharfinger plan -f shop/",
     invoke_without_command=True,
     context_settings=HELP,
 )
@@ -1027,7 +1129,9 @@ def plan_drain(
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
-    """Where everything on a node or a cluster would go, and what would stay stuck."""
+    """Where everything on a node or a cluster would go, and what would stay stuck.
+
+    Example: wharfinger plan drain oslo"""
     from wharfinger_cli import plan as module
 
     module.drain(_request(context, data_dir, output), what)
@@ -1043,7 +1147,9 @@ def plan_scale(
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
-    """What so many replicas of a binding would do."""
+    """What so many replicas of a binding would do.
+
+    Example: wharfinger plan scale shop/web 25"""
     from wharfinger_cli import plan as module
 
     module.scale(_request(context, data_dir, output), binding, replicas)
@@ -1083,7 +1189,9 @@ def plan_consolidate(
     output: Out = None,
 ) -> None:
     """Which nodes could go or be replaced now, at what saving, and why each of the others stays.
-    With --over: which would be, and when. Nothing is done."""
+    With --over: which would be, and when. Nothing is done.
+
+    Example: wharfinger plan consolidate --cluster oslo --over 7d"""
     request = _request(context, data_dir, output)
     if over or from_ or provides_after:
         from wharfinger_cli import consolidate_over as module_over
@@ -1113,7 +1221,9 @@ def rollback(
     reason: Reason = "",
     revision: Revision = "",
 ) -> None:
-    """Back to where it was: planned first, and refused where the old places are gone."""
+    """Back to where it was: planned first, and refused where the old places are gone.
+
+    Example: wharfinger rollback shop/web --to 1h"""
     from wharfinger_cli import rollback as module
 
     request = _request(context, data_dir, output, reason, revision)
@@ -1146,7 +1256,9 @@ def audit_verify(
     output: Out = None,
 ) -> None:
     """Walk chains, heads and snapshots, and name the first bad row. Ends with 1 when there is
-    one."""
+    one.
+
+    Example: wharfinger audit verify --checkpoint night.json --public-key audit.key.pub"""
     from wharfinger_cli import audit
 
     audit.verify(_request(context, data_dir, output), stream, topic, checkpoint or [], public_key)
@@ -1165,15 +1277,45 @@ def audit_checkpoint(
     output: Out = None,
 ) -> None:
     """Sign where every stream stands. Held against the ledger later, it shows a history that was
-    rewritten as a whole."""
+    rewritten as a whole.
+
+    Example: wharfinger audit checkpoint --key audit.key --out night.json"""
     from wharfinger_cli import audit
 
     audit.checkpoint(_request(context, data_dir, output), key, out)
 
 
+@audits.command("access")
+def audit_access(
+    context: typer.Context,
+    actor: Annotated[
+        list[str] | None, typer.Option("--actor", metavar="WHO", help="Such as token:ci.")
+    ] = None,
+    outcome: Annotated[
+        list[str] | None, typer.Option("--outcome", help="allowed or refused.")
+    ] = None,
+    since: Annotated[
+        str, typer.Option("--since", metavar="TIME", help="A time, or an age such as 10m.")
+    ] = "",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 100,
+    data_dir: Dir = None,
+    output: Out = None,
+) -> None:
+    """Who wrote over the HTTP API, was refused, or read what belongs to others; the newest
+    first.
+
+    Example: wharfinger audit access --outcome refused --since 1d"""
+    from wharfinger_cli import accesses
+
+    request = _request(context, data_dir, output)
+    accesses.access(request, actor or [], outcome or [], since, limit)
+
+
 @audits.command("key")
 def audit_key(path: Annotated[Path, typer.Argument(metavar="FILE")]) -> None:
-    """Make a key to sign checkpoints with: FILE, for you alone, and FILE.pub, for everybody."""
+    """Make a key to sign checkpoints with: FILE, for you alone, and FILE.pub, for everybody.
+
+    Example: wharfinger audit key audit.key"""
     from wharfinger_cli import audit
 
     audit.make_key(path)
@@ -1249,7 +1391,9 @@ def replay(
     output: Out = None,
 ) -> None:
     """Take every recorded decision again and compare bytes; or, --with other policies, compare what
-    would have happened."""
+    would have happened.
+
+    Example: wharfinger replay --with policies/packed.yaml --report what-if.html"""
     request = _request(context, data_dir, output)
     _only_with(
         with_,
@@ -1321,7 +1465,9 @@ def ledger_export(
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
-    """One file that can be verified and replayed anywhere, without a database."""
+    """One file that can be verified and replayed anywhere, without a database.
+
+    Example: wharfinger ledger export history.jsonl --redact names.key"""
     from wharfinger_cli import ledger_file
 
     ledger_file.export(_request(context, data_dir, output), file, stream, from_, to, redact)
@@ -1349,7 +1495,9 @@ def ledger_retire(
     output: Out = None,
 ) -> None:
     """Detach the oldest part of the history. What is still true is kept, and what remains can be
-    verified and replayed."""
+    verified and replayed.
+
+    Example: wharfinger ledger retire --before 30d --checkpoint night.json --archive old"""
     from wharfinger_cli import retention
 
     retention.retire(_request(context, data_dir, output), before, checkpoint, archive, drop)
@@ -1371,7 +1519,9 @@ def ledger_rebase(
     output: Out = None,
 ) -> None:
     """Set the time of streams right that a wrong clock has put ahead. What was under way has as
-    much time left as before."""
+    much time left as before.
+
+    Example: wharfinger ledger rebase --apply"""
     from wharfinger_cli import rebase
 
     rebase.rebase(_request(context, data_dir, output), stream, reason, apply)
@@ -1383,7 +1533,9 @@ app.add_typer(letters, name="dead-letters", rich_help_panel=HISTORY)
 
 @letters.command("list")
 def dead_letters_list(context: typer.Context, data_dir: Dir = None, output: Out = None) -> None:
-    """Where each came from, and what was wrong with it."""
+    """Where each came from, and what was wrong with it.
+
+    Example: wharfinger dead-letters list"""
     from wharfinger_cli import dead_letters
 
     dead_letters.list_letters(_request(context, data_dir, output))
@@ -1396,7 +1548,9 @@ def dead_letters_retry(
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
-    """Send the original bytes to their topic again."""
+    """Send the original bytes to their topic again.
+
+    Example: wharfinger dead-letters retry 12"""
     from wharfinger_cli import dead_letters
 
     dead_letters.retry(_request(context, data_dir, output), id_)
@@ -1408,7 +1562,9 @@ app.add_typer(schemas, name="schema", rich_help_panel=HISTORY)
 
 @schemas.command("export")
 def schema_export(directory: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
-    """Write a JSON Schema for every event and an AsyncAPI 3 document."""
+    """Write a JSON Schema for every event and an AsyncAPI 3 document.
+
+    Example: wharfinger schema export schemas"""
     from wharfinger_cli import schema
 
     schema.export(directory)
@@ -1417,7 +1573,9 @@ def schema_export(directory: Annotated[Path, typer.Argument(metavar="DIR")]) -> 
 @schemas.command("kinds")
 def schema_kinds() -> None:
     """Print every kind that `apply` reads, what it becomes, and which of its fields steer
-    placement."""
+    placement.
+
+    Example: wharfinger schema kinds"""
     from wharfinger_cli import schema
 
     schema.print_kinds()

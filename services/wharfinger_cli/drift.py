@@ -1,7 +1,8 @@
 """`drift`: where a joined cluster is not as it was decided because somebody else has changed it.
 
 Nothing of it is undone: a pod that others have bound stays where it is, and a node that others have
-uncordoned is not cordoned a second time.
+uncordoned is not cordoned a second time. A node that a plane with another ledger has cordoned under
+the same name of the cluster is shown, and left.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
+from wharfinger.domain.actuation import CLOSED_BY
 from wharfinger.runtime.actuation import known_work
 from wharfinger.runtime.kube.joined import joined_clusters
 from wharfinger.runtime.ledger import wall_clock
 from wharfinger.runtime.settings import load_settings
-from wharfinger.stages.actuator.plan import misplaced, reopened_by_hand
+from wharfinger.stages.actuator.plan import closed_by_another_ledger, misplaced, reopened_by_hand
 from wharfinger.stages.actuator.state import ClusterWork
 from wharfinger_cli.connection import opened_ledger, reached, run
 from wharfinger_cli.failures import DIFFERENCE, NotFoundError
@@ -74,6 +76,10 @@ def _of(work: ClusterWork) -> Iterator[_Drift]:
     for node in reopened_by_hand(work):
         cause = str(work.closed[node])
         yield _Drift(work.name, f"Node {node}", "cordoned", "schedulable", cause)
+    for other in closed_by_another_ledger(work):
+        said = other.annotations.get(CLOSED_BY, "")
+        observed = "cordoned" if other.unschedulable else "annotated"
+        yield _Drift(work.name, f"Node {other.name}", "nothing by this ledger", observed, said)
     for pod, placed in misplaced(work):
         named = f"Pod {pod.requirements.traits.namespace}/{pod.name}"
         yield _Drift(work.name, named, placed.node, pod.node, str(placed.cause))

@@ -186,8 +186,8 @@ def plan_page(made: Plan) -> Iterator[RenderableType]:
         yield _selections(made.selections)
     waiting = len(made.refusals) - len(new)
     unsure = (
-        "may lie elsewhere than shown, since a cluster is short of room for all that it is "
-        f"given: {some(made.unsure)}"
+        "may lie elsewhere than shown, since room is short and becomes free at moments that are "
+        f"not known: {some(made.unsure)}"
     )
     notes = [*made.stuck, *(f"declined: {line}" for line in made.declined)]
     if made.unsure:

@@ -11,7 +11,7 @@ from rich.text import Text
 from wharfinger.events.decisions import TimeCorrection
 from wharfinger.runtime.ledger.streams_ahead import Wrong
 from wharfinger_cli.connection import opened_ledger, reached, run
-from wharfinger_cli.failures import CommandError
+from wharfinger_cli.failures import CommandError, NotFoundError
 from wharfinger_cli.output import (
     DARK,
     GOOD,
@@ -38,7 +38,7 @@ async def _rebase(
 ) -> tuple[Wrong, TimeCorrection | None]:
     async with opened_ledger(reached(request)) as ledger:
         if stream and stream not in {head.stream for head in await ledger.heads()}:
-            raise CommandError(f"--stream {stream}: no such stream")
+            raise NotFoundError(f"no stream is named {stream}")
         wrong = await ledger.wrong_times(stream)
         return wrong, await ledger.rebase(reason, stream) if apply else None
 

@@ -7,6 +7,7 @@ A command gets the same values as from the ledger (`answers.typed`), and so prin
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from pathlib import Path
@@ -27,6 +28,9 @@ from wharfinger_cli.request import Request
 TIMEOUT_S = 60.0
 PAGE = 1000
 DETAIL_MAX = 2000
+BUSY_TRIES = 5
+BUSY_WAIT_S = 30.0
+"""How often and how long a command waits at most, when it is answered that it asks too often."""
 
 
 class Remote:
@@ -125,7 +129,8 @@ class Remote:
     ) -> httpx.Response:
         """CommandError: there is no answer, or it is a problem."""
         why = ""
-        for _ in range(tries):
+        waits = BUSY_TRIES
+        while tries > 0:
             try:
                 answer = httpx.request(
                     method,
@@ -142,6 +147,11 @@ class Remote:
                 )
             except httpx.HTTPError as error:
                 why = " ".join(str(error).split()) or type(error).__name__
+                tries -= 1
+                continue
+            if answer.status_code == 429 and waits > 0:
+                waits -= 1
+                time.sleep(_asked_to_wait_s(answer))
                 continue
             if answer.status_code != 200:
                 raise CommandError(
@@ -158,6 +168,11 @@ class _DecisionPage(msgspec.Struct):
 
 
 _page = msgspec.json.Decoder(_DecisionPage).decode
+
+
+def _asked_to_wait_s(answer: httpx.Response) -> float:
+    text = answer.headers.get("retry-after", "")
+    return min(float(text), BUSY_WAIT_S) if text.isascii() and text.isdecimal() else 1.0
 
 
 def _path(binding: str) -> str:

@@ -12,8 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from wharfinger.history.points import span_s
+from wharfinger.runtime.ledger import Ledger
+from wharfinger.runtime.ledger.access import Access, record_access
 from wharfinger.runtime.ledger.tokens import ROLES, Token, make_token, revoke_token, tokens
-from wharfinger_cli.connection import opened_ledger, reached, run
+from wharfinger_cli.connection import opened_ledger, reached, run, system_user
 from wharfinger_cli.failures import CommandError, NotFoundError
 from wharfinger_cli.output import DARK, WARN, Plain, as_clock, as_time, new_table, show, show_list
 from wharfinger_cli.request import Request
@@ -55,6 +57,7 @@ async def _create(
     seconds: int,
 ) -> tuple[str, Token]:
     async with opened_ledger(reached(request)) as ledger:
+        await _record(ledger, "token create", name)
         return await make_token(
             ledger.database,
             name,
@@ -128,4 +131,11 @@ def revoke(request: Request, token: str) -> None:
 
 async def _revoke(request: Request, id_: UUID) -> bool:
     async with opened_ledger(reached(request)) as ledger:
+        await _record(ledger, "token revoke", str(id_))
         return await revoke_token(ledger.database, id_)
+
+
+async def _record(ledger: Ledger, action: str, target: str) -> None:
+    """Before it is done, as the API does it."""
+    actor = system_user().authid
+    await record_access(ledger.database, [Access(actor, action, target, "allowed")])

@@ -302,7 +302,7 @@ class Relay:
         """Those that have a position in the feed. The others wait for it: in each stream they are
         the last ones."""
         places = await self._ledger.feed_places(rows)
-        return [row for row in rows if places.of(row.stream, row.seq) is not None], places
+        return [row for row in rows if places.has(row.stream, row.seq)], places
 
     async def _settle(self) -> None:
         """After a turn that broke off. Some of its records may stand on the topics where a batch

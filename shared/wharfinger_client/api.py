@@ -421,3 +421,21 @@ def new_token(
 def delete_token(token: str) -> Call[None]:
     """Refuse a token from the next request on."""
     return cast("Call[None]", Call("DELETE", _path("tokens", token), _nothing))
+
+
+# --- who asked
+
+
+@_operation("GET", "/v1/access")
+def access(
+    *,
+    actor: Names = (),
+    outcome: Names = (),
+    since: str = "",
+    until: str = "",
+    limit: int | None = None,
+    after: str = "",
+) -> Call[models.AccessPage]:
+    """Who wrote, was refused, or read what belongs to others; the newest first."""
+    parameters = locals()
+    return _get("/v1/access", **parameters)

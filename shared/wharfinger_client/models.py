@@ -182,6 +182,25 @@ class Token(TypedDict):
     revoked: str | None
 
 
+class Access(TypedDict):
+    """`count`: this one and those like it that have no record of their own."""
+
+    seq: int
+    time: str
+    actor: str
+    action: str
+    target: str
+    outcome: Literal["allowed", "refused"]
+    reason: str
+    request: str
+    count: int
+
+
+class AccessPage(TypedDict):
+    items: list[Access]
+    next: str | None
+
+
 class Ready(TypedDict):
     ready: bool
     services: dict[str, Any]

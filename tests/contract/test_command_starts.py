@@ -44,10 +44,10 @@ COMMANDS = [
     ("status --help", 350, HEAVY | ENGINE | LEDGER),
     ("schema export schemas", 330, HEAVY | ENGINE | LEDGER - {"msgspec"}),
     ("status", 470, READS),
-    ("get clusters", 430, READS),
-    ("get bindings", 430, READS),
-    ("get nodes", 430, READS),
-    ("get policies", 430, READS),
+    ("get clusters", 432, READS),
+    ("get bindings", 432, READS),
+    ("get nodes", 432, READS),
+    ("get policies", 432, READS),
     ("decisions", 435, READS),
     ("history web", 440, READS),
     ("lineage web", 440, READS),
@@ -59,13 +59,14 @@ COMMANDS = [
     # what an actuator knows is folded from snapshots of the stages
     ("effects", 1130, HEAVY | WRITING | {"httpx", "wharfinger.manifests.kubernetes.core"}),
     ("drift", 1130, HEAVY | WRITING | {"httpx", "wharfinger.manifests.kubernetes.core"}),
+    ("release oslo", 1210, HEAVY | WRITING | {"wharfinger.manifests.kubernetes.core"}),
     ("dead-letters list", 500, READS - {"structlog"}),
     ("get resourcebindings", 490, READS - {"pydantic"}),
-    ("get nodepools", 495, READS - {"pydantic"}),
+    ("get nodepools", 497, READS - {"pydantic"}),
     ("audit verify", 570, READS - {"structlog"}),
     (
         "explain web",
-        790,  # the JSON that the HTTP API shares is in modules of its own
+        792,  # the JSON that the HTTP API shares is in modules of its own
         HEAVY | WRITING | {"aiokafka", "httpx", "wharfinger.manifests.kubernetes.core"},
     ),
     ("doctor", 790, HEAVY | WRITING | ENGINE - {"aiokafka"}),

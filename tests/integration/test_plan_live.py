@@ -157,7 +157,7 @@ def test_what_is_planned_is_what_the_plane_then_does(
     assert {name: places for name, places in now.items() if name not in unsure} == {
         name: places for name, places in then.items() if name not in unsure
     }
-    assert len(unsure) < 5
+    assert len(unsure) < len(now) / 4, "those that wait for room, and those that had to"
     assert asked(plane, "apply", "--plan", made["id"])[1]["again"]
 
 

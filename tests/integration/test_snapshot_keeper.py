@@ -69,10 +69,10 @@ async def keeping(
     owner: StreamOwner,
     every_rounds: int,
     of_profile: Callable[[str], Counter] = Counter.of_profile,
+    idle_s: Callable[[], float] | None = None,
 ) -> AsyncIterator[SnapshotKeeper[Counts]]:
-    keeper = SnapshotKeeper(
-        ledger, of_profile, owner, SnapshotCadence(2 * every_rounds, 4 * every_rounds), REST_S
-    )
+    cadence = SnapshotCadence(2 * every_rounds, 4 * every_rounds)
+    keeper = SnapshotKeeper(ledger, of_profile, owner, cadence, REST_S, idle_s)
     keeper.start()
     try:
         yield keeper
@@ -127,6 +127,16 @@ async def test_a_restart_begins_at_the_snapshot_and_the_chain_vouches_for_it(
     assert (late.rounds, late.divergences) == (8, ())
     verified = await audit_verify(ledger)
     assert verified.ok, verified.first_bad
+
+
+async def test_a_snapshot_waits_while_another_stage_of_the_process_works(ledger: Ledger) -> None:
+    idle_s = 0.0
+    async with a_stage(ledger) as loop, keeping(ledger, loop, 10, idle_s=lambda: idle_s):
+        await decided(loop, 0, 33)
+        await asyncio.sleep(REST_S * 6)
+        assert await ledger.latest_snapshot("fleet/0") is None
+        idle_s = 2 * REST_S
+        await snapshot_of(ledger, 30)
 
 
 async def test_only_what_has_enough_rounds_is_due_and_again_after_as_many(ledger: Ledger) -> None:

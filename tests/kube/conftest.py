@@ -19,12 +19,15 @@ VARIABLE = "WHARFINGER_TEST_KUBE"
 
 @pytest.fixture(scope="session")
 def members() -> list[Member]:
-    """All clusters of this run, in order of name."""
+    """The clusters of this job, in order of name."""
     directory = os.environ.get(VARIABLE)
     if not directory:
         pytest.skip("needs API servers: make test-kube")
-    found = sorted(path.parent for path in Path(directory).glob("*/cluster.json"))
-    assert found, f"no cluster runs in {directory}"
+    job = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    several = Path(directory, f"set-{job}")
+    own = several if several.is_dir() else Path(directory)
+    found = sorted(path.parent for path in own.glob("*/cluster.json"))
+    assert found, f"no cluster runs in {own}"
     return [Member(path) for path in found]
 
 

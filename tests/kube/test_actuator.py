@@ -18,7 +18,7 @@ from tests.kube.collecting import node, pod
 from tests.kube.member import Json, Member, config_map, namespace
 from tests.patience import eventually
 
-from wharfinger.domain.actuation import CLOSED_BY
+from wharfinger.domain.actuation import CLOSED_BY, Verb
 from wharfinger.events.proposals import (
     DeschedulingProposed,
     FinishedPod,
@@ -26,6 +26,7 @@ from wharfinger.events.proposals import (
     Unseating,
 )
 from wharfinger.runtime.backends import Backend
+from wharfinger.runtime.kube.joined import read_joined
 from wharfinger.runtime.kube.rights import NAMESPACE, PAUSE, actuator_rules, own_rules
 from wharfinger.runtime.ledger import Ledger
 
@@ -171,8 +172,19 @@ def asked_for(
     command: str, database_url: str, directory: Path, cluster: str, code: int = 0
 ) -> list[Json]:
     """What the command shows, as a user runs it; nothing where it does not end with `code`."""
-    run = subprocess.run(
-        [sys.executable, "-m", "wharfinger_cli", command, cluster, "-o", "json"],
+    run = _command(database_url, directory, command, cluster, "-o", "json")
+    if run.returncode != code:
+        assert run.returncode in (0, 1), run.stderr
+        return []
+    found: list[Json] = json.loads(run.stdout)
+    return found
+
+
+def _command(
+    database_url: str, directory: Path, *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "wharfinger_cli", *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -183,11 +195,6 @@ def asked_for(
             "WHARFINGER_DATA_DIR": str(directory / "data"),
         },
     )
-    if run.returncode != code:
-        assert run.returncode in (0, 1), run.stderr
-        return []
-    found: list[Json] = json.loads(run.stdout)
-    return found
 
 
 def _pods(member: Member) -> list[str]:
@@ -198,3 +205,59 @@ def _paused(audit: Audit, since: int) -> bool:
     """The actuator had something to do, looked, and was stopped."""
     looked = [call.get("objectRef", {}).get("name") for call in audit.calls()[since:]]
     return looked.count(PAUSE) >= 2
+
+
+async def test_a_cluster_is_given_back_but_for_what_another_ledger_has_closed(
+    member: Member,
+    backend: Backend,
+    database_url: str,
+    ledger: Ledger,
+    topic_prefix: str,
+    tmp_path: Path,
+) -> None:
+    """A plane with another ledger was here before, under the same name: its node stays cordoned
+    while we write, and when the cluster is given back."""
+    verbs: tuple[Verb, ...] = ("nodes",)
+    grant(member, verbs)
+    ours, theirs = "release-ours", "release-theirs"
+    member.apply(node(ours), node(theirs))
+    said = f"cluster/{member.name}:1"
+    member.kubectl("annotate", "node", theirs, f"{CLOSED_BY}={said}")
+    member.kubectl("cordon", theirs)
+    join_for_writing(tmp_path, member, verbs)
+    audit = Audit(member)
+    async with a_plane(backend, database_url, topic_prefix, tmp_path):
+        await close_node(ledger, member, ours)
+        await eventually(lambda: cordoned(member, ours))
+        drift = asked_for("drift", database_url, tmp_path, member.name, 1)
+        (one,) = [one for one in drift if one["object"] == f"Node {theirs}"]
+        assert (one["decision"], one["observed"]) == (said, "cordoned")
+        assert one["decided"] == "nothing by this ledger"
+        shown = _released(database_url, tmp_path, member.name, "--dry-run")
+        assert _said(shown) == {f"Node {ours}": True, f"Node {theirs}": False}
+        assert cordoned(member, ours)
+        # The actuator is at work, holds the Lease, and stops by itself.
+        assert _said(_released(database_url, tmp_path, member.name)) == _said(shown)
+        assert not cordoned(member, ours)
+        assert closed_by(member, ours) == ""
+        await asyncio.sleep(3.0)
+    assert audit.writes() == [("patch", ours, 200), ("patch", ours, 200)], "and closed once only"
+    assert cordoned(member, theirs)
+    assert closed_by(member, theirs) == said
+    joined = read_joined(tmp_path / f"{member.name}.yaml")
+    assert (joined.mode, joined.verbs_in_force) == ("observe", ())
+    member.kubectl("delete", "node", theirs, ours, *NODES, "--ignore-not-found")
+    assert _released(database_url, tmp_path, member.name, code=0) == []
+
+
+def _released(
+    database_url: str, directory: Path, cluster: str, *flags: str, code: int = 1
+) -> list[Json]:
+    run = _command(database_url, directory, "release", cluster, *flags, "-o", "json")
+    assert run.returncode == code, run.stderr
+    found: list[Json] = json.loads(run.stdout)
+    return found
+
+
+def _said(found: list[Json]) -> dict[str, bool]:
+    return {one["object"]: one["ok"] for one in found if "release-" in one["object"]}

@@ -116,7 +116,8 @@ def test_a_cluster_is_changed_with_credentials_of_its_own_and_the_rights_of_its_
     verbs = ("--mode", "act", "--verb", "bind", "--verb", "nodes")
     arguments = ("--kubeconfig", str(kubeconfig(tmp_path, account)), *verbs)
     refused = wharfinger(tmp_path, "join", "oslo", *arguments, expect=1).stdout
-    assert "create pods/binding, patch nodes, create leases" in " ".join(refused.split())
+    wanted = "create pods/binding, patch pods/status, create events, patch events"
+    assert f"{wanted}, patch nodes, create leases" in " ".join(refused.split())
     assert not entry(tmp_path).exists()
     rights = printed_rights(tmp_path, "--kubeconfig", str(member.kubeconfig()), *verbs)
     member.apply(*rights)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.cluster_world import event
 from tests.hunting import examples
 
@@ -28,6 +29,7 @@ from wharfinger.events.assignments import (
     Placed,
     PodsRemoved,
     Released,
+    UnplacedPods,
 )
 from wharfinger.events.cluster_state import (
     FinishedPodsObserved,
@@ -38,11 +40,14 @@ from wharfinger.events.cluster_state import (
 from wharfinger.events.node_share import NodeShare
 from wharfinger.stages.actuator import ActuatorObserver, open_effects
 from wharfinger.stages.actuator.effects import Effect
+from wharfinger.stages.actuator.plan import WAITING_FOR_NODE
 from wharfinger.stages.cluster.placing import SCALED_DOWN
 
 CLUSTER, STREAM = "oslo", "cluster/oslo"
 NODES = ("n1", "n2", "n3", "n4")
 PODS = ("u1", "u2", "u3")
+DECIDED = ("close", "disrupt", "end", "remove", "place", "release", "unplaced")
+UNSCHEDULED = WAITING_FOR_NODE  # all verbs are in force
 NOW, LATER = 1_000, 2_000
 
 
@@ -78,7 +83,9 @@ def waiting(uid: str) -> WaitingPod:
 def some_decisions(draw: st.DrawFn) -> list[AssignmentItem]:
     items: list[AssignmentItem] = []
     for seq in range(1, draw(st.integers(0, 8)) + 1):
-        which = draw(st.sampled_from(("close", "disrupt", "end", "remove", "place", "release")))
+        which = draw(
+            st.sampled_from(("close", "disrupt", "end", "remove", "place", "release", "unplaced"))
+        )
         nodes = tuple(draw(st.lists(st.sampled_from(NODES), max_size=2, unique=True)))
         if which == "close":
             items.append(NodeClosed(seq, f"d{seq}", draw(st.sampled_from(NODES))))
@@ -90,6 +97,10 @@ def some_decisions(draw: st.DrawFn) -> list[AssignmentItem]:
             uid, on = draw(st.sampled_from(PODS)), draw(st.sampled_from(NODES))
             share = NodeShare(on, (PODS.index(uid),), pods=(uid,))
             items.append(Placed(seq, f"d{seq}", "shop/web", (share,)))
+        elif which == "unplaced":
+            uids = tuple(draw(st.lists(st.sampled_from(PODS), max_size=2, unique=True)))
+            why = draw(st.sampled_from(("0/4 nodes fit", "0/5 nodes fit")))
+            items.append(UnplacedPods(seq, f"d{seq}", "shop/web", uids, "NodeAffinity", why))
         elif which == "release":
             uid, on = draw(st.sampled_from(PODS)), draw(st.sampled_from(NODES))
             share = NodeShare(on, (PODS.index(uid),), pods=(uid,))
@@ -164,7 +175,8 @@ def test_done_is_what_is_observed(items: list[AssignmentItem], facts: list[Value
     effects = told(*ours, *facts)
     touched = {effect.object.name: effect.action for effect in effects if effect.verb == "nodes"}
     removed = {effect.object.uid for effect in effects if effect.verb == "evict"}
-    bound = {effect.object.uid: effect.target for effect in effects if effect.verb == "bind"}
+    bound = {effect.object.uid: effect.target for effect in effects if effect.action == "bind-pod"}
+    marked = {effect.object.uid for effect in effects if effect.action == "mark-pod"}
     done: list[Value] = []
     for fact in facts:
         match fact:
@@ -184,7 +196,11 @@ def test_done_is_what_is_observed(items: list[AssignmentItem], facts: list[Value
                 there += [a_pod(uid, on) for uid, target in sorted(bound.items()) if target == on]
                 done.append(PodsObserved(CLUSTER, on, tuple(there)))
             case WaitingPodsObserved(pods=waits):
-                still = tuple(pod for pod in waits if pod.uid not in bound)
+                still = tuple(
+                    replace(pod, condition=UNSCHEDULED) if pod.uid in marked else pod
+                    for pod in waits
+                    if pod.uid not in bound
+                )
                 done.append(WaitingPodsObserved(CLUSTER, "shop", 0, 32, still))
     assert told(*ours, *done) == []
 
@@ -194,9 +210,16 @@ def test_done_is_what_is_observed(items: list[AssignmentItem], facts: list[Value
 def test_no_effect_without_a_decision(items: list[AssignmentItem], facts: list[Value]) -> None:
     """Nodes are closed and pods removed only by a decision that names them; and reopened only where
     the annotation says that we closed them, and no decision does any more."""
+    closed_ever = {
+        name
+        for item in items
+        if isinstance(item, NodeClosed | Disrupting)
+        for name in ((item.node,) if isinstance(item, NodeClosed) else item.nodes)
+    }
     for effect in told(*decisions(items), *facts):
         if effect.action == "reopen-node":
             assert effect.cause is None
+            assert effect.object.name in closed_ever, "another ledger has closed it"
             continue
         assert effect.cause is not None
         item = items[effect.cause.seq - 1]
@@ -207,6 +230,9 @@ def test_no_effect_without_a_decision(items: list[AssignmentItem], facts: list[V
                 assert effect.object.name in names
             case Placed(placed=(share,)):
                 assert (effect.object.uid, effect.target) == (share.pods[0], share.node)
+            case UnplacedPods(pods=uids, message=message):
+                assert effect.object.uid in uids
+                assert effect.message == message
             case Released(released=(share,), reason=reason):
                 assert effect.object.uid == share.pods[0]
                 assert reason == "Preempted"

@@ -18,7 +18,12 @@ from wharfinger.domain.node import WaitingPod
 from wharfinger.domain.value import Value
 from wharfinger.engine.nodes.occupancy import Occupancy
 from wharfinger.events.cluster_state import NodesObserved, PodsObserved, WaitingPodsObserved
-from wharfinger.events.decisions import ReplicasPlaced, ReplicasRefused, ReplicasReleased
+from wharfinger.events.decisions import (
+    PodsUnplaced,
+    ReplicasPlaced,
+    ReplicasRefused,
+    ReplicasReleased,
+)
 from wharfinger.events.fanout import assignment_items
 from wharfinger.kernel.audit import audit
 from wharfinger.kernel.decider import Decision
@@ -204,6 +209,8 @@ class Cluster:
                     self.wanted -= back.count
                     placed_here = sum(binding == WEB for binding, _ in self.replicas)
                     assert self.wanted >= placed_here, "given back although it has a place"
+                case PodsUnplaced() as said:
+                    assert not self.chosen.keys() & set(said.pods), "it has a place"
                 case other:
                     raise AssertionError(f"{other} is no decision about waiting pods")
 
@@ -239,6 +246,7 @@ def test_what_is_placed_is_what_waits_or_runs(history: list[Step]) -> None:
     for uid, pod in cluster.waiting.items():
         if uid not in cluster.chosen and waits_for_us(cluster.plane.state, pod):
             assert pod.requirements.requests["cpu"] > most, "it fits, and waits"
+            assert uid in cluster.plane.state.said, "it waits, and is not told why"
     facts = [fact for key in ("nodes", "waiting") for fact in cluster.fact(key)]
     assert cluster.plane.feed(*facts) == []
     for name in cluster.nodes:

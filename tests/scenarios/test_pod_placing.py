@@ -18,16 +18,24 @@ from wharfinger.events.cluster_state import (
     PodsObserved,
     WaitingPodsObserved,
 )
-from wharfinger.events.decisions import ReplicasPlaced, ReplicasRefused, ReplicasReleased
+from wharfinger.events.decisions import (
+    PodsUnplaced,
+    ReplicasPlaced,
+    ReplicasRefused,
+    ReplicasReleased,
+)
 from wharfinger.kernel.audit import audit
 from wharfinger.kernel.decider import Decision
 from wharfinger.kernel.step import empty_head
+from wharfinger.stages.cluster.current_assignments import current_items
 from wharfinger.stages.cluster.pod_placing import UNPLACED_US, why_waits
 from wharfinger.stages.cluster.trace import trace
+from wharfinger.stages.cluster.unplaced_pods import AGAIN_US
 
 OURS = "wharfinger"
 WEB = "shop/web-deployment"
 LOCAL = f"{WEB}@{CLUSTER}"
+UNPLACED_AGAIN_S = AGAIN_US // 1_000_000
 
 
 def wants(cpu: int, scheduler: str = OURS, **traits: object) -> Requirements:
@@ -229,7 +237,7 @@ def test_the_older_and_the_more_important_come_first(plane: Harness) -> None:
 
 def test_a_group_is_placed_when_enough_of_its_pods_fit(plane: Harness) -> None:
     first = [with_traits(waits(f"u{i}", 900), group="train", min_count=3) for i in range(3)]
-    assert plane.feed(waiting(*first)) == [], "two fit, and three are needed"
+    assert outcomes(plane.feed(waiting(*first))) == [("unplaced", LOCAL)], "two of three fit"
     assert why_waits(plane.state, first[0]) == "too few pods of group train have room"
     decided = plane.feed(*joined(*[a_node(name, 1000) for name in "abc"]))
     assert sorted(places(decided)) == ["u0", "u1", "u2"]
@@ -292,7 +300,7 @@ def test_a_decision_can_be_derived_again_with_all_nodes(plane: Harness) -> None:
 def test_a_replica_whose_pod_fits_nowhere_is_given_back(plane: Harness) -> None:
     plane.assign(WEB, 3, wants(900))
     pods = [waits(f"u{i}", 900) for i in range(3)]
-    assert outcomes(plane.feed(waiting(*pods))) == [("placed", WEB)]
+    assert outcomes(plane.feed(waiting(*pods))) == [("placed", WEB), ("unplaced", WEB)]
     due = plane.decider.next_due(plane.state)
     assert due == plane.at + UNPLACED_US
     assert plane.feed(seconds=19) == []
@@ -323,7 +331,7 @@ def test_the_surge_of_a_rollout_in_a_full_cluster_is_not_given_back(plane: Harne
         plane.feed(on(decided[pod.uid][1], pod))
     plane.assign(WEB, 2, wants(960))
     new = [waits("v1", 960), waits("v2", 960)]
-    assert plane.feed(waiting(new[0])) == []
+    assert outcomes(plane.feed(waiting(new[0]))) == [("unplaced", WEB)]
     assert plane.feed(seconds=60) == []
     first = plane.feed(on(decided["u1"][1]))
     assert outcomes(first) == [("released", WEB), ("placed", WEB)]
@@ -335,9 +343,62 @@ def test_the_surge_of_a_rollout_in_a_full_cluster_is_not_given_back(plane: Harne
 
 
 def test_pods_that_the_fleet_does_not_know_only_wait(plane: Harness) -> None:
-    plane.feed(waiting(waits("u1", 5000)))
+    assert outcomes(plane.feed(waiting(waits("u1", 5000)))) == [("unplaced", LOCAL)]
     assert plane.decider.next_due(plane.state) is None
     assert plane.feed(seconds=60) == []
+
+
+def test_a_pod_that_fits_nowhere_is_told_why_and_again_only_when_that_changes(
+    plane: Harness,
+) -> None:
+    pods = [waits(f"u{i}", 5000) for i in range(2)]
+    (said,) = plane.feed(waiting(*pods))
+    assert isinstance(said.data, PodsUnplaced)
+    assert (said.data.pods, said.data.reason) == (("u0", "u1"), "InsufficientResources")
+    assert said.data.message == why_waits(plane.state, pods[0])
+    assert said.data.message.startswith("0/2 nodes are available: 2 Insufficient cpu")
+    more = [*pods, waits("u2", 5000)]
+    (also,) = plane.feed(waiting(*more))
+    assert isinstance(also.data, PodsUnplaced)
+    assert also.data.pods == ("u2",), "of the others it was said"
+    three = joined(*[a_node(name, 1000) for name in "abc"])
+    assert plane.feed(*three) == [], "the numbers changed, and it was said just now"
+    (new,) = plane.feed(*three, seconds=UNPLACED_AGAIN_S)
+    assert isinstance(new.data, PodsUnplaced)
+    assert new.data.pods == ("u0", "u1", "u2")
+    assert new.data.message.startswith("0/3 nodes are available")
+    assert plane.feed(*three, seconds=UNPLACED_AGAIN_S) == []
+    decided = plane.feed(*joined(*[a_node(name, 6000) for name in "abc"]))
+    assert sorted(places(decided)) == ["u0", "u1", "u2"]
+    assert plane.state.said == {}
+    replayed = audit(plane.decider, plane.decider.initial(STREAM), empty_head(STREAM), plane.rounds)
+    assert replayed.divergences == []
+
+
+def test_what_was_said_is_in_the_snapshot_and_stands(plane: Harness) -> None:
+    (said,) = plane.feed(waiting(waits("u0", 5000), waits("u1", 5000)))
+    sections = plane.decider.dump(plane.state)
+    again = plane.decider.load(STREAM, sections)
+    assert again.said == plane.state.said
+    assert plane.decider.dump(again) == sections
+    assert isinstance(said.data, PodsUnplaced)
+    stands = list(current_items(again, said.seq))
+    assert [item for _, item in said.data.assignment_items(said.seq, str(said.id))] == stands
+    plane.feed(waiting(waits("u1", 5000)))
+    assert list(plane.state.said) == ["u1"], "a pod that is gone is forgotten"
+
+
+def test_why_a_pod_waits_can_be_derived_again_with_all_nodes(plane: Harness) -> None:
+    sections = plane.decider.dump(plane.state)
+    fact = waiting(waits("u1", 5000))
+    (said,) = plane.feed(fact)
+    before = plane.decider.load(STREAM, sections)
+    before.book.observe_waiting(fact)
+    assert isinstance(said.data, PodsUnplaced)
+    shown = trace(before, said.data)
+    assert shown is not None
+    assert shown.message == said.data.message
+    assert [node.refused for node in shown.nodes] == [("InsufficientResources",)] * 2
 
 
 def test_taking_over_a_cluster_moves_nothing(plane: Harness) -> None:

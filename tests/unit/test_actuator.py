@@ -3,13 +3,23 @@ sent at all."""
 
 from __future__ import annotations
 
+from uuid import UUID
+
+import msgspec
 import pytest
+from tests.cluster_world import event
 
 from wharfinger.domain.actuation import CLOSED_BY, VERBS, Verb
-from wharfinger.domain.node import Node
-from wharfinger.events.assignments import AssignmentsDecided, NodeClosed
-from wharfinger.events.cluster_state import NodesObserved
+from wharfinger.domain.node import Node, WaitingPod
+from wharfinger.domain.pod_traits import PodTraits
+from wharfinger.domain.value import Value
+from wharfinger.domain.workload import Requirements
+from wharfinger.events.assignments import AssignmentsDecided, NodeClosed, Placed, UnplacedPods
+from wharfinger.events.cluster_state import NodesObserved, WaitingPodsObserved
+from wharfinger.events.envelope import Event
+from wharfinger.events.node_share import NodeShare
 from wharfinger.runtime.kube.rights import actuator_rules, own_rules
+from wharfinger.stages.actuator import ActuatorObserver, StandingClosures
 from wharfinger.stages.actuator.answers import (
     DISRUPTION_BUDGET,
     NO_ANSWER,
@@ -28,14 +38,39 @@ from wharfinger.stages.actuator.attempts import (
 )
 from wharfinger.stages.actuator.effects import Cause, Effect, EffectObject
 from wharfinger.stages.actuator.pacing import FIRST, LEAST, MOST, Concurrency
-from wharfinger.stages.actuator.plan import open_effects, reopened_by_hand
-from wharfinger.stages.actuator.requests import ApiRequest, NodeNow, node_request, pod_request
+from wharfinger.stages.actuator.plan import (
+    UNSCHEDULABLE,
+    WAITING_FOR_NODE,
+    changed_marks,
+    closed_by_another_ledger,
+    open_effects,
+    reopened_by_hand,
+)
+from wharfinger.stages.actuator.pod_events import BURST, NOTE_MAX, PER_SECOND, EventBudget, event_of
+from wharfinger.stages.actuator.requests import (
+    ApiRequest,
+    NodeNow,
+    PodNow,
+    mark_request,
+    node_request,
+    pod_request,
+)
 from wharfinger.stages.actuator.state import ClusterWork
 
 CAUSE = Cause("cluster/oslo", 12, "d12")
 CLOSE = Effect("oslo", "close-node", EffectObject("Node", "", "n1", created_us=5), CAUSE)
 REOPEN = Effect("oslo", "reopen-node", EffectObject("Node", "", "n1", created_us=5))
 REMOVE = Effect("oslo", "remove-pod", EffectObject("Pod", "shop", "web", "u1"), CAUSE)
+BIND = Effect("oslo", "bind-pod", EffectObject("Pod", "shop", "web", "u1"), CAUSE, target="n1")
+BINDS: tuple[Verb, ...] = ("bind",)
+MARK = Effect(
+    "oslo",
+    "mark-pod",
+    EffectObject("Pod", "shop", "web", "u1"),
+    CAUSE,
+    reason=UNSCHEDULABLE,
+    message="0/2 nodes fit",
+)
 OURS = "cluster/oslo:12"
 
 
@@ -124,6 +159,113 @@ def test_a_missing_right_stops_the_verb_and_no_other() -> None:
     attempts.answered(CLOSE, ApiAnswer(403), 0)
     assert attempts.due([CLOSE, REOPEN, REMOVE], 1) == [REMOVE]
     assert attempts.due([REOPEN], int(FORBIDDEN_S * SECOND_US)) == [REOPEN]
+
+
+def test_a_pod_that_cannot_be_marked_keeps_no_other_from_being_bound() -> None:
+    attempts = Attempts()
+    attempts.answered(MARK, ApiAnswer(403), 0)
+    assert attempts.due([MARK, BIND], 1) == [BIND]
+
+
+def test_a_node_that_another_ledger_has_closed_is_left() -> None:
+    """Its annotation names the cluster as we do; no decision of ours ever closed it."""
+    observer = ActuatorObserver(frozenset({"oslo"}))
+    state = observer.initial()
+    cordoned = Node("n1", {"cpu": 1000}, unschedulable=True, annotations={CLOSED_BY: OURS})
+    observer.fold(state, event(NodesObserved("oslo", 0, 1, (cordoned,))), 1)
+    work = state["oslo"]
+    assert open_effects(work, VERBS, 1) == []
+    assert closed_by_another_ledger(work) == [cordoned]
+    data: Value = StandingClosures("oslo", ("n1",))
+    closed = Event(UUID(int=1), "", "", "", data, b"", b"")
+    observer.fold(state, closed, 1)
+    (reopened,) = open_effects(work, VERBS, 1)
+    assert reopened.action == "reopen-node"
+    assert closed_by_another_ledger(work) == []
+
+
+def test_a_waiting_pod_is_marked_with_what_was_said_of_it_and_only_when_that_changes() -> None:
+    work = ClusterWork("oslo")
+    said = UnplacedPods(1, "d1", "shop/web", ("u1",), "InsufficientResources", "0/2 nodes fit")
+    work.take(AssignmentsDecided("oslo", "cluster/oslo", 1, (said,)), 0)
+    assert open_effects(work, BINDS, 0) == [], "no fact has it"
+    waits = WaitingPod("u1", "web-1", Requirements(pod=PodTraits(namespace="shop")), "shop/web")
+
+    def observed(condition: str) -> None:
+        pod = msgspec.structs.replace(waits, condition=condition)
+        work.observe_waiting(WaitingPodsObserved("oslo", "shop", 0, 32, (pod,)))
+
+    observed("")
+    (mark,) = open_effects(work, BINDS, 0)
+    assert (mark.action, mark.reason, mark.message) == ("mark-pod", UNSCHEDULABLE, "0/2 nodes fit")
+    assert str(mark.cause) == "cluster/oslo:1"
+    (ours,) = open_effects(work, ("bind", "claims"), 0)
+    assert ours.reason == WAITING_FOR_NODE, "others would make nodes for it, too"
+    assert open_effects(work, [], 0) == []
+    observed("SchedulingGated")
+    assert open_effects(work, BINDS, 0) == []
+    observed(UNSCHEDULABLE)
+    assert open_effects(work, BINDS, 0) == []
+    assert changed_marks(work, BINDS, {"u1": "0/2 nodes fit"}) == []
+    assert changed_marks(work, BINDS, {"u1": "0/1 nodes fit"}) == [mark]
+    assert changed_marks(work, BINDS, {}) == [mark], "it is not known what was written"
+    placed = Placed(2, "d2", "shop/web", (NodeShare("n1", (0,), pods=("u1",)),))
+    work.take(AssignmentsDecided("oslo", "cluster/oslo", 2, (placed,)), 0)
+    observed("")
+    assert open_effects(work, BINDS, 0) == [], "its node is not known yet"
+
+
+def test_a_mark_is_written_at_the_version_that_was_read_and_never_on_a_bound_pod() -> None:
+    waits = PodNow("7", "u1")
+    request = mark_request(MARK, waits, 1_795_507_200_000_000)
+    assert isinstance(request, ApiRequest)
+    assert request.path == "/api/v1/namespaces/shop/pods/web/status"
+    assert request.body["metadata"] == {"uid": "u1", "resourceVersion": "7"}
+    (condition,) = request.body["status"]["conditions"]
+    assert condition == {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": UNSCHEDULABLE,
+        "message": "0/2 nodes fit",
+        "lastTransitionTime": "2026-11-24T08:00:00Z",
+    }
+    before = PodNow("8", "u1", reason=UNSCHEDULABLE, message="0/1 nodes fit", since="then")
+    again = mark_request(MARK, before, 0)
+    assert isinstance(again, ApiRequest)
+    assert again.body["status"]["conditions"][0]["lastTransitionTime"] == "then"
+    same = PodNow("9", "u1", reason=UNSCHEDULABLE, message="0/2 nodes fit")
+    assert mark_request(MARK, same, 0) is Outcome.REPEATED
+    assert mark_request(MARK, PodNow("9", "u1", "n1"), 0) is Outcome.SUPERSEDED
+    assert mark_request(MARK, PodNow("9", "u2"), 0) is Outcome.SUPERSEDED
+
+
+def test_an_event_says_the_same_under_the_same_name() -> None:
+    bound, waits = event_of(BIND), event_of(MARK)
+    assert bound is not None
+    assert waits is not None
+    assert (bound.type, bound.reason) == ("Normal", "Scheduled")
+    assert bound.note == "Successfully assigned shop/web to n1 by cluster/oslo:12"
+    assert (waits.type, waits.reason, waits.note) == (
+        "Warning",
+        "FailedScheduling",
+        "0/2 nodes fit",
+    )
+    assert event_of(REMOVE) is None
+    other = event_of(msgspec.structs.replace(MARK, message="0/3 nodes fit"))
+    assert other is not None
+    assert len({bound.name, waits.name, other.name}) == 3
+    longest = msgspec.structs.replace(MARK.object, name="p" * 253)
+    long = event_of(msgspec.structs.replace(MARK, object=longest, message="ä" * 2_000))
+    assert long is not None
+    assert len(long.name) <= 253
+    assert len(long.note.encode()) <= NOTE_MAX
+
+
+def test_events_are_limited_and_come_again_with_time() -> None:
+    budget = EventBudget()
+    assert sum(budget.take(SECOND_US) for _ in range(BURST + 50)) == BURST
+    assert sum(budget.take(2 * SECOND_US) for _ in range(BURST)) == PER_SECOND
+    assert sum(budget.take(MINUTE_US) for _ in range(2 * BURST)) == BURST
 
 
 def test_an_object_that_always_changes_is_refused() -> None:

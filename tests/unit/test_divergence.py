@@ -36,6 +36,7 @@ from wharfinger.events.decisions import (
     PlanCommitted,
     PlanRefused,
     PodRemovalDecided,
+    PodsUnplaced,
     PricedNode,
     ProposalRefused,
     ReplicasNominated,
@@ -372,6 +373,11 @@ PAIRS: tuple[tuple[Value, Value, str], ...] = (
     (
         PodRemovalDecided("c", "n", (FinishedPod("u", "s", "a", "Failed"),), "x", "r", 1),
         PodRemovalDecided("c", "n", (FinishedPod("v", "s", "b", "Failed"),), "x", "r", 1),
+        "selection",
+    ),
+    (
+        PodsUnplaced("c", "s/a", ("u",), "NodeAffinity"),
+        PodsUnplaced("c", "s/a", ("u", "v"), "NodeAffinity"),
         "selection",
     ),
     (ClusterSilenced("c", 1), ClusterSilenced("c", 2), "trigger"),

@@ -15,6 +15,7 @@ from wharfinger.domain.ids import (
     FleetDecisionId,
     NodeName,
     PodUid,
+    Remark,
     StreamName,
     Word,
     WorkloadUid,
@@ -148,6 +149,17 @@ class PodsRemoved(Value, frozen=True, tag="pods-removed"):
     until_us: int
 
 
+class UnplacedPods(Value, frozen=True, tag="unplaced"):
+    """The waiting pods fit on no node at present. `message`: why, as a sentence for people."""
+
+    seq: int
+    decision: str
+    binding: BindingName
+    pods: tuple[PodUid, ...]
+    reason: Word
+    message: Remark
+
+
 AssignmentItem = (
     Assigned
     | Placed
@@ -161,6 +173,7 @@ AssignmentItem = (
     | Disrupting
     | Disrupted
     | PodsRemoved
+    | UnplacedPods
 )
 
 

@@ -84,26 +84,47 @@ MAY_BE_EMPTY = (Meaning.NODE, Meaning.NAMESPACE)
 """Pods may be on no node, objects in no namespace."""
 
 SEEN_MAX = 100_000
-_seen: set[tuple[Meaning, str]] = set()
-"""Names that were found right lately."""
+_seen: dict[Meaning, set[str]] = {meaning: set() for meaning in _CHECKS}
+"""Names that were found right lately, by meaning: `SEEN_MAX` of each at most."""
 
 
 def wrong_name(data: Value) -> str:
     """The first name in the event that is none, as one line: the field, the name, what was
     expected. "" where all are names."""
+    if _all_seen(data, True):
+        return ""
     for path, meaning, required, name in _names(data, "", True):
-        if (meaning, name) in _seen or not (name or required):
+        seen = _seen[meaning]
+        if name in seen or not (name or required):
             continue
         if expected := _CHECKS[meaning](name):
             return f"{path}: expected {expected}, got {printable(name, SHOWN_MAX)!r}"
-        if len(_seen) >= SEEN_MAX:
-            _seen.clear()
-        _seen.add((meaning, name))
+        if len(seen) >= SEEN_MAX:
+            seen.clear()
+        seen.add(name)
     return ""
 
 
+def _all_seen(data: Value, whole: bool) -> bool:
+    """Whether every name in the event was found right lately. Most were: this is the fast way,
+    without the paths that an error would name."""
+    for field, _, seen, required in _fields(type(data), whole):
+        value: Any = getattr(data, field)
+        if seen is not None:
+            if value not in seen and (value or required):
+                return False
+        elif isinstance(value, Value):
+            if not _all_seen(value, False):
+                return False
+        elif isinstance(value, tuple):
+            for item in value:
+                if not _all_seen(item, False):
+                    return False
+    return True
+
+
 def _names(data: Value, path: str, whole: bool) -> Iterator[tuple[str, Meaning, bool, str]]:
-    for field, meaning, required in _fields(type(data), whole):
+    for field, meaning, _, required in _fields(type(data), whole):
         value: Any = getattr(data, field)
         where = f"{path}.{field}" if path else field
         if meaning is not None:
@@ -115,12 +136,17 @@ def _names(data: Value, path: str, whole: bool) -> Iterator[tuple[str, Meaning, 
                 yield from _names(item, f"{where}[{number}]", False)
 
 
+_Field = tuple[str, Meaning | None, set[str] | None, bool]
+"""Name of a field, what names it has, those found right lately, whether it is required. None twice:
+it holds values with such fields."""
+
+
 @cache
-def _fields(cls: type[Value], whole: bool) -> tuple[tuple[str, Meaning | None, bool], ...]:
-    """Fields that are such names, or hold values that have some, and whether the name is required.
-    `whole`: it is the class of an event's data."""
+def _fields(cls: type[Value], whole: bool) -> tuple[_Field, ...]:
+    """The fields that are such names, or hold values that have some. `whole`: it is the class of an
+    event's data."""
     hints = get_type_hints(cls, include_extras=True)
-    found: list[tuple[str, Meaning | None, bool]] = []
+    found: list[_Field] = []
     for field in msgspec.structs.fields(cls):
         hint = hints[field.name]
         if get_origin(hint) is Annotated:
@@ -130,9 +156,9 @@ def _fields(cls: type[Value], whole: bool) -> tuple[tuple[str, Meaning | None, b
                 whole or any(isinstance(mark, msgspec.Meta) for mark in marks)
             ):
                 required = field.required and meaning not in MAY_BE_EMPTY
-                found.append((field.name, meaning, required))
+                found.append((field.name, meaning, _seen[meaning], required))
         elif (held := _held(hint)) is not None and held is not cls and _fields(held, False):
-            found.append((field.name, None, False))
+            found.append((field.name, None, None, False))
     return tuple(found)
 
 

@@ -198,8 +198,9 @@ INTAKE = "intake"
 LEDGER = "ledger"
 """The stream in which the ledger records that it went back; there is none before that."""
 ACCESS = "access"
-"""The stream of who wrote, was refused or read what belongs to others. It is not published and has
-no part in the feed: to read must not move the position of what is read."""
+"""Of who wrote, was refused or read what belongs to others. It has a table and a chain of its own
+(`runtime.ledger.access`): it is no stream of rounds, is not published and has no part in the feed.
+Checkpoints and `audit verify` name it so, and no stream of decisions has this name."""
 
 
 def fleet_stream(shard: int) -> str:

@@ -31,7 +31,7 @@ from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.decisions import (
     BindingEnd,
     Explanation,
-    NodesAnswer,
+    NodesDecision,
     ScheduleAnswer,
     as_decision,
     effect_of,
@@ -525,7 +525,7 @@ async def _whole_cluster(
 
 
 def _cluster_trace(state: ClusterStageState, made: Decision | None) -> NodesTrace | None:
-    if made is None or not isinstance(made.data, NodesAnswer):
+    if made is None or not isinstance(made.data, NodesDecision):
         return None
     return cluster_trace.trace(state, made.data)
 

@@ -159,10 +159,11 @@ class Plan(Value, frozen=True):
     """`facts`: what is handed in once the streams have committed. `parts`: what each stream is
     asked, and expects. `horizon_us`: how far ahead the plan looked; `within_us`: when the last of
     it happens, if all goes well. `stuck`: what stays on drained clusters and nodes. `declined`:
-    proposals that would be refused. Both are lines for people. `unsure`: bindings of which a
-    cluster is expected to give something back: where that goes then is shown as it looks now, and
-    is not promised. `selections`: Placements that would select other clusters or have another
-    condition."""
+    proposals that would be refused. Both are lines for people. `unsure`: bindings that end
+    elsewhere than the streams commit to, because a cluster gives something back or room becomes
+    free later, and bindings that wait for room. Who gets it depends on moments, so that is shown as
+    it looks now, and is not promised. `selections`: Placements that would select other clusters or
+    have another condition."""
 
     id: UUID
     made_at: Micros
@@ -205,7 +206,7 @@ def planned(
     steps += [*proposals, *_follows(world, id, facts)]
     kept = tuple(PlanFact(type_of(fact.data), canonical(fact.data).decode()) for fact in facts)
     then, anyway = _carried_out(world, steps, facts, id), world.fork()
-    began, parts, unsure = world.at, then.parts, tuple(_settled_elsewhere(then))
+    began, parts = world.at, then.parts
     rounds = [*then.rounds, *live_on(then.world, began + HORIZON_US)]
     live_on(anyway, began + HORIZON_US)
     after = then.world
@@ -222,7 +223,7 @@ def planned(
         max((r.round.at for r in rounds), default=began) - began,
         tuple(_stuck(after, facts)),
         tuple(_declined(rounds, proposals)),
-        unsure,
+        tuple(_unsure(parts, after)),
         tuple(_selection_moves(anyway, after)),
     )
 
@@ -312,6 +313,21 @@ def _settled_elsewhere(tried: _CarriedOut) -> dict[str, RescheduleProposed]:
                 part.stream, outcome.subject, AMENDED, targets
             )
     return found
+
+
+def _unsure(parts: Iterable[PlanRequested], after: World) -> list[str]:
+    """Bindings whose final clusters the committing rounds did not assign, and bindings that still
+    lack replicas: both take room when it becomes free."""
+    fleets = [part for part in parts if part.stream.startswith(FLEET)]  # others assign nodes
+    committed = {o.subject: o.places for part in fleets for o in part.expected}
+    names = {name for name, (_, missing) in _lacking(after) if missing}
+    for state in after.fleet_states():
+        names |= {
+            name
+            for name, record in state.bindings.items()
+            if name in committed and not record.withdrawn and record.targets != committed[name]
+        }
+    return sorted(names)
 
 
 def _declined_in(parts: Iterable[PlanRequested]) -> set[str]:

@@ -54,13 +54,14 @@ from wharfinger.events.assignments import (
     Refused,
     Released,
     Silenced,
+    UnplacedPods,
 )
 from wharfinger.events.capacity import QuotaRoom
 from wharfinger.events.decisions import (
     KINDS,
     DecidedGroup,
     Explanation,
-    NodesAnswer,
+    NodesDecision,
     PlannedOutcome,
     ScheduleAnswer,
     ScoredCandidate,
@@ -487,7 +488,7 @@ _SPECIAL: dict[type[msgspec.Struct], Callable[[ValueWalk, msgspec.Struct], msgsp
     selections.SavedStanding: _selected,
     ResourceSelector: _object,
     **dict.fromkeys(get_args(ScheduleAnswer), _explained(M.CLUSTER)),
-    **dict.fromkeys(get_args(NodesAnswer), _explained(M.NODE)),
+    **dict.fromkeys(get_args(NodesDecision), _explained(M.NODE)),
     AssignmentsDecided: _items,
     OutcomesDecided: _items,
     RescheduleProposed: _reschedule,
@@ -626,6 +627,7 @@ SPECIAL_FIELDS = {
             Silenced,
             Recovered,
             PodsRemoved,
+            UnplacedPods,
         )
     ),
 }

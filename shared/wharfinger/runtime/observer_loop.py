@@ -214,7 +214,8 @@ class ObserverLoop(Generic[S]):
         among them the consumers' heartbeats."""
         while self._waiting and self._begun:
             at = self._clock()
-            for _ in range(min(len(self._waiting), 200)):
+            count = min(len(self._waiting), 200)
+            for _ in range(count):
                 message = self._waiting.popleft()
                 try:
                     if self._versions.admits(message.event, at):
@@ -225,9 +226,9 @@ class ObserverLoop(Generic[S]):
                     if self._refuse is None:
                         raise
                     await self._lay_aside(message, error, self._refuse)
-                self._metrics.events.inc()
                 if message.ack is not None:
                     message.ack()
+            self._metrics.events.inc(count)
             self.progress.moved(more=True)
             self._room.set()
             await asyncio.sleep(0)

@@ -160,7 +160,10 @@ async def _values(consumer: AIOKafkaConsumer, wanted: Collection[At]) -> dict[At
         consumer.resume(*pending)
         deadline_s = time.monotonic() + READ_S
         while pending and time.monotonic() < deadline_s:
-            for part, records in (await consumer.getmany(*pending, timeout_ms=POLL_MS)).items():
+            # One record at a time: without a limit, the client decodes all that it has fetched
+            # behind the wanted ones too.
+            got = await consumer.getmany(*pending, timeout_ms=POLL_MS, max_records=1)
+            for part, records in got.items():
                 if records[0].offset == pending[part]:
                     found[part, records[0].offset] = hashlib.sha256(
                         records[0].value or b""

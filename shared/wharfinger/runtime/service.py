@@ -45,6 +45,7 @@ class ServiceContext:
     """`incarnations`: topic -> how often it was created again. `partitions`: topic -> its partition
     count. `prefix` stands before every topic's name and group on the broker, so that several planes
     may share one. `went_back`: every time the ledger did, as it was when the process started.
+    `stages_idle_s`: of each stage of this process, for how long it has been idle.
     """
 
     settings: Settings
@@ -57,6 +58,11 @@ class ServiceContext:
     clock: Callable[[], Micros] = field(default=wall_clock)
     decoded: Decoded = field(default_factory=Decoded)
     signals: SendSignals = field(default_factory=SendSignals)
+    stages_idle_s: list[Callable[[], float]] = field(default_factory=list)
+
+    def idle_s(self) -> float:
+        """For how long no stage of this process has had anything to do."""
+        return min((idle_s() for idle_s in self.stages_idle_s), default=0.0)
 
     def shard_of(self, binding: str) -> int:
         """The fleet shard that owns a binding."""

@@ -56,7 +56,7 @@ from wharfinger.runtime.plane import ENV_PREFIX as ENV_PREFIX
 
 FLEET_SHARDS = 8
 """Of a new plane on a broker of its own: so many processes can choose clusters at the same time.
-What that costs is in docs/performance.md."""
+What that costs is in docs/performance-history.md."""
 
 _DEADLINES = Deadlines()
 
@@ -158,6 +158,8 @@ class Settings(BaseSettings):
     log_format: Literal["json", "console"] = "json"
     http_host: str = "127.0.0.1"
     http_port: Port = 0  # 0 takes a free one
+    api_requests_per_s: PositiveFloat = 100.0  # of one token, at each process of the API
+    api_requests_burst: PositiveInt = 500  # requests that a token may make at once
     ledger_partition_days: PositiveInt = 30  # days of history that can be retired at once
     stalled_after_s: PositiveFloat = (
         30.0  # a service that completes nothing for so long while something waits is not ready

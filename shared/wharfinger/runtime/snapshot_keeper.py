@@ -3,9 +3,10 @@ where it is never idle.
 
 A restart begins at a whole snapshot instead of the first round. An explanation of a past decision
 begins at a delta. To make either, the keeper decides the rounds since the last one again, which
-costs as much as the first time. So it waits until the stage is at rest and works in a thread beside
-the loop, one round at a time. It stops as soon as the stage has work, and frees its state when it
-is done. It never delays a decision.
+costs as much as the first time. So it waits until the stage is at rest, and the other stages of the
+process too, whose interpreter it would take. It works in a thread beside the loop, one round at a
+time. It stops as soon as a stage has work, and frees its state when it is done. It never delays a
+decision.
 
 A stream that is never at rest gets snapshots too, once it is far behind: after each round the
 keeper sleeps long enough to take one twentieth of a core at most. Under a load that fills the stage
@@ -67,7 +68,8 @@ class StreamOwner(Protocol):
 
 class SnapshotKeeper(Generic[S]):
     """`of_profile`: the decider of a recorded profile; never the owner's own one, which must not be
-    used from two threads. `cadence`: when a snapshot is due."""
+    used from two threads. `cadence`: when a snapshot is due. `idle_s`: for how long all stages that
+    share the interpreter with the owner have been idle; by default only the owner is asked."""
 
     def __init__(
         self,
@@ -76,7 +78,9 @@ class SnapshotKeeper(Generic[S]):
         owner: StreamOwner,
         cadence: SnapshotCadence,
         rest_s: float = REST_S,
+        idle_s: Callable[[], float] | None = None,
     ) -> None:
+        self._idle_s = idle_s or owner.idle_s
         self._ledger = ledger
         self._of_profile = of_profile
         self._owner = owner
@@ -187,7 +191,7 @@ class SnapshotKeeper(Generic[S]):
         return stream in self._owner.heads()
 
     def _rested(self) -> bool:
-        return self._owner.idle_s() >= self._rest_s
+        return self._idle_s() >= self._rest_s
 
 
 def _rows_behind(head: Head, reached: Head | None) -> int:

@@ -102,7 +102,10 @@ class StageService(GroupService, Generic[S]):
         self._snapshots: SnapshotKeeper[S] | None = None
         if stage.of_profile is not None:
             cadence = SnapshotCadence(settings.snapshot_rows, settings.delta_rows)
-            self._snapshots = SnapshotKeeper(context.ledger, stage.of_profile, self.loop, cadence)
+            self._snapshots = SnapshotKeeper(
+                context.ledger, stage.of_profile, self.loop, cadence, idle_s=context.idle_s
+            )
+        context.stages_idle_s.append(self.loop.idle_s)
         self._measuring: asyncio.Task[None] | None = None
 
     async def start(self) -> None:

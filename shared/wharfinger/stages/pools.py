@@ -42,6 +42,7 @@ from wharfinger.events.assignments import (
     Refused,
     Released,
     Silenced,
+    UnplacedPods,
 )
 from wharfinger.events.cluster_state import NodesObserved, PodsObserved
 from wharfinger.kernel.decider import Micros
@@ -282,7 +283,7 @@ class PoolFacts:
                 self.stirred(book, [share.node for share in item.placed], at)
             case Released():
                 self.stirred(book, [share.node for share in item.released], at)
-            case Assigned() | Refused() | Silenced() | Recovered() | PodsRemoved():
+            case Assigned() | Refused() | Silenced() | Recovered() | PodsRemoved() | UnplacedPods():
                 pass
             case _:
                 assert_never(item)

@@ -52,6 +52,7 @@ from wharfinger.events.assignments import (
     Refused,
     Released,
     Silenced,
+    UnplacedPods,
 )
 from wharfinger.events.cluster_state import (
     NodeImagesObserved,
@@ -599,7 +600,9 @@ class Occupancy:
             case Disrupted():
                 for node in item.reopened:
                     self.reopen(node)
-            case Silenced() | Recovered() | Claimed() | ClaimEnded() | PodsRemoved():
+            case (
+                Silenced() | Recovered() | Claimed() | ClaimEnded() | PodsRemoved() | UnplacedPods()
+            ):
                 pass
             case _:
                 assert_never(item)
@@ -933,7 +936,13 @@ def _pods(pods: list[PodUid]) -> tuple[PodUid, ...]:
 def sane(devices: Taken) -> list[tuple[int, int]]:
     """Returns the entries (device index, thousandths) that are charged to a node: those above 0,
     each limited to one whole device."""
-    return [(index, min(milli, DEVICE_MILLI)) for index, milli in devices if milli > 0]
+    if not devices:
+        return []
+    return [
+        (index, milli if milli < DEVICE_MILLI else DEVICE_MILLI)
+        for index, milli in devices
+        if milli > 0
+    ]
 
 
 def _hold(devices: list[int], taken: Taken) -> None:

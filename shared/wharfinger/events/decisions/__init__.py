@@ -77,6 +77,7 @@ from wharfinger.events.decisions.placement_released import PlacementReleased
 from wharfinger.events.decisions.plan_committed import PlanCommitted
 from wharfinger.events.decisions.plan_refused import PlanRefused
 from wharfinger.events.decisions.pod_removal_decided import PodRemovalDecided
+from wharfinger.events.decisions.pods_unplaced import PodsUnplaced
 from wharfinger.events.decisions.proposal_refused import ProposalRefused
 from wharfinger.events.decisions.replicas_nominated import ReplicasNominated
 from wharfinger.events.decisions.replicas_placed import ReplicasPlaced
@@ -128,6 +129,7 @@ __all__ = [
     "NodeRemovalDecided",
     "NodeShare",
     "NodesAnswer",
+    "NodesDecision",
     "PlacementDecided",
     "PlacementHeld",
     "PlacementReleased",
@@ -137,6 +139,7 @@ __all__ = [
     "PlanRefused",
     "PlannedOutcome",
     "PodRemovalDecided",
+    "PodsUnplaced",
     "PricedNode",
     "ProposalEnd",
     "ProposalRefused",
@@ -183,6 +186,7 @@ KINDS: tuple[type[DecisionKind], ...] = (
     ReplicasPlaced,
     ReplicasRefused,  # returns replicas to the fleet stage
     ReplicasReleased,  # also part of every move between nodes
+    PodsUnplaced,  # a pod is told why it waits, and an explanation has something to begin at
     ReplicasNominated,  # keeps a node while room is made on it
     # a call to an extender is a decision, its answer an input: so a replay needs no extender
     ExtenderAsked,
@@ -222,6 +226,9 @@ ScheduleAnswer = ScheduleDecided | ScheduleRefused
 
 NodesAnswer = ReplicasPlaced | ReplicasRefused
 """The two answers of a cluster stream to an assignment."""
+
+NodesDecision = NodesAnswer | PodsUnplaced
+"""What a cluster stream decides about nodes for a binding: its trace shows every node."""
 
 PlanAnswer = PlanCommitted | PlanRefused
 """The two answers of a stream to a plan."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 from uuid import UUID
 
-from wharfinger.domain.ids import BindingName, ClusterName, FleetDecisionId
+from wharfinger.domain.ids import BindingName, ClusterName, FleetDecisionId, PodUid
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import Requirements
 from wharfinger.events.assignments import Placed
@@ -49,6 +49,11 @@ class ReplicasPlaced(Value, frozen=True):
     placed: tuple[NodeShare, ...]
     requirements: Requirements = Requirements()
     explanation: Explanation = Explanation()
+
+    @property
+    def named_pods(self) -> tuple[PodUid, ...]:
+        """The waiting pods that the decision is about; empty: replicas without pods."""
+        return tuple([uid for share in self.placed for uid in share.pods])
 
     def step_results(self, cause: UUID | None) -> Iterator[StepResult]:
         why = self.explanation

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 from uuid import UUID
 
-from wharfinger.domain.ids import BindingName, ClassKey, ClusterName, FleetDecisionId
+from wharfinger.domain.ids import BindingName, ClassKey, ClusterName, FleetDecisionId, PodUid
 from wharfinger.domain.reasons import Displacement, Refusal, ReplicasRefusal
 from wharfinger.domain.text import count, some
 from wharfinger.domain.value import Value
@@ -52,7 +52,8 @@ class ReplicasRefused(Value, frozen=True):
     OUTCOMES: ClassVar[tuple[str, ...]] = ("refused", "returned")
     WRITERS: ClassVar[tuple[Writer, ...]] = ("cluster",)
     placed: ClassVar[tuple[NodeShare, ...]] = ()
-    """As in `ReplicasPlaced`."""
+    named_pods: ClassVar[tuple[PodUid, ...]] = ()
+    """Both as in `ReplicasPlaced`."""
 
     cluster: ClusterName
     binding: BindingName

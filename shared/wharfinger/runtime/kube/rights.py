@@ -45,7 +45,12 @@ def actuator_rights(verbs: Collection[Verb], namespace: str = NAMESPACE) -> list
 
 
 _OF_VERB: dict[Verb, tuple[Manifest, ...]] = {
-    "bind": ({"apiGroups": [""], "resources": ["pods/binding"], "verbs": ["create"]},),
+    "bind": (
+        {"apiGroups": [""], "resources": ["pods/binding"], "verbs": ["create"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
+        {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
+    ),
     "evict": ({"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},),
     "claims": (
         {

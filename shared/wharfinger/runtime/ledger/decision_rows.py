@@ -16,7 +16,7 @@ import msgspec
 
 from wharfinger.domain.value import Value
 from wharfinger.events.acceptance import MessageAccepted
-from wharfinger.events.streams import ACCESS, INTAKE
+from wharfinger.events.streams import INTAKE
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger.database import Database, Raw, Record
 from wharfinger.runtime.ledger.days import day_of
@@ -124,11 +124,11 @@ ROW = (
 
 # The streams that have decisions beyond the cursors. Most often there are none, and this is the
 # only query. Decisions that were retired do not count.
-_BEHIND = f"""
+_BEHIND = """
 select s.id, s.name, greatest(coalesce(c.seq, 0), coalesce(h.seq, 0)), s.epoch
 from stream s left join unnest($1::text[], $2::bigint[]) as c(name, seq) on c.name = s.name
 left join horizon h on h.stream = s.id
-where s.seq > greatest(coalesce(c.seq, 0), coalesce(h.seq, 0)) and s.name <> '{ACCESS}'
+where s.seq > greatest(coalesce(c.seq, 0), coalesce(h.seq, 0))
 """
 
 # The keys are chosen first and the bodies fetched for those alone: with many streams behind, most

@@ -149,16 +149,25 @@ class FeedPlaces:
         self._runs = runs
         self._firsts = {stream: [run[0] for run in found] for stream, found in runs.items()}
 
-    def of(self, stream: str, seq: int) -> tuple[int, UUID] | None:
-        """Position and correlation; None: it has no position yet."""
+    def has(self, stream: str, seq: int) -> bool:
+        """Whether it has a position."""
+        return self._run(stream, seq) is not None
+
+    def _run(self, stream: str, seq: int) -> tuple[int, int, int, bytes] | None:
         at = bisect_right(self._firsts.get(stream, ()), seq) - 1
         if at < 0:
             return None
-        first, count, position, correlations = self._runs[stream][at]
-        if seq >= first + count:
+        run = self._runs[stream][at]
+        return run if seq < run[0] + run[1] else None
+
+    def of(self, stream: str, seq: int) -> tuple[int, UUID] | None:
+        """Position and correlation; None: it has no position yet."""
+        run = self._run(stream, seq)
+        if run is None:
             return None
+        first, _, position, correlations = run
         start = (seq - first) * 16
-        return position + seq - first, UUID(bytes=correlations[start : start + 16])
+        return position + seq - first, msgspec.convert(correlations[start : start + 16], UUID)
 
 
 async def head(database: Database) -> FeedHead:

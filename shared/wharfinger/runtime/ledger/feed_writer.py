@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from uuid import UUID
 
-from wharfinger.events.streams import ACCESS, INTAKE
+from wharfinger.events.streams import INTAKE
 from wharfinger.runtime.ledger.database import Database, Raw
 from wharfinger.runtime.ledger.days import DAY_US, day_of
 from wharfinger.runtime.ledger.errors import CorruptLedger
@@ -34,11 +34,11 @@ REMEMBERED_MAX = 65_536
 """Causes whose correlation is kept in memory: about 13 MB."""
 
 # Beyond what has a position: retired decisions never get one.
-_BEHIND = f"""
+_BEHIND = """
 select s.id, s.name, greatest(coalesce(c.seq, 0), coalesce(h.seq, 0)), s.seq, s.epoch
 from stream s left join unnest($1::text[], $2::bigint[]) as c(name, seq) on c.name = s.name
 left join horizon h on h.stream = s.id
-where s.seq > greatest(coalesce(c.seq, 0), coalesce(h.seq, 0)) and s.name <> '{ACCESS}'
+where s.seq > greatest(coalesce(c.seq, 0), coalesce(h.seq, 0))
 """
 
 # Up to the heads that the turn has seen, though there may be more by now: what those were caused by

@@ -6,8 +6,8 @@ history carries it. There are no foreign keys: rows of the history are never cha
 written in one transaction, and `verify` sees more than a foreign key could. Text is compared by its
 bytes (collation C), so that order and prefixes are the same everywhere.
 
-Only `migration` needs this description; everything else speaks SQL as text (`database`). `days`
-says by what the history is partitioned, `version` which migration this code needs.
+Only `migration` and `roles` need this description; everything else speaks SQL as text (`database`).
+`days` says by what the history is partitioned, `version` which migration this code needs.
 """
 
 from __future__ import annotations
@@ -298,6 +298,34 @@ idempotency = Table(
     Column("status", Integer, nullable=False),  # 0: it is being answered
     Column("media_type", Text, nullable=False),
     Column("body", LargeBinary, nullable=False),
+)
+
+access = Table(
+    "access",
+    metadata,
+    # Who wrote, was refused, or read what belongs to others: see `access`. Each row has the hash of
+    # the one before in its own.
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("at_us", BigInteger, nullable=False),
+    Column("actor", _Name, nullable=False),
+    Column("action", _Name, nullable=False),
+    Column("target", _Name, nullable=False),
+    Column("outcome", _Name, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("request", _Name, nullable=False),
+    Column("count", BigInteger, nullable=False),
+    Column("hash", LargeBinary, nullable=False),
+    Index(None, "actor", "seq"),
+)
+
+access_head = Table(
+    "access_head",
+    metadata,
+    # One row, locked by who appends.
+    Column("one", SmallInteger, primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, nullable=False),  # of the last; 0: there is none
+    Column("hash", LargeBinary, nullable=False),
+    Column("at_us", BigInteger, nullable=False),
 )
 
 feed = Table(

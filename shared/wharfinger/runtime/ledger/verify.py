@@ -22,12 +22,13 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import NamedTuple
 
-from wharfinger.events.streams import INTAKE
+from wharfinger.events.streams import ACCESS, INTAKE
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.hashing import genesis
 from wharfinger.kernel.incarnations import Incarnations, id_of
 from wharfinger.kernel.round import Head
 from wharfinger.runtime.deadlines import Deadlines
+from wharfinger.runtime.ledger.access import first_hash
 from wharfinger.runtime.ledger.chain import (
     BadRow,
     ChainWalk,
@@ -43,6 +44,7 @@ from wharfinger.runtime.ledger.incarnations import WentBack, of_stream, read_wen
 from wharfinger.runtime.ledger.ledger import Ledger
 from wharfinger.runtime.ledger.snapshots import KEPT, snapshot_digest
 from wharfinger.runtime.ledger.streams_ahead import read_rebased, rounds_of
+from wharfinger.runtime.ledger.verify_access import WalkedAccess, verify_access
 from wharfinger.runtime.ledger.verify_feed import verify_feed
 from wharfinger.runtime.memory import seldom_collect
 
@@ -77,8 +79,9 @@ class WalkedStream:
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    """`rows`: rounds, inputs and decisions. `walked`: every stream, in order of name; nothing
-    behind the first bad row is vouched for."""
+    """`rows`: rounds, inputs, decisions and access records. `walked`: every stream, in order of
+    name, and among them the access records where there are some; nothing behind the first bad row
+    is vouched for."""
 
     streams: int
     rounds: int
@@ -156,17 +159,30 @@ async def audit_verify(
         walking = await _begin(raw, ledger.database, streams, workers, pool)
         # while the processes walk, where there are some
         beside = await _look_beside(raw, streams, stream)
+        access = await _access(raw, stream, memories)
         walks = await walking
-        first_bad = await _first_bad(raw, streams, walks, beside, memories, stream)
+        first_bad = await _first_bad(raw, streams, walks, beside, memories, stream, access)
         history = await read_went_back(raw)
+    walked = [WalkedStream(one.base, one.head, one.snapshots) for one in streams]
+    if access is not None and access.head.seq:
+        walked.append(WalkedStream(Head(ACCESS, 0, 0, first_hash(), 0), access.head, ()))
     return VerifyResult(
-        len(streams),
+        len(walked),
         sum(one.rounds for one in walks),
-        sum(one.rows for one in walks),
+        sum(one.rows for one in walks) + (0 if access is None else access.head.seq),
         time.perf_counter() - began,
         first_bad,
-        tuple(WalkedStream(one.base, one.head, one.snapshots) for one in streams),
+        tuple(sorted(walked, key=lambda one: one.head.stream)),
         tuple(history),
+    )
+
+
+async def _access(raw: Raw, wanted: str, memories: Sequence[Remembered]) -> WalkedAccess | None:
+    """None: they were not asked for."""
+    if not ACCESS.startswith(wanted):
+        return None
+    return await verify_access(
+        raw, {m.head.seq: (m.head.hash, m.by) for m in memories if m.head.stream == ACCESS}
     )
 
 
@@ -369,6 +385,7 @@ async def _first_bad(
     beside: _Beside,
     memories: Sequence[Remembered],
     wanted: str,
+    access: WalkedAccess | None,
 ) -> FirstBad | None:
     """Stream by stream, so that the same history names the same row however many processes walked
     it."""
@@ -379,8 +396,9 @@ async def _first_bad(
         for one in streams:
             await _stream(raw, one, by_stream.get(one.head.stream, ()), beside)
             await _remembered(raw, one, [m for m in memories if m.head.stream == one.head.stream])
-        _gone({one.head.stream for one in streams}, memories, wanted)
-        for bad in (beside.stranger, beside.feed):
+        # the access records are held against what is remembered by their own walk
+        _gone({ACCESS, *(one.head.stream for one in streams)}, memories, wanted)
+        for bad in (beside.stranger, beside.feed, access and access.bad):
             if bad is not None:
                 raise bad
     except BadRow as caught:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from wharfinger.events.streams import ACCESS, INTAKE
+from wharfinger.events.streams import INTAKE
 from wharfinger.runtime.ledger.chain import BadRow, bad_row
 from wharfinger.runtime.ledger.database import Raw
 
@@ -80,8 +80,8 @@ async def _runs(raw: Raw) -> Mapping[str, int]:
         # what is wholly retired is taken away
         if first != expected and not expected < first <= earliest:
             raise bad_row(FEED, 0, first, "feed: first position", expected, first)
-        if name is None or name == ACCESS:
-            raise bad_row(FEED, 0, first, "feed: stream", "a stream of decisions", name or id_)
+        if name is None:
+            raise bad_row(FEED, 0, first, "feed: stream", "a stream of decisions", id_)
         begun: int = through.get(name, min(retired, first_seq - 1))
         for what, wanted, found in (
             (f"feed: seq of {name}", begun + 1, first_seq),
@@ -107,7 +107,7 @@ async def _complete(raw: Raw, through: Mapping[str, int]) -> None:
         return
     for name, _, retired, published in await raw.fetch(_PUBLISHED):
         given = max(through.get(name, 0), retired)
-        if given < published and name != ACCESS:
+        if given < published:
             raise bad_row(
                 name, 0, given + 1, "feed", f"a position: published through {published}", "none"
             )

@@ -26,7 +26,7 @@ REFUSED_S = 300.0
 """After this a refused effect is tried again: what refused it may have been changed."""
 
 FORBIDDEN_S = 300.0
-"""Of all effects of the verb in this cluster."""
+"""Of all effects in this cluster that need the right."""
 
 MINUTE_US = 60 * SECOND_US
 EVICTIONS_A_MINUTE = 10
@@ -51,11 +51,14 @@ class RequestAttempt:
 
 
 class Sendable(Protocol):
-    """What may be sent. `key`: by which attempts at the same are known; `workload`: as of an
-    effect."""
+    """What may be sent. `right`: what is stopped where it is forbidden. `key`: by which attempts at
+    the same are known; `workload`: as of an effect."""
 
     @property
     def verb(self) -> Verb: ...
+
+    @property
+    def right(self) -> str: ...
 
     @property
     def key(self) -> Key: ...
@@ -70,8 +73,8 @@ T = TypeVar("T", bound=Sendable)
 @dataclass(slots=True)
 class Attempts:
     made: dict[Key, RequestAttempt] = field(default_factory=dict)
-    stopped: dict[Verb, Micros] = field(default_factory=dict)
-    """Verb -> until when none of its effects is sent, because a right is missing."""
+    stopped: dict[str, Micros] = field(default_factory=dict)
+    """Right -> until when nothing that needs it is sent, because it is missing."""
     evicted_at: list[Micros] = field(default_factory=list)
     """When evictions of running pods were accepted, in the last minute."""
 
@@ -89,7 +92,7 @@ class Attempts:
         due: list[T] = []
         for effect in found:
             made = self.made.get(effect.key)
-            if self.stopped.get(effect.verb, 0) > at or (made is not None and made.due > at):
+            if self.stopped.get(effect.right, 0) > at or (made is not None and made.due > at):
                 continue
             if effect.workload:
                 if effect.workload in busy or left <= 0:
@@ -120,7 +123,7 @@ class Attempts:
         if outcome is Outcome.CHANGED and count > CHANGES_MAX:
             outcome = Outcome.REFUSED
         if outcome is Outcome.FORBIDDEN:
-            self.stopped[effect.verb] = at + int(FORBIDDEN_S * SECOND_US)
+            self.stopped[effect.right] = at + int(FORBIDDEN_S * SECOND_US)
         if effect.workload and outcome is Outcome.SENT:
             self.evicted_at.append(at)
         since = at if before is None else before.since

@@ -10,14 +10,15 @@ from __future__ import annotations
 from typing import Literal
 
 from wharfinger.domain.actuation import Verb
-from wharfinger.domain.ids import BindingName, ClusterName, NodeName
+from wharfinger.domain.ids import BindingName, ClusterName, NodeName, Remark, Word
 from wharfinger.domain.time import Micros
 from wharfinger.domain.value import Value
 
-Action = Literal["bind-pod", "evict-pod", "remove-pod", "close-node", "reopen-node"]
+Action = Literal["bind-pod", "mark-pod", "evict-pod", "remove-pod", "close-node", "reopen-node"]
 
 VERB_OF: dict[Action, Verb] = {
     "bind-pod": "bind",
+    "mark-pod": "bind",
     "evict-pod": "evict",
     "remove-pod": "evict",
     "close-node": "nodes",
@@ -55,7 +56,8 @@ class Cause(Value, frozen=True):
 class Effect(Value, frozen=True):
     """`cause`: None for the end of a decision (a node that no decision closes any more). `target`:
     the node that a pod is bound to, as replica `ordinal` of `binding`. `workload`: of a pod that is
-    evicted, what it belongs to: one at a time is evicted of it."""
+    evicted, what it belongs to: one at a time is evicted of it. `reason`, `message`: of the
+    condition PodScheduled of a pod that fits nowhere."""
 
     cluster: ClusterName
     action: Action
@@ -66,12 +68,20 @@ class Effect(Value, frozen=True):
     ordinal: int = -1
     priority: int = 0
     workload: str = ""
+    reason: Word = ""
+    message: Remark = ""
 
     @property
     def verb(self) -> Verb:
         return VERB_OF[self.action]
 
     @property
+    def right(self) -> str:
+        """What is stopped where the right to it is missing: that a pod cannot be marked must not
+        keep others from being bound."""
+        return "pods/status" if self.action == "mark-pod" else self.verb
+
+    @property
     def key(self) -> tuple[str, EffectObject, str]:
         """By which attempts at the same effect are known."""
-        return self.action, self.object, self.target
+        return self.action, self.object, self.target or self.message

@@ -65,6 +65,10 @@ class HubWrite:
     request: ApiRequest
 
     @property
+    def right(self) -> str:
+        return self.verb
+
+    @property
     def workload(self) -> str:
         return ""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from wharfinger.domain.ids import ClusterName, StreamName
+from wharfinger.domain.ids import ClusterName, NodeName, StreamName
 from wharfinger.domain.value import Value
 from wharfinger.events.assignments import AssignmentsDecided, Released
 from wharfinger.events.cluster_state import (
@@ -32,6 +32,14 @@ class StandingRelease(Value, frozen=True):
     cluster: ClusterName
     stream: StreamName
     item: Released
+
+
+class StandingClosures(Value, frozen=True):
+    """Nodes that decisions of the last days have closed, from the ledger: where no decision closes
+    them any more, they are opened again."""
+
+    cluster: ClusterName
+    nodes: tuple[NodeName, ...]
 
 
 ActuatorState = dict[str, ClusterWork]
@@ -75,6 +83,8 @@ class ActuatorObserver:
             case StandingRelease() as released if released.cluster in state:
                 work = state[released.cluster]
                 work.release(released.stream, released.item, at)
+            case StandingClosures() as closures if closures.cluster in state:
+                state[closures.cluster].ours.update(closures.nodes)
             case ObjectsObserved(cluster=name) | QuotasObserved(cluster=name) if name in state:
                 state[name].heard = at
             case _:

@@ -9,9 +9,10 @@ request that is repeated or lost changes nothing in it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from wharfinger.domain.actuation import CLOSED_BY, Verb, is_ours
+from wharfinger.domain.ids import PodUid
 from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.time import Micros
 from wharfinger.stages.actuator.effects import Effect, EffectObject
@@ -21,12 +22,21 @@ GATED = "SchedulingGated"
 """Reason of the condition PodScheduled while a pod has scheduling gates: it cannot be bound."""
 
 
+UNSCHEDULABLE = "Unschedulable"
+"""Reason of the condition PodScheduled of a pod that fits nowhere. Those who make nodes for pods
+(cluster-autoscaler, Karpenter) react to it."""
+
+WAITING_FOR_NODE = "WaitingForNode"
+"""The same where nodes are claimed by us: others would make nodes for the same pods."""
+
+
 def open_effects(work: ClusterWork, verbs: Collection[Verb], at: Micros) -> list[Effect]:
     """Those of a higher priority first, then those of older decisions; then by object. Ends of
     decisions come last."""
     found: list[Effect] = []
     if "bind" in verbs:
         found += _binds(work)
+        found += [mark for pod, mark in _marks(work, verbs) if pod.condition != mark.reason]
     if "nodes" in verbs:
         found += _nodes(work)
     if "evict" in verbs:
@@ -45,6 +55,21 @@ def reopened_by_hand(work: ClusterWork) -> list[str]:
     )
 
 
+def closed_by_another_ledger(work: ClusterWork) -> list[Node]:
+    """Nodes with the annotation of this cluster that no decision of this ledger has closed: those
+    of a plane that was here before. They are left as they are."""
+    return sorted(
+        (
+            node
+            for node in work.node_facts()
+            if closed_by_us(work.name, node)
+            and node.name not in work.closed
+            and node.name not in work.ours
+        ),
+        key=lambda node: node.name,
+    )
+
+
 def closed_by_us(cluster: str, node: Node) -> bool:
     """Whether it was cordoned for a decision about this cluster, by its annotation."""
     return is_ours(node.annotations.get(CLOSED_BY, ""), cluster)
@@ -56,7 +81,7 @@ def _nodes(work: ClusterWork) -> Iterator[Effect]:
         cause, ours = work.closed.get(node.name), closed_by_us(work.name, node)
         if cause is not None and not node.unschedulable and not ours:
             yield Effect(work.name, "close-node", object, cause)
-        elif cause is None and ours:
+        elif cause is None and ours and node.name in work.ours:
             yield Effect(work.name, "reopen-node", object)
 
 
@@ -80,6 +105,43 @@ def _binds(work: ClusterWork) -> Iterator[Effect]:
             binding=placed.binding,
             ordinal=placed.ordinal,
             priority=pod.priority,
+        )
+
+
+def changed_marks(
+    work: ClusterWork, verbs: Collection[Verb], marked: Mapping[PodUid, str]
+) -> list[Effect]:
+    """Pods that are marked already, with another sentence than is to be said now. Facts do not hold
+    the sentence. `marked`: uid -> the sentence that was written last, as far as is known."""
+    if "bind" not in verbs:
+        return []
+    return [
+        mark
+        for pod, mark in _marks(work, verbs)
+        if pod.condition == mark.reason and marked.get(pod.uid) != mark.message
+    ]
+
+
+def _marks(work: ClusterWork, verbs: Collection[Verb]) -> Iterator[tuple[WaitingPod, Effect]]:
+    """Of pods that fit nowhere. The server itself says of one with gates why it waits."""
+    if not work.unplaced:
+        return
+    reason = WAITING_FOR_NODE if "claims" in verbs else UNSCHEDULABLE
+    for pod in work.waiting_pods():
+        said = work.unplaced.get(pod.uid)
+        if said is None or pod.uid in work.placements or pod.condition == GATED:
+            continue
+        yield (
+            pod,
+            Effect(
+                work.name,
+                "mark-pod",
+                _pod(pod),
+                said.cause,
+                priority=pod.priority,
+                reason=reason,
+                message=said.message,
+            ),
         )
 
 

@@ -7,6 +7,7 @@ it was read just before, and only if that is still the node that the decision is
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import msgspec
@@ -16,8 +17,14 @@ from wharfinger.domain.time import Micros
 from wharfinger.stages.actuator.answers import Outcome
 from wharfinger.stages.actuator.effects import Effect
 
+POD_SCHEDULED = "PodScheduled"
+"""Type of the condition that says whether a pod has a node."""
+
 MANAGER = "wharfinger"
 """Field manager of what is changed."""
+
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+"""Of conditions it changes the one of the named type, and leaves those of others."""
 
 MERGE_PATCH = "application/merge-patch+json"
 JSON = "application/json"
@@ -53,6 +60,19 @@ class NodeNow:
     created_us: Micros
     unschedulable: bool
     closed_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodNow:
+    """A pod as its server has it. `node`: "" while it has none. `reason`, `message`, `since`: of
+    its condition PodScheduled while that is false; empty otherwise."""
+
+    version: str
+    uid: str
+    node: str = ""
+    reason: str = ""
+    message: str = ""
+    since: str = ""
 
 
 def path_of(effect: Effect) -> str:
@@ -96,6 +116,30 @@ def pod_request(effect: Effect) -> ApiRequest:
     )
 
 
+def mark_request(effect: Effect, now: PodNow, at: Micros) -> ApiRequest | Outcome:
+    """The condition PodScheduled of a pod that fits nowhere; an outcome where nothing has to be
+    sent. A pod that somebody has bound meanwhile is left alone. `at`: now; the time of a condition
+    that was false already stays."""
+    if now.uid != effect.object.uid or now.node:
+        return Outcome.SUPERSEDED
+    if (now.reason, now.message) == (effect.reason, effect.message):
+        return Outcome.REPEATED
+    condition = {
+        "type": POD_SCHEDULED,
+        "status": "False",
+        "reason": effect.reason,
+        "message": effect.message,
+        "lastTransitionTime": now.since or _seconds(at),
+    }
+    metadata = {"uid": now.uid, "resourceVersion": now.version}
+    body = {"metadata": metadata, "status": {"conditions": [condition]}}
+    return ApiRequest("PATCH", f"{path_of(effect)}/status", body, STRATEGIC_PATCH, strict=True)
+
+
+def _seconds(at: Micros) -> str:
+    return datetime.fromtimestamp(at // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def node_request(effect: Effect, now: NodeNow) -> ApiRequest | Outcome:
     """Cordon or uncordon; an outcome where nothing has to be sent.
 
@@ -116,6 +160,9 @@ def node_request(effect: Effect, now: NodeNow) -> ApiRequest | Outcome:
 
 def shown_request(effect: Effect) -> ApiRequest:
     """As it would be sent if the object is as it was observed."""
+    if effect.action == "mark-pod":
+        pod = PodNow(READ_BEFORE, effect.object.uid, since=READ_BEFORE)
+        return cast(ApiRequest, mark_request(effect, pod, 0))
     if effect.object.kind != "Node":
         return pod_request(effect)
     closing = effect.action == "close-node"

@@ -21,6 +21,7 @@ from wharfinger.events.assignments import (
     Placed,
     PodsRemoved,
     Released,
+    UnplacedPods,
 )
 from wharfinger.events.cluster_state import (
     FinishedPodsObserved,
@@ -36,6 +37,9 @@ from wharfinger.stages.node_buckets import NodeBuckets
 EVICTED_US = 3_600_000_000
 """For so long after a release its pods are evicted. What a budget has kept for an hour is left."""
 
+UNPLACED_MAX = 10_000
+"""Of so many pods that do not wait it is kept what was said of them."""
+
 LEFT_TO_OTHERS = ("", SCALED_DOWN, REQUIREMENTS_CHANGED)
 """Reasons of releases after which the workload's own controller removes pods: it chooses which, and
 replaces those of an old template. A release without a reason is one of a time before it was
@@ -50,21 +54,33 @@ class PlacedPod:
     cause: Cause
 
 
+@dataclass(frozen=True, slots=True)
+class UnplacedPod:
+    """`message`: why it fits nowhere."""
+
+    message: str
+    cause: Cause
+
+
 @dataclass(slots=True)
 class ClusterWork:
     """`heard`: when the cluster was last heard of; 0: never. `fresh`: its facts are complete and
-    its watches unbroken. `closed`: node -> why it shall take nothing new. `removals`: uid of a
+    its watches unbroken. `closed`: node -> why it shall take nothing new. `ours`: nodes that a
+    decision of this ledger has closed, as far as they were read. `removals`: uid of a
     finished pod -> why its object may go. `placements`: uid of a pod -> where it was placed.
-    `evictions`: uid of a pod that was released from its node -> why."""
+    `evictions`: uid of a pod that was released from its node -> why. `unplaced`: uid of a pod that
+    fits nowhere -> why, as it was said last."""
 
     name: str
     heard: Micros = 0
     fresh: bool = True
     nodes: NodeBuckets = field(default_factory=NodeBuckets)
     closed: dict[str, Cause] = field(default_factory=dict)
+    ours: set[str] = field(default_factory=set)
     removals: dict[str, Cause] = field(default_factory=dict)
     placements: dict[str, PlacedPod] = field(default_factory=dict)
     evictions: dict[str, Cause] = field(default_factory=dict)
+    unplaced: dict[str, UnplacedPod] = field(default_factory=dict)
     _replicas: dict[tuple[str, int], str] = field(default_factory=dict)
     """Binding and ordinal -> uid of the pod that was placed as this replica."""
     _pods: dict[str, dict[str, Pod]] = field(default_factory=dict)
@@ -151,8 +167,10 @@ class ClusterWork:
                 self._unplace(item)
                 self.release(stream, item, at)
             case NodeClosed(node=node):
+                self.ours.add(node)
                 self.closed[node] = Cause(stream, item.seq, item.decision)
             case Disrupting(nodes=nodes):
+                self.ours.update(nodes)
                 for node in nodes:
                     self.closed[node] = Cause(stream, item.seq, item.decision)
             case Disrupted(reopened=reopened):
@@ -161,8 +179,21 @@ class ClusterWork:
             case PodsRemoved(pods=uids, until_us=until):
                 for uid in uids:
                     self.removals[uid] = Cause(stream, item.seq, item.decision, until)
+            case UnplacedPods(pods=uids, message=message):
+                cause = Cause(stream, item.seq, item.decision)
+                for uid in uids:
+                    self.unplaced[uid] = UnplacedPod(message, cause)
+                self._bound_unplaced()
             case _:
                 pass
+
+    def _bound_unplaced(self) -> None:
+        """Facts and decisions come on different topics, so a pod that is not known may still come.
+        Only where many are kept, those that do not wait are forgotten."""
+        if len(self.unplaced) > UNPLACED_MAX:
+            waiting = {pod.uid for pod in self.waiting_pods()}
+            if len(self.unplaced) > UNPLACED_MAX + len(waiting):
+                self.unplaced = {u: said for u, said in self.unplaced.items() if u in waiting}
 
     def _place(self, stream: str, item: Placed) -> None:
         """A replica that is placed again is another pod, or the same one on another node."""
@@ -171,6 +202,7 @@ class ClusterWork:
             for ordinal, uid in zip(share.ordinals, share.pods, strict=False):
                 self._forget_replica(item.binding, ordinal)
                 self._replicas[item.binding, ordinal] = uid
+                self.unplaced.pop(uid, None)
                 self.placements[uid] = PlacedPod(share.node, item.binding, ordinal, cause)
 
     def _unplace(self, item: Released) -> None:

@@ -5,30 +5,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from wharfinger.domain.ids import PodUid
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.nodes.occupancy import HeldBinding, shares_of
-from wharfinger.events.assignments import Claimed, Disrupting, NodeClosed, Placed, PodsRemoved
+from wharfinger.events.assignments import (
+    Claimed,
+    Disrupting,
+    NodeClosed,
+    Placed,
+    PodsRemoved,
+    UnplacedPods,
+)
 from wharfinger.events.decisions import NodeShare
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.step import decision_id
-from wharfinger.stages.cluster.state import ClusterStageState, RunningCommand
+from wharfinger.stages.cluster.state import ClusterStageState, RunningCommand, said_of_pods
 
-Standing = Placed | NodeClosed | Claimed | Disrupting | PodsRemoved
+Standing = Placed | NodeClosed | Claimed | Disrupting | PodsRemoved | UnplacedPods
 
 
 def current_items(state: ClusterStageState, seq: int) -> Iterator[Standing]:
     """Returns one item for every replica on a node, every open claim and command, every node closed
-    to new replicas, and the removals of finished pods. `seq`: the number of the last decision in
-    the stream."""
+    to new replicas, the removals of finished pods, and what was said of pods that fit nowhere.
+    `seq`: the number of the last decision in the stream."""
     return (item for _, item in current_items_at(state, seq))
 
 
 def current_items_at(state: ClusterStageState, seq: int) -> Iterator[tuple[Micros, Standing]]:
     """Yields the current assignments of the cluster as items, each with the time of its placement
     in microseconds, oldest first. Replicas of one binding with equal requirements and equal time
-    form one item. Open node claims, nodes closed to new replicas, disruption commands, and
-    removals of finished pods come last, in this order. They have time 0, because the state does
-    not hold their time.
+    form one item. Open node claims, nodes closed to new replicas, disruption commands,
+    removals of finished pods, and what was said of pods that fit nowhere come last, in this order.
+    They have time 0, because the state does not hold their time.
 
     An item also has the number of its decision. The state does not hold which decision placed a
     replica, so the items get the last numbers up to `seq`. Example: 3 items and `seq` 100: the
@@ -51,7 +59,10 @@ def current_items_at(state: ClusterStageState, seq: int) -> Iterator[tuple[Micro
     for uid, until in sorted(state.removals.items()):
         removals.setdefault(until, []).append(uid)
     number = seq - len(placed) - len(pools.claims) - len(closed) - len(pools.commands)
-    number -= len(removals)
+    said: dict[tuple[str, str, str], list[PodUid]] = {}
+    for what, pods in said_of_pods(state):
+        said.setdefault((what.binding, what.reason, what.message), []).extend(pods)
+    number -= len(removals) + len(said)
     for at, name, shares, requirements in placed:
         number += 1
         yield at, Placed(number, str(decision_id(state.stream, number)), name, shares, requirements)
@@ -83,6 +94,10 @@ def current_items_at(state: ClusterStageState, seq: int) -> Iterator[tuple[Micro
     for until, uids in sorted(removals.items()):
         number += 1
         yield 0, PodsRemoved(number, str(decision_id(state.stream, number)), tuple(uids), until)
+    for (binding, reason, message), pods in said.items():
+        number += 1
+        decision = str(decision_id(state.stream, number))
+        yield 0, UnplacedPods(number, decision, binding, tuple(pods), reason, message)
 
 
 def _still_there(running: RunningCommand) -> Iterator[str]:

@@ -86,6 +86,7 @@ from wharfinger.stages.cluster.state import (
     load,
     places_pods,
 )
+from wharfinger.stages.cluster.unplaced_pods import follow_said, say_unplaced
 from wharfinger.stages.extender_calls import ExtenderCall
 from wharfinger.stages.plans import plan_folds
 from wharfinger.stages.proposal_refusals import refusal_folds
@@ -223,6 +224,7 @@ class ClusterDecider:
         - Where waiting pods are placed, records since when those of assigned bindings fit nowhere.
         - Sets when nodes are requested next for waiting pods of other schedulers, and drops expired
           reservations for them.
+        - Drops what was said of pods that do not wait any more.
         - Drops the records of nodes that became smaller, because the round has examined them.
         - Drops decisions to remove finished pods that do not stand any more.
         - Drops all descheduling proposals if the round is finished, because it has answered them.
@@ -239,6 +241,7 @@ class ClusterDecider:
             other_pods.looked(state, state.at)
         if places_pods(state):
             follow_unplaced(state)
+            follow_said(state)
             # groups are looked at whenever their pods wait
             state.members.stirred.clear()
             state.groups = {}
@@ -311,7 +314,8 @@ def _by_the_rules(state: ClusterStageState, at: Micros) -> Iterator[Draft]:
     places replicas, the remaining steps are made in the next round. After the stage has committed a
     plan, the stage runs this function again. In a cluster that keeps its own scheduler, proposals
     are only answered, by refusals. In a joined cluster that this scheduler places, waiting pods are
-    placed instead of replicas (`pod_placing`), and its own controllers evict under taints.
+    placed instead of replicas (`pod_placing`), its own controllers evict under taints, and of pods
+    that fit nowhere it is said why (`unplaced_pods`).
     """
     state.at = at
     state.tries.clear()
@@ -340,6 +344,8 @@ def _by_the_rules(state: ClusterStageState, at: Micros) -> Iterator[Draft]:
         yield from carry_out(state, at)
         # where a command was rolled back there is room again
         yield from settle_pods(state, at) if places_pods(state) else settle(state, at)
+    if state.book.known and places_pods(state):
+        yield from say_unplaced(state, at)
 
 
 def _carry_out(state: ClusterStageState, steps: Sequence[Step], cause: UUID, at: Micros) -> None:

@@ -19,6 +19,7 @@ from wharfinger.events.decisions import (
     NodeRemovalDecided,
     NodeShare,
     PodRemovalDecided,
+    PodsUnplaced,
     ReplicasNominated,
     ReplicasPlaced,
     ReplicasRefused,
@@ -39,6 +40,7 @@ from wharfinger.stages.cluster.state import (
     Replacement,
     RunningCommand,
 )
+from wharfinger.stages.cluster.unplaced_pods import fold_unplaced
 from wharfinger.stages.pools import COMES_WITHIN_US, NOMINATED_US
 
 FOLDS = DecisionFolds[ClusterStageState]()
@@ -166,6 +168,11 @@ def nominated(
         return
     replicas = {**claim.replicas, data.binding: claim.replicas.get(data.binding, 0) + data.replicas}
     state.pools.claims[claim.claim] = msgspec.structs.replace(claim, replicas=replicas)
+
+
+@FOLDS.of(PodsUnplaced)
+def unplaced(state: ClusterStageState, data: PodsUnplaced, decision: Decision, at: Micros) -> None:
+    fold_unplaced(state, data, at)
 
 
 # --- claims

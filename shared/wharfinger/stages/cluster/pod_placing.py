@@ -34,7 +34,7 @@ from wharfinger.engine.nodes.classes import PodClass
 from wharfinger.engine.nodes.fit import most_common
 from wharfinger.engine.nodes.message import message
 from wharfinger.engine.nodes.occupancy import shares_of
-from wharfinger.engine.nodes.place import NodeChoice, PlacementContext, Placer
+from wharfinger.engine.nodes.place import Diagnosis, NodeChoice, PlacementContext, Placer
 from wharfinger.events.envelope import uuid_of
 from wharfinger.kernel.decider import Draft, Micros
 from wharfinger.stages.cluster.answers import (
@@ -64,7 +64,7 @@ PODS_MAX = 2_000
 
 
 @dataclass(slots=True)
-class _AlikePods:
+class AlikePods:
     """Waiting pods of one binding with equal requirements and priority, the oldest first."""
 
     binding: BindingName
@@ -148,22 +148,22 @@ def binding_of(state: ClusterStageState, pod: WaitingPod) -> BindingName:
     return local_binding(pod, state.cluster)
 
 
-def _queue(state: ClusterStageState) -> list[WaitingPod]:
+def pods_to_place(state: ClusterStageState) -> list[WaitingPod]:
     """Returns the pods that wait to be placed here: the highest priority first, then the oldest."""
     pods = [pod for pod in state.book.waiting.pods.values() if waits_for_us(state, pod)]
     pods.sort(key=lambda pod: (-pod.priority, pod.created_us, pod.uid))
     return pods
 
 
-def _alike(state: ClusterStageState, pods: Sequence[WaitingPod]) -> list[_AlikePods]:
+def alike(state: ClusterStageState, pods: Sequence[WaitingPod]) -> list[AlikePods]:
     """Groups pods of one priority by binding and requirements, in the order of the first of
     each."""
-    found: dict[tuple[str, str], _AlikePods] = {}
+    found: dict[tuple[str, str], AlikePods] = {}
     for pod in pods:
         binding = binding_of(state, pod)
         key = binding, pod.requirements.pod_key
         if key not in found:
-            found[key] = _AlikePods(binding, state.book.class_of(pod.requirements))
+            found[key] = AlikePods(binding, state.book.class_of(pod.requirements))
         found[key].pods.append(pod)
     return list(found.values())
 
@@ -174,13 +174,13 @@ def _alike(state: ClusterStageState, pods: Sequence[WaitingPod]) -> list[_AlikeP
 def _place_waiting(state: ClusterStageState) -> Iterator[Draft]:
     """Places the waiting pods, one priority after the other: first those that are placed one by
     one, then the groups. A lower priority gets what is left."""
-    pods = _queue(state)
+    pods = pods_to_place(state)
     while pods and not state.exhausted:
         level = [pod for pod in pods if pod.priority == pods[0].priority]
         pods = pods[len(level) :]
-        single: list[_AlikePods] = []
-        groups: dict[Group, list[_AlikePods]] = {}
-        for kind in _alike(state, level):
+        single: list[AlikePods] = []
+        groups: dict[Group, list[AlikePods]] = {}
+        for kind in alike(state, level):
             if _has_extender(state, kind.cls):
                 continue
             group = group_of(kind.cls)
@@ -192,20 +192,20 @@ def _place_waiting(state: ClusterStageState) -> Iterator[Draft]:
                 yield from _place(state, kinds, _missing_of(state, group, kinds))
 
 
-def _within(state: ClusterStageState, kinds: Sequence[_AlikePods]) -> list[_AlikePods]:
+def _within(state: ClusterStageState, kinds: Sequence[AlikePods]) -> list[AlikePods]:
     """Returns the kinds with no more pods than the round may still place."""
     left = state.work_left
     if left is None:
         return list(kinds)
-    kept: list[_AlikePods] = []
+    kept: list[AlikePods] = []
     for kind in kinds:
         if left > 0:
-            kept.append(_AlikePods(kind.binding, kind.cls, kind.pods[:left]))
+            kept.append(AlikePods(kind.binding, kind.cls, kind.pods[:left]))
             left -= len(kind.pods)
     return kept
 
 
-def _missing_of(state: ClusterStageState, group: Group, kinds: Sequence[_AlikePods]) -> int:
+def _missing_of(state: ClusterStageState, group: Group, kinds: Sequence[AlikePods]) -> int:
     """Returns how many pods of the group have to be placed now so that it reaches its minimum."""
     least = max(kind.cls.requirements.traits.min_count for kind in kinds)
     placed = sum(
@@ -216,9 +216,7 @@ def _missing_of(state: ClusterStageState, group: Group, kinds: Sequence[_AlikePo
     return max(0, least - placed)
 
 
-def _place(
-    state: ClusterStageState, kinds: Sequence[_AlikePods], least: int = 0
-) -> Iterator[Draft]:
+def _place(state: ClusterStageState, kinds: Sequence[AlikePods], least: int = 0) -> Iterator[Draft]:
     """Places the pods as one batch; none of them if fewer than `least` fit."""
     if not kinds:
         return
@@ -233,7 +231,7 @@ def _place(
 
 
 def _planned(
-    state: ClusterStageState, placer: Placer, kinds: Sequence[_AlikePods]
+    state: ClusterStageState, placer: Placer, kinds: Sequence[AlikePods]
 ) -> list[tuple[list[NodeChoice], PlacementContext]]:
     """Chooses nodes for the pods of all kinds, with the situation before each kind was placed.
     Leaves the nodes unchanged."""
@@ -264,7 +262,7 @@ def _planned(
 
 def _placed(
     state: ClusterStageState,
-    kind: _AlikePods,
+    kind: AlikePods,
     pods: Sequence[WaitingPod],
     choices: Sequence[NodeChoice],
     seen: PlacementContext,
@@ -303,7 +301,7 @@ def _unplaced(state: ClusterStageState) -> dict[BindingName, list[WaitingPod]]:
     Left out are those for whose requirements a node was requested."""
     asked = {key for claim in state.pools.claims.values() for key in claim.others}
     found: dict[BindingName, list[WaitingPod]] = {}
-    for pod in _queue(state):
+    for pod in pods_to_place(state):
         held = state.book.held.get(pod.binding)
         if held is not None and held.desired and pod.requirements.pod_key not in asked:
             found.setdefault(pod.binding, []).append(pod)
@@ -352,19 +350,39 @@ def _has_extender(state: ClusterStageState, cls: PodClass) -> bool:
     return any(extenders.interested(extender, wants) for extender in asked)
 
 
-def why_waits(state: ClusterStageState, pod: WaitingPod) -> str:
-    """Returns why the pod, which waits for this scheduler, has no node: a sentence; empty if it
-    would be placed in the next round."""
+class WhyUnplaced(msgspec.Struct, frozen=True):
+    """Why a waiting pod has no node. `sentence`: for people; empty: it would be placed in the next
+    round. `reason`: that of most nodes, or one of the pod itself."""
+
+    sentence: str
+    reason: ReplicasRefusal = "InsufficientResources"
+    diagnosis: Diagnosis = Diagnosis(0, 0, {})
+
+
+def why_unplaced(state: ClusterStageState, pod: WaitingPod) -> WhyUnplaced:
+    """Returns why the pod, which waits for this scheduler, has no node."""
     traits = pod.requirements.traits
     if traits.gates:
-        return f"it waits for its scheduling gates: {', '.join(traits.gates)}"
+        gates = ", ".join(traits.gates)
+        return WhyUnplaced(f"it waits for its scheduling gates: {gates}", "Gated")
     cls = state.book.class_of(pod.requirements)
     if _has_extender(state, cls):
-        return "an extender has a say about it, and none is asked about waiting pods"
+        sentence = "an extender has a say about it, and none is asked about waiting pods"
+        return WhyUnplaced(sentence, "Extender")
     placer = placer_for(state, traits.scheduler)
     own = {pod.requirements.pod_key, pod.uid}
     with room_kept(state, floor=pod.priority, but=own):
+        diagnosis = placer.diagnose(cls)
         if not placer.ranked(cls, 1):
-            return message(placer, cls)
+            sentence = message(placer, cls)
+            return WhyUnplaced(sentence, most_common(diagnosis.refused), diagnosis)
     group = group_of(cls)
-    return f"too few pods of group {group[1]} have room" if group is not None else ""
+    if group is None:
+        return WhyUnplaced("", diagnosis=diagnosis)
+    sentence = f"too few pods of group {group[1]} have room"
+    return WhyUnplaced(sentence, "GangDoesNotFit", diagnosis)
+
+
+def why_waits(state: ClusterStageState, pod: WaitingPod) -> str:
+    """Returns the sentence of `why_unplaced`."""
+    return why_unplaced(state, pod).sentence

@@ -24,6 +24,7 @@ from wharfinger.domain.ids import (
     PodUid,
     PolicyKey,
     PolicyName,
+    Remark,
     ResourceName,
     StreamName,
     TaintName,
@@ -147,6 +148,16 @@ class Extending(Value, frozen=True):
         return question, None if question is None else self.answers.get(question.id)
 
 
+class SaidUnplaced(Value, frozen=True):
+    """What was said of a waiting pod of `binding` that fits nowhere. `looked_us`: when it was last
+    looked at."""
+
+    binding: BindingName
+    reason: Word
+    message: Remark
+    looked_us: Micros
+
+
 class Shrunk(Value, frozen=True):
     """A node that has less of `resources` than before, while it holds replicas. `event`: the latest
     event that showed it."""
@@ -180,6 +191,7 @@ class ClusterStageState:
     such pods next; None: not without news. `shrunk`: nodes that became smaller under replicas and
     were not examined yet. `displaced`: binding -> its missing replicas that had a node before.
     `unplaced`: uid of a waiting pod of an assigned binding that fits on no node -> since when.
+    `said`: uid of a waiting pod -> what was said of its having no node.
     `named`: number of names given to claims and commands.
     `incarnations`: each time the ledger lost its last decisions.
 
@@ -222,6 +234,7 @@ class ClusterStageState:
     shrunk: dict[str, Shrunk] = field(default_factory=dict)
     displaced: dict[str, tuple[DisplacedReplicas, ...]] = field(default_factory=dict)
     unplaced: dict[PodUid, Micros] = field(default_factory=dict)
+    said: dict[PodUid, SaidUnplaced] = field(default_factory=dict)
     named: int = 0
     unfinished: bool = False
     incarnations: Incarnations = ()
@@ -407,6 +420,13 @@ class _Offers(Value, frozen=True):
     catalogues: dict[PolicyKey, Catalogue] = {}
 
 
+class _SaidOfPods(Value, frozen=True):
+    """Pods of which the same was said."""
+
+    said: SaidUnplaced
+    pods: tuple[PodUid, ...]
+
+
 class _Upkeep(Value, frozen=True):
     claims: tuple[OpenClaim, ...] = ()
     commands: tuple[OpenCommand, ...] = ()
@@ -427,6 +447,7 @@ class _Upkeep(Value, frozen=True):
     shrunk: dict[NodeName, Shrunk] = {}
     displaced: dict[BindingName, tuple[DisplacedReplicas, ...]] = {}
     unplaced: dict[PodUid, Micros] = {}
+    said: tuple[_SaidOfPods, ...] = ()
 
 
 class _FactVersions(Value, frozen=True):
@@ -565,7 +586,16 @@ def _upkeep(state: ClusterStageState) -> _Upkeep:
         state.shrunk,
         state.displaced,
         state.unplaced,
+        tuple([_SaidOfPods(said, tuple(pods)) for said, pods in said_of_pods(state)]),
     )
+
+
+def said_of_pods(state: ClusterStageState) -> list[tuple[SaidUnplaced, list[PodUid]]]:
+    """Returns what was said of pods without a node, with the pods it was said of, in order."""
+    found: dict[SaidUnplaced, list[PodUid]] = {}
+    for uid, said in sorted(state.said.items()):
+        found.setdefault(said, []).append(uid)
+    return sorted(found.items(), key=lambda item: (item[0].binding, item[1]))
 
 
 def _told(state: ClusterStageState) -> _Told:
@@ -753,6 +783,7 @@ def _load_pools(state: ClusterStageState, sections: Mapping[str, bytes]) -> None
     state.expected, state.others_due = dict(told.expected), told.others_due
     state.shrunk, state.displaced = dict(told.shrunk), dict(told.displaced)
     state.unplaced = dict(told.unplaced)
+    state.said = {uid: of.said for of in told.said for uid in of.pods}
 
 
 def objects_changed(state: ClusterStageState) -> None:

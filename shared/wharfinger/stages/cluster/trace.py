@@ -26,7 +26,7 @@ from wharfinger.engine.nodes.columns import NodeRow
 from wharfinger.engine.nodes.counterfactual import short_of, ways_in
 from wharfinger.engine.nodes.fit import take_devices
 from wharfinger.engine.nodes.profile_rules import reason_for
-from wharfinger.events.decisions import NodesAnswer
+from wharfinger.events.decisions import NodesDecision
 from wharfinger.rules.changes import ChangeSet, size
 from wharfinger.stages.cluster.framework_view import pictured, wanted_pod
 from wharfinger.stages.cluster.node_search import placer_for, profile_name, room_kept
@@ -87,7 +87,7 @@ class NodesTrace:
         return next((node for node in self.nodes if node.refused and node.ways), None)
 
 
-def trace(state: ClusterStageState, data: NodesAnswer) -> NodesTrace | None:
+def trace(state: ClusterStageState, data: NodesDecision) -> NodesTrace | None:
     """Shows how the decision `data` about one binding came about: evaluates every plugin on every
     node, in the state before the decision is folded. Returns for each node its score by plugin, or
     the reasons why plugins refused it.
@@ -127,12 +127,12 @@ def trace(state: ClusterStageState, data: NodesAnswer) -> NodesTrace | None:
 
 
 def _asked(
-    state: ClusterStageState, data: NodesAnswer
+    state: ClusterStageState, data: NodesDecision
 ) -> tuple[PodClass, Pod, tuple[WaitingPod, ...]]:
     """Returns what the decision is about: the class of its replicas, one of them as a pod, and the
-    waiting pods that it places. The last is empty if it places replicas without pods; these are of
-    the class of their binding."""
-    uids = {uid for share in data.placed for uid in share.pods}
+    waiting pods that it is about. The last is empty if it is about replicas without pods; these are
+    of the class of their binding."""
+    uids = set(data.named_pods)
     waiting = tuple([pod for uid, pod in state.book.waiting.pods.items() if uid in uids])
     if not waiting:
         held = state.book.held[data.binding]

@@ -22,6 +22,7 @@ from wharfinger.events.assignments import (
     Refused,
     Released,
     Silenced,
+    UnplacedPods,
 )
 from wharfinger.events.cluster_state import NodesObserved, ObjectsObserved, PodsObserved
 from wharfinger.kernel.decider import Micros
@@ -83,7 +84,7 @@ def fold_item(
         case PodsRemoved(pods=uids, until_us=until):
             cluster.finished.removal_decided(uids, until)
             return
-        case Assigned() | Refused():
+        case Assigned() | Refused() | UnplacedPods():
             return
         case Placed() if not cluster.pool_of:
             return

@@ -60,9 +60,10 @@ Sets = Mapping[str, tuple[Component, ...]]
 """Live classes of workloads with several components, by key, in order of key. They are counted in
 whole sets."""
 
-DEMANDS_KEPT = 1_000
-PROPORTIONS_KEPT = 20_000
-"""How many demands, and how many proportions between two classes, each cluster remembers."""
+DEMANDS_KEPT = 10_000
+PROPORTIONS_KEPT = 200_000
+"""How many demands, and how many proportions between two classes, are remembered for all clusters.
+Both are functions of the classes alone, which are the same in every cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +87,33 @@ class _Devices:
     milli: int = 0
 
 
+class KnownDemands:
+    """Remembers what one replica of a class takes, and the proportions between two classes."""
+
+    def __init__(self) -> None:
+        self.proportions = Proportions(PROPORTIONS_KEPT)
+        self._demands: dict[str, Demand] = {}
+
+    def of(self, cls: PodClass) -> Demand:
+        found = self._demands.get(cls.key)
+        if found is None:
+            if len(self._demands) >= DEMANDS_KEPT:
+                self._demands.clear()
+            found = self._demands[cls.key] = demand_of(cls.requirements)
+        return found
+
+
 class ClusterEstimate:
     """Folds the facts of one cluster and computes its free capacity.
 
     `accounted_through`: stream -> highest seq that is included. `published`: the last publication.
-    `pools`: pending and leaving nodes. `makers`: what the pools could still create.
+    `pools`: pending and leaving nodes. `makers`: what the pools could still create. `demands`:
+    shared by the clusters of one estimator.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, demands: KnownDemands | None = None) -> None:
         self.name = name
+        self.demands = demands or KnownDemands()
         self.book = Occupancy()
         self.counter = Counter(self.book.table)
         self.summary: ResourceSummary | None = None
@@ -106,8 +125,6 @@ class ClusterEstimate:
         self._contained: dict[str, int] = {}
         self._compiled: tuple[int, list[PodClass]] = (-1, [])
         self._totals = _Totals(self.book)
-        self._demands: dict[str, Demand] = {}
-        self._proportions = Proportions(PROPORTIONS_KEPT)
 
     # --- fold
 
@@ -280,15 +297,15 @@ class ClusterEstimate:
         be 1 too high.
         """
         pods_limited = not self.book.table.pods_unlimited
-        demands = [(cls.key, self._demand(cls), n) for cls, n in pending]
-        shares = self._proportions.of
+        demand_of_class, shares = self.demands.of, self.demands.proportions.of
+        demands = [(cls.key, demand_of_class(cls), n) for cls, n in pending]
         bounded: list[int] = []
         unplaced: dict[str, int] = {}
         for cls, n in zip(compiled, self.counter.count(), strict=True):
             n -= unbound.get(cls.key, 0)
             least = n
             if n > 0:
-                wanted, taken = self._demand(cls), Displaced()
+                wanted, taken = demand_of_class(cls), Displaced()
                 for key, demand, times in demands:
                     if key != cls.key:
                         taken.add_share(shares(cls.key, wanted, key, demand), times)
@@ -303,14 +320,6 @@ class ClusterEstimate:
                     unplaced[cls.key] = n - least
             bounded.append(max(0, n))
         return bounded, unplaced
-
-    def _demand(self, cls: PodClass) -> Demand:
-        found = self._demands.get(cls.key)
-        if found is None:
-            if len(self._demands) >= DEMANDS_KEPT:
-                self._demands.clear()
-            found = self._demands[cls.key] = demand_of(cls.requirements)
-        return found
 
     def _named(self, free: list[int]) -> dict[str, int]:
         """Returns the free totals of the cluster: resource name -> free amount, at least 0. A

@@ -29,7 +29,7 @@ from wharfinger.events.envelope import Event
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.observer import Failures, Publication
-from wharfinger.stages.estimator.cluster import ClusterEstimate, EstimatedClasses
+from wharfinger.stages.estimator.cluster import ClusterEstimate, EstimatedClasses, KnownDemands
 from wharfinger.stages.estimator.provisioning import next_return
 from wharfinger.stages.pools import PoolPolicies
 
@@ -53,7 +53,7 @@ class EstimatorState:
     that the policy gives the cluster. `changed`: clusters to estimate again. `quoted`: clusters
     whose published estimate has quotas. `removed`: clusters that left and did not join again;
     nothing is published for them. `policies`: pools and prices. `returns`: cluster -> time at which
-    a sold-out offering may be requested again.
+    a sold-out offering may be requested again. `demands`: what replicas of the classes take.
     """
 
     clusters: dict[str, ClusterEstimate] = field(default_factory=dict)
@@ -68,11 +68,12 @@ class EstimatorState:
     changed: set[str] = field(default_factory=set)
     policies: PoolPolicies = field(default_factory=PoolPolicies)
     returns: dict[str, Micros] = field(default_factory=dict)
+    demands: KnownDemands = field(default_factory=KnownDemands)
 
     def cluster(self, name: str) -> ClusterEstimate:
         found = self.clusters.get(name)
         if found is None:
-            found = self.clusters[name] = ClusterEstimate(name)
+            found = self.clusters[name] = ClusterEstimate(name, self.demands)
         return found
 
     def adopt_quotas(self, name: str, rooms: Iterable[QuotaRoom]) -> None:

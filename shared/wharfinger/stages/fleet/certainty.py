@@ -19,7 +19,7 @@ decision over more than `CLUSTERS_MAX` clusters is not checked: its share of eac
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -126,12 +126,12 @@ def waits_for_count(state: FleetState, record: BindingState) -> bool:
     return record.refused not in ("", EXCEEDED) and not record.shrunk
 
 
-def next_limit(record: BindingState, clock: Micros, patience_us: Micros) -> Micros:
-    """Return the next time after `clock` at which a time limit of a waiting request ends, in
-    microseconds. Its limits are `EARLY_S`, a third of the patience, and the patience. Where all of
-    them are over, return the last one."""
+def next_limit(asked_at: Micros, clock: Micros, patience_us: Micros) -> Micros:
+    """Return the next time after `clock` at which a time limit of a request ends that was made at
+    `asked_at` and waits, in microseconds. Its limits are `EARLY_S`, a third of the patience, and
+    the patience. Where all of them are over, return the last one."""
     limits = (EARLY_S * SECOND, patience_us // 3, patience_us)
-    ends = [record.asked_at + min(limit, patience_us) for limit in limits]
+    ends = [asked_at + min(limit, patience_us) for limit in limits]
     return next((end for end in sorted(ends) if end > clock), ends[-1])
 
 
@@ -144,10 +144,11 @@ def _is_sure(
 ) -> bool:
     if len(targets) > CLUSTERS_MAX:
         return True
-    held = question.held
+    held, certain = question.held, _certain(state, record)
+    known, clusters = state.column(record).values, state.clusters
     return all(
         n <= held.get(name, 0)
-        or (more := n - held.get(name, 0)) <= surely(state, record, name)
+        or (more := n - held.get(name, 0)) <= certain(name, int(known[clusters[name].position]))
         or _gives_way(state, record, question, name, more)
         for name, n in targets.items()
     )
@@ -166,13 +167,25 @@ def _gives_way(
 def surely(state: FleetState, record: BindingState, name: str) -> int:
     """Return how many more of the binding's replicas certainly fit in the cluster. Where the
     cluster's pools can add nodes, return the number of all its replicas."""
-    if name in state.cluster_index.provisioning:
-        return record.spec.replicas
-    demand = state.estimates.demand_of(record)
-    cluster = state.clusters[name]
+    return _certain(state, record)(name, None)
+
+
+def _certain(state: FleetState, record: BindingState) -> Callable[[str, int | None], int]:
+    """Return `surely` for one binding, for several clusters: called with the name of a cluster, and
+    with the estimate of the cluster for the binding where it is known already."""
+    demand, proportions = state.estimates.demand_of(record), state.estimates.proportions
     young = record.asked and _is_younger(state, record, state.patience_us // 3)
-    proportions = state.estimates.proportions
-    return cluster.surely(record.class_key, demand, proportions, record.claim, placed=young)
+    class_key, claim, clusters = record.class_key, record.claim, state.clusters
+    provisioning, replicas = state.cluster_index.provisioning, record.spec.replicas
+
+    def certain(name: str, estimate: int | None) -> int:
+        if name in provisioning:
+            return replicas
+        return clusters[name].surely(
+            class_key, demand, proportions, claim, placed=young, estimate=estimate
+        )
+
+    return certain
 
 
 class SureTerms:
@@ -186,9 +199,13 @@ class SureTerms:
         return len(self._terms)
 
     def __getitem__(self, place: int, /) -> Term:
-        term = self._terms[place]
+        state, record, term = self._state, self._record, self._terms[place]
+        known, certain = state.column(record).values, _certain(state, record)
+        clusters = state.clusters
         estimates = [
-            min(int(fits), surely(self._state, self._record, name)) if fits > 0 else int(fits)
+            min(int(fits), certain(name, int(known[clusters[name].position])))
+            if fits > 0
+            else int(fits)
             for name, fits in zip(term.feasible.names, term.estimates, strict=True)
         ]
         if isinstance(term.estimates, np.ndarray):

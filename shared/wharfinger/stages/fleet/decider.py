@@ -291,8 +291,10 @@ class FleetDecider:
         if not self.patience_s or not state.waiting.asked:
             return None
         patience_us = self.patience_s * SECOND
-        asked = [state.bindings[name] for name in state.waiting.asked]
-        return min([next_limit(record, state.clock, patience_us) for record in asked])
+        bindings = state.bindings
+        # Requests that came in one round have the same time.
+        times = {bindings[name].asked_at for name in state.waiting.asked}
+        return min([next_limit(asked_at, state.clock, patience_us) for asked_at in times])
 
     def open_requests(self, state: FleetState) -> OpenRequests:
         """As `stages.open_requests.AnswersRequests`."""

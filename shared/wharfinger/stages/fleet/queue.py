@@ -85,9 +85,9 @@ class HeldBack:
             self._least[record.group] = min(wanted, self._least.get(record.group, wanted))
 
     def has(self, state: FleetState, record: BindingState) -> bool:
-        if not waits_for_count(state, record):
+        if self._priority is None or not waits_for_count(state, record):
             return False
-        if self._priority is not None and record.spec.priority < self._priority:
+        if record.spec.priority < self._priority:
             return True
         least = self._least.get(record.group)
         return (

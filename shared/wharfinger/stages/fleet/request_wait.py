@@ -58,7 +58,7 @@ def wait_of(
         if question is None or not awaited:
             if full or not patience_us:
                 return RequestWait("round", (), since)
-            again = next_limit(record, clock, patience_us)
+            again = next_limit(record.asked_at, clock, patience_us)
             return RequestWait("requests", (), since, again, since + patience_us)
         clusters = tuple(dict.fromkeys(_clusters(state, record, question, awaited)))
         due, until = _due(state, record, patience_us), since + patience_us
@@ -110,7 +110,7 @@ def _due(state: FleetState, record: BindingState, patience_us: Micros) -> Micros
     """The first of its time limits at which it would not wait any more."""
     last = record.asked_at + patience_us
     while state.clock < last:
-        state.clock = next_limit(record, state.clock, patience_us)
+        state.clock = next_limit(record.asked_at, state.clock, patience_us)
         if not _awaited(state, record)[0]:
             break
     return state.clock

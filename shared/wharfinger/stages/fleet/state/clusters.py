@@ -260,7 +260,11 @@ class ClusterState:
         counted = None if self.capacity is None else self.capacity.classes.get(class_key)
         if counted is None:
             counted = scattered(self.grades, demand)
-        return NO_BOUND if counted == NO_BOUND else counted - self.taken.get(class_key, 0)
+        if counted == NO_BOUND:
+            return NO_BOUND
+        if self._deducted != len(self.pending):
+            self._deduct_last()
+        return counted - self._taken.get(class_key, 0)
 
     @property
     def grades(self) -> tuple[NodeGrade, ...]:
@@ -301,6 +305,7 @@ class ClusterState:
         claim: Claim | None = None,
         *,
         placed: bool = True,
+        estimate: int | None = None,
     ) -> int:
         """Return how many more replicas of the class fit for certain: a lower bound of `estimate`.
         The pending replicas (decided, but not yet counted) may run on any node. This function
@@ -313,10 +318,10 @@ class ClusterState:
         `demand`: what one replica takes. `proportions`: those known already. `claim`: namespace and
         priority class, for quotas.
         `placed`: also deduct the replicas of the class that are in the cluster but not on a node
-        yet.
+        yet. `estimate`: the estimate, where it is known already.
         Example: estimate 9, class count 12, at most 5 no longer fit, 1 replica is not on a node:
         12 - 5 - 1 = 6."""
-        fits = self.estimate(class_key, demand, claim)
+        fits = self.estimate(class_key, demand, claim) if estimate is None else estimate
         if fits <= 0 or fits >= UNLIMITED:
             return fits
         counted = None if self.capacity is None else self.capacity.classes.get(class_key)

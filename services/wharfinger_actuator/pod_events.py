@@ -1,0 +1,100 @@
+"""The Events of one cluster are sent beside its effects and never hold them up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+
+import structlog
+
+from wharfinger.domain.time import Micros
+from wharfinger.runtime.kube.api import KubeApi
+from wharfinger.stages.actuator.answers import ApiAnswer
+from wharfinger.stages.actuator.attempts import FORBIDDEN_S, SECOND_US
+from wharfinger.stages.actuator.effects import Effect
+from wharfinger.stages.actuator.pod_events import (
+    EventBudget,
+    PodEvent,
+    event_of,
+    event_request,
+    series_request,
+)
+from wharfinger_actuator.sending import BATCH, answered, paused
+
+WAITING_MAX = 1_000
+"""Events that wait to be sent. Later ones are left out."""
+
+COUNTED_MAX = 10_000
+"""Events of which it is remembered how often they were said."""
+
+log = structlog.get_logger(__name__)
+
+
+class PodEvents:
+    """`instance`: the name of this process. `dropped`: how many were left out so far."""
+
+    def __init__(self, cluster: str, instance: str, clock: Callable[[], Micros]) -> None:
+        self._cluster = cluster
+        self._instance = instance
+        self._clock = clock
+        self._waiting: asyncio.Queue[PodEvent] = asyncio.Queue(WAITING_MAX)
+        self._budget = EventBudget()
+        self._counts: OrderedDict[str, int] = OrderedDict()
+        self._stopped_until: Micros = 0
+        self.dropped = 0
+
+    def offer(self, effect: Effect) -> None:
+        """Called when the effect was carried out."""
+        event = event_of(effect)
+        if event is None:
+            return
+        at = self._clock()
+        if self._waiting.full() or at < self._stopped_until or not self._budget.take(at):
+            self.dropped += 1
+            return
+        self._waiting.put_nowait(event)
+
+    async def run(self, api: KubeApi) -> None:
+        """Until cancelled."""
+        while True:
+            event: PodEvent | None = await self._waiting.get()
+            stopped, dropped = bool(await paused(api)), self.dropped
+            for _ in range(BATCH):
+                if event is None:
+                    break
+                if not stopped:
+                    await self._send(api, event)
+                event = None if self._waiting.empty() else self._waiting.get_nowait()
+            else:
+                if event is not None and not self._waiting.full():
+                    self._waiting.put_nowait(event)
+            if self.dropped > dropped:
+                log.info("events.dropped", cluster=self._cluster, count=self.dropped - dropped)
+
+    async def _send(self, api: KubeApi, event: PodEvent) -> None:
+        at = self._clock()
+        answer = await answered(api, event_request(event, self._instance, at))
+        count = 1
+        if answer.code == 409:
+            count = self._counts.get(event.name, 1) + 1
+            answer = await answered(api, series_request(event, count, at))
+        self._counts[event.name] = count
+        self._counts.move_to_end(event.name)
+        if len(self._counts) > COUNTED_MAX:
+            self._counts.popitem(last=False)
+        self._note(event, answer, at)
+
+    def _note(self, event: PodEvent, answer: ApiAnswer, at: Micros) -> None:
+        if 200 <= answer.code < 300:
+            return
+        if answer.code in (401, 403):
+            self._stopped_until = at + int(FORBIDDEN_S * SECOND_US)
+        log.info(
+            "event.not_sent",
+            cluster=self._cluster,
+            object=str(event.pod),
+            reason=event.reason,
+            code=answer.code,
+            why=answer.message,
+        )
