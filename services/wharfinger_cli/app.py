@@ -221,14 +221,29 @@ def doctor(context: typer.Context, data_dir: Dir = None, output: Out = None) -> 
 
 
 @app.command(rich_help_panel=PLANE)
-def migrate(context: typer.Context, data_dir: Dir = None) -> None:
+def migrate(
+    context: typer.Context,
+    roles: Annotated[
+        bool,
+        typer.Option(
+            "--roles", help="Also make the database's roles for services, with their rights."
+        ),
+    ] = False,
+    print_roles: Annotated[
+        bool, typer.Option("--print-roles", help="Print the SQL of these roles, and do nothing.")
+    ] = False,
+    data_dir: Dir = None,
+) -> None:
     """Bring schema and topics of the named database and broker to this version. `up` does it by
     itself.
 
-    Example: wharfinger migrate"""
+    Examples: wharfinger migrate | wharfinger migrate --roles"""
     from wharfinger_cli import lifecycle
 
-    lifecycle.migrate(_request(context, data_dir))
+    if print_roles:
+        lifecycle.print_roles()
+    else:
+        lifecycle.migrate(_request(context, data_dir), roles=roles)
 
 
 credentials = typer.Typer(help="Who may use the HTTP API.", no_args_is_help=True)
@@ -506,7 +521,9 @@ def release(
     output: Out = None,
 ) -> None:
     """Give a cluster back: its mode becomes observe, and nodes that were cordoned for decisions are
-    uncordoned. Nothing that runs is touched. Ends with 1 when something is left."""
+    uncordoned. Nothing that runs is touched. Ends with 1 when something is left.
+
+    Examples: wharfinger release oslo --dry-run | wharfinger release oslo"""
     from wharfinger_cli import release as module
 
     options = module.ReleaseOptions(annotations, dry_run, kubeconfig, kube_context)

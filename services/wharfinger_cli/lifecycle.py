@@ -23,7 +23,7 @@ from wharfinger.runtime.processes import last_lines
 from wharfinger.runtime.settings import ENV_PREFIX, SettingsError, load_settings
 from wharfinger.runtime.supervisor import Supervisor, stop_on_signals, take_down
 from wharfinger_cli.failures import CommandError
-from wharfinger_cli.output import count, messages
+from wharfinger_cli.output import count, messages, write
 from wharfinger_cli.request import Request
 
 LOG_NAME = "supervisor"
@@ -86,16 +86,39 @@ def down(request: Request) -> None:
         messages().print(f"no plane is up in {data_dir}")
 
 
-def migrate(request: Request) -> None:
+def migrate(request: Request, *, roles: bool) -> None:
     import asyncio
 
     from wharfinger.runtime.topic_setup import lay
 
-    laid = asyncio.run(lay(load_settings(request.flags)))
+    settings = load_settings(request.flags)
+    laid = asyncio.run(lay(settings))
     messages().print(
         f"schema is current; {count(len(laid.created), 'topic')} created, "
         f"{len(laid.incarnations)} in all"
     )
+    if roles:
+        made = asyncio.run(_make_roles(settings.backend().database_url))
+        messages().print(f"roles: {', '.join(made)}")
+
+
+async def _make_roles(database_url: str) -> list[str]:
+    from wharfinger.runtime.ledger.database import Database
+    from wharfinger.runtime.ledger.roles import ROLES, make_roles
+
+    database = Database(database_url, "wharfinger-roles")
+    try:
+        await make_roles(database)
+    finally:
+        await database.close()
+    return [role.full_name for role in ROLES]
+
+
+def print_roles() -> None:
+    from wharfinger.runtime.ledger.roles import statements
+
+    for statement in statements():
+        write(f"{statement};")
 
 
 def data_dir_of(request: Request) -> Path:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from tests.contract.test_docs import misread
 
+from wharfinger.runtime.ledger.roles import ROLES
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.settings import ENV_PREFIX, Settings
 from wharfinger_api import figures as api_figures
@@ -78,7 +79,8 @@ def test_every_metric_of_the_plane_is_explained() -> None:
 def test_metrics_that_are_named_exist(path: Path) -> None:
     named = set(re.findall(r"\b(wharfinger_[a-z_]+)", path.read_text("utf-8")))
     services = {name for name in named if (ROOT / "services" / name).is_dir()}
-    assert named - services <= figures()
+    roles = {role.full_name for role in ROLES}
+    assert named - services - roles <= figures()
 
 
 @each_page

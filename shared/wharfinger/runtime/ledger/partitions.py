@@ -112,7 +112,8 @@ async def lock_history(transaction: Transaction) -> None:
     for _ in range(_TRIES):
         await raw.execute("savepoint before_lock")
         try:
-            await raw.execute("lock table event, round, input, decision in access exclusive mode")
+            # as the owner of the tables, whom the publisher need not be
+            await raw.execute("select ledger_lock_history()")
             return
         except PostgresError as error:
             if getattr(error, "sqlstate", None) not in _IN_USE:
@@ -144,15 +145,9 @@ async def spans(raw: Raw) -> list[Span]:
 
 
 async def make(raw: Raw, span: Span) -> None:
-    """The tables of a new span, with what the default partition has of its days."""
-    for table, partition in zip(TABLES, span.tables, strict=True):
-        await raw.execute(f"create table {partition} (like {table} including all)")
-        await raw.execute(
-            f"with moved as (delete from {table}_default where day >= {span.first:d} "
-            f"and day < {span.beyond:d} returning *) "
-            f"insert into {partition} select * from moved"
-        )
-        await attach(raw, table, partition, span)
+    """The tables of a new span, with what the default partition has of its days. The function does
+    it as the owner of the tables, whom the publisher need not be."""
+    await raw.execute("select ledger_make_span($1, $2, $3)", span.first, span.beyond, span.suffix)
 
 
 async def attach(raw: Raw, table: str, partition: str, span: Span) -> None:

@@ -6,8 +6,8 @@ history carries it. There are no foreign keys: rows of the history are never cha
 written in one transaction, and `verify` sees more than a foreign key could. Text is compared by its
 bytes (collation C), so that order and prefixes are the same everywhere.
 
-Only `migration` needs this description; everything else speaks SQL as text (`database`). `days`
-says by what the history is partitioned, `version` which migration this code needs.
+Only `migration` and `roles` need this description; everything else speaks SQL as text (`database`).
+`days` says by what the history is partitioned, `version` which migration this code needs.
 """
 
 from __future__ import annotations

@@ -1,0 +1,143 @@
+"""Roles of the database: what each part of a plane may do with each table.
+
+Roles without a login, one for each kind of program. Who runs a plane gives each program a login
+that is a member of one of them. The owner of the tables is none of them: it migrates
+(`wharfinger migrate`) and retires (`wharfinger ledger retire`), and no service needs it.
+
+History (`HISTORY`) is only added to: no role may update or delete a row of it. What a service must
+change is beside it, and verify or a rebuild shows what was done to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from wharfinger.runtime.ledger.database import Database
+from wharfinger.runtime.ledger.schema import metadata
+
+TABLES = tuple(sorted(metadata.tables))
+
+HISTORY = ("round", "input", "event", "decision", "feed", "access", "retirement", "plan")
+"""Tables whose rows no service changes."""
+
+SECRET = ("token", "idempotency", "access", "access_head")
+"""Tables that a reader does not see."""
+
+PREFIX = "wharfinger_"
+
+SELECT, INSERT, DELETE = "select", "insert", "delete"
+
+
+def _update(*columns: str) -> str:
+    return f"update ({', '.join(columns)})"
+
+
+_ROUNDS: Mapping[str, tuple[str, ...]] = {
+    "stream": (INSERT, _update("round", "seq", "hash", "epoch", "at_us", "snapshot")),
+    "round": (INSERT,),
+    "input": (INSERT,),
+    "event": (INSERT,),
+    "decision": (INSERT,),
+    "fact": (INSERT, _update("partition_key", "event", "sha256", "seq", "at_us")),
+    "plan": (INSERT,),
+    # moved by the statement that commits a round; old ones go when they were compared
+    "record_mark": (INSERT, _update("at_offset", "sha256", "epoch", "noted_at"), DELETE),
+}
+_READ = tuple(name for name in TABLES if name not in SECRET)
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseRole:
+    """`name` without `PREFIX`. `reads`: tables. `writes`: table -> privileges. `functions`: that it
+    may call."""
+
+    name: str
+    purpose: str
+    reads: tuple[str, ...]
+    writes: Mapping[str, tuple[str, ...]]
+    functions: tuple[str, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        return PREFIX + self.name
+
+
+ROLES: tuple[DatabaseRole, ...] = (
+    DatabaseRole("reader", "reads history and state, without tokens and access records", _READ, {}),
+    DatabaseRole(
+        "auditor",
+        "reads everything but the tokens: audit verify, audit checkpoint, audit access",
+        (*_READ, "access", "access_head"),
+        {},
+    ),
+    DatabaseRole(
+        "stage",
+        "schedulers, estimator, descheduler, annotator, collector and actuator; apply and delete",
+        _READ,
+        {**_ROUNDS, "snapshot": (INSERT,), "snapshot_section": (INSERT, DELETE)},
+    ),
+    DatabaseRole(
+        "publisher",
+        "the publisher: cursors, positions of the feed, partitions of days to come",
+        _READ,
+        {
+            **_ROUNDS,
+            "feed": (INSERT,),
+            "feed_head": (_update("position", "epoch"),),
+            "cursor": (INSERT, _update("seq"), DELETE),
+            "cursor_position": (INSERT, _update("end_offset")),
+            "incarnation": (INSERT, _update("counter", "boot_id")),
+        },
+        ("ledger_lock_history()", "ledger_make_span(int, int, text)"),
+    ),
+    DatabaseRole(
+        "api",
+        "the HTTP API; token create and revoke",
+        TABLES,
+        {
+            **_ROUNDS,
+            "access": (INSERT,),
+            "access_head": (_update("seq", "hash", "at_us"),),
+            "token": (INSERT, _update("revoked_at_us")),
+            "idempotency": (
+                INSERT,
+                _update("request", "holder", "at_us", "status", "media_type", "body"),
+                DELETE,
+            ),
+        },
+    ),
+)
+
+
+def statements() -> Iterator[str]:
+    """SQL that makes the roles and gives them exactly these rights, however often it runs. For the
+    owner of the tables, who may also create roles, or after somebody who may."""
+    for role in ROLES:
+        name = role.full_name
+        yield (
+            f"do $$ begin create role {name} nologin; "
+            "exception when duplicate_object or unique_violation then null; end $$"
+        )
+        yield (
+            "do $$ begin "
+            f"execute format('revoke all on all tables in schema %I from {name}', "
+            "current_schema()); "
+            f"execute format('revoke all on all functions in schema %I from {name}', "
+            "current_schema()); "
+            f"execute format('grant usage on schema %I to {name}', current_schema()); end $$"
+        )
+        yield f"grant usage on schema ledger_at to {name}"
+        yield f"grant select on all tables in schema ledger_at to {name}"
+        yield f"grant {SELECT} on {', '.join((*role.reads, 'alembic_version'))} to {name}"
+        for table, privileges in role.writes.items():
+            yield f"grant {', '.join(privileges)} on {table} to {name}"
+        for function in role.functions:
+            yield f"grant execute on function {function} to {name}"
+
+
+async def make_roles(database: Database) -> None:
+    """In one transaction. LedgerError: the user may not create roles, or is not the owner."""
+    async with database.transaction() as transaction:
+        for statement in statements():
+            await transaction.raw.execute(statement)

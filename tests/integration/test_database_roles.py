@@ -1,0 +1,269 @@
+"""Roles of the database: each does its work, and none can change history."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from tests.api import serving
+from tests.backends import fresh_database, in_a_loop
+from tests.counter import Counter, Writer, withdrawn
+from tests.integration.test_access import APPLY
+
+from wharfinger.events.streams import BINDINGS
+from wharfinger.history.verification import take_checkpoint
+from wharfinger.runtime.backends import Backend
+from wharfinger.runtime.ledger import (
+    DecisionQuery,
+    FeedAppender,
+    Ledger,
+    LedgerError,
+    SnapshotFollower,
+    Submission,
+    audit_verify,
+)
+from wharfinger.runtime.ledger.access import AccessQuery, access_records
+from wharfinger.runtime.ledger.at_position import PastDatabase
+from wharfinger.runtime.ledger.database import Database
+from wharfinger.runtime.ledger.days import DAY_US
+from wharfinger.runtime.ledger.partitions import ensure_partitions
+from wharfinger.runtime.ledger.roles import HISTORY, ROLES, SECRET, TABLES, make_roles, statements
+from wharfinger_cli.lifecycle import _make_roles, print_roles
+
+pytestmark = pytest.mark.integration
+
+LIFE = 1
+BY_NAME = {role.name: role for role in ROLES}
+OPERATIONS = ("select", "insert", "update", "delete", "truncate")
+
+
+def as_role(url: str, name: str) -> str:
+    """The URL of a session that has the rights of the role, and no others."""
+    return f"{url}{'&' if '?' in url else '?'}role={BY_NAME[name].full_name}"
+
+
+async def _made(url: str) -> None:
+    for _ in range(2):  # again: the same
+        assert await _make_roles(url) == [role.full_name for role in ROLES]
+    ledger = await Ledger.open(url, "tests")  # the first one makes the intake
+    await ledger.close()
+
+
+@pytest.fixture(scope="module")
+def url(backend: Backend, migrated_database: str) -> Iterator[str]:
+    with fresh_database(backend.database_url, template=migrated_database) as found:
+        in_a_loop(lambda: _made(found))
+        yield found
+
+
+@asynccontextmanager
+async def opened(url: str, name: str) -> AsyncIterator[Ledger]:
+    ledger = await Ledger.open(as_role(url, name), f"tests-{name}")
+    try:
+        yield ledger
+    finally:
+        await ledger.close()
+
+
+async def test_each_role_has_the_rights_of_the_table_and_no_other(url: str) -> None:
+    """Of every table, by what the server says of whole tables and of columns."""
+    database = Database(url, "tests")
+    try:
+        async with database.reading() as raw:
+            rows = await raw.fetch(
+                "select r, t, has_table_privilege(r, t, 'select'), "
+                "has_table_privilege(r, t, 'insert'), has_any_column_privilege(r, t, 'update'), "
+                "has_table_privilege(r, t, 'delete'), has_table_privilege(r, t, 'truncate') "
+                "from unnest($1::text[]) r, unnest($2::text[]) t",
+                [role.full_name for role in ROLES],
+                list(TABLES),
+            )
+            strangers = await raw.fetch(
+                "select c.relname, a.grantee::regrole::text "
+                "from pg_class c, aclexplode(c.relacl) a where c.relkind in ('r', 'p') "
+                "and a.grantee::regrole::text like 'wharfinger_%' "
+                "and c.relname <> all($1::text[]) and c.relname <> 'alembic_version'",
+                list(TABLES),
+            )
+    finally:
+        await database.close()
+    assert strangers == []  # not of a partition either: they are reached through their table
+    found = {(name, table): dict(zip(OPERATIONS, may, strict=True)) for name, table, *may in rows}
+    assert len(found) == len(ROLES) * len(TABLES)
+    for role in ROLES:
+        for table in TABLES:
+            may = found[role.full_name, table]
+            writes = role.writes.get(table, ())
+            assert may == {
+                "select": table in role.reads,
+                "insert": "insert" in writes,
+                "update": any(one.startswith("update") for one in writes),
+                "delete": "delete" in writes,
+                "truncate": False,
+            }, (role.name, table)
+            assert table not in HISTORY or not (may["update"] or may["delete"])
+    for name in ("reader", "stage", "publisher"):
+        assert not set(SECRET) & set(BY_NAME[name].reads)
+    assert not BY_NAME["reader"].writes
+    assert not BY_NAME["auditor"].writes
+
+
+async def test_history_is_refused_by_the_server(url: str) -> None:
+    """Tried, and not only looked up."""
+    for role in ROLES:
+        database = Database(as_role(url, role.name), "tests")
+        try:
+            for statement in (
+                *(f"delete from {table}" for table in HISTORY),
+                "update decision set outcome = 'x'",
+                "update event set body = ''",
+                "update round set hash = ''",
+                "update access set actor = 'x'",
+                "update stream set name = 'x'",
+                "truncate round",
+                "drop table decision",
+                "create table mine (id int)",
+                "alter table round detach partition round_default",
+                "delete from round_default",
+                "create role wharfinger_other",
+            ):
+                with pytest.raises(LedgerError, match=r"denied|must be owner|must have"):
+                    async with database.reading() as raw:
+                        await raw.execute(statement)
+        finally:
+            await database.close()
+
+
+async def test_a_plane_lives_with_each_part_under_its_own_role(
+    backend: Backend, migrated_database: str
+) -> None:
+    with fresh_database(backend.database_url, template=migrated_database) as url:
+        await _made(url)
+        await _stage(url)
+        await _publisher(url)
+        await _api(url)
+        async with opened(url, "auditor") as ledger:
+            found = await audit_verify(ledger)
+            assert found.ok, found.first_bad
+            assert found.streams >= 3
+            _, checkpoint = await take_checkpoint(ledger, 1)
+            assert checkpoint is not None
+            assert {"access", "fleet/0", "intake"} <= {mark.stream for mark in checkpoint.streams}
+            assert await access_records(ledger.database, AccessQuery())
+        await _reader(url)
+
+
+async def _stage(url: str) -> None:
+    async with opened(url, "stage") as ledger:
+        await ledger.ensure_streams(["fleet/0"])
+        writer = Writer((await ledger.raise_epoch(["fleet/0"]))["fleet/0"])
+        for number in range(4):
+            rounds = [writer.step([withdrawn(number)])]
+            await ledger.commit(rounds, writer.events)
+            await SnapshotFollower(ledger, Counter.of_profile, "fleet/0", every_rounds=1).catch_up()
+        event = withdrawn(100)
+        for _ in range(2):
+            await ledger.accept([Submission(event, BINDINGS.name, event.subject, event.subject)])
+        lock = await ledger.partition_lock("tests")
+        await lock.release()
+        assert not await ledger.end_frozen("tests")
+        assert (await ledger.freshness()) is not None
+
+
+async def _publisher(url: str) -> None:
+    async with opened(url, "publisher") as ledger:
+        appender = FeedAppender(ledger.database)
+        await appender.begin()
+        while await appender.append():
+            pass
+        assert (await ledger.feed_head()).position >= 5
+        topics = {BINDINGS.name: "1"}
+        await ledger.incarnation([BINDINGS.name], {BINDINGS.name}, "boot", topics)
+        rows = await ledger.rows_after({}, 100)
+        last = {row.stream: row.seq for row in rows}
+        await ledger.advance("publisher", LIFE, last, {f"{BINDINGS.name}/0": 3})
+        await ledger.advance("publisher", LIFE, last, {f"{BINDINGS.name}/0": 4})
+        assert (await ledger.cursors("publisher", LIFE)).seqs == last
+        # the partitions of days that are still far
+        later = 30_000 * DAY_US
+        made = await ensure_partitions(ledger.database, later, 30)
+        assert made
+        assert await ensure_partitions(ledger.database, later, 30) == []
+        async with ledger.database.reading() as raw:
+            owners = await raw.fetch(
+                "select distinct relowner::regrole::text from pg_class "
+                "where relname like 'round_%' and relkind = 'r'"
+            )
+        assert len(owners) == 1
+        assert not owners[0][0].startswith("wharfinger_")
+    for name in ("reader", "stage", "api", "auditor"):
+        async with opened(url, name) as ledger:
+            with pytest.raises(LedgerError, match="permission denied for function"):
+                async with ledger.database.reading() as raw:
+                    await raw.execute("select ledger_make_span(1, 2, '00000001')")
+
+
+async def _api(url: str) -> None:
+    async with serving(as_role(url, "api")) as api:
+        operator = await api.as_("operator", "viewer", name="ops")
+        key = {"Idempotency-Key": uuid4().hex}
+        first = await operator.send("POST", "/v1/apply", APPLY, **key)
+        assert first.status_code == 200, first.text
+        assert (await operator.send("POST", "/v1/apply", APPLY, **key)).content == first.content
+        for path in ("/v1/bindings", "/v1/decisions", "/v1/streams", "/v1/events?after=earliest"):
+            assert (await operator.get(path)).status_code == 200, path
+        then = await operator.get("/v1/bindings?at=position:1")
+        assert then.status_code == 200, then.text
+        admin = await api.as_("admin")
+        made = (await admin.send("POST", "/v1/tokens", {"name": "x", "roles": ["viewer"]})).json()
+        assert (await admin.send("DELETE", f"/v1/tokens/{made['id']}")).status_code == 204
+        assert (await admin.get("/v1/access")).json()["items"]
+
+
+async def _reader(url: str) -> None:
+    async with opened(url, "reader") as ledger:
+        assert [row async for row in ledger.decisions(DecisionQuery())]
+        with pytest.raises(LedgerError, match="permission denied for table access"):
+            await access_records(ledger.database, AccessQuery())
+        with pytest.raises(LedgerError, match="permission denied for table token"):
+            async with ledger.database.reading() as raw:
+                await raw.fetch("select * from token")
+    past = PastDatabase(as_role(url, "reader"), "tests")
+    try:
+        cut = await past.cut_by_position(2)
+        assert await past.at(cut).heads()
+    finally:
+        await past.close()
+
+
+def test_the_sql_is_printed_without_a_database(capsys: pytest.CaptureFixture[str]) -> None:
+    print_roles()
+    assert capsys.readouterr().out.splitlines() == [f"{one};" for one in statements()]
+
+
+def test_the_document_names_every_role() -> None:
+    text = (Path(__file__).parents[2] / "SECURITY.md").read_text()
+    assert [role.full_name for role in ROLES] == re.findall(
+        r"^\| `(wharfinger_\w+)` \|", text, re.M
+    )
+
+
+async def test_rights_that_were_given_by_hand_are_taken_back(url: str) -> None:
+    database = Database(url, "tests")
+    try:
+        async with database.reading() as raw:
+            await raw.execute("grant delete, update on decision to wharfinger_stage")
+        await make_roles(database)
+        async with database.reading() as raw:
+            row = await raw.fetchrow(
+                "select has_table_privilege('wharfinger_stage', 'decision', 'delete'), "
+                "has_any_column_privilege('wharfinger_stage', 'decision', 'update')"
+            )
+        assert row is not None
+        assert tuple(row) == (False, False)
+    finally:
+        await database.close()
