@@ -1,4 +1,8 @@
-"""`python -m benchmarks`: every figure of docs/performance.md, measured now on this machine."""
+"""`python -m benchmarks`: every figure of docs/performance.md, measured now on this machine.
+
+`--only openb` (or `latency`, `idle`) measures one part. Each run keeps its figures, with the raw
+limits of the same run, in `benchmarks/history`; with `--no-record` it does not.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import asyncio
 import os
 import platform
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -26,31 +30,13 @@ from benchmarks import (
     replay,
 )
 from benchmarks.growth import growth
+from benchmarks.history import Figure, commit_now, record
+from benchmarks.idle import processor_seconds
 from benchmarks.latency import latency
 from benchmarks.openb import data_directory, openb
 from benchmarks.plane import PlaneUnderTest, a_plane
-from benchmarks.raw import raw_limits
+from benchmarks.raw import RawLimits, raw_limits
 from benchmarks.verify import verified
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """`bound`: what must be reached; `higher` says on which side of it to be. None: printed
-    only."""
-
-    name: str
-    value: float
-    unit: str
-    bound: float | None = None
-    higher: bool = True
-    ratio: str = ""
-
-    @property
-    def met(self) -> str:
-        if self.bound is None:
-            return ""
-        good = self.value >= self.bound if self.higher else self.value <= self.bound
-        return "yes" if good else "NO"
 
 
 def main() -> int:
@@ -58,6 +44,10 @@ def main() -> int:
     parser.add_argument("--processes", choices=("one", "each"), default="one")
     parser.add_argument(
         "--skip-latency", action="store_true", help="leave out the minute at 50 bindings a second"
+    )
+    parser.add_argument("--only", choices=("openb", "latency", "idle"), help="measure one part")
+    parser.add_argument(
+        "--no-record", action="store_true", help="keep no record in benchmarks/history"
     )
     options = parser.parse_args()
     data = data_directory()
@@ -68,6 +58,11 @@ def main() -> int:
         )
         return 2
     figures: list[Figure] = []
+    commit = None if options.no_record else commit_now()  # the tree may change while it runs
+    if options.only:
+        measure_only(options.only, figures, options.processes)
+        finish(figures, commit)
+        return 0
     with a_plane() as plane:
         asyncio.run(measure(plane, figures, options.processes, not options.skip_latency))
     measure_idle(figures, options.processes)
@@ -78,7 +73,7 @@ def main() -> int:
     solved = measure_provisioning(figures)
     emptied = measure_consolidation(figures, data)
     refused = measure_refusals(figures)
-    show(figures)
+    finish(figures, commit)
     console = Console(width=210 if not sys.stdout.isatty() else None)
     console.print(fleet.table(costs))
     console.print(placement.table(selections))
@@ -88,6 +83,33 @@ def main() -> int:
     console.print(consolidation.table(emptied))
     console.print(refusals.table(refused))
     return 0
+
+
+def measure_only(part: str, figures: list[Figure], processes: str) -> None:
+    """One part on a plane of its own, with the raw limits before it."""
+    if part == "idle":
+        measure_idle(figures, processes)
+        return
+    with a_plane() as plane:
+        plane.up("--processes", processes)
+        asyncio.run(_measure_part(plane, figures, part))
+
+
+async def _measure_part(plane: PlaneUnderTest, figures: list[Figure], part: str) -> None:
+    raw = await measure_raw(plane, figures)
+    if part == "openb":
+        data = data_directory()
+        assert data is not None, "main has looked"
+        await measure_openb(plane, figures, raw, data)
+    else:
+        await measure_latency(plane, figures)
+
+
+def finish(figures: list[Figure], commit: str | None) -> None:
+    """Print the figures, and record them; None: keep no record."""
+    show(figures)
+    if commit is not None:
+        print(f"recorded in {record(figures, machine(), commit)}", file=sys.stderr)
 
 
 def measure_idle(figures: list[Figure], processes: str) -> None:
@@ -318,30 +340,8 @@ async def measure(
     figures.append(
         Figure("up, initialised data dir", plane.up("--processes", processes), "s", 8, higher=False)
     )
-    where = plane.plane()
-    say("raw limits ...")
-    raw = await raw_limits(where["bootstrap"], where["database_url"])
-    figures += [
-        Figure("raw: broker produce, 400 B", raw.produce, "/s"),
-        Figure("raw: broker consume, 400 B", raw.consume, "/s"),
-        Figure("raw: COPY 400 B rows, 1000 a durable commit", raw.copy_rows, "/s"),
-    ]
-    say("the openb trace ...")
-    run = await openb(plane, data)
-    live = run.decisions_a_second
-    figures += [
-        Figure(
-            "openb: decisions (fleet + node) durable and published",
-            live,
-            "/s",
-            2000,
-            ratio=f"{live / raw.produce:.1%} of produce, {live / raw.copy_rows:.1%} of COPY",
-        ),
-        Figure("openb: bindings", run.bindings_a_second, "/s"),
-        Figure("openb: bindings with an outcome", run.bindings, "", run.bindings),
-        Figure("openb: replicas placed", run.placed, ""),
-        Figure("openb: ids more than once on the topic", run.duplicates, "", 0, higher=False),
-    ]
+    raw = await measure_raw(plane, figures)
+    live = await measure_openb(plane, figures, raw, data)
     memory = plane.memory_mb()
     parts = ", ".join(f"{name} {mb:.0f}" for name, mb in sorted(memory.items()))
     figures.append(
@@ -412,14 +412,75 @@ async def measure(
         say("50 bindings a second ...")
         plane.down()
         plane.up("--processes", processes)
-        where = plane.plane()
-        found = await latency(where["bootstrap"], where["database_url"])
-        figures += [
-            Figure("50/s: fleet decision p50", found.fleet.p50, "ms", 25, higher=False),
-            Figure("50/s: fleet decision p99", found.fleet.p99, "ms", 100, higher=False),
-            Figure("50/s: node decision p50", found.node.p50, "ms", 45, higher=False),
-            Figure("50/s: node decision p99", found.node.p99, "ms", 150, higher=False),
-        ]
+        await measure_latency(plane, figures)
+
+
+async def measure_raw(plane: PlaneUnderTest, figures: list[Figure]) -> RawLimits:
+    """What broker and database do without us."""
+    Console(stderr=True).print("raw limits ...")
+    where = plane.plane()
+    raw = await raw_limits(where["bootstrap"], where["database_url"])
+    figures += [
+        Figure("raw: broker produce, 400 B", raw.produce, "/s"),
+        Figure("raw: broker consume, 400 B", raw.consume, "/s"),
+        Figure("raw: COPY 400 B rows, 1000 a durable commit", raw.copy_rows, "/s"),
+    ]
+    return raw
+
+
+async def measure_openb(
+    plane: PlaneUnderTest, figures: list[Figure], raw: RawLimits, data: Path
+) -> float:
+    """The openb trace, with the processor time of each part. Returns decisions a second."""
+    Console(stderr=True).print("the openb trace ...")
+    before = processor_seconds(plane)
+    run = await openb(plane, data)
+    live = run.decisions_a_second
+    used = used_since(plane, before, run.decisions)
+    figures += [
+        Figure(
+            "openb: decisions (fleet + node) durable and published",
+            live,
+            "/s",
+            2000,
+            ratio=f"{live / raw.produce:.1%} of produce, {live / raw.copy_rows:.1%} of COPY",
+            processor_us=used,
+        ),
+        Figure(
+            "openb: processor a decision",
+            sum(used.values()),
+            "µs",
+            ratio=", ".join(f"{part} {us:.0f}" for part, us in used.items()),
+        ),
+        Figure("openb: bindings", run.bindings_a_second, "/s"),
+        Figure("openb: bindings with an outcome", run.bindings, "", run.bindings),
+        Figure("openb: replicas placed", run.placed, ""),
+        Figure("openb: ids more than once on the topic", run.duplicates, "", 0, higher=False),
+    ]
+    return live
+
+
+async def measure_latency(plane: PlaneUnderTest, figures: list[Figure]) -> None:
+    """50 bindings a second, open loop, with the processor time of each part a binding."""
+    where, before = plane.plane(), processor_seconds(plane)
+    found = await latency(where["bootstrap"], where["database_url"])
+    used = used_since(plane, before, found.bindings)
+    figures += [
+        Figure("50/s: fleet decision p50", found.fleet.p50, "ms", 25, False, processor_us=used),
+        Figure("50/s: fleet decision p99", found.fleet.p99, "ms", 100, higher=False),
+        Figure("50/s: node decision p50", found.node.p50, "ms", 45, higher=False),
+        Figure("50/s: node decision p99", found.node.p99, "ms", 150, higher=False),
+    ]
+
+
+def used_since(
+    plane: PlaneUnderTest, before: Mapping[tuple[str, int], float], units: int
+) -> dict[str, float]:
+    """Part of the plane -> microseconds of processor time a unit."""
+    used: dict[str, float] = {}
+    for (part, pid), seconds in processor_seconds(plane).items():
+        used[part] = used.get(part, 0.0) + seconds - before.get((part, pid), 0.0)
+    return {part: 1e6 * seconds / units for part, seconds in sorted(used.items())}
 
 
 def show(figures: list[Figure]) -> None:

@@ -56,7 +56,7 @@ from wharfinger.runtime.plane import ENV_PREFIX as ENV_PREFIX
 
 FLEET_SHARDS = 8
 """Of a new plane on a broker of its own: so many processes can choose clusters at the same time.
-What that costs is in docs/performance.md."""
+What that costs is in docs/performance-history.md."""
 
 _DEADLINES = Deadlines()
 

@@ -936,7 +936,13 @@ def _pods(pods: list[PodUid]) -> tuple[PodUid, ...]:
 def sane(devices: Taken) -> list[tuple[int, int]]:
     """Returns the entries (device index, thousandths) that are charged to a node: those above 0,
     each limited to one whole device."""
-    return [(index, min(milli, DEVICE_MILLI)) for index, milli in devices if milli > 0]
+    if not devices:
+        return []
+    return [
+        (index, milli if milli < DEVICE_MILLI else DEVICE_MILLI)
+        for index, milli in devices
+        if milli > 0
+    ]
 
 
 def _hold(devices: list[int], taken: Taken) -> None:

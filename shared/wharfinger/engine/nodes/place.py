@@ -782,12 +782,16 @@ class Placer:
         reasons of refusal and the best nodes, as they are before the first replica is placed, are
         recorded under this number.
         """
-        if self._recording is not None:
-            self._recording.seen[number] = PlacementContext(
-                self.diagnose(cls), self.ranked(cls, self._recording.count)
-            )
         choices: list[NodeChoice] = []
-        while len(choices) < count and (choice := self.choose(cls)) is not None:
+        first: NodeChoice | None = None
+        if self._recording is not None:
+            ranked = self.ranked(cls, self._recording.count)
+            self._recording.seen[number] = PlacementContext(self.diagnose(cls), ranked)
+            first = ranked[0] if ranked else None  # what `choose` would find again
+            if first is None:
+                return choices
+        while len(choices) < count and (choice := first or self.choose(cls)) is not None:
+            first = None
             self._charge(cls, choice.row, 1, choice.devices)
             choices.append(choice)
         return choices

@@ -167,7 +167,7 @@ class FeedPlaces:
             return None
         first, _, position, correlations = run
         start = (seq - first) * 16
-        return position + seq - first, UUID(bytes=correlations[start : start + 16])
+        return position + seq - first, msgspec.convert(correlations[start : start + 16], UUID)
 
 
 async def head(database: Database) -> FeedHead:

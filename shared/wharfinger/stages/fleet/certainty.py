@@ -19,7 +19,7 @@ decision over more than `CLUSTERS_MAX` clusters is not checked: its share of eac
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -144,10 +144,11 @@ def _is_sure(
 ) -> bool:
     if len(targets) > CLUSTERS_MAX:
         return True
-    held = question.held
+    held, certain = question.held, _certain(state, record)
+    known, clusters = state.column(record).values, state.clusters
     return all(
         n <= held.get(name, 0)
-        or (more := n - held.get(name, 0)) <= surely(state, record, name)
+        or (more := n - held.get(name, 0)) <= certain(name, int(known[clusters[name].position]))
         or _gives_way(state, record, question, name, more)
         for name, n in targets.items()
     )
@@ -163,19 +164,28 @@ def _gives_way(
     return more > state.fits(record, state.clusters[name]) and question.beyond(name) > 0
 
 
-def surely(state: FleetState, record: BindingState, name: str, estimate: int | None = None) -> int:
+def surely(state: FleetState, record: BindingState, name: str) -> int:
     """Return how many more of the binding's replicas certainly fit in the cluster. Where the
-    cluster's pools can add nodes, return the number of all its replicas. `estimate`: that of the
-    cluster for the binding, where it is known already."""
-    if name in state.cluster_index.provisioning:
-        return record.spec.replicas
-    demand = state.estimates.demand_of(record)
-    cluster = state.clusters[name]
+    cluster's pools can add nodes, return the number of all its replicas."""
+    return _certain(state, record)(name, None)
+
+
+def _certain(state: FleetState, record: BindingState) -> Callable[[str, int | None], int]:
+    """Return `surely` for one binding, for several clusters: called with the name of a cluster, and
+    with the estimate of the cluster for the binding where it is known already."""
+    demand, proportions = state.estimates.demand_of(record), state.estimates.proportions
     young = record.asked and _is_younger(state, record, state.patience_us // 3)
-    proportions = state.estimates.proportions
-    return cluster.surely(
-        record.class_key, demand, proportions, record.claim, placed=young, estimate=estimate
-    )
+    class_key, claim, clusters = record.class_key, record.claim, state.clusters
+    provisioning, replicas = state.cluster_index.provisioning, record.spec.replicas
+
+    def certain(name: str, estimate: int | None) -> int:
+        if name in provisioning:
+            return replicas
+        return clusters[name].surely(
+            class_key, demand, proportions, claim, placed=young, estimate=estimate
+        )
+
+    return certain
 
 
 class SureTerms:
@@ -190,10 +200,10 @@ class SureTerms:
 
     def __getitem__(self, place: int, /) -> Term:
         state, record, term = self._state, self._record, self._terms[place]
-        known = state.column(record).values
+        known, certain = state.column(record).values, _certain(state, record)
         clusters = state.clusters
         estimates = [
-            min(int(fits), surely(state, record, name, int(known[clusters[name].position])))
+            min(int(fits), certain(name, int(known[clusters[name].position])))
             if fits > 0
             else int(fits)
             for name, fits in zip(term.feasible.names, term.estimates, strict=True)

@@ -260,7 +260,11 @@ class ClusterState:
         counted = None if self.capacity is None else self.capacity.classes.get(class_key)
         if counted is None:
             counted = scattered(self.grades, demand)
-        return NO_BOUND if counted == NO_BOUND else counted - self.taken.get(class_key, 0)
+        if counted == NO_BOUND:
+            return NO_BOUND
+        if self._deducted != len(self.pending):
+            self._deduct_last()
+        return counted - self._taken.get(class_key, 0)
 
     @property
     def grades(self) -> tuple[NodeGrade, ...]:
