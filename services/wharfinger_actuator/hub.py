@@ -26,6 +26,7 @@ from wharfinger.runtime.kube.api import KubeApi
 from wharfinger.runtime.kube.identity import AWAY, Identity, ReplacedError
 from wharfinger.runtime.kube.joined import JoinedCluster
 from wharfinger.runtime.kube.lease import KubeLease
+from wharfinger.runtime.kube.pausing import paused
 from wharfinger.runtime.kube.reflector import Reflector
 from wharfinger.runtime.kube.rights import LEASE, NAMESPACE
 from wharfinger.runtime.ledger import Ledger, LedgerError
@@ -44,7 +45,7 @@ from wharfinger.stages.actuator.hub import (
     name_of,
     placement_writes,
 )
-from wharfinger_actuator.sending import BATCH, answered, paused
+from wharfinger_actuator.sending import BATCH, answered
 
 REST_S = 0.2
 """Between two looks at the ledger at least."""

@@ -10,6 +10,7 @@ import structlog
 
 from wharfinger.domain.time import Micros
 from wharfinger.runtime.kube.api import KubeApi
+from wharfinger.runtime.kube.pausing import paused
 from wharfinger.stages.actuator.answers import ApiAnswer
 from wharfinger.stages.actuator.attempts import FORBIDDEN_S, SECOND_US
 from wharfinger.stages.actuator.effects import Effect
@@ -20,7 +21,7 @@ from wharfinger.stages.actuator.pod_events import (
     event_request,
     series_request,
 )
-from wharfinger_actuator.sending import BATCH, answered, paused
+from wharfinger_actuator.sending import BATCH, answered
 
 WAITING_MAX = 1_000
 """Events that wait to be sent. Later ones are left out."""

@@ -20,6 +20,7 @@ from wharfinger.runtime.kube.changed_objects import NodeObject, PodObject
 from wharfinger.runtime.kube.identity import AWAY, Identity, ReplacedError
 from wharfinger.runtime.kube.joined import JoinedCluster
 from wharfinger.runtime.kube.lease import KubeLease
+from wharfinger.runtime.kube.pausing import paused
 from wharfinger.runtime.kube.rights import LEASE, NAMESPACE
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.service import ServiceContext
@@ -38,7 +39,7 @@ from wharfinger.stages.actuator.requests import (
     shown_request,
 )
 from wharfinger_actuator.pod_events import PodEvents
-from wharfinger_actuator.sending import BATCH, answered, failed, paused
+from wharfinger_actuator.sending import BATCH, answered, failed
 
 FRESH_S = 60.0
 """Nothing is sent to a cluster that was not heard of for so long, or for its lease if that is

@@ -71,6 +71,7 @@ _READ_ALL = _roles(Role.VIEWER, Role.OPERATOR, Role.AUDITOR)
 _ANYONE = _roles(*Role, within=True)
 # what is changed is held against the namespaces of the principal by `changing.within`
 _CHANGE = _roles(Role.OPERATOR, within=True, recorded=True)
+_UPKEEP = _roles(Role.OPERATOR, recorded=True)
 _TELL = _roles(Role.SERVICE, within=True, recorded=True)
 _OWN = _roles(*Role, within=True, recorded=True)
 _WATCH = _roles(Role.AUDITOR, Role.ADMIN, recorded=True)
@@ -97,6 +98,9 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("GET", "/v1/events"): _READ,
     ("POST", "/v1/apply"): _CHANGE,
     ("POST", "/v1/delete"): _CHANGE,
+    ("POST", "/v1/bindings/{namespace}/{name}/scale"): _CHANGE,
+    ("POST", "/v1/drain"): _UPKEEP,
+    ("POST", "/v1/undrain"): _UPKEEP,
     ("POST", "/v1/facts"): _TELL,
     ("GET", "/v1/tokens"): _OWN,
     ("POST", "/v1/tokens"): _OWN,
@@ -131,5 +135,7 @@ def allowed(method: str, path: str, principal: Principal | None) -> None:
     if not rule.roles & principal.roles:
         wanted = ", ".join(sorted(rule.roles))
         raise Problem("forbidden", f"{method} {path} is for {wanted}")
-    if not rule.within and not principal.everywhere:
+    # an auditor reads what is outside of their namespaces, and changes nothing there
+    bound = not principal.everywhere if method == "GET" else bool(principal.namespaces)
+    if not rule.within and bound:
         raise Problem("forbidden", f"{method} {path} needs a grant for all namespaces")

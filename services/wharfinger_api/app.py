@@ -28,11 +28,14 @@ from wharfinger.answers.accesses import access_plain
 from wharfinger.answers.changes import compiled, compiled_away
 from wharfinger.answers.decisions import TYPES, Plain, as_line
 from wharfinger.answers.explanation import account_plain
+from wharfinger.answers.facts import LatestFacts
 from wharfinger.answers.lineage import lineage_plain
 from wharfinger.answers.plane_status import NoPlaneError, status_of, status_plain, without_password
 from wharfinger.answers.selection import ListSelection
 from wharfinger.answers.timeline import history_plain
+from wharfinger.answers.upkeep import drained, scaled, undrained
 from wharfinger.domain.text import as_time
+from wharfinger.events.accepted import Accepted
 from wharfinger.events.streams import INTAKE
 from wharfinger.history.explain import account
 from wharfinger.history.lineage import lineage_of_binding, lineage_within
@@ -55,7 +58,7 @@ from wharfinger_api.asked import (
     known_parameters,
     page_of,
 )
-from wharfinger_api.changing import changed, once, posted
+from wharfinger_api.changing import changed, kept_up, once, posted
 from wharfinger_api.events import BATCH, LINES, SSE, EventStream, Hub, batch
 from wharfinger_api.figures import REQUEST_SECONDS, REQUESTS
 from wharfinger_api.identities import Identities, principal_of
@@ -68,6 +71,7 @@ from wharfinger_api.models import (
     ChangesBody,
     ClusterBody,
     DecisionBody,
+    DrainBody,
     ExplanationBody,
     FactsAccepted,
     FactsBody,
@@ -79,10 +83,12 @@ from wharfinger_api.models import (
     PageBody,
     PolicyBody,
     ProblemBody,
+    ScaleBody,
     SecretBody,
     StatusBody,
     StreamsBody,
     TokenList,
+    UpkeepBody,
     WhoBody,
 )
 from wharfinger_api.problems import (
@@ -855,6 +861,67 @@ def _changes(app: FastAPI, api: Api) -> None:
             return await changed(database, request, body, compiled_away)
 
         return await once(database, request, work)
+
+    done: dict[int | str, dict[str, Any]] = said(UpkeepBody)
+
+    @app.post(
+        "/v1/bindings/{namespace}/{name}/scale",
+        tags=["changes"],
+        responses=done,
+        openapi_extra=_KEYED,
+    )
+    async def scale(
+        request: Request, namespace: Namespace, name: Name, body: ScaleBody
+    ) -> Response:
+        """Ask for another number of replicas of a binding."""
+        principal: Principal = request.state.principal
+        full = f"{namespace}/{name}"
+        # also those of an auditor who is an operator: what is seen everywhere is not changed there
+        mine = not principal.namespaces or namespace in principal.namespaces
+
+        def make(known: LatestFacts) -> Accepted:
+            if not mine or all(spec.name != full for spec in known.bindings):
+                raise Problem(
+                    "not-found",
+                    f"no binding is named {full[:300]}",
+                    hidden="" if mine else "needs a grant for that namespace",
+                )
+            return scaled(known, full, body.replicas)
+
+        async def work() -> Response:
+            return await kept_up(api.past.present, request, body.reason, body.revision, make)
+
+        return await once(api.past.present, request, work)
+
+    @app.post("/v1/drain", tags=["changes"], responses=done, openapi_extra=_KEYED)
+    async def drain(request: Request, body: DrainBody) -> Response:
+        """Let nothing new into a cluster or onto a node, and move away what is there."""
+
+        async def work() -> Response:
+            return await kept_up(
+                api.past.present,
+                request,
+                body.reason,
+                body.revision,
+                lambda known: drained(known, body.what),
+            )
+
+        return await once(api.past.present, request, work)
+
+    @app.post("/v1/undrain", tags=["changes"], responses=done, openapi_extra=_KEYED)
+    async def undrain(request: Request, body: DrainBody) -> Response:
+        """Use a cluster or node again."""
+
+        async def work() -> Response:
+            return await kept_up(
+                api.past.present,
+                request,
+                body.reason,
+                body.revision,
+                lambda known: undrained(known, body.what),
+            )
+
+        return await once(api.past.present, request, work)
 
     @app.post("/v1/facts", tags=["changes"], responses=said(FactsAccepted), openapi_extra=_KEYED)
     async def post_facts(request: Request, body: FactsBody) -> Response:

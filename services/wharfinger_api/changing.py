@@ -24,6 +24,7 @@ from wharfinger.answers.changes import (
     namespace_of,
 )
 from wharfinger.answers.submit import API_SOURCE, WrongFactError
+from wharfinger.answers.upkeep import MakeFact, tell
 from wharfinger.domain.text import printable
 from wharfinger.events.accepted import Accepted, Fact, accepted
 from wharfinger.events.codec import UndecodableError, decode, made
@@ -142,6 +143,22 @@ async def changed(
     except WrongFactError as error:
         raise Problem("invalid", str(error)) from None
     return await _answer(database, request, body.dry_run, changes)
+
+
+async def kept_up(
+    database: Database, request: Request, reason: str, revision: str, make: MakeFact
+) -> Response:
+    """Problem: the fact cannot be made of what is known, and nothing was accepted."""
+    origin = origin_of(request.state.principal, reason, revision)
+    found = await tell(Ledger(database), make, source=API_SOURCE, origin=origin)
+    headers = {"Cache-Control": "no-store"}
+    if typed.MEDIA_TYPE in request.headers.get("accept", ""):
+        return Response(typed.encoded(found), 200, headers, typed.MEDIA_TYPE)
+    position = await numbered(database) if found.result == "changed" else None
+    if position is not None:
+        headers["Wharfinger-Position"] = str(position)
+    body = {"subject": found.subject, "result": found.result, "position": position}
+    return Response(msgspec.json.encode(body), 200, headers, "application/json")
 
 
 async def _answer(

@@ -253,6 +253,32 @@ class ManifestsBody(In):
     revision: OneLine = ""
 
 
+class ScaleBody(In):
+    """`replicas`: of the binding, in all clusters together."""
+
+    replicas: Annotated[int, Field(ge=0, le=1_000_000)]
+    reason: OneLine = ""
+    revision: OneLine = ""
+
+
+class DrainBody(In):
+    """`what`: a cluster, or a node as `cluster/node`, or by its name where only one cluster has
+    it."""
+
+    what: Short
+    reason: OneLine = ""
+    revision: OneLine = ""
+
+
+class UpkeepBody(Out):
+    """`position`: what was accepted has this position of the feed or an earlier one; null: nothing
+    was changed, or the feed is behind."""
+
+    subject: str
+    result: Literal["changed", "unchanged"]
+    position: int | None
+
+
 class ApplyBody(ManifestsBody):
     """`events`: facts as CloudEvents, as `generate fleet --out` writes them. `strict`: an object
     that would be placed nowhere is wrong."""

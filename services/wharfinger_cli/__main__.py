@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from wharfinger_cli.failures import FAILURE, CommandError, expected_failure
+from wharfinger_cli.output import complain
 
 SIGNALLED = 128  # exit codes above it name a signal, as shells count
 INTERRUPTED = 130  # SIGINT
@@ -84,7 +85,7 @@ def _heard_enough() -> int:
 
 def _complain(error: CommandError) -> int:
     for line in error.lines:
-        print(f"wharfinger: {line}", file=sys.stderr)
+        complain(line)
     return error.code
 
 

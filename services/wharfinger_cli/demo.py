@@ -83,6 +83,7 @@ from wharfinger_cli.history import replayed_page, watched_replay
 from wharfinger_cli.instance_types import parts_of
 from wharfinger_cli.lifecycle import start_detached
 from wharfinger_cli.output import DARK, GOOD, WARN, count, messages, new_table
+from wharfinger_cli.output import console as open_console
 from wharfinger_cli.provide import LedgerProvider
 from wharfinger_cli.request import Request
 from wharfinger_cli.savings import savings_page
@@ -154,7 +155,7 @@ def demo(request: Request, *, keep: bool, report: Path) -> None:
     """`report`: where the what-if's page goes; it stays when everything else is gone."""
     for name in FOREIGN:
         os.environ.pop(ENV_PREFIX + name, None)
-    console = Console(highlight=False, width=None if Console().is_terminal else WIDTH)
+    console = open_console(None if open_console().is_terminal else WIDTH)
     with _interruptible() as signals:
         with _data_dir(request, keep=keep, console=console, signals=signals) as data_dir:
             story = Story()

@@ -102,6 +102,7 @@ async def examine(request: Request) -> list[Finding]:
         await _topic_lives(settings),
         *await _freshness(settings),
         *_services(settings),
+        *await _writes(settings),
     ]
 
 
@@ -244,6 +245,19 @@ def _services(settings: Settings) -> Iterator[Finding]:
         yield Finding(
             f"process {path.stem}", not said, said or f"{len(readiness.services)} services ready"
         )
+
+
+async def _writes(settings: Settings) -> list[Finding]:
+    """Of joined clusters that may be changed. Nothing is loaded for it where none is joined."""
+    if not any(settings.clusters_dir().glob("*.yaml")):
+        return []
+    from wharfinger_cli.doctor_writes import write_states
+
+    try:
+        found = await write_states(settings)
+    except LedgerError:
+        return []  # said above
+    return [Finding(f"writes to {one.name}", one.ok, one.said) for one in found]
 
 
 def _wrong(name: str, service: ServiceReport) -> str:

@@ -20,6 +20,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from wharfinger.answers.submit import submit
+from wharfinger.domain.text import escaped
 from wharfinger.events.accepted import accepted
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.runtime.children import open_log
@@ -145,7 +146,7 @@ def main() -> int:
         failure = error if isinstance(error, CommandError) else expected_failure(error)
         if failure is None:
             raise
-        print("\n".join(failure.lines), file=sys.stderr)
+        print("\n".join(map(escaped, failure.lines)), file=sys.stderr)
         return failure.code
     return 0
 

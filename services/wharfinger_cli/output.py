@@ -3,6 +3,9 @@ person looks.
 
 A command gives the same values in every format; what differs is only the rendering. Standard output
 carries the answer and nothing else, standard error carries progress and complaints.
+
+Names, labels and messages come from outside. They are printed here and nowhere else: without
+markup, and with everything that could steer a terminal escaped. A cell of a table is one line.
 """
 
 from __future__ import annotations
@@ -11,20 +14,25 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from functools import cache
 from io import StringIO
 from typing import TYPE_CHECKING
 
 from wharfinger.domain.text import as_clock as as_clock
 from wharfinger.domain.text import as_time as as_time
 from wharfinger.domain.text import count as count
+from wharfinger.domain.text import escaped
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
+    from ruamel.yaml.nodes import ScalarNode
+    from ruamel.yaml.representer import SafeRepresenter
 
 Plain = Mapping[str, object]
 """A JSON object: what programs get."""
 
+TEXT = "tag:yaml.org,2002:str"
 DARK = "grey50"
 GOOD = "green"
 BAD = "red"
@@ -88,15 +96,31 @@ def print_parts(parts: Iterable[RenderableType]) -> None:
 
     out = console()
     for part in parts:
+        if isinstance(part, Table):
+            for column in part.columns:
+                column._cells = [_one_line(cell) for cell in column._cells]
         if isinstance(part, Table) and not out.is_terminal:
             write_table(part)
         else:
             out.print(part, soft_wrap=not isinstance(part, Table))
 
 
+def _one_line(cell: RenderableType) -> RenderableType:
+    """A line break in a cell could make a row that nothing stands for."""
+    from rich.text import Text
+
+    if isinstance(cell, str):
+        return escaped(cell)
+    if isinstance(cell, Text) and not cell.plain.isprintable():
+        return Text(escaped(cell.plain), cell.style)
+    return cell
+
+
 def write_table(table: Table) -> None:
     """Plain columns. Also much faster than folding, which matters for thousands of rows."""
-    columns = [[str(column.header), *map(str, column.cells)] for column in table.columns]
+    columns = [
+        [escaped(str(cell)) for cell in (column.header, *column.cells)] for column in table.columns
+    ]
     if not table.show_header:
         columns = [cells[1:] for cells in columns]
     widths = [max(map(len, cells), default=0) for cells in columns]
@@ -108,22 +132,41 @@ def write_table(table: Table) -> None:
         write("  ".join(padded).rstrip())
 
 
-def write(line: str) -> None:
-    sys.stdout.write(line if line.endswith("\n") else line + "\n")
+def write(text: str) -> None:
+    """Lines of an answer, on standard output."""
+    sys.stdout.write(escaped(text if text.endswith("\n") else text + "\n", lines=True))
 
 
-def console() -> Console:
+def complain(line: str) -> None:
+    """A line of an error, on standard error."""
+    sys.stderr.write(f"wharfinger: {escaped(line)}\n")
+
+
+def console(width: int | None = None) -> Console:
     """For answers: colour and the window's width on a terminal, neither elsewhere."""
-    from rich.console import Console
-
-    return Console(highlight=False)
+    return _console_type()(highlight=False, markup=False, emoji=False, width=width)
 
 
 def messages() -> Console:
     """For progress and remarks: standard error."""
-    from rich.console import Console
+    return _console_type()(stderr=True, highlight=False, markup=False, emoji=False)
 
-    return Console(stderr=True, highlight=False)
+
+@cache
+def _console_type() -> type[Console]:
+    from rich.console import Console, ConsoleOptions
+    from rich.segment import Segment
+
+    class PlainTextConsole(Console):
+        """Text reaches the terminal escaped; only rich's own control codes and styles steer it."""
+
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterable[Segment]:
+            for text, style, control in super().render(renderable, options):
+                yield Segment(text if control else escaped(text, lines=True), style, control)
+
+    return PlainTextConsole
 
 
 def new_table(*columns: str, title: str = "", right: Sequence[str] = ()) -> Table:
@@ -155,10 +198,29 @@ def as_yaml(value: object) -> str:
     from ruamel.yaml import YAML
 
     yaml, text = YAML(typ="safe", pure=True), StringIO()
+    yaml.Representer = _representer()
     yaml.default_flow_style = False
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     yaml.dump(json.loads(json.dumps(value)), text)
-    return text.getvalue()
+    return "".join(
+        c if c == "\n" or c.isprintable() else f"\\U{ord(c):08x}" for c in text.getvalue()
+    )
+
+
+@cache
+def _representer() -> type[SafeRepresenter]:
+    from ruamel.yaml.representer import SafeRepresenter
+
+    class QuotingRepresenter(SafeRepresenter):
+        """Only in double quotes has a text escapes."""
+
+    def represent(representer: SafeRepresenter, text: str) -> ScalarNode:
+        style = None if text.isprintable() else '"'
+        node: ScalarNode = representer.represent_scalar(TEXT, text, style=style)
+        return node
+
+    QuotingRepresenter.add_representer(str, represent)
+    return QuotingRepresenter
 
 
 def as_seconds(seconds: float | None) -> str:

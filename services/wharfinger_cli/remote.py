@@ -64,9 +64,9 @@ class Remote:
         except typed.TypedError as error:
             raise CommandError(f"{self._server}: {error}") from error
 
-    def binding(self, name: str) -> str:
-        """The path of the binding that is meant."""
-        if "/" not in name or not self._there(_path(name)):
+    def binding(self, name: str, *, there: bool = False) -> str:
+        """The path of the binding that is meant. `there`: it is the full name of one."""
+        if not there and ("/" not in name or not self._there(_path(name))):
             name = meant(name, self._names())
         return _path(name)
 

@@ -3,38 +3,51 @@ show beforehand what comes of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from wharfinger.answers.facts import LatestFacts, known_facts
-from wharfinger.answers.submit import submit
-from wharfinger.answers.upkeep import drained, scaled, undrained
-from wharfinger.events.accepted import Accepted
+from wharfinger.answers.upkeep import MakeFact, UpkeepResult, drained, scaled, tell, undrained
 from wharfinger_cli.connection import opened_ledger, reached, run
 from wharfinger_cli.output import Plain, show
 from wharfinger_cli.request import Request
 
 
 def scale(request: Request, binding: str, replicas: int) -> None:
-    _tell(request, lambda known: scaled(known, binding, replicas))
+    if request.server:
+        from wharfinger_cli.remote import Remote
+
+        # a full name need not have been decided about yet
+        path = f"{Remote.of(request).binding(binding, there='/' in binding)}/scale"
+        _show(request, _over_server(request, path, {"replicas": replicas}))
+    else:
+        _show(request, run(_told(request, lambda known: scaled(known, binding, replicas))))
 
 
 def drain(request: Request, what: str) -> None:
-    _tell(request, lambda known: drained(known, what))
+    if request.server:
+        _show(request, _over_server(request, "/v1/drain", {"what": what}))
+    else:
+        _show(request, run(_told(request, lambda known: drained(known, what))))
 
 
 def undrain(request: Request, what: str) -> None:
-    _tell(request, lambda known: undrained(known, what))
+    if request.server:
+        _show(request, _over_server(request, "/v1/undrain", {"what": what}))
+    else:
+        _show(request, run(_told(request, lambda known: undrained(known, what))))
 
 
-def _tell(request: Request, make: Callable[[LatestFacts], Accepted]) -> None:
-    subject, changed = run(_told(request, make))
-    result = "changed" if changed else "unchanged"
-    value: Plain = {"subject": subject, "result": result}
-    show(request.format, value, [subject], lambda: [f"{subject} {result}"])
+def _over_server(request: Request, path: str, body: dict[str, object]) -> UpkeepResult:
+    from wharfinger_cli.remote import Remote
+
+    why = {"reason": request.reason, "revision": request.revision}
+    found = Remote.of(request).change(path, {**body, **why})
+    assert isinstance(found, UpkeepResult), "the route answers with its value"
+    return found
 
 
-async def _told(request: Request, make: Callable[[LatestFacts], Accepted]) -> tuple[str, bool]:
+def _show(request: Request, found: UpkeepResult) -> None:
+    value: Plain = {"subject": found.subject, "result": found.result}
+    show(request.format, value, [found.subject], lambda: [f"{found.subject} {found.result}"])
+
+
+async def _told(request: Request, make: MakeFact) -> UpkeepResult:
     async with opened_ledger(reached(request)) as ledger:
-        known = await known_facts(ledger)
-        fact = make(known)
-        return fact.subject, bool((await submit(ledger, [fact], known)).accepted)
+        return await tell(ledger, make)

@@ -354,6 +354,27 @@ def delete(
     return _once("/v1/delete", _changing(manifests, dry_run, reason, revision))
 
 
+@_operation("POST", "/v1/bindings/{namespace}/{name}/scale")
+def scale(
+    namespace: str, name: str, replicas: int, *, reason: str = "", revision: str = ""
+) -> Call[models.Upkeep]:
+    """Ask for another number of replicas. NotFoundError: no such binding."""
+    body = {"replicas": replicas, "reason": reason, "revision": revision}
+    return _once(_path("bindings", namespace, name, "scale"), body)
+
+
+@_operation("POST", "/v1/drain")
+def drain(what: str, *, reason: str = "", revision: str = "") -> Call[models.Upkeep]:
+    """`what`: a cluster, or a node as `cluster/node`. NotFoundError: there is none."""
+    return _once("/v1/drain", {"what": what, "reason": reason, "revision": revision})
+
+
+@_operation("POST", "/v1/undrain")
+def undrain(what: str, *, reason: str = "", revision: str = "") -> Call[models.Upkeep]:
+    """Use it again."""
+    return _once("/v1/undrain", {"what": what, "reason": reason, "revision": revision})
+
+
 @_operation("POST", "/v1/facts")
 def post_facts(events: Sequence[Mapping[str, Any]]) -> Call[models.FactsAccepted]:
     """Tell facts, as CloudEvents, of sources that the token names; all or nothing."""

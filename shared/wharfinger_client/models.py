@@ -133,6 +133,14 @@ class Changes(TypedDict):
     position: int | None
 
 
+class Upkeep(TypedDict):
+    """`position`: as of `Changes`."""
+
+    subject: str
+    result: Literal["changed", "unchanged"]
+    position: int | None
+
+
 class FactsAccepted(TypedDict):
     """Ids: of what is new, what was posted before, and what is older than the latest of its key."""
 

@@ -200,6 +200,9 @@ BODIES: dict[tuple[str, str], object] = {
     ("POST", "/v1/login"): {"code": "x"},
     ("POST", "/v1/apply"): SHOPS,
     ("POST", "/v1/delete"): SHOPS,
+    ("POST", "/v1/bindings/{namespace}/{name}/scale"): {"replicas": 6},  # as it is
+    ("POST", "/v1/drain"): {"what": "nothing"},
+    ("POST", "/v1/undrain"): {"what": "nothing"},
     ("POST", "/v1/facts"): {"events": [{"type": "nothing"}]},
 }
 """A body for each operation that takes one, about namespace `shop`."""
@@ -233,7 +236,14 @@ def test_the_roles_are_those_of_the_specification() -> None:
         if place[0] == "GET" and found["x-roles"] and place not in own | access
     }
     assert of_role[Role.VIEWER] == own | reads
-    assert of_role[Role.OPERATOR] == own | reads | {("POST", "/v1/apply"), ("POST", "/v1/delete")}
+    changes = {
+        ("POST", "/v1/apply"),
+        ("POST", "/v1/delete"),
+        ("POST", "/v1/bindings/{namespace}/{name}/scale"),
+        ("POST", "/v1/drain"),
+        ("POST", "/v1/undrain"),
+    }
+    assert of_role[Role.OPERATOR] == own | reads | changes
     assert of_role[Role.AUDITOR] == own | reads | access
     assert of_role[Role.SERVICE] == own | {("POST", "/v1/facts")}
     assert of_role[Role.ADMIN] == own | access
@@ -277,6 +287,20 @@ async def test_every_operation_is_open_to_its_roles_and_scopes_and_closed_to_oth
             assert is_open == expected(operation, role, scope), case
             assert answer.status_code not in (401, 429), case
             assert answer.status_code < 500, case
+
+
+async def test_anothers_binding_is_scaled_as_one_that_is_not_there(api: ApiUnderTest) -> None:
+    tenant = await api.as_("operator", "auditor", namespaces=["shop"])
+
+    async def asked(binding: str) -> httpx.Response:
+        return await tenant.send("POST", f"/v1/bindings/{binding}/scale", {"replicas": 6})
+
+    own, other, absent = await asked(WEB), await asked(LEDGER), await asked(ABSENT)
+    assert own.json() == {"subject": WEB, "result": "unchanged", "position": None}
+    assert other.status_code == absent.status_code == 404
+    assert without_name(other, LEDGER) == without_name(absent, ABSENT)
+    drained = await tenant.send("POST", "/v1/drain", {"what": "oslo"})
+    assert (drained.status_code, (await tenant.get("/v1/nodes")).status_code) == (403, 200)
 
 
 async def test_changes_are_held_to_the_namespaces_of_the_token(api: ApiUnderTest) -> None:

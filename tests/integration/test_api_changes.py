@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from tests.api import ApiUnderTest, Client, in_a_thread, serving
 from tests.backends import fresh_database, in_a_loop
-from tests.integration.test_api import printed
+from tests.integration.test_api import WEB, printed
 from tests.told_plane import ToldPlane, a_cluster, nodes
 
 from wharfinger.events.origin import origin_plain
@@ -268,6 +268,13 @@ def test_apply_and_delete_print_the_same_over_a_server(
         ["apply", "--strict", "-f", "skipped.yaml"],
         ["apply", "-f", "wrong.yaml"],
         ["apply", "-f", "absent.yaml"],
+        ["scale", WEB, "5", "--reason", "sale"],
+        ["scale", WEB, "5", "-o", "json"],
+        ["scale", "shop/nothing", "5"],
+        ["drain", "oslo"],
+        ["drain", "oslo/o1", "-o", "json"],
+        ["drain", "nothing"],
+        ["undrain", "oslo", "-o", "name"],
         ["delete", "-f", "good.yaml", "-o", "json"],
         ["delete", "-f", "good.yaml"],
     ]

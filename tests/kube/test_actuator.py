@@ -29,6 +29,7 @@ from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.kube.joined import read_joined
 from wharfinger.runtime.kube.rights import NAMESPACE, PAUSE, actuator_rules, own_rules
 from wharfinger.runtime.ledger import Ledger
+from wharfinger_cli.doctor_writes import write_states
 
 HOME = "acting"
 NODES = ("acting-1", "acting-2", "acting-3")
@@ -226,9 +227,13 @@ async def test_a_cluster_is_given_back_but_for_what_another_ledger_has_closed(
     member.kubectl("cordon", theirs)
     join_for_writing(tmp_path, member, verbs)
     audit = Audit(member)
-    async with a_plane(backend, database_url, topic_prefix, tmp_path):
+    async with a_plane(backend, database_url, topic_prefix, tmp_path) as context:
         await close_node(ledger, member, ours)
         await eventually(lambda: cordoned(member, ours))
+        asks = context.settings.model_copy(update={"database": database_url})
+        (written,) = await write_states(asks)
+        assert written.ok, written.said
+        assert written.holder
         drift = asked_for("drift", database_url, tmp_path, member.name, 1)
         (one,) = [one for one in drift if one["object"] == f"Node {theirs}"]
         assert (one["decision"], one["observed"]) == (said, "cordoned")
@@ -241,11 +246,13 @@ async def test_a_cluster_is_given_back_but_for_what_another_ledger_has_closed(
         assert not cordoned(member, ours)
         assert closed_by(member, ours) == ""
         await asyncio.sleep(3.0)
-    assert audit.writes() == [("patch", ours, 200), ("patch", ours, 200)], "and closed once only"
+    assert audit.writes("nodes") == [("patch", ours, 200)] * 2, "closed once, and opened once"
+    assert {name for _, name, _ in audit.writes()} == {ours, ""}, "doctor asks what it may do"
     assert cordoned(member, theirs)
     assert closed_by(member, theirs) == said
     joined = read_joined(tmp_path / f"{member.name}.yaml")
     assert (joined.mode, joined.verbs_in_force) == ("observe", ())
+    assert await write_states(asks) == [], "it is not written to any more"
     member.kubectl("delete", "node", theirs, ours, *NODES, "--ignore-not-found")
     assert _released(database_url, tmp_path, member.name, code=0) == []
 

@@ -130,11 +130,13 @@ async def test_a_claim_is_made_once_and_goes_when_it_ends(
         assert min(asked) not in claims(member)
         # Nobody makes the nodes.
         await plane.wait(3600)
-        await eventually(lambda: claims(member).keys() == {THEIRS})
+        # What is asked for instead may be there before these have gone.
+        await eventually(lambda: not asked & claims(member).keys())
+        assert THEIRS in claims(member)
     # A request that was cut off is sent once more, and the server answers that the claim is there.
     made = [(name, code) for verb, name, code in audit.writes("nodeclaims") if verb == "create"]
-    assert {name for name, _ in made} == asked
+    assert {name for name, _ in made} >= asked
     assert max(Counter(name for name, code in made if code == 201).values()) == 1
     deleted = {name for verb, name, _ in audit.writes("nodeclaims") if verb == "delete"}
-    assert deleted == asked - {min(asked)}
+    assert deleted & {*asked, THEIRS} == asked - {min(asked)}
     assert audit.unused([*actuator_rules(VERBS), *own_rules()]) == []

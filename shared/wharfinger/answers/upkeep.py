@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 
-from wharfinger.answers.facts import LatestFacts
+from wharfinger.answers.facts import LatestFacts, known_facts
+from wharfinger.answers.submit import SOURCE, submit
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.drain import drained_cluster, drained_node, undrained_cluster, undrained_node
 from wharfinger.domain.node import Node
@@ -14,8 +16,29 @@ from wharfinger.events.accepted import Accepted, accepted
 from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.cluster_state import NodesObserved
 from wharfinger.events.clusters import ClusterObserved
+from wharfinger.events.origin import Origin
 from wharfinger.history.names import UnknownNameError, meant
-from wharfinger.runtime.ledger import LedgerError
+from wharfinger.runtime.ledger import Ledger, LedgerError
+
+MakeFact = Callable[[LatestFacts], Accepted]
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepResult:
+    """`result`: changed, or unchanged where nothing new was said about the subject."""
+
+    subject: str
+    result: str
+
+
+async def tell(
+    ledger: Ledger, make: MakeFact, *, source: str = SOURCE, origin: Origin | None = None
+) -> UpkeepResult:
+    """Accept the fact that is made of what is known. LedgerError: it cannot be made."""
+    known = await known_facts(ledger)
+    fact = make(known)
+    done = await submit(ledger, [fact], known, source=source, origin=origin)
+    return UpkeepResult(fact.subject, "changed" if done.accepted else "unchanged")
 
 
 def scaled(known: LatestFacts, binding: str, replicas: int) -> Accepted:

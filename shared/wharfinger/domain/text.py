@@ -28,6 +28,22 @@ def printable(text: str, most: int = PRINTED_MAX) -> str:
     )
 
 
+def escaped(text: str, *, lines: bool = False) -> str:
+    """Text with nothing in it that steers a terminal or misleads who reads it. What is not
+    printable appears as JSON would escape it (`\\u001b`, `\\u202e`, `\\n`), so that JSON still says
+    the same. `lines`: line breaks stay."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or (lines and c == "\n") else _json_escape(c) for c in text)
+
+
+def _json_escape(character: str) -> str:
+    if character == "\n":
+        return "\\n"
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
+
+
 def count(number: int, noun: str, plural: str = "") -> str:
     """`1 round`, `2 rounds`, `8,152 rounds`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from wharfinger.domain.text import escaped
+
 
 def rendered(template: str, **values: object) -> str:
     """The page that a template of this package makes of `values`, escaped."""
@@ -14,11 +16,17 @@ def rendered(template: str, **values: object) -> str:
     environment = Environment(
         loader=PackageLoader("wharfinger.history"),
         autoescape=True,
+        finalize=_visible,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     return environment.get_template(template).render(**values)
+
+
+def _visible(value: object) -> object:
+    """Markup of ours stays, text gets nothing invisible in it."""
+    return escaped(value, lines=True) if type(value) is str else value
 
 
 def utc(micros: int) -> str:

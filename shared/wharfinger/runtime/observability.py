@@ -19,6 +19,8 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from structlog.typing import Processor
 
+from wharfinger.domain.text import escaped
+
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["json", "console"]
 
@@ -72,7 +74,18 @@ def _rendering(log_format: LogFormat, *, colors: bool) -> Sequence[Processor]:
             )
             return (tracebacks, structlog.processors.JSONRenderer(sort_keys=True))
         case "console":
-            return (structlog.dev.ConsoleRenderer(colors=colors),)
+            return (_printable, structlog.dev.ConsoleRenderer(colors=colors))
+
+
+def _printable(
+    _logger: object, _method: str, event: MutableMapping[str, object]
+) -> MutableMapping[str, object]:
+    """Names and messages from outside do not steer the terminal of who reads the log. Tracebacks
+    have lines."""
+    for key, value in event.items():
+        if isinstance(value, str):
+            event[key] = escaped(value, lines=key in ("exception", "stack"))
+    return event
 
 
 def _name_logger(

@@ -92,6 +92,20 @@ class KubeLease:
                 return
         await self._write("PUT", self._path, version, spec, began)
 
+    async def holder(self) -> str:
+        """Who holds it by the clock of this machine; "": no process does. ApiError,
+        UnreachableError, CredentialsError."""
+        try:
+            spec = (await self._api.get(self._path, _LeaseObject)).spec
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            return ""
+        if not spec.holder_identity or not spec.renew_time:
+            return ""
+        age = datetime.now(UTC) - datetime.fromisoformat(spec.renew_time)
+        return spec.holder_identity if age.total_seconds() < 2 * LASTS_S else ""
+
     async def give_back(self) -> None:
         """So that the next one need not wait until it has run out. Errors are not worth a wait."""
         if not self.held:

@@ -16,7 +16,7 @@ from wharfinger.domain.ids import PodUid
 from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.time import Micros
 from wharfinger.stages.actuator.effects import Effect, EffectObject
-from wharfinger.stages.actuator.state import ClusterWork, PlacedPod
+from wharfinger.stages.actuator.state import EVICTED_US, ClusterWork, PlacedPod
 
 GATED = "SchedulingGated"
 """Reason of the condition PodScheduled while a pod has scheduling gates: it cannot be bound."""
@@ -43,6 +43,17 @@ def open_effects(work: ClusterWork, verbs: Collection[Verb], at: Micros) -> list
         found += _removals(work, at)
         found += _evictions(work, at)
     return sorted(found, key=_order)
+
+
+def decided_at(work: ClusterWork, effect: Effect) -> Micros:
+    """When the decision that asks for the effect was taken; 0: that is not known."""
+    uid = effect.object.uid
+    if effect.action == "bind-pod":
+        placed = work.placements.get(uid)
+        return 0 if placed is None else placed.at
+    if effect.action == "evict-pod" and effect.cause is not None:
+        return effect.cause.until_us - EVICTED_US
+    return 0
 
 
 def reopened_by_hand(work: ClusterWork) -> list[str]:

@@ -48,10 +48,13 @@ said."""
 
 @dataclass(frozen=True, slots=True)
 class PlacedPod:
+    """`at`: when that was decided, or read."""
+
     node: str
     binding: str
     ordinal: int
     cause: Cause
+    at: Micros = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +165,7 @@ class ClusterWork:
     def _take(self, stream: str, item: AssignmentItem, at: Micros) -> None:
         match item:
             case Placed():
-                self._place(stream, item)
+                self._place(stream, item, at)
             case Released():
                 self._unplace(item)
                 self.release(stream, item, at)
@@ -195,7 +198,7 @@ class ClusterWork:
             if len(self.unplaced) > UNPLACED_MAX + len(waiting):
                 self.unplaced = {u: said for u, said in self.unplaced.items() if u in waiting}
 
-    def _place(self, stream: str, item: Placed) -> None:
+    def _place(self, stream: str, item: Placed, at: Micros) -> None:
         """A replica that is placed again is another pod, or the same one on another node."""
         cause = Cause(stream, item.seq, item.decision)
         for share in item.placed:
@@ -203,7 +206,7 @@ class ClusterWork:
                 self._forget_replica(item.binding, ordinal)
                 self._replicas[item.binding, ordinal] = uid
                 self.unplaced.pop(uid, None)
-                self.placements[uid] = PlacedPod(share.node, item.binding, ordinal, cause)
+                self.placements[uid] = PlacedPod(share.node, item.binding, ordinal, cause, at)
 
     def _unplace(self, item: Released) -> None:
         for share in item.released:
