@@ -220,6 +220,30 @@ def doctor(context: typer.Context, data_dir: Dir = None, output: Out = None) -> 
     module.doctor(_request(context, data_dir, output))
 
 
+@app.command("support-bundle", rich_help_panel=PLANE)
+def support_bundle(
+    context: typer.Context,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", metavar="FILE", help="A file that is not there yet.  [default: with the time]"
+        ),
+    ] = None,
+    lines: Annotated[
+        int, typer.Option("--lines", min=0, help="The last so many of each log.")
+    ] = 2000,
+    data_dir: Dir = None,
+    output: Out = None,
+) -> None:
+    """Write one file for support: versions, settings, what doctor and status say, where every
+    stream stands, dead letters without payloads, logs. Passwords, tokens and keys are hidden.
+
+    Example: wharfinger support-bundle --out bundle.tar.gz"""
+    from wharfinger_cli import support_bundle as module
+
+    module.support_bundle(_request(context, data_dir, output), out, lines)
+
+
 @app.command(rich_help_panel=PLANE)
 def migrate(
     context: typer.Context,

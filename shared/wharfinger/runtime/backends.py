@@ -205,7 +205,11 @@ def shown_database_url(url: str) -> str:
     """The URL with its password left out, for messages and logs."""
     parts = urlsplit(plain_database_url(url))
     host = parts.hostname or ",".join(parse_qs(parts.query).get("host", [])) or "?"
-    return f"{host}{f':{parts.port}' if parts.port else ''}{parts.path}"
+    try:
+        port = parts.port
+    except ValueError:  # what stands there may be part of a password that is not escaped
+        return f"{host}:?{'' if '@' in parts.path else parts.path}"
+    return f"{host}{f':{port}' if port else ''}{parts.path}"
 
 
 async def probe(backend: Backend, timeout_s: float = 5.0) -> None:
