@@ -110,7 +110,7 @@ class Release:
             now, meta = pod.now, pod.metadata
             object = EffectObject("Pod", meta.namespace, meta.name, meta.uid)
             if now.reason == WAITING_FOR_NODE and not now.node:
-                # Nobody is to leave it to us any more to make a node for it.
+                # From now on others make nodes for it; they look for this reason.
                 effect = Effect(
                     self.cluster, "mark-pod", object, reason=UNSCHEDULABLE, message=now.message
                 )
