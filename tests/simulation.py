@@ -241,7 +241,7 @@ class Stage:
         return Running(state, self._ledger.head(name), basis, told)
 
     def _standing(self) -> Iterator[Event[Value]]:
-        """What every stream of the stage is told, for a stream that begins."""
+        """What every stream of the stage receives, for a stream that begins."""
         latest: dict[str, Event[Value]] = {}
         for event in self._ledger.accepted:
             if isinstance(event.data, PolicyApplied):

@@ -33,7 +33,7 @@ from wharfinger.answers.lineage import lineage_plain
 from wharfinger.answers.plane_status import NoPlaneError, status_of, status_plain, without_password
 from wharfinger.answers.selection import ListSelection
 from wharfinger.answers.timeline import history_plain
-from wharfinger.answers.upkeep import drained, scaled, undrained
+from wharfinger.answers.upkeep import MakeFact, drained, scaled, undrained
 from wharfinger.domain.text import as_time
 from wharfinger.events.accepted import Accepted
 from wharfinger.events.streams import INTAKE
@@ -864,6 +864,14 @@ def _changes(app: FastAPI, api: Api) -> None:
 
     done: dict[int | str, dict[str, Any]] = said(UpkeepBody)
 
+    async def kept_up_once(
+        request: Request, body: ScaleBody | DrainBody, make: MakeFact
+    ) -> Response:
+        async def work() -> Response:
+            return await kept_up(api.past.present, request, body.reason, body.revision, make)
+
+        return await once(api.past.present, request, work)
+
     @app.post(
         "/v1/bindings/{namespace}/{name}/scale",
         tags=["changes"],
@@ -888,40 +896,17 @@ def _changes(app: FastAPI, api: Api) -> None:
                 )
             return scaled(known, full, body.replicas)
 
-        async def work() -> Response:
-            return await kept_up(api.past.present, request, body.reason, body.revision, make)
-
-        return await once(api.past.present, request, work)
+        return await kept_up_once(request, body, make)
 
     @app.post("/v1/drain", tags=["changes"], responses=done, openapi_extra=_KEYED)
     async def drain(request: Request, body: DrainBody) -> Response:
         """Let nothing new into a cluster or onto a node, and move away what is there."""
-
-        async def work() -> Response:
-            return await kept_up(
-                api.past.present,
-                request,
-                body.reason,
-                body.revision,
-                lambda known: drained(known, body.what),
-            )
-
-        return await once(api.past.present, request, work)
+        return await kept_up_once(request, body, lambda known: drained(known, body.what))
 
     @app.post("/v1/undrain", tags=["changes"], responses=done, openapi_extra=_KEYED)
     async def undrain(request: Request, body: DrainBody) -> Response:
         """Use a cluster or node again."""
-
-        async def work() -> Response:
-            return await kept_up(
-                api.past.present,
-                request,
-                body.reason,
-                body.revision,
-                lambda known: undrained(known, body.what),
-            )
-
-        return await once(api.past.present, request, work)
+        return await kept_up_once(request, body, lambda known: undrained(known, body.what))
 
     @app.post("/v1/facts", tags=["changes"], responses=said(FactsAccepted), openapi_extra=_KEYED)
     async def post_facts(request: Request, body: FactsBody) -> Response:

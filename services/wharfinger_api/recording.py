@@ -112,7 +112,7 @@ class AccessRecorder:
                         one.done.set_result(None)
 
     def _failed(self, batch: Sequence[_Waiting], error: Exception) -> None:
-        """Who waits is told; refusals are tried again."""
+        """Requests that wait fail with it; refusals are tried again."""
         log.warning("access.not_recorded", records=len(batch), reason=str(error))
         for one in batch:
             if one.done is not None and not one.done.done():

@@ -105,25 +105,30 @@ def support_bundle(request: Request, out: Path | None, lines: int) -> None:
         f"wharfinger-support-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.tar.gz"
     )
     redactor = Redactor(_secrets(request))
+    collected = run(_collected(request))
     parts = {
         name: json.dumps(redactor.plain(value), indent=2, sort_keys=True, default=str) + "\n"
-        for name, value in run(_collected(request)).items()
+        for name, value in collected.items()
     }
     parts |= {name: redactor.text(text) for name, text in _logs(request, lines)}
     _write(path, parts)
-    failed = [name for name, text in parts.items() if text.startswith('{\n  "failed": ')]
+    failed = {
+        name: redactor.text(value["failed"])
+        for name, value in collected.items()
+        if isinstance(value, dict) and value.keys() == {"failed"}
+    }
     show(
         request.format,
-        {"file": str(path), "parts": sorted(parts), "failed": failed},
+        {"file": str(path), "parts": sorted(parts), "failed": list(failed)},
         [str(path)],
-        lambda: _page(path, parts, failed),
+        lambda: _page(path, len(parts), failed),
     )
 
 
-def _page(path: Path, parts: Mapping[str, str], failed: list[str]) -> Iterator[RenderableType]:
-    yield Text(f"{path}: {count(len(parts), 'part')}, passwords, tokens and keys hidden")
-    for name in failed:
-        yield Text(f"{name}: not collected: {json.loads(parts[name])['failed']}")
+def _page(path: Path, parts: int, failed: Mapping[str, str]) -> Iterator[RenderableType]:
+    yield Text(f"{path}: {count(parts, 'part')}, passwords, tokens and keys hidden")
+    for name, why in failed.items():
+        yield Text(f"{name}: not collected: {why}")
     yield Text(
         "Names of clusters, nodes and workloads are in it. Look through it before you send it."
     )

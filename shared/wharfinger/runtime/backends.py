@@ -207,7 +207,7 @@ def shown_database_url(url: str) -> str:
     host = parts.hostname or ",".join(parse_qs(parts.query).get("host", [])) or "?"
     try:
         port = parts.port
-    except ValueError:  # what stands there may be part of a password that is not escaped
+    except ValueError:  # the port may be part of a password that is not escaped
         return f"{host}:?{'' if '@' in parts.path else parts.path}"
     return f"{host}{f':{port}' if port else ''}{parts.path}"
 

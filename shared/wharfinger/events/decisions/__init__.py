@@ -186,7 +186,7 @@ KINDS: tuple[type[DecisionKind], ...] = (
     ReplicasPlaced,
     ReplicasRefused,  # returns replicas to the fleet stage
     ReplicasReleased,  # also part of every move between nodes
-    PodsUnplaced,  # a pod is told why it waits, and an explanation has something to begin at
+    PodsUnplaced,  # a pod shows why it waits, and an explanation has something to begin at
     ReplicasNominated,  # keeps a node while room is made on it
     # a call to an extender is a decision, its answer an input: so a replay needs no extender
     ExtenderAsked,
